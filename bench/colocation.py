@@ -16,7 +16,7 @@ from cotenant.model.nodemetric import NodeMetric, PodMetric
 from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.model.resource import GIB, Resource
 from recommender.colocation.publish import publish
-from recommender.colocation.state import Colocation
+from recommender.colocation.state import ColocationState
 from recommender.colocation.strategy import ColocationConfig
 
 NODES, PODS_A_NODE, NOW = 5_000, 10, 1_700_000_000
@@ -65,15 +65,15 @@ def seconds(action: Callable[[], object]) -> float:
     return time.process_time() - begun
 
 
-def filled() -> tuple[Colocation, float]:
+def filled() -> tuple[ColocationState, float]:
     """The whole cluster, and how long taking it in took."""
-    state = Colocation(ColocationConfig.parse(CONFIG))
+    state = ColocationState(ColocationConfig.parse(CONFIG))
     parts = nodes(), pods(), metrics()
     spent = seconds(lambda: (state.upsert_nodes(parts[0]), state.upsert_pods(parts[1]), state.report(parts[2])))
     return state, spent
 
 
-def small_change(state: Colocation, turn: int) -> float:
+def small_change(state: ColocationState, turn: int) -> float:
     """1 % of pods and reports are new, then everything is computed and judged again."""
     new_pods, new_metrics = pods(turn * 500, 500), metrics(CHANGED, turn)
 

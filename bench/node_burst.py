@@ -35,11 +35,11 @@ from enforcer.apply import Applier
 from enforcer.cgroupfs import Hierarchy
 from enforcer.container_resources import shares_of
 from enforcer.contract import PodSpec
-from enforcer.journal import Journal
+from enforcer.journal import OriginalsJournal
 from enforcer.layout import Layout
 from enforcer.observe import NodeFacts, Observer
 from enforcer.strategies.burst import Burst
-from enforcer.wire import PodWire, pod_of
+from enforcer.wire import AgentPodWire, pod_of
 from tests.support.kubepods import Kubepods, Pod, missing
 
 WARM_UP: Final = 8
@@ -70,7 +70,7 @@ class Agent:
     def __init__(self, node: Kubepods, folder: Path, policy: NodePolicy) -> None:
         hierarchy = Hierarchy()
         self._observer = Observer(hierarchy, Layout(base=(node.base,)))
-        self._journal = Journal(folder)
+        self._journal = OriginalsJournal(folder)
         self._applier = Applier(hierarchy, self._journal, dry_run=False)
         self._strategy, self._policy = Burst(), policy
         self._state = self._strategy.initial()
@@ -115,7 +115,7 @@ def serve(node: Kubepods, way: str, requests: int, measured: Measured) -> None:
         node.write(path, "cpu", "cpu.shares", shares_of(REQUEST_MILLICORES))
     for path in (web.path, web.container) if limits else ():
         node.write(path, "cpu", "cpu.cfs_quota_us", QUOTA)
-    pods = [pod_of(msgspec.convert(web.body, PodWire))]
+    pods = [pod_of(msgspec.convert(web.body, AgentPodWire))]
     work = ",".join(map(str, WORK_MS))
     command = ["-m", "tests.enforcer.bursty_service", str(WARM_UP + requests), str(INTERVAL_MS), work]
     with agent(node, way) as ticking:

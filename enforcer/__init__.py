@@ -1,1 +1,1 @@
-"""The node enforcer: observe, decide, write cgroups. The room is empty so far; docs/house.md says what will be here."""
+"""The node agent: observe, decide, write cgroups."""

@@ -37,29 +37,29 @@ QUIET_SECONDS: Final = 0.1
 ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; the exit code."""
     try:
-        return run(settings_of(words))
+        return run(settings_of(arguments))
     except CotenantError as error:
         sys.stderr.write(f"error: {error.message}\n" + (f"fix: {error.fix}\n" if error.fix else ""))
         return error.exit_code
 
 
-def settings_of(words: Sequence[str] | None) -> Settings:
-    """Settings in force for these words of the command line."""
+def settings_of(arguments: Sequence[str] | None) -> Settings:
+    """Settings in force for these command line arguments."""
     parser = argparse.ArgumentParser("python -m enforcer", description="The agent of one node.")
     parser.add_argument("--config", metavar="FILE", help="settings file (YAML)")
     parser.add_argument("--set", metavar="ROOM.KEY=VALUE", action="append", default=[], help="override one setting")
     parser.add_argument("--write", action="store_true", help="write to cgroups and evict; without it nothing changes")
-    given = parser.parse_args(words)
-    flags: dict[str, Any] = {"enforcer.dry_run": False} if given.write else {}
-    for word in given.set:
+    options = parser.parse_args(arguments)
+    flags: dict[str, Any] = {"enforcer.dry_run": False} if options.write else {}
+    for word in options.set:
         path, equals, value = word.partition("=")
         if not equals:
             raise UsageError(f"--set {word!r} has no '='", fix="Write --set room.key=value.")
         flags[path] = value
-    file = given.config or os.environ.get("COTENANT_CONFIG")
+    file = options.config or os.environ.get("COTENANT_CONFIG")
     return load(Path(file) if file else None, os.environ, flags).settings
 
 
@@ -74,17 +74,17 @@ def run(settings: Settings) -> int:
 
 def _run(settings: Settings, agent_stop: AgentStop) -> None:
     with (
-        assembled(settings, os.environ) as made,
+        assembled(settings, os.environ) as assembly,
         watchdog(settings.enforcer),
-        hooked(settings, made.agent, agent_stop),
+        hooked(settings, assembly.agent, agent_stop),
     ):
-        if made.reporter:
-            made.reporter.start()
+        if assembly.reporter:
+            assembly.reporter.start()
         try:
-            made.agent.run(agent_stop.wait, lambda: agent_stop.hands_over)
+            assembly.agent.run(agent_stop.wait, lambda: agent_stop.hands_over)
         finally:
-            if made.reporter:
-                made.reporter.stop()
+            if assembly.reporter:
+                assembly.reporter.stop()
 
 
 @contextlib.contextmanager
@@ -93,14 +93,14 @@ def watchdog(settings: EnforcerSettings) -> Iterator[None]:
     if settings.dry_run or not settings.watchdog_seconds:
         yield
         return
-    words = {
+    options = {
         "--state-dir": settings.state_dir,
         "--cgroup-root": settings.cgroup_root,
         "--proc-root": settings.proc_root,
         "--ttl-seconds": str(settings.watchdog_seconds),
         "--agent": str(os.getpid()),
     }
-    command = [sys.executable, "-m", "enforcer.watchdog", *(word for pair in words.items() for word in pair)]
+    command = [sys.executable, "-m", "enforcer.watchdog", *(word for pair in options.items() for word in pair)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603 - our own
     try:
         yield
@@ -152,7 +152,7 @@ class Ending:
             os.read(self._bell, 1 << 16)
 
     def wake(self) -> None:
-        """End the present or the next wait, but for its first moments: a hundred events are one reason to look."""
+        """End the present or the next wait, but for its first moments, so that a burst of events causes one tick."""
         with contextlib.suppress(BlockingIOError):  # full: it is awake
             os.write(self._ring, b"x")
 

@@ -1,4 +1,4 @@
-"""From the agent's own words to those that everybody speaks: actions as Acts, a tick's CPU as a sample. Pure.
+"""From the agent's types to the shared vocabulary: actions as Acts, a tick's CPU as a sample. Pure.
 
 action of the log --act_of--> Act -> annotation of the Event, tables of the dashboard
 seen, decided     --sample_of--> LaneSample -> gauges, recordings; what was applied is what is reported
@@ -16,26 +16,26 @@ from msgspec.structs import replace
 from cotenant.model.enforcement import AgentAction, LaneSample, lane_of
 from cotenant.model.errors import UsageError
 from cotenant.model.resource import MILLICORES_PER_CORE
-from enforcer.changes import Outcome, Place
+from enforcer.changes import Place, WriteOutcome
 from enforcer.container_resources import MICROSECONDS_PER_MILLICORE
 from enforcer.contract import NO_LIMIT, Evict, Knob, Observation, PodSpec, Value, Want
 from enforcer.cpusets import parse_cpus
-from enforcer.loop import Round
-from enforcer.status import Action, paths_of, stamp
+from enforcer.loop import TickDecision
+from enforcer.status import ActionRecord, paths_of, stamp
 from enforcer.strategies.burst import NAME as BURST
 from enforcer.strategies.suppress_target import demand
 
-DONE: Final = frozenset({Outcome.WRITTEN.value, Outcome.WOULD_WRITE.value})
+DONE: Final = frozenset({WriteOutcome.WRITTEN.value, WriteOutcome.WOULD_WRITE.value})
 EVENT_REASONS: Final[dict[str, str]] = {
-    Outcome.WRITTEN.value: "ValueSet",
-    Outcome.WOULD_WRITE.value: "ValueWouldBeSet",
-    Outcome.RESTORED.value: "ValueGivenBack",
-    Outcome.CONFLICT.value: "ValueFoughtOver",
-    Outcome.REFUSED.value: "ValueRefused",
-    Outcome.FAILED.value: "ValueNotTaken",
-    Outcome.DENIED.value: "WritingDenied",
-    Outcome.NOT_NOTED.value: "OriginalNotSaved",
-    Outcome.UNSUPPORTED.value: "KnobNotSupported",
+    WriteOutcome.WRITTEN.value: "ValueSet",
+    WriteOutcome.WOULD_WRITE.value: "ValueWouldBeSet",
+    WriteOutcome.RESTORED.value: "ValueGivenBack",
+    WriteOutcome.CONFLICT.value: "ValueFoughtOver",
+    WriteOutcome.REFUSED.value: "ValueRefused",
+    WriteOutcome.FAILED.value: "ValueNotTaken",
+    WriteOutcome.DENIED.value: "WritingDenied",
+    WriteOutcome.NOT_NOTED.value: "OriginalNotSaved",
+    WriteOutcome.UNSUPPORTED.value: "KnobNotSupported",
 }
 """By outcome of a write: reason of the Event."""
 EVICTION_REASONS: Final = {
@@ -46,7 +46,9 @@ EVICTION_REASONS: Final = {
     "not-stopped": "ContainersNotStopped",
 }
 REFUSED: Final = "EvictionRefused"
-BAD: Final = frozenset({Outcome.FAILED, Outcome.DENIED, Outcome.CONFLICT, Outcome.NOT_NOTED, Outcome.REFUSED})
+BAD: Final = frozenset(
+    {WriteOutcome.FAILED, WriteOutcome.DENIED, WriteOutcome.CONFLICT, WriteOutcome.NOT_NOTED, WriteOutcome.REFUSED}
+)
 _MEMORY: Final[dict[str, str]] = {
     Knob.MEMORY_MIN.value: "MemoryProtected",
     Knob.MEMORY_LOW.value: "MemoryProtected",
@@ -54,7 +56,7 @@ _MEMORY: Final[dict[str, str]] = {
 }
 
 
-def act_of(action: Action, node: str, warning: bool = False) -> AgentAction:
+def act_of(action: ActionRecord, node: str, warning: bool = False) -> AgentAction:
     """An action of the log. warning: of a verdict; the others tell by their outcome."""
     reason = reason_of(action)
     return AgentAction(
@@ -75,7 +77,7 @@ def act_of(action: Action, node: str, warning: bool = False) -> AgentAction:
     )
 
 
-def reason_of(action: Action) -> str:
+def reason_of(action: ActionRecord) -> str:
     """CamelCase; what was set has a reason by what that means, everything else that of its Event."""
     if action.action == "verdict":
         return action.outcome
@@ -86,7 +88,7 @@ def reason_of(action: Action) -> str:
     return _meaning(action)
 
 
-def _meaning(action: Action) -> str:
+def _meaning(action: ActionRecord) -> str:
     """Of a value that was set."""
     more = _more(action.knob, action.before, action.value)
     moved = {"cpu-suppress": ("Suppressed", "SuppressionEased"), BURST: ("BurstTakenBack", "BurstGranted")}
@@ -115,7 +117,7 @@ def _amount(knob: str, value: Value | None) -> float:
     return float(value) if isinstance(value, int) else float("inf")
 
 
-def _sentence(action: Action) -> str:
+def _sentence(action: ActionRecord) -> str:
     return f"{action.why} ({action.message})" if action.message and action.why else action.why or action.message
 
 
@@ -132,25 +134,25 @@ def seconds_of(moment: str) -> float:
 
 
 # --- a tick's CPU ------------------------------------------------------------------------------------------------
-def sample_of(seen: Observation, decided: Round) -> LaneSample:
+def sample_of(observation: Observation, decided: TickDecision) -> LaneSample:
     """Who used the CPU, what best effort may use as it was decided, and what it is held to after this tick."""
-    use = demand(seen)
-    capacity = float(seen.node.cpu_millicores)
+    use = demand(observation)
+    capacity = float(observation.node.cpu_millicores)
     target = decided.best_effort_target_millicores
     return LaneSample(
-        time_seconds=seen.wall_seconds,
+        time_seconds=observation.wall_seconds,
         capacity=capacity,
         others=None if use is None else float(use.latency_sensitive + use.system),
         best_effort=None if use is None else float(use.best_effort),
         target=None if target is None else float(max(target, 0)),
-        limit=held_to(seen, decided.wants),
+        limit=held_to(observation, decided.wants),
         burst=granted(decided.wants),
     )
 
 
-def held_to(seen: Observation, wants: Sequence[Want]) -> float | None:
+def held_to(observation: Observation, wants: Sequence[Want]) -> float | None:
     """Millicores that the best-effort tier is held to by its quota or its CPUs; None = by its weight alone."""
-    tier = seen.best_effort_root
+    tier = observation.best_effort_root
     bounds: list[float] = []
     for want in wants if tier is not None else ():
         if tier is None or want.path != tier.path:
@@ -171,20 +173,20 @@ def granted(wants: Sequence[Want]) -> float:
 
 # --- where only decisions are known ------------------------------------------------------------------------------
 def changes(
-    seen: Observation, decided: Round, before: Mapping[Place, Want], evictions: Sequence[Evict] = ()
-) -> Iterator[tuple[Action, bool]]:
+    observation: Observation, decided: TickDecision, before: Mapping[Place, Want], evictions: Sequence[Evict] = ()
+) -> Iterator[tuple[ActionRecord, bool]]:
     """What a tick decides otherwise than the tick before, as a dry run would log it, and whether it is a warning.
 
     evictions: those that would be asked now; findings are told by `recount`.
     """
-    owners = {path: pod.spec for pod in seen.pods for path in paths_of(pod)}
-    time = stamp(seen.wall_seconds)
-    wants, groups = {(want.path, want.knob): want for want in decided.wants}, seen.groups()
+    owners = {path: pod.spec for pod in observation.pods for path in paths_of(pod)}
+    time = stamp(observation.wall_seconds)
+    wants, groups = {(want.path, want.knob): want for want in decided.wants}, observation.groups()
     for place, want in wants.items():
         old = before.get(place)
         if old is None or old.value != want.value:
-            there = groups[want.path].knobs.get(want.knob) if want.path in groups else None
-            yield _set(want, old.value if old else there, time, owners.get(want.path)), False
+            present = groups[want.path].knobs.get(want.knob) if want.path in groups else None
+            yield _set(want, old.value if old else present, time, owners.get(want.path)), False
     for place, old in before.items():
         if place not in wants:
             yield _back(old, time, owners.get(old.path)), False
@@ -192,18 +194,18 @@ def changes(
         yield _eviction(eviction, time), True
 
 
-def _set(want: Want, before: Value | None, time: str, pod: PodSpec | None) -> Action:
+def _set(want: Want, before: Value | None, time: str, pod: PodSpec | None) -> ActionRecord:
     about = _about(want, time, pod)
-    return replace(about, action="write", outcome=Outcome.WOULD_WRITE.value, before=before, value=want.value)
+    return replace(about, action="write", outcome=WriteOutcome.WOULD_WRITE.value, before=before, value=want.value)
 
 
-def _back(old: Want, time: str, pod: PodSpec | None) -> Action:
-    about = replace(_about(old, time, pod), action="restore", outcome=Outcome.RESTORED.value)
+def _back(old: Want, time: str, pod: PodSpec | None) -> ActionRecord:
+    about = replace(_about(old, time, pod), action="restore", outcome=WriteOutcome.RESTORED.value)
     return replace(about, why="nobody wants it any more", before=old.value, value=old.back_to)
 
 
-def _about(want: Want, time: str, pod: PodSpec | None) -> Action:
-    return Action(
+def _about(want: Want, time: str, pod: PodSpec | None) -> ActionRecord:
+    return ActionRecord(
         time=time,
         action="",
         subject=want.path,
@@ -216,6 +218,6 @@ def _about(want: Want, time: str, pod: PodSpec | None) -> Action:
     )
 
 
-def _eviction(eviction: Evict, time: str) -> Action:
+def _eviction(eviction: Evict, time: str) -> ActionRecord:
     key = f"{eviction.namespace}/{eviction.name}"
-    return Action(time, "evict", key, "would-ask", eviction.strategy, eviction.why, pod=key, dry_run=True)
+    return ActionRecord(time, "evict", key, "would-ask", eviction.strategy, eviction.why, pod=key, dry_run=True)

@@ -1,6 +1,6 @@
 """EDGE: the agent of one node: observe, decide, apply, tell, tick by tick, and give everything back at the end.
 
-    sources --Told--> observer --Observation--> loop.decide --Round--> applier, evictor, teller
+    sources --AgentInputs--> observer --Observation--> loop.decide --TickDecision--> applier, evictor, reporter
 
 A tick that is late is not caught up: rates are over the time that really passed. What goes wrong in a tick is told and
 ends that tick alone. Without permission to write, the agent goes on to observe and report, and is not ready.
@@ -26,18 +26,18 @@ from cotenant.model.node_policy import NodePolicy
 from cotenant.settings.enforcer import EnforcerSettings
 from enforcer.acts import sample_of
 from enforcer.changes import Done, Place, wants_of
-from enforcer.contract import Observation, Plan, PodSpec, Strategy, Surface, SurfaceWant
-from enforcer.journal import Journal
-from enforcer.loop import Ages, Memory, Mode, Round, decide
+from enforcer.contract import Observation, PodSpec, Strategy, StrategyPlan, Surface, SurfaceWant
+from enforcer.journal import OriginalsJournal
+from enforcer.loop import AgentMode, Ages, Memory, TickDecision, decide
 from enforcer.pod_evictions import PodEvictions
 from enforcer.quotas import ratio_of
 from enforcer.recording import Recorder
-from enforcer.sources import Sources, Told
+from enforcer.sources import AgentInputs, Sources
 from enforcer.status import FILE, About, NodeStatus, status
-from enforcer.suppressed import Held, note
-from enforcer.telling import AgentMetrics, Teller
+from enforcer.suppressed import SuppressionHistory, note
+from enforcer.telling import ActionReporter, AgentMetrics
 from enforcer.unsupported import Unsupported, unsupported
-from enforcer.usage import Usage, node_metric
+from enforcer.usage import UsageHistory, node_metric
 from enforcer.whole_files import replace_whole
 
 STATUS_SECONDS: Final = 5.0
@@ -49,10 +49,10 @@ DEAD_SECONDS: Final = 60.0
 """Without a tick for so long (and ten ticks at least) only a restart helps."""
 
 
-class Look(Protocol):
-    """One reading of the node: `assembly.Eyes`."""
+class NodeReader(Protocol):
+    """One reading of the node: `assembly.KubeletTreeReader`."""
 
-    def read(self, told: Told, fresh: frozenset[Place]) -> Observation:
+    def read(self, inputs: AgentInputs, fresh: frozenset[Place]) -> Observation:
         """NodeUnreadable: skip the tick."""
         ...
 
@@ -61,7 +61,7 @@ class Look(Protocol):
         ...
 
 
-class Hand(Protocol):
+class KnobWriter(Protocol):
     """Who writes: `apply.Applier`."""
 
     denied: str
@@ -71,17 +71,17 @@ class Hand(Protocol):
         """Knobs that carry our value now."""
         ...
 
-    def apply(self, plans: Sequence[Plan], seen: Observation) -> list[Done]:
+    def apply(self, plans: Sequence[StrategyPlan], observation: Observation) -> list[Done]:
         """Make it so."""
         ...
 
     def give_back(self) -> list[Done]:
-        """Everything to what stood there before."""
+        """Restore every original value."""
         ...
 
 
-class Keeper(Protocol):
-    """Who keeps one surface outside of cgroups."""
+class SurfaceController(Protocol):
+    """Applies and restores one surface outside of cgroups."""
 
     @property
     def surface(self) -> Surface:
@@ -89,30 +89,30 @@ class Keeper(Protocol):
         ...
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Make it so; what went wrong, in words."""
+        """Apply the wants; returns the errors as text."""
         ...
 
     def give_back(self) -> list[str]:
-        """Everything to what stood there before."""
+        """Restore every original value."""
         ...
 
 
 @dataclass(slots=True)
-class Parts:
-    """What an agent is made of. `recorder` is missing when nobody asked for it."""
+class AgentComponents:
+    """The components of an agent. `recorder` is None unless recording is enabled."""
 
     settings: EnforcerSettings
     clock: Clock
     sources: Sources
-    eyes: Look
-    hand: Hand
-    journal: Journal
+    node_reader: NodeReader
+    knob_writer: KnobWriter
+    journal: OriginalsJournal
     strategies: tuple[Strategy[Any], ...]
     metrics: AgentMetrics
-    teller: Teller
+    reporter: ActionReporter
     evictions: PodEvictions
     recorder: Recorder | None = None
-    keepers: tuple[Keeper, ...] = ()
+    surfaces: tuple[SurfaceController, ...] = ()
     monotonic: Callable[[], float] = time.monotonic
 
 
@@ -121,23 +121,23 @@ class _Last:
     """What the last good tick saw and decided."""
 
     at_seconds: float
-    seen: Observation
-    decided: Round
-    told: Told = field(default_factory=Told)
+    observation: Observation
+    decided: TickDecision
+    inputs: AgentInputs = field(default_factory=AgentInputs)
 
 
 class Agent:
     """Everything but `status` and `report` is for one thread."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: AgentComponents) -> None:
         """Nothing is read or written yet."""
         settings = parts.settings
         self.parts = parts
         self.wrong = "no tick yet"
         """Why the last tick did not do its work, or empty."""
         self._ages = Ages(settings.policy_ttl_seconds, settings.release_seconds, settings.pods_ttl_seconds)
-        self._memory, self._usage = Memory(wants=wants_of(parts.journal.notes)), Usage()
-        self._held_back = Held()
+        self._memory, self._usage = Memory(wants=wants_of(parts.journal.notes)), UsageHistory()
+        self._held_back = SuppressionHistory()
         self._last: _Last | None = None
         self._lock = threading.Lock()
         self._status_at = -float("inf")
@@ -146,7 +146,7 @@ class Agent:
 
     # --- life --------------------------------------------------------------------------------------------------------
     def run(self, wait: Callable[[float], bool], hands_over: Callable[[], bool] = lambda: False) -> None:
-        """Tick until `wait(seconds)` says that the end is due; then give everything back, or leave it to the next."""
+        """Tick until `wait(seconds)` returns true; then restore every value, or hand over to the next agent."""
         parts = self.parts
         parts.sources.start()
         parts.evictions.start()
@@ -187,13 +187,13 @@ class Agent:
             self.tick()
 
     def end(self, hands_over: bool = False) -> None:
-        """Give back every value, then let go of everything: threads may wait long for an API server that hangs.
+        """Restore every value first, then stop: threads may wait long for an API server that hangs.
 
         hands_over: another agent stands by; every value stays, as the journal notes it.
         """
         try:
             if hands_over:
-                self._log.info("handed over", values=len(self.parts.hand.held))
+                self._log.info("handed over", values=len(self.parts.knob_writer.held))
             else:
                 self.give_back()
         finally:
@@ -205,16 +205,16 @@ class Agent:
         parts.evictions.stop()
         if parts.recorder:
             parts.recorder.close()
-        parts.teller.close()
-        parts.eyes.close()
+        parts.reporter.close()
+        parts.node_reader.close()
 
     def give_back(self) -> None:
-        """Every value goes back to what stood there before us."""
-        parts, seen = self.parts, self._last.seen if self._last else None
-        done = parts.hand.give_back()
-        parts.teller.done(done, seen, parts.clock.now_seconds())
-        for keeper in parts.keepers if not parts.settings.dry_run else ():
-            for wrong in keeper.give_back():
+        """Restore every value to its original."""
+        parts, observation = self.parts, self._last.observation if self._last else None
+        done = parts.knob_writer.give_back()
+        parts.reporter.done(done, observation, parts.clock.now_seconds())
+        for controller in parts.surfaces if not parts.settings.dry_run else ():
+            for wrong in controller.give_back():
                 self._log.warning("not given back", error=wrong)
 
     # --- one tick ----------------------------------------------------------------------------------------------------
@@ -238,23 +238,23 @@ class Agent:
 
     def _tick(self, started: float) -> None:
         parts = self.parts
-        told = parts.sources.read()
-        seen = with_ages(parts.eyes.read(told, parts.hand.held), told)
+        inputs = parts.sources.read()
+        observation = with_ages(parts.node_reader.read(inputs, parts.knob_writer.held), inputs)
         before = self._memory
-        decided, self._memory = decide(seen, told.policy, before, parts.strategies, self._ages)
-        results = parts.hand.apply([Plan(wants=decided.wants)], seen)
+        decided, self._memory = decide(observation, inputs.policy, before, parts.strategies, self._ages)
+        results = parts.knob_writer.apply([StrategyPlan(wants=decided.wants)], observation)
         with self._lock:
-            self._usage.take(seen)
-            self._last = _Last(started, seen, decided, told)
-        self._keep_surfaces(decided.surfaces, seen.wall_seconds)
-        parts.evictions.step(decided, seen)
-        parts.teller.done(results, seen, seen.wall_seconds)
-        parts.teller.verdicts(decided.verdicts, seen)
-        parts.metrics.state(decided.mode, seen, len(parts.hand.held))
-        sample = sample_of(seen, decided)
-        parts.metrics.lanes(seen.node.name, sample, parts.settings.dry_run)
-        self._held_back = self._held_back.after(sample, seen.best_effort_root, seen.elapsed_seconds)
-        self._record(seen, told.policy, decided, before)
+            self._usage.take(observation)
+            self._last = _Last(started, observation, decided, inputs)
+        self._keep_surfaces(decided.surfaces, observation.wall_seconds)
+        parts.evictions.step(decided, observation)
+        parts.reporter.done(results, observation, observation.wall_seconds)
+        parts.reporter.verdicts(decided.verdicts, observation)
+        parts.metrics.state(decided.mode, observation, len(parts.knob_writer.held))
+        sample = sample_of(observation, decided)
+        parts.metrics.lanes(observation.node.name, sample, parts.settings.dry_run)
+        self._held_back = self._held_back.after(sample, observation.best_effort_root, observation.elapsed_seconds)
+        self._record(observation, inputs.policy, decided, before)
         self._save_status(started)
 
     def _fail(self, outcome: str, why: str) -> None:
@@ -264,16 +264,18 @@ class Agent:
         self.wrong = why
 
     def _keep_surfaces(self, wants: Sequence[SurfaceWant], now_seconds: float) -> None:
-        for keeper in self.parts.keepers:
-            own = [want for want in wants if want.surface is keeper.surface]
-            wrong = [] if self.parts.settings.dry_run else keeper.apply(own)
-            self.parts.teller.surface(keeper.surface, own, wrong, now_seconds)
+        for controller in self.parts.surfaces:
+            own = [want for want in wants if want.surface is controller.surface]
+            wrong = [] if self.parts.settings.dry_run else controller.apply(own)
+            self.parts.reporter.surface(controller.surface, own, wrong, now_seconds)
 
-    def _record(self, seen: Observation, policy: NodePolicy | None, decided: Round, before: Memory) -> None:
+    def _record(
+        self, observation: Observation, policy: NodePolicy | None, decided: TickDecision, before: Memory
+    ) -> None:
         if self.parts.recorder is None:
             return
         try:
-            self.parts.recorder.record(seen, policy, decided, before, self._ages)
+            self.parts.recorder.record(observation, policy, decided, before, self._ages)
         except OSError as error:
             self._log.error("recording ended", error=str(error))
             self.parts.recorder = None
@@ -289,17 +291,17 @@ class Agent:
         about = About(
             dry_run=parts.settings.dry_run,
             ready=self.not_ready(),
-            policy_origin=last.told.policy_origin,
+            policy_origin=last.inputs.policy_origin,
             strategies=tuple(strategy.name for strategy in parts.strategies),
-            notes=(*last.told.notes, *parts.journal.complaints),
-            actions=tuple(parts.teller.actions),
+            notes=(*last.inputs.notes, *parts.journal.complaints),
+            actions=tuple(parts.reporter.actions),
             unsupported=self._unsupported(last),
         )
-        return status(last.seen, last.decided, parts.journal.notes, about)
+        return status(last.observation, last.decided, parts.journal.notes, about)
 
     def _unsupported(self, last: _Last) -> tuple[Unsupported, ...]:
-        policy = last.told.policy
-        return unsupported(policy, last.seen, self.parts.settings.kernel_reserves) if policy else ()
+        policy = last.inputs.policy
+        return unsupported(policy, last.observation, self.parts.settings.kernel_reserves) if policy else ()
 
     def container_policy(self) -> tuple[NodePolicy, float] | None:
         """By what a container that is being made is decided on: policy and the node's CPU ratio. From any thread.
@@ -309,44 +311,46 @@ class Agent:
         with self._lock:
             last = self._last
         running = {strategy.name for strategy in self.parts.strategies}
-        if last is None or last.told.policy is None or last.decided.mode is Mode.RELEASE or BATCH not in running:
+        if last is None or last.inputs.policy is None or last.decided.mode is AgentMode.RELEASE or BATCH not in running:
             return None
-        return last.told.policy, ratio_of(last.seen.node)
+        return last.inputs.policy, ratio_of(last.observation.node)
 
     def admitted(self, pod: PodSpec) -> PodSpec:
-        """A pod as a runtime tells of it, with the containers' resources where the API server told them. Any thread."""
+        """A pod of a runtime's message, with the containers' resources from the API server if known. Any thread."""
         with self._lock:
             last = self._last
-        known = next((one for one in last.told.pods if one.uid == pod.uid), None) if last else None
-        if known is None:
+        api_pod = next((one for one in last.inputs.pods if one.uid == pod.uid), None) if last else None
+        if api_pod is None:
             return pod
-        return replace(pod, resources_known=True, containers=known.containers, init_containers=known.init_containers)
+        return replace(
+            pod, resources_known=True, containers=api_pod.containers, init_containers=api_pod.init_containers
+        )
 
     def report(self, policy: CollectPolicy) -> Apply | None:
         """The NodeMetric's status; None before there is something to tell. From any thread."""
         with self._lock:
             self._usage.keep_seconds = policy.longest_seconds
-            return node_metric(self._last.seen, self._usage, policy) if self._last else None
+            return node_metric(self._last.observation, self._usage, policy) if self._last else None
 
     def note(self) -> Apply | None:
-        """What its Node is to say of the last hour; None while it says so already. From any thread."""
-        last, held = self._last, self._held_back
-        return note(last.told.node.name, held, last.told.node.annotations) if last else None
+        """The write of the Node's suppression annotation; None while it is up to date. From any thread."""
+        last, history = self._last, self._held_back
+        return note(last.inputs.node.name, history, last.inputs.node.annotations) if last else None
 
     def node_uid(self) -> str:
-        """Of the Node object; empty before it was heard of. From any thread."""
+        """Uid of the Node object; empty before it was read. From any thread."""
         last = self._last
-        return last.told.node.uid if last else ""
+        return last.inputs.node.uid if last else ""
 
     def not_ready(self) -> str:
         """Why it does not do its work, or empty."""
         last = self._last
         reasons = (
             self.wrong,
-            self.parts.hand.denied,
-            self.parts.teller.error,
-            "no policy was heard of" if last and last.told.policy is None else "",
-            "the policy is stale" if last and last.decided.mode is Mode.HOLD else "",
+            self.parts.knob_writer.denied,
+            self.parts.reporter.error,
+            "no policy was heard of" if last and last.inputs.policy is None else "",
+            "the policy is stale" if last and last.decided.mode is AgentMode.HOLD else "",
         )
         return "; ".join(reason for reason in reasons if reason)
 
@@ -372,14 +376,14 @@ def _sleep(seconds: float) -> bool:
     return False
 
 
-def with_ages(seen: Observation, told: Told) -> Observation:
+def with_ages(observation: Observation, inputs: AgentInputs) -> Observation:
     """The reading together with how old the rest of what is known is. Recalled pods that have no cgroup are gone."""
-    gone = "pods" in told.recalled
+    pods_recalled = "pods" in inputs.recalled
     return replace(
-        seen,
-        pods=tuple(pod for pod in seen.pods if pod.group is not None) if gone else seen.pods,
-        recalled=told.recalled,
-        policy_age_seconds=min(told.policy_age_seconds, OLDEST),
-        pods_age_seconds=min(told.pods_age_seconds, OLDEST),
-        forecast=told.forecast,
+        observation,
+        pods=tuple(pod for pod in observation.pods if pod.group is not None) if pods_recalled else observation.pods,
+        recalled=inputs.recalled,
+        policy_age_seconds=min(inputs.policy_age_seconds, OLDEST),
+        pods_age_seconds=min(inputs.pods_age_seconds, OLDEST),
+        forecast=inputs.forecast,
     )

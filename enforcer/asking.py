@@ -1,6 +1,6 @@
-"""EDGE: asks the kubelet too, where that is worth the memory that gRPC takes.
+"""EDGE: adds the kubelet's podresources to the inputs, only where needed: gRPC takes memory.
 
-    WithKubelet(sources, socket, static_cpus)  --read()-->  Told
+    WithKubelet(sources, socket, static_cpus)  --read()-->  AgentInputs
 
 It is asked when it gives CPUs out itself (its static CPU manager), and when the list of pods is one that was recalled:
 to tell of pods that came since. Without the socket, or without grpc, that is a note and nothing else.
@@ -15,7 +15,7 @@ from typing import Protocol
 from enforcer.cpusets import Cpus
 from enforcer.kubelet import Assignments
 from enforcer.runtime import INSTALL
-from enforcer.sources import Sources, Told
+from enforcer.sources import AgentInputs, Sources
 
 
 class Kubelet(Protocol):
@@ -34,10 +34,10 @@ class Kubelet(Protocol):
 
 
 class WithKubelet:
-    """Sources, and what the kubelet says. For one thread, but for `start` and `stop`."""
+    """The sources with the kubelet's assignments. For one thread, but for `start` and `stop`."""
 
     def __init__(self, inner: Sources, socket: str, static_cpus: bool) -> None:
-        """socket: of the podresources service. Nobody is asked before the first `read` that needs it."""
+        """socket: of the podresources service; not opened before the first `read` that needs it."""
         self._inner, self._socket, self._needed = inner, socket, static_cpus
         self._kubelet: Kubelet | None = None
         self._missing = ""
@@ -48,7 +48,7 @@ class WithKubelet:
         self._inner.start()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Whether everything was heard once, waiting for it; the kubelet is not waited for."""
+        """Wait until everything was received once; False on timeout. The kubelet is not waited for."""
         return self._inner.wait(timeout_seconds)
 
     def stop(self) -> None:
@@ -57,20 +57,20 @@ class WithKubelet:
         if self._kubelet:
             self._kubelet.stop()
 
-    def read(self) -> Told:
+    def read(self) -> AgentInputs:
         """What is known now."""
-        told = self._inner.read()
-        self._needed |= "pods" in told.recalled
+        inputs = self._inner.read()
+        self._needed |= "pods" in inputs.recalled
         if not self._needed:
-            return told
+            return inputs
         if self._kubelet is None and not self._missing:
             self._begin()
         if self._kubelet is None:
-            return _noted(told, self._missing)
+            return _noted(inputs, self._missing)
         problem = f"the kubelet's {self._socket}: {self._kubelet.problem}" if self._kubelet.problem else ""
-        found = joined(_noted(told, problem), self._kubelet.said, self._exclusive)
-        self._exclusive = found.kubelet.exclusive
-        return found
+        merged = joined(_noted(inputs, problem), self._kubelet.said, self._exclusive)
+        self._exclusive = merged.kubelet.exclusive
+        return merged
 
     def _begin(self) -> None:
         try:
@@ -82,20 +82,23 @@ class WithKubelet:
         self._kubelet.start()
 
 
-def _noted(told: Told, note: str) -> Told:
-    return replace(told, notes=(*told.notes, note)) if note else told
+def _noted(inputs: AgentInputs, note: str) -> AgentInputs:
+    return replace(inputs, notes=(*inputs.notes, note)) if note else inputs
 
 
-def joined(told: Told, said: Assignments | None, before: Mapping[str, Cpus]) -> Told:
-    """What is known, with what the kubelet said; before: exclusive CPUs of the tick before.
+def joined(inputs: AgentInputs, assignments: Assignments | None, before: Mapping[str, Cpus]) -> AgentInputs:
+    """The inputs with the kubelet's assignments; before: exclusive CPUs of the tick before.
 
     A kubelet that starts while the API server is away names no pods, though they run: who is not named keeps what it
     had as long as it is known here, and a recalled pod is judged by its cgroup alone.
     """
-    if said is None:
-        return told
-    known = {pod.key for pod in told.pods}
-    kept = {key: cpus for key, cpus in before.items() if key in known and key not in said.pods}
-    strangers = sorted(said.pods - known) if "pods" in told.recalled else []
+    if assignments is None:
+        return inputs
+    pod_keys = {pod.key for pod in inputs.pods}
+    retained = {key: cpus for key, cpus in before.items() if key in pod_keys and key not in assignments.pods}
+    strangers = sorted(assignments.pods - pod_keys) if "pods" in inputs.recalled else []
     note = f"the kubelet runs {len(strangers)} pods that are not known here: {', '.join(strangers[:3])}"
-    return _noted(replace(told, kubelet=replace(said, exclusive={**kept, **said.exclusive})), note if strangers else "")
+    return _noted(
+        replace(inputs, kubelet=replace(assignments, exclusive={**retained, **assignments.exclusive})),
+        note if strangers else "",
+    )

@@ -31,7 +31,7 @@ from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.settings.enforcer import EnforcerSettings
 from cotenant.settings.root import Settings
 from cotenant.settings.telemetry import ENFORCER_PORT
-from enforcer.agent import Agent, Parts
+from enforcer.agent import Agent, AgentComponents
 from enforcer.apply import Applier
 from enforcer.asking import WithKubelet
 from enforcer.cgroupfs import Hierarchy, raise_file_limit
@@ -40,21 +40,21 @@ from enforcer.contract import Observation, ResctrlReading, Uplink
 from enforcer.cycles import CycleReader
 from enforcer.evicting import FIELD_MANAGER, Evictor
 from enforcer.eviction_queue import EvictionQueue
-from enforcer.journal import Journal
+from enforcer.journal import OriginalsJournal
 from enforcer.kernel_switches import SwitchFiles
 from enforcer.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
 from enforcer.layout import Driver, Layout, checked_path, host_application_path
 from enforcer.observe import HostApplicationSpec, NodeFacts, Observer
 from enforcer.pod_evictions import PodEvictions
-from enforcer.recalling import KnownFile, Recalling
+from enforcer.recalling import LastInputsFile, Recalling
 from enforcer.recording import Recorder
 from enforcer.registry import strategies
 from enforcer.reporting import Reporter, Whose
 from enforcer.resctrlfs import ResctrlKeeper, read_resctrl, tasks_in
 from enforcer.runtime import INSTALL
-from enforcer.sources import ApiSources, FileSources, Sources, Told
+from enforcer.sources import AgentInputs, ApiSources, FileSources, Sources
 from enforcer.sysctl import SysctlKeeper
-from enforcer.telling import AgentMetrics, Teller
+from enforcer.telling import ActionReporter, AgentMetrics
 from enforcer.traffic import TrafficKeeper, read_uplink
 
 BOOT_ID: Final = "sys/kernel/random/boot_id"
@@ -64,8 +64,8 @@ _Around: TypeAlias = tuple[Uplink | None, ResctrlReading | None, Mapping[str, st
 """What hardly ever changes: uplink, resctrl, the kernel's switches."""
 
 
-class Eyes:
-    """Looks at the node: finds the kubelet's tree first, and again while there is none."""
+class KubeletTreeReader:
+    """Reads the node: detects the kubelet's cgroup tree first, and again while there is none."""
 
     def __init__(self, hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: KubeletConfig) -> None:
         """Nothing is read yet."""
@@ -78,25 +78,25 @@ class Eyes:
         self._policy: NodePolicy | None = None
         self._applications: tuple[HostApplicationSpec, ...] = ()
 
-    def read(self, told: Told, fresh: frozenset[Place]) -> Observation:
+    def read(self, inputs: AgentInputs, fresh: frozenset[Place]) -> Observation:
         """One tick's reading. NodeUnreadable while no kubelet's tree is there."""
         observer = self._observer or self._found()
-        if told.policy is not self._policy:
-            self._policy, self._applications = told.policy, applications(told.policy, self._layout)
+        if inputs.policy is not self._policy:
+            self._policy, self._applications = inputs.policy, applications(inputs.policy, self._layout)
         uplink, resctrl, switches = self._look_around(time.monotonic())
         facts = NodeFacts(
-            name=told.node.name,
-            allocatable=told.node.allocatable,
-            capacity=told.node.capacity,
-            labels=told.node.labels,
-            annotations=told.node.annotations,
-            kubelet_static_cpus=self._kubelet.static_cpus or bool(told.kubelet.allocatable),
-            kubelet_cpus=told.kubelet.exclusive,
+            name=inputs.node.name,
+            allocatable=inputs.node.allocatable,
+            capacity=inputs.node.capacity,
+            labels=inputs.node.labels,
+            annotations=inputs.node.annotations,
+            kubelet_static_cpus=self._kubelet.static_cpus or bool(inputs.kubelet.allocatable),
+            kubelet_cpus=inputs.kubelet.exclusive,
             uplink=uplink,
             resctrl=resctrl,
             kernel_switches=switches,
         )
-        return observer.read(told.pods, self._applications, facts, fresh)
+        return observer.read(inputs.pods, self._applications, facts, fresh)
 
     def close(self) -> None:
         """Let go of files."""
@@ -124,11 +124,11 @@ class Eyes:
 def layout_of(hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: KubeletConfig) -> Layout:
     """By the settings, the kubelet's configuration, or what the tree shows; NodeUnreadable when it shows none."""
     base = tuple(checked_path(settings.cgroup_base).split("/")) if settings.cgroup_base else kubelet.base
-    told = settings.cgroup_driver if settings.cgroup_driver != "auto" else kubelet.cgroup_driver
+    driver = settings.cgroup_driver if settings.cgroup_driver != "auto" else kubelet.cgroup_driver
     detection = hierarchy.detect(base)
-    if told:
+    if driver:
         shown = detection.layout or Layout(base=base)
-        return replace(shown, driver=Driver(told))
+        return replace(shown, driver=Driver(driver))
     if detection.layout is None:
         raise NodeUnreadable(detection.problem, fix="Set enforcer.cgroup_base and enforcer.cgroup_driver.")
     return detection.layout
@@ -136,12 +136,12 @@ def layout_of(hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: Kubelet
 
 def applications(policy: NodePolicy | None, layout: Layout) -> tuple[HostApplicationSpec, ...]:
     """The declared host applications whose place is one."""
-    found = []
+    specs = []
     for one in policy.host_applications if policy else ():
         with contextlib.suppress(UsageError):  # the manager's webhook tells who wrote it
             path = host_application_path(one, layout)
-            found.append(HostApplicationSpec(one.name, QosClass(one.qos), PriorityClass(one.priority), path))
-    return tuple(found)
+            specs.append(HostApplicationSpec(one.name, QosClass(one.qos), PriorityClass(one.priority), path))
+    return tuple(specs)
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]
         client = None if own.pods_file else _client(settings, env)
         metrics = Metrics(__version__, platform.python_version())
         boot_id = _text(Path(own.proc_root) / BOOT_ID).strip()
-        journal = Journal(folder, boot_id)
+        journal = OriginalsJournal(folder, boot_id)
         stack.callback(journal.close)
         for complaint in journal.complaints:
             structlog.get_logger(__name__).warning("journal", problem=complaint)
@@ -175,26 +175,26 @@ def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]
         clock = SystemClock()
         recorder = EventRecorder(client, FIELD_MANAGER, clock) if client and not own.dry_run else None
         measured = AgentMetrics(metrics)
-        teller = Teller(folder, measured, recorder, node, own.dry_run)
+        action_reporter = ActionReporter(folder, measured, recorder, node, own.dry_run)
         kubelet = kubelet_config(_text(Path(own.kubelet_config)))
-        parts = Parts(
+        parts = AgentComponents(
             settings=own,
             clock=clock,
-            sources=_with_kubelet(_sources(own, KnownFile(folder, boot_id, node), node, client), own, kubelet),
-            eyes=Eyes(hierarchy, own, kubelet),
-            hand=Applier(hierarchy, journal, own.dry_run),
+            sources=_with_kubelet(_sources(own, LastInputsFile(folder, boot_id, node), node, client), own, kubelet),
+            node_reader=KubeletTreeReader(hierarchy, own, kubelet),
+            knob_writer=Applier(hierarchy, journal, own.dry_run),
             journal=journal,
             strategies=running,
             metrics=measured,
-            teller=teller,
+            reporter=action_reporter,
             evictions=PodEvictions(
                 own,
-                teller.evicted,
+                action_reporter.evicted,
                 evictor=Evictor(client) if client and not own.dry_run else None,
                 stopper=_stopper(settings),
             ),
             recorder=Recorder(Path(own.record_file), own.record_cap_bytes) if own.record_file else None,
-            keepers=(
+            surfaces=(
                 ResctrlKeeper(folder, tasks_in(hierarchy)),
                 SysctlKeeper(folder, Path(own.sysctl_root), Path(own.sysfs_root)),
                 TrafficKeeper(),
@@ -221,10 +221,10 @@ def _client(settings: Settings, env: Mapping[str, str]) -> KubeClient:
     return KubeClient(service_account(files, env), settings.kube, reload=lambda: service_account(files, env))
 
 
-def _sources(settings: EnforcerSettings, known: KnownFile, node: str, client: KubeClient | None) -> Sources:
+def _sources(settings: EnforcerSettings, last_file: LastInputsFile, node: str, client: KubeClient | None) -> Sources:
     if client is None:
         return FileSources(node, settings.pods_file, settings.policy_file)
-    return Recalling(ApiSources(client, node, settings.policy_file), known)
+    return Recalling(ApiSources(client, node, settings.policy_file), last_file)
 
 
 def _with_kubelet(inner: Sources, settings: EnforcerSettings, kubelet: KubeletConfig) -> Sources:

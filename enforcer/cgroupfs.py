@@ -66,10 +66,10 @@ def raise_file_limit() -> int:
     Programs that it starts inherit it; 16,384 is below what makes some of them slow.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        return wanted
+    target = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+        return target
     return soft
 
 
@@ -134,7 +134,7 @@ class Hierarchy:
         for key in [key for key in self._held if key[0] not in paths]:
             os.close(self._held.pop(key))
         self._periods = {path: period for path, period in self._periods.items() if path in paths}
-        self._parsed = {place: known for place, known in self._parsed.items() if place[0] in paths}
+        self._parsed = {place: parsed for place, parsed in self._parsed.items() if place[0] in paths}
 
     @property
     def held_files(self) -> int:
@@ -149,8 +149,8 @@ class Hierarchy:
         if descriptor is None:
             return self._read_anew(key, hold)
         try:
-            found = os.pread(descriptor, _PIECE, 0)  # as _contents, without a call: 2,000 times a tick
-            return found if len(found) < _PIECE else _contents(descriptor)
+            contents = os.pread(descriptor, _PIECE, 0)  # as _contents, without a call: 2,000 times a tick
+            return contents if len(contents) < _PIECE else _contents(descriptor)
         except OSError as refused:
             if refused.errno != errno.ENODEV:
                 return Lack.UNREADABLE
@@ -162,7 +162,7 @@ class Hierarchy:
         if isinstance(descriptor, Lack):
             return descriptor
         try:
-            found = _contents(descriptor)
+            contents = _contents(descriptor)
         except OSError as refused:
             os.close(descriptor)
             return Lack.GONE if refused.errno == errno.ENODEV else Lack.UNREADABLE
@@ -170,7 +170,7 @@ class Hierarchy:
             self._held[key] = descriptor
         else:
             os.close(descriptor)
-        return found
+        return contents
 
     def memory_use(self, path: CgroupPath) -> MemoryUse | None:
         """What a cgroup uses now; None = not known."""
@@ -185,22 +185,22 @@ class Hierarchy:
         if file is None:
             return Lack.ABSENT
         names = (self._names[knob],) if knob in self._names else file.names
-        found: bytes | Lack = Lack.ABSENT
+        contents: bytes | Lack = Lack.ABSENT
         for name in names:
-            found = self.read(path, file.controller, name, hold)
-            if found is not Lack.ABSENT:
+            contents = self.read(path, file.controller, name, hold)
+            if contents is not Lack.ABSENT:
                 self._names[knob] = name
                 break
-        if isinstance(found, Lack):
-            return found
-        known = self._parsed.get((path, knob)) if hold else None
-        if known is not None and known[0] == found:
-            return known[1]
-        value = from_text(knob, found.decode(errors="replace"), self.dialect, self._period(path, knob))
+        if isinstance(contents, Lack):
+            return contents
+        parsed = self._parsed.get((path, knob)) if hold else None
+        if parsed is not None and parsed[0] == contents:
+            return parsed[1]
+        value = from_text(knob, contents.decode(errors="replace"), self.dialect, self._period(path, knob))
         if value is None:
             return Lack.UNREADABLE
         if hold:
-            self._parsed[path, knob] = found, value
+            self._parsed[path, knob] = contents, value
         return value
 
     def _period(self, path: CgroupPath, knob: Knob) -> int:
@@ -209,16 +209,16 @@ class Hierarchy:
             return PERIOD_MICROSECONDS
         if path not in self._periods:
             v2 = self.dialect.version(knob) is Version.V2
-            found = self.read(path, "cpu", "cpu.max" if v2 else "cpu.cfs_period_us")
-            words = found.split() if isinstance(found, bytes) else []
-            self._periods[path] = int(words[-1]) if words and words[-1].isdigit() else PERIOD_MICROSECONDS
+            contents = self.read(path, "cpu", "cpu.max" if v2 else "cpu.cfs_period_us")
+            fields = contents.split() if isinstance(contents, bytes) else []
+            self._periods[path] = int(fields[-1]) if fields and fields[-1].isdigit() else PERIOD_MICROSECONDS
         return self._periods[path]
 
     def usable_cpus(self) -> str:
         """CPUs that cgroups may use, as a list; "" when the kernel does not say."""
         v1 = self.dialect.versions.get("cpuset") is Version.V1
-        found = self.read("", "cpuset", "cpuset.effective_cpus" if v1 else "cpuset.cpus.effective", hold=True)
-        return "" if isinstance(found, Lack) else found.decode(errors="replace").strip()
+        contents = self.read("", "cpuset", "cpuset.effective_cpus" if v1 else "cpuset.cpus.effective", hold=True)
+        return "" if isinstance(contents, Lack) else contents.decode(errors="replace").strip()
 
     def probe(self, path: CgroupPath) -> frozenset[Knob]:
         """Knobs that this kernel has, seen in one cgroup (kubepods: the root lacks most)."""
@@ -287,8 +287,8 @@ class Hierarchy:
 
     def paths(self, depth: int = 4, below: CgroupPath = "") -> Iterator[CgroupPath]:
         """Cgroups of the CPU hierarchy down to a depth."""
-        found = self.children(below, "cpu") if depth else Lack.GONE
-        for name in found if not isinstance(found, Lack) else ():
+        names = self.children(below, "cpu") if depth else Lack.GONE
+        for name in names if not isinstance(names, Lack) else ():
             path = f"{below}/{name}" if below else name
             yield path
             yield from self.paths(depth - 1, path)
@@ -321,10 +321,10 @@ class Hierarchy:
 
     def _lack(self, refused: OSError, flags: int = _READ) -> Lack:
         if refused.errno in _EXHAUSTED:
-            held = self.held_files
+            open_files = self.held_files
             self.let_go()
             raise NodeUnreadable(
-                f"no more files can be opened ({os.strerror(refused.errno or 0)}); {held} held ones were closed",
+                f"no more files can be opened ({os.strerror(refused.errno or 0)}); {open_files} held ones were closed",
                 fix="Raise the limit of open files (RLIMIT_NOFILE) of the agent.",
             )
         if flags == _WRITE and refused.errno not in _NO_SUCH_PLACE:
@@ -360,7 +360,7 @@ def _file_systems() -> dict[str, str]:
     except OSError:
         return {}
     rows = (line.partition(" - ") for line in lines)
-    return {words[4]: kind.split()[0] for first, _, kind in rows if len(words := first.split()) > 4 and kind.split()}
+    return {fields[4]: kind.split()[0] for first, _, kind in rows if len(fields := first.split()) > 4 and kind.split()}
 
 
 def _kind_of(folder: Path, kinds: Mapping[str, str]) -> str:
@@ -369,10 +369,10 @@ def _kind_of(folder: Path, kinds: Mapping[str, str]) -> str:
 
 
 def _contents(descriptor: int) -> bytes:
-    found = os.pread(descriptor, _PIECE, 0)
-    if len(found) < _PIECE:
-        return found
-    pieces = [found]
+    first = os.pread(descriptor, _PIECE, 0)
+    if len(first) < _PIECE:
+        return first
+    pieces = [first]
     while piece := os.pread(descriptor, 1 << 16, sum(map(len, pieces))):
         pieces.append(piece)
     return b"".join(pieces)
@@ -381,10 +381,10 @@ def _contents(descriptor: int) -> bytes:
 def _mounts(root: Path) -> Mapping[str, tuple[Version, Path]]:
     """Controller -> version and mount point. A pure v2 mount is root itself; beside v1 it is root/unified."""
     unified = next((place for place in (root, root / "unified") if (place / "cgroup.controllers").is_file()), None)
-    found = {name: (Version.V1, root / name) for name in V1_CONTROLLERS if (root / name).is_dir() and unified != root}
+    mounts = {name: (Version.V1, root / name) for name in V1_CONTROLLERS if (root / name).is_dir() and unified != root}
     if unified is not None:
         with contextlib.suppress(OSError):
             for name in (unified / "cgroup.controllers").read_text().split():
-                found.setdefault(name, (Version.V2, unified))
-        found[PRESSURE] = (Version.V2, unified)
-    return found
+                mounts.setdefault(name, (Version.V2, unified))
+        mounts[PRESSURE] = (Version.V2, unified)
+    return mounts

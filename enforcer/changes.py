@@ -1,4 +1,4 @@
-"""What stands between wants and files: writes, notes of original values, outcomes. Pure vocabulary of settle and apply.
+"""Vocabulary of settle and apply: writes, notes of original values, outcomes. Pure.
 
 Plan.wants -> settle -> Settled(writes, notes, refused) -> journal -> apply -> Done
 """
@@ -16,8 +16,8 @@ Place = tuple[CgroupPath, Knob]
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """What stood there before us. written: every value that may stand there by our hand since, newest last."""
+class OriginalValue:
+    """A knob's original value. written: every value that the agent may have set since, newest last."""
 
     path: CgroupPath
     knob: Knob
@@ -33,12 +33,12 @@ class Note:
         return self.path, self.knob
 
 
-Notes = Mapping[Place, Note]
+Notes = Mapping[Place, OriginalValue]
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """One knob that is to be set now, in this order. present: what stands there, None = unknown."""
+class KnobWrite:
+    """One knob to set now; writes are ordered. present: its value before the write, None = unknown."""
 
     path: CgroupPath
     knob: Knob
@@ -67,7 +67,7 @@ def wants_of(notes: Notes) -> tuple[Want, ...]:
     return tuple(Want(n.path, n.knob, n.written[-1], n.level, n.strategy, why) for n in mine)
 
 
-class Outcome(StrEnum):
+class WriteOutcome(StrEnum):
     """What became of a write or a want."""
 
     WRITTEN = "written"
@@ -98,7 +98,7 @@ class Done:
     knob: Knob
     level: Level
     value: Value
-    outcome: Outcome
+    outcome: WriteOutcome
     strategy: str
     why: str
     before: Value | None = None
@@ -114,7 +114,7 @@ class Done:
 class Settled:
     """What one tick comes to. notes: the whole journal as it must be saved before the first write."""
 
-    writes: tuple[Write, ...]
+    writes: tuple[KnobWrite, ...]
     notes: Notes
     refused: tuple[Done, ...] = ()
     held: Mapping[Place, Value] = field(default_factory=dict)

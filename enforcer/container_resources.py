@@ -115,19 +115,19 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
             nothing = ContainerResources(broken=broken)
             return PodDecision(nothing, {c.name: nothing for c in inside})
         amounts = _admitted(pod)
-    whole = _whole(amounts, policy, cpu_ratio)
+    pod_resources = _whole(amounts, policy, cpu_ratio)
     cpus = "" if _knowingly_overclaims(pod) else format_cpus(assigned(pod).cpus)
-    containers = {c.name: _with_cpus(_own(c, amounts, whole, policy, cpu_ratio), cpus) for c in inside}
-    return PodDecision(replace(_with_cpus(whole, cpus, of_pod=True), broken=broken), containers)
+    containers = {c.name: _with_cpus(_own(c, amounts, pod_resources, policy, cpu_ratio), cpus) for c in inside}
+    return PodDecision(replace(_with_cpus(pod_resources, cpus, of_pod=True), broken=broken), containers)
 
 
 def container_resources(
     pod: PodSpec, container: ContainerSpec, policy: NodePolicy, cpu_ratio: float = 1.0
 ) -> ContainerResources:
     """What this container shall have; one that the pod does not name counts as an init container."""
-    named = any(c.name == container.name for c in (*pod.containers, *pod.init_containers))
-    whole = pod if named else replace(pod, init_containers=(*pod.init_containers, container))
-    return decision(whole, policy, cpu_ratio).containers.get(container.name, LEAVE)
+    listed = any(c.name == container.name for c in (*pod.containers, *pod.init_containers))
+    complete_pod = pod if listed else replace(pod, init_containers=(*pod.init_containers, container))
+    return decision(complete_pod, policy, cpu_ratio).containers.get(container.name, LEAVE)
 
 
 def pod_resources(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> ContainerResources:
@@ -136,9 +136,9 @@ def pod_resources(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> C
 
 
 def _knowingly_overclaims(pod: PodSpec) -> bool:
-    """A runtime does not say what a pod asks for; where it is known, more CPUs than that are not followed."""
-    known = any("cpu" in (*c.requests, *c.limits) for c in pod.containers)
-    return known and overclaims(pod)
+    """Whether a pod with known requests claims more CPUs than it requests; a runtime's message has no requests."""
+    has_requests = any("cpu" in (*c.requests, *c.limits) for c in pod.containers)
+    return has_requests and overclaims(pod)
 
 
 def skipped(pod: PodSpec) -> bool:
@@ -166,7 +166,7 @@ def quota_suspended(policy: NodePolicy) -> bool:
 
 
 def batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
-    """Batch resources by name of container (no init containers); None when the pod asks for none.
+    """Batch resources by name of container (no init containers); None when the pod requests none.
 
     DecodeError or QuantityError when the annotation cannot be read.
     """
@@ -181,7 +181,7 @@ def batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
 
 
 def _admitted(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
-    """What the containers themselves ask for; None when that is nothing."""
+    """Requests of the containers themselves; None when there are none."""
     amounts = {c.name: _amounts(c.requests, c.limits) for c in pod.containers}
     return amounts if any(a != BatchAmounts() for a in amounts.values()) else None
 
@@ -225,7 +225,7 @@ def _asked(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
 def _own(
     container: ContainerSpec,
     amounts: Mapping[str, BatchAmounts] | None,
-    whole: ContainerResources,
+    pod_resources: ContainerResources,
     policy: NodePolicy,
     cpu_ratio: float,
 ) -> ContainerResources:
@@ -237,7 +237,7 @@ def _own(
     if own == BatchAmounts():
         return LEAVE
     mine = _set(own, policy, cpu_ratio)
-    return ContainerResources(mine.cpu_shares, _at_most(mine.cpu_quota, whole.cpu_quota), mine.memory_limit)
+    return ContainerResources(mine.cpu_shares, _at_most(mine.cpu_quota, pod_resources.cpu_quota), mine.memory_limit)
 
 
 def _whole(amounts: Mapping[str, BatchAmounts] | None, policy: NodePolicy, cpu_ratio: float) -> ContainerResources:

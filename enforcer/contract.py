@@ -311,7 +311,7 @@ class NodeForecast:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything that strategies may look at, of one moment. `tiers`: kubepods and its QoS groups."""
+    """The input of the strategies: the node at one moment. `tiers`: kubepods and its QoS groups."""
 
     at_seconds: float
     """Monotonic: for rates, cool-downs, windows."""
@@ -341,16 +341,16 @@ class Observation:
 
     def groups(self) -> dict[CgroupPath, GroupReading]:
         """Every cgroup that is there: kubepods, its tiers, pods, containers, declared applications."""
-        found = [self.kubepods, *self.tiers.values()]
+        readings = [self.kubepods, *self.tiers.values()]
         for pod in self.pods:
-            found += [pod.group, *(container.group for container in pod.containers)]
-        found += [application.group for application in self.host_applications]
-        return {group.path: group for group in found if group is not None}
+            readings += [pod.group, *(container.group for container in pod.containers)]
+        readings += [application.group for application in self.host_applications]
+        return {group.path: group for group in readings if group is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """A knob that shall have this value; `why` is one line for people, `strategy` who says so."""
+    """A knob that shall have this value; `why`: one line for people, `strategy`: its origin."""
 
     path: CgroupPath
     knob: Knob
@@ -416,8 +416,8 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What one strategy wants now; of two wants on one knob of one cgroup the later strategy's is refused and told."""
+class StrategyPlan:
+    """What one strategy wants now; of two wants on one knob of one cgroup the later strategy's is refused."""
 
     wants: tuple[Want, ...] = ()
     evictions: tuple[Evict, ...] = ()
@@ -435,7 +435,7 @@ StateT = TypeVar("StateT")
 class Step(Generic[StateT]):
     """A strategy's answer: what it wants, and what it must remember (frozen, msgspec-encodable)."""
 
-    plan: Plan
+    plan: StrategyPlan
     state: StateT
 
 
@@ -451,6 +451,6 @@ class Strategy(Protocol[StateT]):
         """What it remembers at the start."""
         ...
 
-    def step(self, seen: Observation, policy: NodePolicy, state: StateT) -> Step[StateT]:
+    def step(self, observation: Observation, policy: NodePolicy, state: StateT) -> Step[StateT]:
         """Decide."""
         ...

@@ -45,17 +45,17 @@ def parse_cpus(text: str, what: str = "") -> Cpus:
     if len(text) > LONGEST_LIST:
         raise UsageError(f"{what or 'CPUs'}: a list of {len(text)} characters is none of a machine's CPUs", fix=_FIX)
     parts = [part.strip() for part in text.strip().split(",")] if text.strip() else []
-    found: set[int] = set()
+    cpus: set[int] = set()
     end = -1
     for low, high in sorted(_range(part, what) for part in parts):
-        found.update(range(max(low, end + 1), high + 1))  # each CPU once, however often ranges overlap
+        cpus.update(range(max(low, end + 1), high + 1))  # each CPU once, however often ranges overlap
         end = max(end, high)
-    return frozenset(found)
+    return frozenset(cpus)
 
 
 def _range(part: str, what: str) -> tuple[int, int]:
-    found = _PART.fullmatch(part)
-    low, high = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    match = _PART.fullmatch(part)
+    low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if low > high or high > LARGEST_CPU:
         raise UsageError(f'{what or "CPUs"}: "{part[:40]}" is not a CPU or a range of CPUs', fix=_FIX)
     return low, high
@@ -87,7 +87,7 @@ class _NumaPart(msgspec.Struct, frozen=True):
     resources: dict[str, int | float | str] = {}
 
 
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
+class _CpusetStatus(msgspec.Struct, frozen=True, rename="camel"):
     cpuset: str = ""
     numa_node_resources: tuple[_NumaPart, ...] | None = ()
 
@@ -107,7 +107,7 @@ def assigned(pod: PodSpec) -> Assigned:
     if text is None:
         return Assigned()
     try:
-        status = msgspec.json.decode(text, type=_Status)
+        status = msgspec.json.decode(text, type=_CpusetStatus)
         parts = status.numa_node_resources or ()
         numa_nodes = tuple(part.node for part in parts if CPU_RESOURCES & part.resources.keys())
         return Assigned(parse_cpus(status.cpuset, pod.key), numa_nodes)
@@ -126,24 +126,24 @@ def overclaims(pod: PodSpec) -> bool:
 
     The scheduler never gives more; anybody may write an annotation, and could otherwise shut everybody else out.
     """
-    asked = sum(c.requests.get("cpu", c.limits.get("cpu", 0)) for c in pod.containers)
-    return len(assigned(pod).cpus) * MILLICORES_PER_CORE > asked
+    requested_millicores = sum(c.requests.get("cpu", c.limits.get("cpu", 0)) for c in pod.containers)
+    return len(assigned(pod).cpus) * MILLICORES_PER_CORE > requested_millicores
 
 
 def reserved_cpus(node: NodeReading) -> Cpus:
-    """CPUs that the node keeps for what is no pod; unreadable counts as none."""
+    """CPUs that the node reserves for non-pods; an undecodable annotation counts as none."""
     try:
-        found = msgspec.json.decode(node.annotations.get(NODE_RESERVATION_ANNOTATION, "{}"), type=_Reservation)
-        return parse_cpus(found.reserved, node.name)
+        reservation = msgspec.json.decode(node.annotations.get(NODE_RESERVATION_ANNOTATION, "{}"), type=_Reservation)
+        return parse_cpus(reservation.reserved, node.name)
     except (*NO_JSON, UsageError):
         return frozenset()
 
 
 def system_cpus(node: NodeReading) -> tuple[Cpus, bool]:
-    """CPUs of QoS class SYSTEM, and whether nobody else may use them; unreadable counts as none."""
+    """CPUs of QoS class SYSTEM, and whether they are exclusive; an undecodable annotation counts as none."""
     try:
-        found = msgspec.json.decode(node.annotations.get(SYSTEM_QOS_ANNOTATION, "{}"), type=_System)
-        return parse_cpus(found.cpuset, node.name), found.exclusive
+        system_qos = msgspec.json.decode(node.annotations.get(SYSTEM_QOS_ANNOTATION, "{}"), type=_System)
+        return parse_cpus(system_qos.cpuset, node.name), system_qos.exclusive
     except (*NO_JSON, UsageError):
         return frozenset(), False
 

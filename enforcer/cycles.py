@@ -59,11 +59,11 @@ class CycleReader:
         if counted is None:
             return None
         try:
-            found = [struct.unpack("QQQ", os.read(leader, 24)) for leader, _ in counted.files]
+            counts = [struct.unpack("QQQ", os.read(leader, 24)) for leader, _ in counted.files]
         except (OSError, struct.error):
             self.forget(path)
             return None
-        now = sum(cycles for _, cycles, _ in found), sum(instructions for _, _, instructions in found)
+        now = sum(cycles for _, cycles, _ in counts), sum(instructions for _, _, instructions in counts)
         before, counted.totals = counted.totals, now
         passed = now[1] - before[1]
         return (now[0] - before[0]) / passed if before != (0, 0) and passed > 0 else None
@@ -113,10 +113,10 @@ class CycleReader:
     def _open(self, event: tuple[int, int], folder: int, cpu: int, group: int) -> int:
         kind, config = event
         attributes = struct.pack("IIQQQQ", kind, _SIZE, config, 0, 0, _AS_GROUP).ljust(_SIZE, b"\0")
-        found: int = self._libc.syscall(self._call, attributes, folder, cpu, group, _BY_CGROUP)
-        if found < 0:
+        descriptor: int = self._libc.syscall(self._call, attributes, folder, cpu, group, _BY_CGROUP)
+        if descriptor < 0:
             raise OSError(ctypes.get_errno(), "perf_event_open")
-        return found
+        return descriptor
 
 
 def _close(files: Sequence[tuple[int, int]]) -> None:

@@ -16,7 +16,7 @@ from cotenant.model import node_policy
 from cotenant.model.errors import UsageError
 from cotenant.model.node_policy import NodePolicy
 from enforcer.contract import PodSpec
-from enforcer.wire import ENDED, NodeFacts, NodeWire, PodWire, node_of, pod_of
+from enforcer.wire import ENDED, AgentNodeWire, AgentPodWire, NodeDescription, node_of, pod_of
 
 SIZE_CAP_BYTES: Final = 8 << 20
 _SLO_KINDS: Final = ("NodeSLO", "")
@@ -25,11 +25,11 @@ _AROUND: Final = ("apiVersion", "kind", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class NodeInventory:
     """The pods of a file, and its Node if it has one."""
 
     pods: tuple[PodSpec, ...] = ()
-    node: NodeFacts | None = None
+    node: NodeDescription | None = None
 
 
 def policy_of(text: str, name: str) -> NodePolicy:
@@ -38,10 +38,10 @@ def policy_of(text: str, name: str) -> NodePolicy:
     A field that nobody reads is refused where a person wrote the file; one saved from a cluster, which has a uid, may
     be of a newer Koordinator.
     """
-    found = [document for document in documents(text, name) if document is not None]
-    if len(found) != 1 or not isinstance(found[0], Mapping):
-        raise UsageError(f"{name} is no NodeSLO: it holds {len(found)} documents", fix="Keep one mapping in the file.")
-    body = found[0]
+    parsed = [document for document in documents(text, name) if document is not None]
+    if len(parsed) != 1 or not isinstance(parsed[0], Mapping):
+        raise UsageError(f"{name} is no NodeSLO: it holds {len(parsed)} documents", fix="Keep one mapping in the file.")
+    body = parsed[0]
     if body.get("kind", "") not in _SLO_KINDS:
         raise UsageError(f"{name} holds a {body['kind']!r}, not a NodeSLO")
     spec = body["spec"] if "spec" in body else {k: v for k, v in body.items() if k not in _AROUND}
@@ -55,23 +55,23 @@ def policy_of(text: str, name: str) -> NodePolicy:
         ) from error
 
 
-def inventory_of(text: str, name: str) -> Inventory:
+def inventory_of(text: str, name: str) -> NodeInventory:
     """Pods that have not ended, and the Node, of a file of objects or Lists. UsageError names what cannot be read."""
     pods: dict[str, PodSpec] = {}
     node = None
     for body in _objects(documents(text, name), name):
         try:
             if body.get("kind") == "Node":
-                node = node_of(msgspec.convert(body, NodeWire))
+                node = node_of(msgspec.convert(body, AgentNodeWire))
             elif body.get("kind") == "Pod":
-                pod = pod_of(msgspec.convert(body, PodWire, strict=False))
+                pod = pod_of(msgspec.convert(body, AgentPodWire, strict=False))
                 if pod.phase not in ENDED:
                     pods[pod.uid] = pod
             else:
                 raise UsageError(f"a {str(body.get('kind'))[:40]!r} is neither a Pod nor a Node")
         except (UsageError, msgspec.ValidationError) as error:
             raise UsageError(f"{name}: {error}") from error
-    return Inventory(tuple(pods.values()), node)
+    return NodeInventory(tuple(pods.values()), node)
 
 
 def documents(text: str, name: str) -> list[Any]:
@@ -99,8 +99,8 @@ def _saved(body: Mapping[str, Any]) -> bool:
     return isinstance(metadata, Mapping) and bool(metadata.get("uid"))
 
 
-def _objects(found: list[Any], name: str) -> Iterator[Mapping[str, Any]]:
-    for one in found:
+def _objects(parsed: list[Any], name: str) -> Iterator[Mapping[str, Any]]:
+    for one in parsed:
         if one is None:
             continue
         if isinstance(one, list):

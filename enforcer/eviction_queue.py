@@ -42,7 +42,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
 
     @abstractmethod
     def _run(self) -> None:
-        """Answer each of `_requests`; nothing may be raised, for a dead thread would end nobody, in silence."""
+        """Answer each of `_requests`; must not raise: a dead thread would drop evictions silently."""
 
     def start(self) -> None:
         """Begin."""

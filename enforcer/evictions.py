@@ -32,7 +32,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EvictionBudget:
     """Tokens that are left, as of when, and when each pod (by uid) was asked last; monotonic seconds."""
 
     tokens: float = float("inf")
@@ -46,31 +46,31 @@ class Admitted:
 
     now: tuple[Evict, ...]
     refused: Mapping[str, str]
-    asked: Asked
+    asked: EvictionBudget
 
 
 def admitted(
-    wanted: Iterable[Evict], pods: Mapping[str, PodSpec], asked: Asked, at_seconds: float, rate: Rate
+    evictions: Iterable[Evict], pods: Mapping[str, PodSpec], admission: EvictionBudget, at_seconds: float, rate: Rate
 ) -> Admitted:
-    """Choose, in the order of `wanted`. pods: this tick's, by uid."""
-    passed = max(0.0, at_seconds - asked.at_seconds)
-    tokens = min(float(rate.burst), asked.tokens + passed * rate.per_minute / 60)
+    """Choose, in the order of `evictions`. pods: this tick's, by uid."""
+    passed = max(0.0, at_seconds - admission.at_seconds)
+    tokens = min(float(rate.burst), admission.tokens + passed * rate.per_minute / 60)
     if not rate.per_minute:
         tokens = 0.0
-    known = {uid: at for uid, at in asked.by_uid.items() if at_seconds - at < AGAIN_SECONDS}
+    asked_at = {uid: at for uid, at in admission.by_uid.items() if at_seconds - at < AGAIN_SECONDS}
     chosen: list[Evict] = []
     refused: dict[str, str] = {}
-    for eviction in wanted:
-        why = unfit(eviction, pods.get(eviction.uid)) or ("asked already" if eviction.uid in known else "")
+    for eviction in evictions:
+        why = unfit(eviction, pods.get(eviction.uid)) or ("asked already" if eviction.uid in asked_at else "")
         if not why and tokens < 1:
             why = f"more than {rate.per_minute} evictions a minute"
         if why:
             refused[eviction.uid] = why
             continue
         tokens -= 1
-        known[eviction.uid] = at_seconds
+        asked_at[eviction.uid] = at_seconds
         chosen.append(eviction)
-    return Admitted(tuple(chosen), refused, replace(asked, tokens=tokens, at_seconds=at_seconds, by_uid=known))
+    return Admitted(tuple(chosen), refused, replace(admission, tokens=tokens, at_seconds=at_seconds, by_uid=asked_at))
 
 
 def unfit(eviction: Evict, pod: PodSpec | None) -> str:
@@ -87,7 +87,7 @@ def unfit(eviction: Evict, pod: PodSpec | None) -> str:
 
 
 def request_of(eviction: Evict, grace_seconds: int) -> Create:
-    """An Eviction of the very pod that was looked at; a negative grace leaves it to the pod.
+    """An Eviction with the pod's uid as precondition; a negative grace period leaves it to the pod.
 
     A pod that is not to be asked by the API alone gets AT_ONCE_SECONDS then: the kubelet stops its containers at once,
     and still confirms that they ended before the pod's name is free again.

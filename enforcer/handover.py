@@ -92,7 +92,7 @@ class NodeTurn:
             _, self._waiting = _locked(self._tree / "cgroup.procs")
 
     def awaited(self) -> bool:
-        """Whether another agent stands by."""
+        """Whether another agent waits to take over."""
         free, lock = _locked(self._tree / "cgroup.procs")
         _unlock(lock)
         return not free

@@ -54,7 +54,9 @@ def hooked(settings: Settings, agent: Agent, waker: Waker) -> Iterator[None]:
     def heard(_: NriEvent) -> None:
         waker.wake()
 
-    plugin = NriPlugin(settings.runtime, Decision(agent, waker, Parents(Path(settings.enforcer.cgroup_root))), heard)
+    plugin = NriPlugin(
+        settings.runtime, HookDecision(agent, waker, Parents(Path(settings.enforcer.cgroup_root))), heard
+    )
     agent.parts.metrics.registry.register(NriMetrics(lambda: (plugin.registered, plugin.counters)))
     plugin.start()
     try:
@@ -84,8 +86,8 @@ class NriMetrics(Collector):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """What the loop would set on a container; nothing more once everything is being given back."""
+class HookDecision:
+    """Decides the resources of a container by the last tick; leaves containers alone once the agent stops."""
 
     agent: Agent
     waker: Waker
@@ -93,9 +95,9 @@ class Decision:
 
     def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerResources:
         """As `facts.Decide`."""
-        known = None if self.waker.asked else self.agent.container_policy()
-        if known is None:
+        policy_and_ratio = None if self.waker.asked else self.agent.container_policy()
+        if policy_and_ratio is None:
             return LEAVE
-        policy, cpu_ratio = known
+        policy, cpu_ratio = policy_and_ratio
         resources = container_resources(self.agent.admitted(pod), container, policy, cpu_ratio)
         return self.parents.fitted(resources, cgroup_parent, container.id)

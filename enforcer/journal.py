@@ -29,7 +29,7 @@ from typing import Final, Self
 import msgspec
 
 from cotenant.model.errors import StoreError, UsageError
-from enforcer.changes import Note, Notes, Place
+from enforcer.changes import Notes, OriginalValue, Place
 from enforcer.knobs import objection
 from enforcer.layout import checked_path
 from enforcer.ordering import SETS
@@ -56,7 +56,7 @@ class _Entry(msgspec.Struct, frozen=True):
     knob: str = "?"
 
 
-class Journal:
+class OriginalsJournal:
     """One file, one agent. `damaged`: why the file of the run before could not be used, "" = it could.
 
     `lost`: whether values may stand on this node that nothing usable is noted of: nobody has noted anything here since
@@ -90,7 +90,7 @@ class Journal:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _read(self) -> dict[Place, Note]:
+    def _read(self) -> dict[Place, OriginalValue]:
         try:
             text = (self._folder / FILE).read_bytes()
         except FileNotFoundError:
@@ -104,9 +104,9 @@ class Journal:
             return {}
         return self._usable(file)
 
-    def _usable(self, file: _File) -> dict[Place, Note]:
+    def _usable(self, file: _File) -> dict[Place, OriginalValue]:
         """The notes that this version knows; the others are set apart and named."""
-        notes: dict[Place, Note] = {}
+        notes: dict[Place, OriginalValue] = {}
         unusable, complaints = [], []
         if file.version > VERSION:
             complaints.append(
@@ -114,7 +114,7 @@ class Journal:
             )
         for raw in file.notes:
             try:
-                note = _checked(msgspec.json.decode(raw, type=Note))
+                note = _checked(msgspec.json.decode(raw, type=OriginalValue))
             except UNUSABLE as bad:
                 unusable.append(raw.copy())
                 complaints.append(f"{self._folder / FILE}: {_named(raw)} cannot be used and is left as it is: {bad}")
@@ -143,15 +143,15 @@ class Journal:
         self.notes, self._stamp = dict(notes), self._stat()
 
     def _stat(self) -> tuple[int, int] | None:
-        """Which file stands there: a watchdog may have replaced it while the agent stood still."""
+        """Identity of the present file: a watchdog may have replaced it while the agent was suspended."""
         try:
-            found = (self._folder / FILE).stat()
+            status = (self._folder / FILE).stat()
         except OSError:
             return None
-        return found.st_ino, found.st_mtime_ns
+        return status.st_ino, status.st_mtime_ns
 
     def beat(self) -> None:
-        """Say that the agent lives: `watchdog` looks at the lock file's time."""
+        """Update the heartbeat: the lock file's time, which `watchdog` checks."""
         if self._lock >= 0:
             with contextlib.suppress(OSError):  # a disk gone bad: the watchdog may then step in, the agent goes on
                 os.utime(self._lock)
@@ -186,7 +186,7 @@ def _named(raw: msgspec.Raw) -> str:
     return f"{entry.knob[:_SHOWN]} of {entry.path[:_SHOWN]}"
 
 
-def _checked(note: Note) -> Note:
+def _checked(note: OriginalValue) -> OriginalValue:
     """UsageError for what no agent of ours writes."""
     checked_path(note.path)
     for value in (note.original, *note.written):

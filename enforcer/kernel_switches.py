@@ -44,8 +44,8 @@ class SwitchFiles:
         if not key.startswith(FEATURES):
             return self._path(key).read_text().strip()
         name = key.removeprefix(FEATURES)
-        words = self._features().read_text().split()
-        present = next((word for word in words if word in (name, f"NO_{name}")), None)
+        features = self._features().read_text().split()
+        present = next((word for word in features if word in (name, f"NO_{name}")), None)
         if present is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
         return present

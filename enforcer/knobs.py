@@ -99,13 +99,13 @@ class Dialect:
 
     def version(self, knob: Knob) -> Version | None:
         """Of the hierarchy that has this knob's controller."""
-        found = self._found.get(knob)
-        return found[0] if found else None
+        entry = self._found.get(knob)
+        return entry[0] if entry else None
 
     def file(self, knob: Knob) -> KnobFile | None:
         """The knob's file here, None where the controller is absent."""
-        found = self._found.get(knob)
-        return found[1] if found else None
+        entry = self._found.get(knob)
+        return entry[1] if entry else None
 
 
 def _same_name(knob: Knob, controller: str, least: int, most: int | None, default: Value | None = 0) -> KnobSpec:
@@ -286,7 +286,7 @@ def _quota_text(value: int, period: int, v2: bool) -> str:
 
 
 def from_text(knob: Knob, text: str, dialect: Dialect, period: int = PERIOD_MICROSECONDS) -> Value | None:
-    """What a file says; None when it is nothing that this knob can hold (such as the weight of an idle cgroup)."""
+    """Parse a file's text; None for a value that the knob cannot hold (such as the weight of an idle cgroup)."""
     version = dialect.version(knob)
     stripped = text.strip()
     try:
@@ -318,27 +318,27 @@ def _number(knob: Knob, text: str, version: Version | None, period: int) -> int 
 # --- block devices --------------------------------------------------------------------------------------------------
 def _devices(value: str) -> dict[str, int]:
     """Amount by device; UsageError names the part that is none."""
-    found = [(_DEVICE.fullmatch(part.strip()), part) for part in value.split(",") if part.strip()]
-    wrong = next((part for match, part in found if match is None), None)
+    matches = [(_DEVICE.fullmatch(part.strip()), part) for part in value.split(",") if part.strip()]
+    wrong = next((part for match, part in matches if match is None), None)
     if wrong is not None:
         raise UsageError(f"{wrong[:80]!r} is not a device and an amount", fix='Write such as "8:0 1048576".')
-    return {match[1]: int(match[2]) for match, _ in found if match}
+    return {match[1]: int(match[2]) for match, _ in matches if match}
 
 
 def _device_lines(knob: Knob, value: str, present: str, v2: bool) -> tuple[str, ...]:
-    wanted, there = _devices(value), _devices(present)
-    amounts = {device: wanted.get(device, 0) for device in sorted({*wanted, *there})}
+    new_amounts, present_amounts = _devices(value), _devices(present)
+    amounts = {device: new_amounts.get(device, 0) for device in sorted({*new_amounts, *present_amounts})}
     if not v2:
         return tuple(f"{device} {amount}" for device, amount in amounts.items())
     return tuple(f"{device} {_V2_IO_KEY[knob]}={amount or 'max'}" for device, amount in amounts.items())
 
 
 def _devices_in(knob: Knob, text: str, version: Version | None) -> str:
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for device, *rest in (line.split() for line in text.splitlines() if line.strip()):
         amount = rest[0]
         if version is Version.V2:
             amount = dict(pair.split("=", 1) for pair in rest).get(_V2_IO_KEY[knob], "max")
         if amount != "max":
-            found[device] = int(amount)
-    return ",".join(f"{device} {amount}" for device, amount in sorted(found.items()) if amount)
+            amounts[device] = int(amount)
+    return ",".join(f"{device} {amount}" for device, amount in sorted(amounts.items()) if amount)

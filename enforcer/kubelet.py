@@ -1,4 +1,4 @@
-"""What the kubelet says: its configuration about cgroups and CPUs, and whom it gave CPUs exclusively. Pure.
+"""The kubelet's configuration of cgroups and CPUs, and its exclusive CPU assignments. Pure.
 
 Three top-level scalars of a file that kubeadm and others write as plain YAML; read without a YAML parser, which would
 cost the agent as much memory as everything else here. JSON, and a key that is nested or folded, is not found.
@@ -17,7 +17,7 @@ SIZE_CAP_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfig:
-    """As the file says; empty = it does not say."""
+    """The fields of the file that the agent needs; empty = not set."""
 
     cgroup_driver: str = ""
     cgroup_root: str = ""
@@ -31,7 +31,7 @@ class KubeletConfig:
 
 @dataclass(frozen=True, slots=True)
 class Assignments:
-    """What the kubelet's podresources service says of one moment. Pods by their key, "namespace/name"."""
+    """One answer of the kubelet's podresources service. Pods by their key, "namespace/name"."""
 
     pods: frozenset[str] = frozenset()
     """All that it runs."""
@@ -42,11 +42,11 @@ class Assignments:
 
 
 def kubelet_config(text: str) -> KubeletConfig:
-    """What a KubeletConfiguration says; an absurd driver counts as not said."""
-    found = {m[1]: (m[2] or m[3] or m[4] or "").strip() for m in _SCALAR.finditer(text[:SIZE_CAP_BYTES])}
-    driver = found.get("cgroupDriver", "")
+    """Decode a KubeletConfiguration; an unknown driver counts as not set."""
+    scalars = {m[1]: (m[2] or m[3] or m[4] or "").strip() for m in _SCALAR.finditer(text[:SIZE_CAP_BYTES])}
+    driver = scalars.get("cgroupDriver", "")
     return KubeletConfig(
         cgroup_driver=driver if driver in ("cgroupfs", "systemd") else "",
-        cgroup_root=found.get("cgroupRoot", ""),
-        static_cpus=found.get("cpuManagerPolicy", "") == "static",
+        cgroup_root=scalars.get("cgroupRoot", ""),
+        static_cpus=scalars.get("cpuManagerPolicy", "") == "static",
     )

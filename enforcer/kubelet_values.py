@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from enforcer.changes import Note, Place
+from enforcer.changes import OriginalValue, Place
 from enforcer.contract import NO_LIMIT, ContainerSpec, GroupReading, Knob, KubeQos, Observation, PodReading, Value
 from enforcer.knobs import LEAST_QUOTA, SHARES, weight_of
 from enforcer.ordering import wider
@@ -29,19 +29,21 @@ _NEVER_WRITTEN: Final = (Knob.CPU_IDLE, Knob.CPU_BURST, Knob.CPU_BVT)
 """Neither by the kubelet nor, at its request, by a runtime: they are 0."""
 
 
-def lost_notes(seen: Observation) -> dict[Place, Note]:
+def lost_notes(observation: Observation) -> dict[Place, OriginalValue]:
     """Notes as if what is not the kubelet's own now were ours: giving back then sets the kubelet's values."""
-    return {note.place: note for group, values, exact in _expected(seen) for note in _notes(group, values, exact)}
+    return {
+        note.place: note for group, values, exact in _expected(observation) for note in _notes(group, values, exact)
+    }
 
 
-def _notes(group: GroupReading, values: Values, exact: bool) -> Iterator[Note]:
+def _notes(group: GroupReading, values: Values, exact: bool) -> Iterator[OriginalValue]:
     for knob, expected in values.items():
         present = group.knobs.get(knob)
         hidden = knob is Knob.CPU_SHARES and group.knobs.get(Knob.CPU_IDLE) == 1
         if hidden:
-            yield Note(group.path, knob, group.level, expected, AFTER_IDLE, AUTHOR)
+            yield OriginalValue(group.path, knob, group.level, expected, AFTER_IDLE, AUTHOR)
         elif present is not None and _not_the_kubelets(knob, present, expected, exact):
-            yield Note(group.path, knob, group.level, expected, (present,), AUTHOR)
+            yield OriginalValue(group.path, knob, group.level, expected, (present,), AUTHOR)
 
 
 def _not_the_kubelets(knob: Knob, present: Value, expected: Value, exact: bool) -> bool:
@@ -54,17 +56,17 @@ def _not_the_kubelets(knob: Knob, present: Value, expected: Value, exact: bool) 
     return wider(expected, present)
 
 
-def _expected(seen: Observation) -> Iterator[tuple[GroupReading, Values, bool]]:
+def _expected(observation: Observation) -> Iterator[tuple[GroupReading, Values, bool]]:
     """Cgroups, what the kubelet writes there, and whether it can be nothing else."""
-    if seen.kubepods is not None:
-        yield seen.kubepods, {Knob.CPU_IDLE: 0, Knob.CPU_QUOTA: NO_LIMIT}, True
-    all_cpus = seen.kubepods.knobs.get(Knob.CPUSET_CPUS, "") if seen.kubepods else ""
-    best_effort = seen.best_effort_root
+    if observation.kubepods is not None:
+        yield observation.kubepods, {Knob.CPU_IDLE: 0, Knob.CPU_QUOTA: NO_LIMIT}, True
+    all_cpus = observation.kubepods.knobs.get(Knob.CPUSET_CPUS, "") if observation.kubepods else ""
+    best_effort = observation.best_effort_root
     narrowed = best_effort is not None and best_effort.knobs.get(Knob.CPUSET_CPUS, "") not in ("", all_cpus)
     cpus: Values = {Knob.CPUSET_CPUS: all_cpus} if narrowed else {}
     if best_effort is not None:
         yield best_effort, {**_free(), Knob.CPU_SHARES: SHARES[0], **cpus}, True
-    for pod in seen.pods:
+    for pod in observation.pods:
         exact = pod.spec.kube_qos is KubeQos.BEST_EFFORT
         yield from ((group, values, exact) for group, values in _of_pod(pod, cpus if exact else {}))
 
@@ -90,9 +92,9 @@ def kubelet_amounts(containers: Sequence[ContainerSpec]) -> Values:
 def _amounts(containers: Sequence[ContainerSpec]) -> Values:
     """Shares of the requests; quota and memory limit where each container has one."""
     millicores = sum(c.requests.get("cpu", c.limits.get("cpu", 0)) for c in containers)
-    found: Values = {Knob.CPU_SHARES: min(max(millicores * 1024 // 1000, SHARES[0]), SHARES[1])}
+    values: Values = {Knob.CPU_SHARES: min(max(millicores * 1024 // 1000, SHARES[0]), SHARES[1])}
     if all("cpu" in c.limits for c in containers):
-        found[Knob.CPU_QUOTA] = max(sum(c.limits["cpu"] for c in containers) * 100, LEAST_QUOTA)
+        values[Knob.CPU_QUOTA] = max(sum(c.limits["cpu"] for c in containers) * 100, LEAST_QUOTA)
     if all("memory" in c.limits for c in containers):
-        found[Knob.MEMORY_LIMIT] = sum(c.limits["memory"] for c in containers)
-    return found
+        values[Knob.MEMORY_LIMIT] = sum(c.limits["memory"] for c in containers)
+    return values

@@ -117,8 +117,8 @@ def checked_path(path: str) -> CgroupPath:
 
 def split_container_id(status: str) -> tuple[Runtime | None, str]:
     """("containerd://abc") -> (containerd, "abc"); an unknown prefix gives None as runtime."""
-    prefix, found, rest = status.partition("://")
-    if not found:
+    prefix, separator, rest = status.partition("://")
+    if not separator:
         return None, status
     return next((r for r in Runtime if r.value == prefix), None), rest
 
@@ -133,13 +133,13 @@ def host_application_path(application: HostApplication, layout: Layout) -> Cgrou
     Without a cgroupPath Koordinator's own places hold: host-best-effort/<name> for BE, host-latency-sensitive/<name>
     else. UsageError when that is no path, or is a cgroup of Kubernetes itself.
     """
-    given = application.cgroup_path
-    if given is None or not (given.parent_dir or given.relative_path):
+    cgroup_path = application.cgroup_path
+    if cgroup_path is None or not (cgroup_path.parent_dir or cgroup_path.relative_path):
         family = "host-best-effort" if application.qos == QosClass.BE else "host-latency-sensitive"
         return checked_path(f"{family}/{application.name}")
-    if given.base not in _BASES:
-        raise UsageError(f"host application {application.name!r}: cgroupPath.base {given.base[:40]!r} is unknown")
-    parts = [_base(given.base, layout), given.parent_dir.strip("/"), given.relative_path.strip("/")]
+    if cgroup_path.base not in _BASES:
+        raise UsageError(f"host application {application.name!r}: cgroupPath.base {cgroup_path.base[:40]!r} is unknown")
+    parts = [_base(cgroup_path.base, layout), cgroup_path.parent_dir.strip("/"), cgroup_path.relative_path.strip("/")]
     path = checked_path("/".join(part for part in parts if part))
     if level_of(path, layout) is not None:
         raise UsageError(f"host application {application.name!r}: {path} is a cgroup of the kubelet's")
@@ -154,7 +154,7 @@ def _base(name: str, layout: Layout) -> CgroupPath:
 
 
 def level_of(path: CgroupPath, layout: Layout) -> Level | None:
-    """Where a path stands below kubepods; None when it is outside, or deeper than containers."""
+    """Level of a path below kubepods; None when it is outside, or deeper than containers."""
     tiers = {layout.tier(qos) for qos in KubeQos} - {layout.kubepods()}
     if path == layout.kubepods():
         return Level.KUBEPODS
@@ -175,7 +175,7 @@ def _names_pod(name: str, parent: CgroupPath, driver: Driver) -> bool:
 # --- which layout a node has ----------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """The layout a node shows; None when it cannot be told. problem: what a person should know, or ""."""
+    """The detected layout; None when detection failed. problem: an explanation for people, or ""."""
 
     layout: Layout | None
     problem: str = ""
@@ -205,5 +205,5 @@ def _pods(paths: Iterable[CgroupPath], layout: Layout) -> int:
 
 
 def _runtime(paths: Iterable[CgroupPath]) -> Runtime:
-    named = (path.rpartition("/")[2] for path in paths)
-    return Runtime.CRIO if any(name.startswith("crio-") for name in named) else Runtime.CONTAINERD
+    names = (path.rpartition("/")[2] for path in paths)
+    return Runtime.CRIO if any(name.startswith("crio-") for name in names) else Runtime.CONTAINERD

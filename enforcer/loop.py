@@ -21,8 +21,8 @@ from enforcer.contract import (
     Evict,
     Knob,
     Observation,
-    Plan,
     Strategy,
+    StrategyPlan,
     SurfaceWant,
     Value,
     Verdict,
@@ -34,7 +34,7 @@ NUMBERS: Final = frozenset({Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH,
 """Knobs of which more is more, NO_LIMIT most."""
 
 
-class Mode(StrEnum):
+class AgentMode(StrEnum):
     """How far a round may go."""
 
     ACT = "act"
@@ -61,16 +61,16 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class TickDecision:
     """What shall hold after this tick."""
 
-    mode: Mode
+    mode: AgentMode
     wants: tuple[Want, ...] = ()
     evictions: tuple[Evict, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     surfaces: tuple[SurfaceWant, ...] = ()
     best_effort_target_millicores: int | None = None
-    """As `Plan` has it: computed once, by the strategy that suppresses."""
+    """As `StrategyPlan` has it: computed once, by the strategy that suppresses."""
     urgent: tuple[Evict, ...] = ()
     """Pods that cannot wait for an API server; also while nobody else is evicted."""
 
@@ -79,48 +79,52 @@ class Round:
         return {(e.uid, e.strategy) for e in self.evictions}
 
 
-def mode_of(seen: Observation, policy: NodePolicy | None, ages: Ages) -> Mode:
+def mode_of(observation: Observation, policy: NodePolicy | None, ages: Ages) -> AgentMode:
     """By how old policy and pods are."""
-    if policy is None or seen.policy_age_seconds > ages.policy_ttl_seconds + ages.release_seconds:
-        return Mode.RELEASE
-    stale = seen.policy_age_seconds > ages.policy_ttl_seconds or seen.pods_age_seconds > ages.pods_ttl_seconds
-    return Mode.HOLD if stale else Mode.ACT
+    if policy is None or observation.policy_age_seconds > ages.policy_ttl_seconds + ages.release_seconds:
+        return AgentMode.RELEASE
+    stale = (
+        observation.policy_age_seconds > ages.policy_ttl_seconds or observation.pods_age_seconds > ages.pods_ttl_seconds
+    )
+    return AgentMode.HOLD if stale else AgentMode.ACT
 
 
 def decide(
-    seen: Observation, policy: NodePolicy | None, memory: Memory, strategies: Sequence[Strategy[Any]], ages: Ages
-) -> tuple[Round, Memory]:
-    """The round, and what to remember. A strategy that raises keeps its state and its last wants, and is told of."""
-    mode = mode_of(seen, policy, ages)
-    if policy is None or mode is Mode.RELEASE:
-        return Round(mode, verdicts=(_released(seen, policy),)), Memory()
-    states, plans, told = dict(memory.states), dict[str, Plan](), list[Verdict]()
+    observation: Observation, policy: NodePolicy | None, memory: Memory, strategies: Sequence[Strategy[Any]], ages: Ages
+) -> tuple[TickDecision, Memory]:
+    """The decision and the new memory. A strategy that raises keeps its state and last wants, and is reported."""
+    mode = mode_of(observation, policy, ages)
+    if policy is None or mode is AgentMode.RELEASE:
+        return TickDecision(mode, verdicts=(_released(observation, policy),)), Memory()
+    states, plans, failures = dict(memory.states), dict[str, StrategyPlan](), list[Verdict]()
     for strategy in strategies:
         name = strategy.name
         state = states[name] if name in states else strategy.initial()
         try:
-            step = strategy.step(seen, policy, state)
+            step = strategy.step(observation, policy, state)
         except Exception as error:  # noqa: BLE001 - one broken idea must not let all the others go
-            plans[name] = Plan(tuple(w for w in memory.plans.get(name, ()) if w.path in seen.groups()))
-            told.append(Verdict(seen.node.name, "StrategyFailed", f"{name}: {type(error).__name__}: {error}", True))
+            plans[name] = StrategyPlan(tuple(w for w in memory.plans.get(name, ()) if w.path in observation.groups()))
+            failures.append(
+                Verdict(observation.node.name, "StrategyFailed", f"{name}: {type(error).__name__}: {error}", True)
+            )
         else:
             states[name], plans[name] = step.state, step.plan
-    wants, refused = merged(plans.values(), seen.node.name)
+    wants, refused = merged(plans.values(), observation.node.name)
     evictions: tuple[Evict, ...] = tuple({e.uid: e for p in reversed(plans.values()) for e in p.evictions}.values())
     urgent = tuple(eviction for eviction in evictions if eviction.urgent)
     surfaces = {(s.surface, s.key): s for plan in reversed(plans.values()) for s in plan.surfaces}
-    verdicts = [*_recalled(seen), *told, *refused, *(v for plan in plans.values() for v in plan.verdicts)]
-    if mode is Mode.HOLD:
-        wants, evictions = held(wants, memory.wants, seen), ()
-        verdicts.append(_stale(seen, ages))
-    kept = Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
+    verdicts = [*_recalled(observation), *failures, *refused, *(v for plan in plans.values() for v in plan.verdicts)]
+    if mode is AgentMode.HOLD:
+        wants, evictions = held(wants, memory.wants, observation), ()
+        verdicts.append(_stale(observation, ages))
+    new_memory = Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
     targets = (plan.best_effort_target_millicores for plan in plans.values())
     target = next((target for target in targets if target is not None), None)
-    return Round(mode, wants, evictions, tuple(verdicts), tuple(surfaces.values()), target, urgent), kept
+    return TickDecision(mode, wants, evictions, tuple(verdicts), tuple(surfaces.values()), target, urgent), new_memory
 
 
-def merged(plans: Iterable[Plan], node: str) -> tuple[tuple[Want, ...], list[Verdict]]:
-    """All wants, one for each knob of each cgroup: the first strategy's; another value of a later one is told."""
+def merged(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, ...], list[Verdict]]:
+    """All wants, one per knob and cgroup: the first strategy's; a later strategy's other value is reported."""
     chosen: dict[Place, Want] = {}
     refused: dict[tuple[str, str, Knob], Verdict] = {}
     for want in (w for plan in plans for w in plan.wants):
@@ -131,13 +135,13 @@ def merged(plans: Iterable[Plan], node: str) -> tuple[tuple[Want, ...], list[Ver
     return tuple(chosen.values()), list(refused.values())
 
 
-def held(wants: Iterable[Want], before: Iterable[Want], seen: Observation) -> tuple[Want, ...]:
-    """The wants, and for best effort whatever was tighter before: nothing there is loosened on old knowledge."""
+def held(wants: Iterable[Want], before: Iterable[Want], observation: Observation) -> tuple[Want, ...]:
+    """The wants, and for best effort the tighter earlier ones: stale input loosens nothing."""
     chosen = {(w.path, w.knob): w for w in wants}
-    there, root = seen.groups(), seen.best_effort_root
+    groups, root = observation.groups(), observation.best_effort_root
     for old in before:
         inside = root is not None and (old.path == root.path or old.path.startswith(f"{root.path}/"))
-        if not inside or old.path not in there:
+        if not inside or old.path not in groups:
             continue
         new = chosen.get((old.path, old.knob))
         if new is None or _looser(new.knob, new.value, old.value):
@@ -157,21 +161,21 @@ def _looser(knob: Knob, new: Value, old: Value) -> bool:
     return False
 
 
-def _released(seen: Observation, policy: NodePolicy | None) -> Verdict:
+def _released(observation: Observation, policy: NodePolicy | None) -> Verdict:
     if policy is None:
-        return Verdict(seen.node.name, "NoPolicy", "No policy was heard of: nothing is changed on this node.")
+        return Verdict(observation.node.name, "NoPolicy", "No policy was heard of: nothing is changed on this node.")
     text = "The policy was not confirmed for so long that it is given up: every value goes back to what it was."
-    return Verdict(seen.node.name, "PolicyGivenUp", text, warning=True)
+    return Verdict(observation.node.name, "PolicyGivenUp", text, warning=True)
 
 
-def _recalled(seen: Observation) -> Iterator[Verdict]:
-    if seen.recalled:
-        what = " and ".join(seen.recalled)
+def _recalled(observation: Observation) -> Iterator[Verdict]:
+    if observation.recalled:
+        what = " and ".join(observation.recalled)
         text = f"Of {what} nothing was heard since the agent started: it goes on by what was known before."
-        yield Verdict(seen.node.name, "Recalled", text, warning=True)
+        yield Verdict(observation.node.name, "Recalled", text, warning=True)
 
 
-def _stale(seen: Observation, ages: Ages) -> Verdict:
-    what = "policy" if seen.policy_age_seconds > ages.policy_ttl_seconds else "list of pods"
+def _stale(observation: Observation, ages: Ages) -> Verdict:
+    what = "policy" if observation.policy_age_seconds > ages.policy_ttl_seconds else "list of pods"
     text = f"The {what} is stale: the API server is asked for no eviction, and best effort gets no more than it has."
-    return Verdict(seen.node.name, "Stale", text, warning=True)
+    return Verdict(observation.node.name, "Stale", text, warning=True)

@@ -25,8 +25,8 @@ _GROUP: Final = re.compile(r"((?:[^-]|--)+)-(?!-)")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """One look; the fields of the same name of NodeReading."""
+class MachineReading:
+    """One reading of the machine; the fields of the same name of NodeReading."""
 
     processors: tuple[Processor, ...]
     memory_total_bytes: int
@@ -46,7 +46,7 @@ class _Slow:
 
 
 class MachineReader:
-    """Remembers the CPU counters of the look before."""
+    """Remembers the CPU counters of the previous reading."""
 
     def __init__(self, proc: Path, sys: Path, monotonic: Callable[[], float]) -> None:
         self._proc, self._sys, self._monotonic = proc, sys, monotonic
@@ -54,8 +54,8 @@ class MachineReader:
         self._slow = _Slow()
         self._ticks = os.sysconf("SC_CLK_TCK")
 
-    def read(self, cpus: str = "") -> Machine:
-        """Look once. cpus: those that cgroups may use, "" = all that are online. NodeUnreadable without proc."""
+    def read(self, cpus: str = "") -> MachineReading:
+        """Read once. cpus: those that cgroups may use, "" = all that are online. NodeUnreadable without proc."""
         at = self._monotonic()
         now = machine_counters(at, self._must("stat"), self._ticks)
         memory = self._must("meminfo")
@@ -65,18 +65,18 @@ class MachineReader:
         use = cpu_use(self._before, now)
         self._before = now
         self._look_slowly(at, cpus or _text(self._sys / "devices/system/cpu/online"))
-        return Machine(self._slow.processors, total, available, use, self._pressures(), self._slow.devices)
+        return MachineReading(self._slow.processors, total, available, use, self._pressures(), self._slow.devices)
 
     def waits(self, pids: list[int]) -> Waits:
         """Waiting of the threads of these processes, MOST_THREADS at most; of what is gone or forbidden nothing."""
-        found: Waits = {}
+        thread_waits: Waits = {}
         for pid in pids[:MOST_THREADS]:
             folder = self._proc / str(pid) / "task"
-            for thread in _names(folder)[: MOST_THREADS - len(found)]:
-                words = _bytes(folder / thread / "schedstat").split()
-                if len(words) > 1 and words[1].isdigit():
-                    found[int(thread)] = int(words[1])
-        return found
+            for thread in _names(folder)[: MOST_THREADS - len(thread_waits)]:
+                fields = _bytes(folder / thread / "schedstat").split()
+                if len(fields) > 1 and fields[1].isdigit():
+                    thread_waits[int(thread)] = int(fields[1])
+        return thread_waits
 
     def _must(self, name: str) -> bytes:
         try:
@@ -114,12 +114,12 @@ class MachineReader:
         return _whole(socket, 0), _whole(die, 0), _whole(core, cpu)
 
     def _numa_nodes(self) -> dict[int, int]:
-        found: dict[int, int] = {}
+        nodes: dict[int, int] = {}
         folder = self._sys / "devices/system/node"
         for name in _names(folder):
             if match := re.fullmatch(r"node(\d+)", name):
-                found |= dict.fromkeys(parse_cpus(_text(folder / name / "cpulist"), name), int(match[1]))
-        return found
+                nodes |= dict.fromkeys(parse_cpus(_text(folder / name / "cpulist"), name), int(match[1]))
+        return nodes
 
 
 def block_devices(proc: Path, sys: Path) -> dict[str, str]:
@@ -129,27 +129,27 @@ def block_devices(proc: Path, sys: Path) -> dict[str, str]:
     first by name).
     """
     folder = sys / "class/block"
-    whole = {name: _whole_device(folder / name) for name in _names(folder)}
-    numbers = {_text(folder / name / "dev"): number for name, number in whole.items()}
-    found = {name: number for name, number in whole.items() if number}
-    for name in whole:
-        found = _volumes(folder / name, whole) | found
+    disk_numbers = {name: _whole_device(folder / name) for name in _names(folder)}
+    numbers = {_text(folder / name / "dev"): number for name, number in disk_numbers.items()}
+    devices = {name: number for name, number in disk_numbers.items() if number}
+    for name in disk_numbers:
+        devices = _volumes(folder / name, disk_numbers) | devices
     for line in _bytes(proc / "1/mountinfo").decode(errors="replace").splitlines():
-        words = line.split()
-        if len(words) > 4 and numbers.get(words[2]):
-            found.setdefault(words[4], numbers[words[2]])
-    return found
+        fields = line.split()
+        if len(fields) > 4 and numbers.get(fields[2]):
+            devices.setdefault(fields[4], numbers[fields[2]])
+    return devices
 
 
-def _volumes(folder: Path, whole: Mapping[str, str]) -> dict[str, str]:
+def _volumes(folder: Path, disk_numbers: Mapping[str, str]) -> dict[str, str]:
     """Names of a mapped device: its own, and its volume group's."""
     mapped = _text(folder / "dm" / "name")
-    if not mapped or not whole[folder.name]:
+    if not mapped or not disk_numbers[folder.name]:
         return {}
-    below = next((whole[disk] for disk in _names(folder / "slaves") if whole.get(disk)), "")
+    below = next((disk_numbers[disk] for disk in _names(folder / "slaves") if disk_numbers.get(disk)), "")
     group = _GROUP.match(mapped) if _text(folder / "dm" / "uuid").startswith("LVM-") else None
-    named = {group[1].replace("--", "-"): below} if group and below else {}
-    return {mapped: whole[folder.name], **named}
+    group_names = {group[1].replace("--", "-"): below} if group and below else {}
+    return {mapped: disk_numbers[folder.name], **group_names}
 
 
 def _whole_device(folder: Path) -> str:

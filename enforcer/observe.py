@@ -1,7 +1,7 @@
 """EDGE: one consistent reading of the node a tick: `Observation` from cgroup files, proc and sys.
 
     observer = Observer(hierarchy, layout)
-    seen = observer.read(pods, applications, facts, fresh=applier.held)
+    observation = observer.read(pods, applications, facts, fresh=applier.held)
 
 Counters and memory of every cgroup are read each tick; knobs, pressure, out-of-memory kills and waiting, which change
 rarely or are averages anyway, in turn: each cgroup once in SLOW_TICKS ticks, and knobs that carry our values each tick,
@@ -94,7 +94,7 @@ class NodeFacts:
 
 
 @dataclass(slots=True)
-class _Memory:
+class _GroupHistory:
     """What is remembered of one cgroup between ticks."""
 
     turn: int
@@ -130,7 +130,7 @@ class Observer:
         self._hierarchy, self._layout = hierarchy, layout
         self._clock, self._monotonic = clock or SystemClock(), monotonic
         self._machine = MachineReader(proc, sys, monotonic)
-        self._groups: dict[CgroupPath, _Memory] = {}
+        self._groups: dict[CgroupPath, _GroupHistory] = {}
         self._paths: dict[tuple[str, str], CgroupPath] = {}
         """Of pods and containers whose cgroups are there, by (uid, id); "" for the pod."""
         self._supported: frozenset[Knob] = frozenset()
@@ -151,10 +151,10 @@ class Observer:
         facts: NodeFacts,
         fresh: frozenset[Place] = frozenset(),
     ) -> Observation:
-        """Look once. fresh: knobs to be read now (those of the last tick's writes); others are at most 10 ticks old.
+        """Read once. fresh: knobs to be read now (those of the last tick's writes); others are at most 10 ticks old.
 
         NodeUnreadable when files ran out or /proc cannot be read: skip the tick. Ages of policy and pods, and the
-        forecast, are the caller's: `dataclasses.replace(seen, policy_age_seconds=...)`.
+        forecast, are the caller's: `dataclasses.replace(observation, policy_age_seconds=...)`.
         """
         at = self._monotonic()
         elapsed = at - self._before if self._before is not None else 1.0
@@ -164,7 +164,7 @@ class Observer:
         node = self._node(facts)
         kubepods = look.group(self._layout.kubepods(), Level.KUBEPODS)
         tiers = {q: look.group(self._layout.tier(q), Level.QOS) for q in (KubeQos.BURSTABLE, KubeQos.BEST_EFFORT)}
-        seen = Observation(
+        observation = Observation(
             at_seconds=at,
             wall_seconds=self._clock.now_seconds(),
             node=node,
@@ -178,7 +178,7 @@ class Observer:
         self._before = at
         self._tick += 1
         self._forget_all_but(look.seen)
-        return seen
+        return observation
 
     def close(self) -> None:
         """Forget everything held."""
@@ -189,12 +189,12 @@ class Observer:
             self.cycles.close()
 
     def _probe(self) -> None:
-        """Which knobs there are, and whether pressure is told; looked at again in turn while nothing is known."""
+        """Detect the knobs and pressure files; repeated every tick while there is no knob, else every 60 ticks."""
         if not self._supported or self._tick % 60 == 0:
-            found = self._hierarchy.probe(self._layout.tier(KubeQos.BEST_EFFORT))
-            self._supported = found or self._hierarchy.probe(self._layout.kubepods())
-            told = self._hierarchy.read(self._layout.kubepods(), PRESSURE, "cpu.pressure")
-            self._pressed = not isinstance(told, Lack)
+            knobs = self._hierarchy.probe(self._layout.tier(KubeQos.BEST_EFFORT))
+            self._supported = knobs or self._hierarchy.probe(self._layout.kubepods())
+            pressure_file = self._hierarchy.read(self._layout.kubepods(), PRESSURE, "cpu.pressure")
+            self._pressed = not isinstance(pressure_file, Lack)
 
     def _node(self, facts: NodeFacts) -> NodeReading:
         machine = self._machine.read(self._hierarchy.usable_cpus())
@@ -220,14 +220,14 @@ class Observer:
             kernel_switches=facts.kernel_switches,
         )
 
-    def _forget_all_but(self, seen: set[CgroupPath]) -> None:
-        for path in self._groups.keys() - seen:
+    def _forget_all_but(self, paths: set[CgroupPath]) -> None:
+        for path in self._groups.keys() - paths:
             del self._groups[path]
-        if len(self._paths) > len(seen):
-            self._paths = {key: path for key, path in self._paths.items() if path in seen}
-        self._hierarchy.keep_only(seen | {""})
+        if len(self._paths) > len(paths):
+            self._paths = {key: path for key, path in self._paths.items() if path in paths}
+        self._hierarchy.keep_only(paths | {""})
         if self.cycles:
-            self.cycles.keep_only(seen)
+            self.cycles.keep_only(paths)
 
 
 class _Look:
@@ -252,8 +252,8 @@ class _Look:
         group = self.group(spec.path, Level.HOST_APPLICATION)
         return HostApplicationReading(spec.name, spec.qos_class, spec.priority_class, group)
 
-    def _container(self, pod: PodSpec, spec: ContainerSpec, there: bool) -> ContainerReading:
-        if not there or not spec.id:
+    def _container(self, pod: PodSpec, spec: ContainerSpec, pod_exists: bool) -> ContainerReading:
+        if not pod_exists or not spec.id:
             return ContainerReading(spec)
         group = self._in(self._of._layout, pod, spec)
         if group is None and spec.running:
@@ -267,8 +267,10 @@ class _Look:
 
     def _in(self, layout: Layout, pod: PodSpec, spec: ContainerSpec) -> GroupReading | None:
         key = (pod.uid, spec.id)
-        known = self._of._paths.get(key)
-        path = known or self._path(f"{pod.key}/{spec.name}", lambda: layout.container(pod.uid, pod.kube_qos, spec.id))
+        cached_path = self._of._paths.get(key)
+        path = cached_path or self._path(
+            f"{pod.key}/{spec.name}", lambda: layout.container(pod.uid, pod.kube_qos, spec.id)
+        )
         group = self.group(path, Level.CONTAINER, not pod.best_effort) if path else None
         self._keep(key, path, group)
         return group
@@ -284,9 +286,9 @@ class _Look:
         try:
             return path()
         except UsageError as bad:
-            told = f"{whose}: {bad.message}"
-            if told not in self._of.refused:
-                self._of.refused.append(told)
+            problem = f"{whose}: {bad.message}"
+            if problem not in self._of.refused:
+                self._of.refused.append(problem)
             return None
 
     def group(self, path: CgroupPath, level: Level, waits: bool = False) -> GroupReading | None:
@@ -298,7 +300,7 @@ class _Look:
         self.seen.add(path)
         memory = self._of._groups.get(path)
         if memory is None:
-            memory = self._of._groups[path] = _Memory(crc32(path.encode()) % SLOW_TICKS)
+            memory = self._of._groups[path] = _GroupHistory(crc32(path.encode()) % SLOW_TICKS)
         if level is Level.CONTAINER and memory.processes == 0:  # made but not started: knobs come with its start
             memory.known = not self._pids(path)
         if not memory.known or (self._of._tick + memory.turn) % SLOW_TICKS == 0:
@@ -309,7 +311,7 @@ class _Look:
         memory.counters = counters
         return self._reading(path, level, use, memory)
 
-    def _reading(self, path: CgroupPath, level: Level, use: CpuUse, memory: _Memory) -> GroupReading:
+    def _reading(self, path: CgroupPath, level: Level, use: CpuUse, memory: _GroupHistory) -> GroupReading:
         cpu, of_memory, io = memory.pressures
         waiting = None if memory.waiting is None else memory.waiting * self._elapsed
         return GroupReading(
@@ -336,7 +338,7 @@ class _Look:
         usage = self._files.read(path, "cpuacct", "cpuacct.usage", hold=True)
         return at, None if isinstance(usage, Lack) else cpu_counters_v1(at, usage, stat)
 
-    def _memory_of(self, path: CgroupPath, memory: _Memory) -> MemoryUse | None:
+    def _memory_of(self, path: CgroupPath, memory: _GroupHistory) -> MemoryUse | None:
         v1 = self._of._v1_memory
         usage = self._files.read(path, "memory", "memory.usage_in_bytes" if v1 else "memory.current", hold=True)
         stat = self._files.read(path, "memory", "memory.stat", hold=True)
@@ -352,7 +354,7 @@ class _Look:
         return memory_use(usage, stat, v1, value_of(text, b"oom_kill") or 0, value_of(text, b"high") or 0)
 
     # --- in turn ---------------------------------------------------------------------------------------------------
-    def _slowly(self, path: CgroupPath, memory: _Memory, at: float, waits: bool) -> None:
+    def _slowly(self, path: CgroupPath, memory: _GroupHistory, at: float, waits: bool) -> None:
         supported = self._of._supported
         all_of_them = not memory.known or memory.turns % RARE_TURNS == 0
         due = supported if all_of_them else supported & {*_OFTEN, *self._fresh.get(path, ())}
@@ -371,21 +373,21 @@ class _Look:
             memory.waiting = waiting_rate(memory.waits, now, at - memory.waits_at)
             memory.waits, memory.waits_at = now, at
 
-    def _knobs(self, path: CgroupPath, before: Mapping[Knob, Value], wanted: Iterable[Knob]) -> dict[Knob, Value]:
-        found, ours = dict(before), self._fresh.get(path, ())
-        for knob in wanted:
+    def _knobs(self, path: CgroupPath, before: Mapping[Knob, Value], knobs: Iterable[Knob]) -> dict[Knob, Value]:
+        values, ours = dict(before), self._fresh.get(path, ())
+        for knob in knobs:
             value = self._files.read_knob(path, knob, hold=knob in ours)
             if isinstance(value, Lack):
-                found.pop(knob, None)
+                values.pop(knob, None)
             else:
-                found[knob] = value
-        if found.get(Knob.CPU_IDLE) == 1:  # the kernel then shows a number of its own, not the shares
-            found.pop(Knob.CPU_SHARES, None)
-        return found
+                values[knob] = value
+        if values.get(Knob.CPU_IDLE) == 1:  # the kernel then shows a number of its own, not the shares
+            values.pop(Knob.CPU_SHARES, None)
+        return values
 
     def _pids(self, path: CgroupPath) -> list[int] | None:
-        found = self._files.read(path, "cpu", "cgroup.procs")
-        return None if isinstance(found, Lack) else [int(word) for word in found.split() if word.isdigit()]
+        contents = self._files.read(path, "cpu", "cgroup.procs")
+        return None if isinstance(contents, Lack) else [int(word) for word in contents.split() if word.isdigit()]
 
     def _pressures(self, path: CgroupPath) -> tuple[Pressure | None, Pressure | None, Pressure | None]:
         if not self._of._pressed:
@@ -399,7 +401,7 @@ class _Look:
 
 
 def _by_path(places: frozenset[Place]) -> dict[CgroupPath, list[Knob]]:
-    found: dict[CgroupPath, list[Knob]] = {}
+    knobs_by_path: dict[CgroupPath, list[Knob]] = {}
     for path, knob in places:
-        found.setdefault(path, []).append(knob)
-    return found
+        knobs_by_path.setdefault(path, []).append(knob)
+    return knobs_by_path

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from cotenant.model.errors import UsageError
-from enforcer.changes import Write
+from enforcer.changes import KnobWrite
 from enforcer.contract import NO_LIMIT, CgroupPath, Knob, Value
 from enforcer.cpusets import format_cpus, parse_cpus
 
@@ -42,10 +42,10 @@ def wider(one: Value, other: Value) -> bool:
     return isinstance(one, int) and isinstance(other, int) and one > other
 
 
-def ordered(writes: Iterable[Write]) -> tuple[Write, ...]:
-    """The same writes in an order that works, with the steps between that CPU lists need (`Write.on_the_way`)."""
-    asked = sorted(writes, key=lambda w: (depth(w.path), w.path, w.knob))
-    of = {knob: [w for w in asked if w.knob is knob] for knob in _WITH_ORDER}
+def ordered(writes: Iterable[KnobWrite]) -> tuple[KnobWrite, ...]:
+    """The same writes in an order that works, with the steps between that CPU lists need (`KnobWrite.on_the_way`)."""
+    sorted_writes = sorted(writes, key=lambda w: (depth(w.path), w.path, w.knob))
+    of = {knob: [w for w in sorted_writes if w.knob is knob] for knob in _WITH_ORDER}
     quotas, bursts = of[Knob.CPU_QUOTA], of[Knob.CPU_BURST]
     idle_on = [w for w in of[Knob.CPU_IDLE] if w.value]
     return (
@@ -57,15 +57,15 @@ def ordered(writes: Iterable[Write]) -> tuple[Write, ...]:
         *of[Knob.CPU_SHARES],
         *idle_on,
         *(step for knob in SETS for step in _sets(of[knob])),
-        *(w for w in asked if w.knob not in _WITH_ORDER),
+        *(w for w in sorted_writes if w.knob not in _WITH_ORDER),
     )
 
 
-def _grows(write: Write) -> bool:
+def _grows(write: KnobWrite) -> bool:
     return write.present is None or wider(write.value, write.present)
 
 
-def _sets(writes: list[Write]) -> list[Write]:
+def _sets(writes: list[KnobWrite]) -> list[KnobWrite]:
     """Union top-down, then the new list bottom-up."""
     rising, falling = [], []
     for write in writes:
@@ -79,14 +79,14 @@ def _sets(writes: list[Write]) -> list[Write]:
     return [*rising, *reversed(falling)]
 
 
-def union(present: Value | None, wanted: Value) -> Value:
-    """CPUs of both lists; an unreadable or empty one is passed over, and an empty wanted one (v2: inherit) stays."""
-    if not wanted:
-        return wanted
+def union(present: Value | None, target: Value) -> Value:
+    """CPUs of both lists; an unreadable or empty one is passed over, and an empty target (v2: inherit) stays."""
+    if not target:
+        return target
     try:
-        return format_cpus(parse_cpus(str(present or "")) | parse_cpus(str(wanted)))
+        return format_cpus(parse_cpus(str(present or "")) | parse_cpus(str(target)))
     except UsageError:
-        return wanted
+        return target
 
 
 def within(cpus: Value, allowed: Value) -> Value:

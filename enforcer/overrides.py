@@ -49,23 +49,23 @@ def annotated(pod: PodSpec, annotation: str) -> tuple[dict[str, Any], tuple[Verd
 
 def overridden(template: PartT, pod: PodSpec, annotation: str) -> tuple[PartT, tuple[Verdict, ...]]:
     """The policy's part with the annotation's fields over it; the part itself and a verdict when they do not fit."""
-    given, told = annotated(pod, annotation)
-    if not given:
-        return template, told
-    return replaced(template, given, pod, annotation)
+    fields, verdicts = annotated(pod, annotation)
+    if not fields:
+        return template, verdicts
+    return replaced(template, fields, pod, annotation)
 
 
 def replaced(
-    template: PartT, given: dict[str, Any], pod: PodSpec, annotation: str
+    template: PartT, fields: dict[str, Any], pod: PodSpec, annotation: str
 ) -> tuple[PartT, tuple[Verdict, ...]]:
     """`overridden` with fields that were read already."""
     try:
-        return msgspec.convert({**msgspec.to_builtins(template), **given}, type(template)), ()
+        return msgspec.convert({**msgspec.to_builtins(template), **fields}, type(template)), ()
     except msgspec.ValidationError as bad:
         return template, (unreadable(pod, annotation, bad),)
 
 
 def unreadable(pod: PodSpec, annotation: str, bad: Exception) -> Verdict:
-    """What a person is told about an annotation that is not followed."""
+    """The verdict on an annotation that is not followed."""
     message = f"{pod.key}: annotation {annotation} cannot be read, the node's policy holds: {bad}"
     return Verdict(pod.key, UNREADABLE, message, warning=True)

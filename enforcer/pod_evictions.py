@@ -18,13 +18,13 @@ from cotenant.model.intent import Create
 from cotenant.settings.enforcer import EnforcerSettings
 from enforcer.contract import Evict, Observation, PodSpec
 from enforcer.eviction_queue import EvictionQueue
-from enforcer.evictions import Asked, Rate, admitted, request_of
-from enforcer.loop import Mode, Round
+from enforcer.evictions import EvictionBudget, Rate, admitted, request_of
+from enforcer.loop import AgentMode, TickDecision
 
 UNANSWERED_SECONDS: Final = 5.0
 """An API server that has not answered an urgent eviction by then does not keep the runtime from it."""
 ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]
-"""Tells of (eviction, outcome, message, Unix time, pod): `Teller.evicted`."""
+"""Reports (eviction, outcome, message, Unix time, pod): `ActionReporter.evicted`."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class PodEvictions:
     report: ReportEviction
     evictor: EvictionQueue[Create] | None = None
     stopper: EvictionQueue[str] | None = None
-    _admission: Asked = field(default_factory=Asked)
+    _admission: EvictionBudget = field(default_factory=EvictionBudget)
     _unanswered: dict[str, tuple[Evict, float]] = field(default_factory=dict)
     """Urgent evictions that the API server was asked for, by uid, and when (monotonic)."""
 
@@ -51,55 +51,55 @@ class PodEvictions:
             if queue:
                 queue.stop()
 
-    def step(self, decided: Round, seen: Observation) -> None:
-        """One tick: tell what became of earlier ones, ask for those that may be asked now."""
-        pods = {pod.spec.uid: pod.spec for pod in seen.pods}
+    def step(self, decided: TickDecision, observation: Observation) -> None:
+        """One tick: report the outcome of earlier evictions, request those that are admitted now."""
+        pods = {pod.spec.uid: pod.spec for pod in observation.pods}
         urgent = {eviction.uid for eviction in decided.urgent}
-        self._hear(pods, urgent, seen)
+        self._hear(pods, urgent, observation)
         for eviction, at in [*self._unanswered.values()]:
-            if seen.at_seconds - at >= UNANSWERED_SECONDS:
+            if observation.at_seconds - at >= UNANSWERED_SECONDS:
                 del self._unanswered[eviction.uid]
                 if eviction.uid in urgent:
                     why = f"the API server has not answered for {UNANSWERED_SECONDS:.0f} s"
-                    self._end(eviction, pods.get(eviction.uid), why, seen.wall_seconds)
-        away = decided.mode is Mode.HOLD
+                    self._end(eviction, pods.get(eviction.uid), why, observation.wall_seconds)
+        away = decided.mode is AgentMode.HOLD
         evictions = decided.urgent if away and self._may_stop else decided.evictions
         rate = Rate(self.settings.evictions_per_minute, self.settings.evictions_burst)
-        chosen = admitted(evictions, pods, self._admission, seen.at_seconds, rate) if evictions else None
+        chosen = admitted(evictions, pods, self._admission, observation.at_seconds, rate) if evictions else None
         self._admission = chosen.asked if chosen else self._admission
         for eviction in chosen.now if chosen else ():
             if away:
                 why = "the API server has not been heard of for long"
-                self._end(eviction, pods[eviction.uid], why, seen.wall_seconds)
+                self._end(eviction, pods[eviction.uid], why, observation.wall_seconds)
             else:
-                self._ask(eviction, pods[eviction.uid], seen)
+                self._ask(eviction, pods[eviction.uid], observation)
 
     @property
     def _may_stop(self) -> bool:
         return self.stopper is not None or (self.settings.stop_containers and self.settings.dry_run)
 
-    def _hear(self, pods: Mapping[str, PodSpec], urgent: set[str], seen: Observation) -> None:
+    def _hear(self, pods: Mapping[str, PodSpec], urgent: set[str], observation: Observation) -> None:
         for answer in self.evictor.answers() if self.evictor else ():
             eviction, pod = answer.eviction, pods.get(answer.eviction.uid)
             self._unanswered.pop(eviction.uid, None)
-            self.report(eviction, answer.outcome, answer.message, seen.wall_seconds, pod)
+            self.report(eviction, answer.outcome, answer.message, observation.wall_seconds, pod)
             if answer.outcome == "refused" and eviction.uid in urgent:
-                self._end(eviction, pod, answer.message, seen.wall_seconds)
+                self._end(eviction, pod, answer.message, observation.wall_seconds)
         for answer in self.stopper.answers() if self.stopper else ():
             pod = pods.get(answer.eviction.uid)
-            self.report(answer.eviction, answer.outcome, answer.message, seen.wall_seconds, pod)
+            self.report(answer.eviction, answer.outcome, answer.message, observation.wall_seconds, pod)
 
-    def _ask(self, eviction: Evict, pod: PodSpec, seen: Observation) -> None:
+    def _ask(self, eviction: Evict, pod: PodSpec, observation: Observation) -> None:
         if self.settings.dry_run:
-            self.report(eviction, "would-ask", "", seen.wall_seconds, pod)
+            self.report(eviction, "would-ask", "", observation.wall_seconds, pod)
         elif self.evictor is None:
             why = "there is no API server to ask"
-            self.report(eviction, "refused", why, seen.wall_seconds, pod)
+            self.report(eviction, "refused", why, observation.wall_seconds, pod)
             if eviction.urgent:
-                self._end(eviction, pod, why, seen.wall_seconds)
+                self._end(eviction, pod, why, observation.wall_seconds)
         else:
             if eviction.urgent:
-                self._unanswered[eviction.uid] = (eviction, seen.at_seconds)
+                self._unanswered[eviction.uid] = (eviction, observation.at_seconds)
             self.evictor.put(eviction, request_of(eviction, self.settings.eviction_grace_seconds))
 
     def _end(self, eviction: Evict, pod: PodSpec | None, because: str, now_seconds: float) -> None:

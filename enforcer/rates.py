@@ -44,8 +44,8 @@ def number(text: bytes) -> int | None:
     """The first word as a whole number."""
     word = text.rstrip()
     if not word.isdigit():  # more than a number, or none at all
-        words = word.split(None, 1)
-        word = words[0] if words else b""
+        fields = word.split(None, 1)
+        word = fields[0] if fields else b""
     return int(word) if word.isdigit() else None
 
 
@@ -79,10 +79,10 @@ def cpu_counters_v2(at: float, stat: bytes) -> CpuCounters | None:
 
 def _throttling(stat: bytes, waited: bytes) -> tuple[int, int, int]:
     """Periods, throttled ones, and the time waited in the file's own unit; 0 where the file does not say."""
-    words = stat.split()
-    at = words.index(b"nr_periods") if b"nr_periods" in words else len(words)
-    values = words[at + 1 : at + 6 : 2]
-    if words[at : at + 6 : 2] == [b"nr_periods", b"nr_throttled", waited] and b"".join(values).isdigit():
+    fields = stat.split()
+    at = fields.index(b"nr_periods") if b"nr_periods" in fields else len(fields)
+    values = fields[at + 1 : at + 6 : 2]
+    if fields[at : at + 6 : 2] == [b"nr_periods", b"nr_throttled", waited] and b"".join(values).isdigit():
         periods, throttled, time_waited = map(int, values)
         return periods, throttled, time_waited
     return value_of(stat, b"nr_periods") or 0, value_of(stat, b"nr_throttled") or 0, value_of(stat, waited) or 0
@@ -100,22 +100,22 @@ def memory_use(usage: bytes, stat: bytes, v1: bool, oom_kills: int = 0, high_eve
 
 def pressure(text: bytes) -> Pressure | None:
     """From a PSI file; a missing `full` line (CPU on old kernels) counts as 0."""
-    found = {}
+    avg10_by_kind = {}
     for kind, *pairs in (line.split() for line in text.splitlines() if line.strip()):
         averages = dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)
         try:
-            found[kind] = float(averages.get(b"avg10", b""))
+            avg10_by_kind[kind] = float(averages.get(b"avg10", b""))
         except ValueError:
             return None
-    return Pressure(found[b"some"], found.get(b"full", 0.0)) if b"some" in found else None
+    return Pressure(avg10_by_kind[b"some"], avg10_by_kind.get(b"full", 0.0)) if b"some" in avg10_by_kind else None
 
 
 def machine_counters(at: float, stat: bytes, ticks_per_second: int) -> CpuCounters | None:
     """From /proc/stat: user, nice, system, irq and softirq. Guests are in user already; stolen time was not ours."""
-    words = stat.split(b"\n", 1)[0].split()
-    if len(words) < 8 or words[0] != b"cpu" or not all(word.isdigit() for word in words[1:]):
+    fields = stat.split(b"\n", 1)[0].split()
+    if len(fields) < 8 or fields[0] != b"cpu" or not all(word.isdigit() for word in fields[1:]):
         return None
-    user, nice, system, _, _, interrupt, soft = map(int, words[1:8])
+    user, nice, system, _, _, interrupt, soft = map(int, fields[1:8])
     return CpuCounters(at, (user + nice + system + interrupt + soft) * NANOSECONDS // ticks_per_second)
 
 

@@ -1,6 +1,6 @@
-"""EDGE: what the API server last said, on disk: an agent that starts while it is away goes on by it.
+"""EDGE: the last inputs on disk: an agent that starts while the API server is unreachable uses them.
 
-    Recalling(ApiSources(...), KnownFile(folder, boot_id, node))  --read()-->  Told
+    Recalling(ApiSources(...), LastInputsFile(folder, boot_id, node))  --read()-->  AgentInputs
 
 Policy, pods and Node are written when they changed, and once in REFRESH_SECONDS while they are confirmed. An agent that
 has not heard one of them yet answers with the file's, under its true age: by the monotonic clock, which goes on from
@@ -21,9 +21,9 @@ import msgspec
 from cotenant.model.errors import UsageError
 from cotenant.model.node_policy import NodePolicy
 from enforcer.contract import PodSpec
-from enforcer.sources import NEVER, Sources, Told
+from enforcer.sources import NEVER, AgentInputs, Sources
 from enforcer.whole_files import UNUSABLE, replace_whole, set_aside
-from enforcer.wire import NodeFacts
+from enforcer.wire import NodeDescription
 
 FILE: Final = "known.json"
 SIZE_CAP_BYTES: Final = 64 << 20
@@ -33,24 +33,24 @@ REFRESH_SECONDS: Final = 30.0
 """An unchanged file is this much too old at most."""
 
 
-class Known(msgspec.Struct, frozen=True):
-    """The newest that was heard; `_at`: when it was last confirmed, monotonic seconds; None = never heard."""
+class LastInputs(msgspec.Struct, frozen=True):
+    """The newest inputs; `_at`: when each was last confirmed, monotonic seconds; None = never received."""
 
     policy: NodePolicy | None = None
     policy_at: float = 0.0
     policy_origin: str = ""
     pods: tuple[PodSpec, ...] | None = None
     pods_at: float = 0.0
-    node: NodeFacts | None = None
+    node: NodeDescription | None = None
 
 
-class _File(msgspec.Struct, frozen=True):
+class _LastInputsRecord(msgspec.Struct, frozen=True):
     boot: str
     node_name: str
-    known: Known
+    known: LastInputs
 
 
-class KnownFile:
+class LastInputsFile:
     """The file. `problem`: why it is of no use now, or empty."""
 
     def __init__(self, folder: Path, boot_id: str, node_name: str) -> None:
@@ -58,40 +58,42 @@ class KnownFile:
         self._path, self._boot, self._node = folder / FILE, boot_id, node_name
         self.problem = ""
 
-    def load(self, now: float) -> Known:
+    def load(self, now: float) -> LastInputs:
         """What the agent before knew; nothing when there is none, or it is of another boot or node."""
         try:
             return self._read(now)
         except FileNotFoundError:
-            return Known()
+            return LastInputs()
         except UNUSABLE as bad:
             self.problem = set_aside(self._path, bad)
-            return Known()
+            return LastInputs()
 
-    def _read(self, now: float) -> Known:
+    def _read(self, now: float) -> LastInputs:
         with self._path.open("rb") as stream:
             raw = stream.read(SIZE_CAP_BYTES + 1)
         if len(raw) > SIZE_CAP_BYTES:
             raise UsageError(f"it is larger than {SIZE_CAP_BYTES} bytes")
-        head = msgspec.json.decode(raw, type=_Head)
+        head = msgspec.json.decode(raw, type=_LastInputsHead)
         if not self._boot or (head.boot, head.node_name) != (self._boot, self._node):
-            return Known()
-        known = msgspec.json.decode(raw, type=_File).known
-        if max(known.policy_at, known.pods_at) > now:
+            return LastInputs()
+        last = msgspec.json.decode(raw, type=_LastInputsRecord).known
+        if max(last.policy_at, last.pods_at) > now:
             raise UsageError("it is from the future of this machine's clock")
-        return known
+        return last
 
-    def save(self, known: Known) -> None:
+    def save(self, last: LastInputs) -> None:
         """Replace it. It need not outlive a power cut: after one it is nothing."""
         try:
-            replace_whole(self._path, msgspec.json.encode(_File(self._boot, self._node, known)), on_disk=False)
+            replace_whole(
+                self._path, msgspec.json.encode(_LastInputsRecord(self._boot, self._node, last)), on_disk=False
+            )
         except OSError as refused:
             self.problem = f"{self._path} cannot be written: {refused.strerror}"
         else:
             self.problem = ""
 
 
-class _Head(msgspec.Struct, frozen=True):
+class _LastInputsHead(msgspec.Struct, frozen=True):
     boot: str
     node_name: str
 
@@ -99,10 +101,10 @@ class _Head(msgspec.Struct, frozen=True):
 class Recalling:
     """Sources that remember. For one thread, but for `start` and `stop`."""
 
-    def __init__(self, inner: Sources, file: KnownFile, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, inner: Sources, file: LastInputsFile, monotonic: Callable[[], float] = time.monotonic) -> None:
         """The file is read at `start`."""
         self._inner, self._file, self._monotonic = inner, file, monotonic
-        self._known = self._saved = Known()
+        self._known = self._saved = LastInputs()
         self._saved_at = -NEVER
 
     def start(self) -> None:
@@ -111,57 +113,57 @@ class Recalling:
         self._inner.start()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Whether everything was heard once, waiting for it."""
+        """Wait until everything was received once; False on timeout."""
         return self._inner.wait(timeout_seconds)
 
     def stop(self) -> None:
         """Listen no more."""
         self._inner.stop()
 
-    def read(self) -> Told:
+    def read(self) -> AgentInputs:
         """What is known now, or was before this agent started."""
-        told, now = self._inner.read(), self._monotonic()
-        self._known = newest(self._known, told, now)
+        inputs, now = self._inner.read(), self._monotonic()
+        self._known = newest(self._known, inputs, now)
         if now - self._saved_at >= SAVE_SECONDS and worth_saving(self._known, self._saved):
             self._file.save(self._known)
             self._saved, self._saved_at = self._known, now
-        notes = (*told.notes, *([self._file.problem] if self._file.problem else []))
-        return recalled(replace(told, notes=notes), self._known, now)
+        notes = (*inputs.notes, *([self._file.problem] if self._file.problem else []))
+        return recalled(replace(inputs, notes=notes), self._known, now)
 
 
-def newest(known: Known, told: Told, now: float) -> Known:
-    """What is known after this was told."""
+def newest(last: LastInputs, inputs: AgentInputs, now: float) -> LastInputs:
+    """The last inputs, updated by what the sources deliver now."""
     changes: dict[str, Any] = {}
-    if told.policy is not None and told.policy_age_seconds != NEVER:
-        at = now - told.policy_age_seconds
-        changes |= {"policy": told.policy, "policy_at": at, "policy_origin": told.policy_origin}
-    if told.pods_age_seconds != NEVER:
-        changes |= {"pods": told.pods, "pods_at": now - told.pods_age_seconds}
-    if told.node.uid:
-        changes["node"] = told.node
-    return msgspec.structs.replace(known, **changes) if changes else known
+    if inputs.policy is not None and inputs.policy_age_seconds != NEVER:
+        at = now - inputs.policy_age_seconds
+        changes |= {"policy": inputs.policy, "policy_at": at, "policy_origin": inputs.policy_origin}
+    if inputs.pods_age_seconds != NEVER:
+        changes |= {"pods": inputs.pods, "pods_at": now - inputs.pods_age_seconds}
+    if inputs.node.uid:
+        changes["node"] = inputs.node
+    return msgspec.structs.replace(last, **changes) if changes else last
 
 
-def worth_saving(known: Known, saved: Known) -> bool:
-    """Whether the file says something else, or much too old an age."""
-    confirmed = max(known.policy_at - saved.policy_at, known.pods_at - saved.pods_at)
+def worth_saving(current: LastInputs, saved: LastInputs) -> bool:
+    """Whether the file differs, or its confirmation times are much too old."""
+    confirmed = max(current.policy_at - saved.policy_at, current.pods_at - saved.pods_at)
     return (
         confirmed >= REFRESH_SECONDS
-        or known.policy != saved.policy
-        or (known.pods is not saved.pods and known.pods != saved.pods)
-        or known.node != saved.node
+        or current.policy != saved.policy
+        or (current.pods is not saved.pods and current.pods != saved.pods)
+        or current.node != saved.node
     )
 
 
-def recalled(told: Told, known: Known, now: float) -> Told:
-    """What was told, and what is known in place of what was never told."""
+def recalled(inputs: AgentInputs, last: LastInputs, now: float) -> AgentInputs:
+    """The inputs, with the last known ones where the sources have delivered none yet."""
     changes: dict[str, Any] = {}
-    if told.policy is None and known.policy is not None:
-        origin = f"{known.policy_origin}, as it was known before this agent started"
-        changes |= {"policy": known.policy, "policy_age_seconds": now - known.policy_at, "policy_origin": origin}
-    if told.pods_age_seconds == NEVER and known.pods is not None:
-        changes |= {"pods": known.pods, "pods_age_seconds": now - known.pods_at}
-    if changes and not told.node.uid and known.node is not None:  # else the API server says that there is none
-        changes["node"] = known.node
+    if inputs.policy is None and last.policy is not None:
+        origin = f"{last.policy_origin}, as it was known before this agent started"
+        changes |= {"policy": last.policy, "policy_age_seconds": now - last.policy_at, "policy_origin": origin}
+    if inputs.pods_age_seconds == NEVER and last.pods is not None:
+        changes |= {"pods": last.pods, "pods_age_seconds": now - last.pods_at}
+    if changes and not inputs.node.uid and last.node is not None:  # else the API server says that there is none
+        changes["node"] = last.node
     what = tuple(name for name in ("policy", "pods") if name in changes)
-    return replace(told, **changes, recalled=what) if changes else told
+    return replace(inputs, **changes, recalled=what) if changes else inputs

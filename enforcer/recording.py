@@ -18,7 +18,7 @@ from cotenant.model import node_policy
 from cotenant.model.errors import UsageError
 from cotenant.model.node_policy import NodePolicy
 from enforcer.contract import Evict, Observation, Strategy, SurfaceWant, Want
-from enforcer.loop import Ages, Memory, Round, decide
+from enforcer.loop import Ages, Memory, TickDecision, decide
 
 VERSION: Final = 1
 LINE_CAP_BYTES: Final = 64 << 20
@@ -55,15 +55,17 @@ class Recorder:
         self._policy: NodePolicy | None = None
         self._size = 0
 
-    def record(self, seen: Observation, policy: NodePolicy | None, decided: Round, before: Memory, ages: Ages) -> None:
+    def record(
+        self, observation: Observation, policy: NodePolicy | None, decided: TickDecision, before: Memory, ages: Ages
+    ) -> None:
         """One tick; `before` is what the loop remembered when it decided. OSError when it cannot be written."""
         if self._file is None or self._size > self._cap_bytes:
-            self._begin(seen.node.name, before, ages)
+            self._begin(observation.node.name, before, ages)
             changed: dict[str, Any] | None = node_policy.encode(policy) if policy else {}
         else:
             changed = None if policy == self._policy else (node_policy.encode(policy) if policy else {})
         self._policy = policy
-        self._write(Tick(seen, decided.wants, decided.evictions, decided.surfaces, changed))
+        self._write(Tick(observation, decided.wants, decided.evictions, decided.surfaces, changed))
 
     def close(self) -> None:
         """End the file."""
@@ -92,7 +94,7 @@ class Replayed:
 
     number: int
     seen: Observation
-    decided: Round
+    decided: TickDecision
     recorded: Tick
 
     @property
@@ -125,10 +127,10 @@ def replayed(path: Path, strategies: Sequence[Strategy[Any]]) -> Iterator[Replay
             yield Replayed(number, tick.seen, decided, tick)
 
 
-def _states(given: Mapping[str, msgspec.Raw], strategies: Sequence[Strategy[Any]], path: Path) -> dict[str, Any]:
+def _states(recorded: Mapping[str, msgspec.Raw], strategies: Sequence[Strategy[Any]], path: Path) -> dict[str, Any]:
     """The recorded states in the strategies' own types; one that is unknown today is dropped."""
     types = {strategy.name: type(strategy.initial()) for strategy in strategies}
-    return {name: _decoded(raw, types[name], path, 1) for name, raw in given.items() if name in types}
+    return {name: _decoded(raw, types[name], path, 1) for name, raw in recorded.items() if name in types}
 
 
 def _decoded(text: bytes | msgspec.Raw, kind: Any, path: Path, line: int) -> Any:

@@ -21,7 +21,7 @@ from enforcer.strategies.memory_qos import MemoryProtection
 from enforcer.strategies.network import Network
 from enforcer.strategies.normalisation import Normalisation
 from enforcer.strategies.resctrl import Resctrl
-from enforcer.strategies.system import System
+from enforcer.strategies.system import KernelSettings
 
 AnyStrategy: TypeAlias = Strategy[Any]
 
@@ -39,16 +39,16 @@ def every(settings: EnforcerSettings) -> tuple[AnyStrategy, ...]:
         DiskLimits(),
         Resctrl(),
         Network(),
-        System(settings.kernel_reserves),
+        KernelSettings(settings.kernel_reserves),
     )
 
 
 def strategies(settings: EnforcerSettings) -> tuple[AnyStrategy, ...]:
     """Those that run."""
-    known = every(settings)
-    names = {strategy.name for strategy in known}
+    all_strategies = every(settings)
+    names = {strategy.name for strategy in all_strategies}
     if unknown := sorted(set(settings.strategies_off) - names):
         raise UsageError(
             f"enforcer.strategies_off names {unknown[0]!r}, which is none", fix=f"They are: {', '.join(sorted(names))}."
         )
-    return tuple(strategy for strategy in known if strategy.name not in settings.strategies_off)
+    return tuple(strategy for strategy in all_strategies if strategy.name not in settings.strategies_off)

@@ -44,15 +44,15 @@ class Reporter:
     """One thread that reports in intervals until it is stopped."""
 
     def __init__(
-        self, client: KubeClient, node: Whose, made: Made, interval_seconds: float, noted: Noted | None = None
+        self, client: KubeClient, node: Whose, make_report: Made, interval_seconds: float, noted: Noted | None = None
     ) -> None:
-        """Nothing is asked yet; `interval_seconds` holds until the NodeMetric's own spec says another."""
+        """No request is sent yet; `interval_seconds` holds until the NodeMetric's own spec sets another."""
         self.error = "not reported yet"
         """Why the last report did not go out, or empty."""
         self.policy = CollectPolicy(report_seconds=round(interval_seconds))
         self._client = client.sibling()
         self._writer = Writer(self._client, FIELD_MANAGER)
-        self._node, self._made, self._noted = node, made, noted
+        self._node, self._made, self._noted = node, make_report, noted
         self._noted_at = -NOTE_SECONDS
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nodemetric", daemon=True)
@@ -70,28 +70,28 @@ class Reporter:
         self._client.close()
 
     def report(self) -> bool:
-        """Look at the spec, write the status; False when there is nothing to tell yet. ClusterError as of a Writer."""
+        """Read the spec, write the status; False when there is nothing to report yet. ClusterError as of a Writer."""
         body: dict[str, Any] | None = self._client.get(f"{PATH}/{self._node.name}")
         collect = ((body or {}).get("spec") or {}).get("metricCollectPolicy")
         if collect:
             self.policy = from_spec(collect)
-        made = self._made(self.policy)
-        if made is None:
+        status_write = self._made(self.policy)
+        if status_write is None:
             return False
         if body is None:
             if not self._node.uid():
                 return False
             self._writer.send(own_object(self._node.name, self._node.uid(), self.policy), full_response=False)
-        self._writer.send(made, full_response=False)
+        self._writer.send(status_write, full_response=False)
         return True
 
     def annotate(self, now_seconds: float) -> bool:
         """Write the note on the Node when there is one and the last is old enough; now: monotonic. ClusterError."""
-        made = self._noted() if self._noted and now_seconds - self._noted_at >= NOTE_SECONDS else None
-        if made is None:
+        note_write = self._noted() if self._noted and now_seconds - self._noted_at >= NOTE_SECONDS else None
+        if note_write is None:
             return False
         self._noted_at = now_seconds  # also when it is refused: not each minute
-        self._writer.send(made, full_response=False)
+        self._writer.send(note_write, full_response=False)
         return True
 
     def _run(self) -> None:

@@ -89,8 +89,8 @@ def tasks_in(hierarchy: Hierarchy) -> Tasks:
     v1 = hierarchy.dialect.versions.get("cpu") is Version.V1
 
     def tasks(path: str) -> Iterator[int]:
-        found = hierarchy.read(path, "cpu", "tasks" if v1 else "cgroup.threads")
-        return (int(task) for task in found.split()) if isinstance(found, bytes) else iter(())
+        contents = hierarchy.read(path, "cpu", "tasks" if v1 else "cgroup.threads")
+        return (int(task) for task in contents.split()) if isinstance(contents, bytes) else iter(())
 
     return tasks
 
@@ -108,10 +108,10 @@ class ResctrlKeeper:
         self._ours = self._read_note()
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Make it so; what went wrong, in words. Groups nobody wants go first: they hold what is scarce."""
-        wanted = dict(values_of(wants, Surface.RESCTRL, ResctrlGroup))
-        wrong = [line for name in sorted(self._ours - set(wanted)) for line in self._remove(name)]
-        return wrong + [line for name, group in wanted.items() for line in self._keep(name, group)]
+        """Apply the wants; returns the errors as text. Unwanted groups go first: classes of service are scarce."""
+        groups = dict(values_of(wants, Surface.RESCTRL, ResctrlGroup))
+        wrong = [line for name in sorted(self._ours - set(groups)) for line in self._remove(name)]
+        return wrong + [line for name, group in groups.items() for line in self._keep(name, group)]
 
     def give_back(self) -> list[str]:
         """No group of ours any more."""
@@ -132,9 +132,9 @@ class ResctrlKeeper:
         yield from self._move(name, group)
 
     def _made(self, name: str) -> bool:
-        """Whether the group is there and ours."""
-        there = name in self._files.names(self._root)
-        if there:
+        """Make the group; False when one of that name exists that is not ours."""
+        exists = name in self._files.names(self._root)
+        if exists:
             return name in self._ours
         before = self._ours
         self._save(before | {name})
@@ -154,11 +154,11 @@ class ResctrlKeeper:
     def _move(self, name: str, group: ResctrlGroup) -> Iterator[str]:
         tasks = self._root / name / "tasks"
         try:
-            there = {int(task) for task in self._files.read(tasks).split()}
+            present_tasks = {int(task) for task in self._files.read(tasks).split()}
         except OSError as refused:
             yield f"group {name}: {self._reason(refused)}"
             return
-        for task in sorted({t for cgroup in group.cgroups for t in self._tasks(cgroup)} - there):
+        for task in sorted({t for cgroup in group.cgroups for t in self._tasks(cgroup)} - present_tasks):
             try:
                 self._files.write(tasks, f"{task}\n")
             except OSError as refused:
@@ -176,15 +176,15 @@ class ResctrlKeeper:
     def _reason(self, refused: OSError) -> str:
         if refused.errno == errno.ENOSPC:
             return "the processor has no class of service left"
-        said = ""
+        kernel_status = ""
         with contextlib.suppress(OSError):
-            said = self._files.read(self._root / "info/last_cmd_status").strip()
-        return said if said and said != "ok" else str(refused.strerror)
+            kernel_status = self._files.read(self._root / "info/last_cmd_status").strip()
+        return kernel_status if kernel_status and kernel_status != "ok" else str(refused.strerror)
 
     def _read_note(self) -> frozenset[str]:
         with contextlib.suppress(*UNUSABLE):
-            found = msgspec.json.decode(self._note.read_bytes(), type=list[str])
-            return frozenset(name for name in found if _NAME.fullmatch(name))
+            names = msgspec.json.decode(self._note.read_bytes(), type=list[str])
+            return frozenset(name for name in names if _NAME.fullmatch(name))
         return frozenset()
 
     def _save(self, ours: frozenset[str]) -> None:
@@ -198,14 +198,14 @@ def _settings(text: str) -> dict[tuple[str, int], int]:
 
     The kernel pads numbers with blanks.
     """
-    found: dict[tuple[str, int], int] = {}
+    numbers: dict[tuple[str, int], int] = {}
     for line in text.splitlines():
         resource, _, domains = line.replace(" ", "").partition(":")
         base = 16 if resource.startswith("L") else 10
         with contextlib.suppress(ValueError):
             for domain, _, value in (part.partition("=") for part in domains.split(";")):
-                found[resource, int(domain)] = int(value, base)
-    return found
+                numbers[resource, int(domain)] = int(value, base)
+    return numbers
 
 
 def read_resctrl(root: Path = Path("/sys/fs/resctrl"), cpuinfo: Path = Path("/proc/cpuinfo")) -> ResctrlReading | None:

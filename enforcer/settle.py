@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cotenant.model.qos import QosClass
-from enforcer.changes import Done, Note, Notes, Outcome, Place, Settled, Write
+from enforcer.changes import Done, KnobWrite, Notes, OriginalValue, Place, Settled, WriteOutcome
 from enforcer.contract import (
     NO_LIMIT,
     CgroupPath,
@@ -24,8 +24,8 @@ from enforcer.contract import (
     Level,
     MemoryUse,
     Observation,
-    Plan,
     PodReading,
+    StrategyPlan,
     Value,
     Want,
 )
@@ -43,7 +43,7 @@ Groups = Mapping[CgroupPath, GroupReading]
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What limits the writes beside what is seen.
+    """What limits the writes beside the observation.
 
     strays: readings of cgroups that no container names (sandboxes), or newer ones of those that were seen.
     not_kubelets: `kubelet_values.lost_notes` of this moment: values that cannot be the kubelet's own, and what it would
@@ -56,7 +56,7 @@ class Circumstances:
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _KnobTarget:
     value: Value
     level: Level
     strategy: str
@@ -66,49 +66,57 @@ class _Target:
     made_from: Value | None = None
 
 
-_Targets = dict[Place, _Target]
+_Targets = dict[Place, _KnobTarget]
 
 
 def settle(
-    plans: Sequence[Plan], seen: Observation, notes: Notes, dialect: Dialect, more: Circumstances | None = None
+    plans: Sequence[StrategyPlan],
+    observation: Observation,
+    notes: Notes,
+    dialect: Dialect,
+    more: Circumstances | None = None,
 ) -> Settled:
     """Writes in order, and the journal as it must stand before them. plans: in order of the strategies' rank."""
     around = more or Circumstances(dialect)
-    groups = {**seen.groups(), **around.strays}
+    groups = {**observation.groups(), **around.strays}
     wants, clashes = _merged(plans)
-    refusals = [_refusal(want, groups, seen) for want in wants]
+    refusals = [_refusal(want, groups, observation) for want in wants]
     targets = {(w.path, w.knob): _of_want(w) for w, no in zip(wants, refusals, strict=True) if no is None}
     targets |= _restores(targets, groups, notes, dialect)
-    _fit(targets, groups, _requests(seen), around)
-    writes, kept, held = _compared(targets, groups, notes, around)
-    told = tuple(done for done in refusals if done is not None)
-    return Settled(ordered(writes), kept, (*clashes, *told), held)
+    _fit(targets, groups, _requests(observation), around)
+    writes, next_notes, held_values = _compared(targets, groups, notes, around)
+    refused = tuple(done for done in refusals if done is not None)
+    return Settled(ordered(writes), next_notes, (*clashes, *refused), held_values)
 
 
 # --- wants -------------------------------------------------------------------------------------------------------
-def _merged(plans: Iterable[Plan]) -> tuple[list[Want], list[Done]]:
+def _merged(plans: Iterable[StrategyPlan]) -> tuple[list[Want], list[Done]]:
     first: dict[Place, Want] = {}
     clashes = []
     for want in (want for plan in plans for want in plan.wants):
-        held = first.setdefault((want.path, want.knob), want)
-        if held.value != want.value:
-            clashes.append(_told(want, Outcome.REFUSED, f"{held.strategy} wants {held.value}: {held.why}"))
+        earlier = first.setdefault((want.path, want.knob), want)
+        if earlier.value != want.value:
+            clashes.append(
+                _told(want, WriteOutcome.REFUSED, f"{earlier.strategy} wants {earlier.value}: {earlier.why}")
+            )
     return list(first.values()), clashes
 
 
-def _refusal(want: Want, groups: Groups, seen: Observation) -> Done | None:
+def _refusal(want: Want, groups: Groups, observation: Observation) -> Done | None:
     group = groups.get(want.path)
     if group is None:
-        return _told(want, Outcome.REFUSED, "no cgroup of a pod, of Kubernetes' tiers or of a declared application")
+        return _told(
+            want, WriteOutcome.REFUSED, "no cgroup of a pod, of Kubernetes' tiers or of a declared application"
+        )
     wrong = objection(want.knob, want.value)
     if wrong:
-        return _told(want, Outcome.REFUSED, wrong)
-    if want.knob in seen.supported and (want.knob in group.knobs or _idle_hides(want.knob, group)):
+        return _told(want, WriteOutcome.REFUSED, wrong)
+    if want.knob in observation.supported and (want.knob in group.knobs or _idle_hides(want.knob, group)):
         return None
-    return _told(want, Outcome.UNSUPPORTED, "this kernel, or this cgroup, has no such file")
+    return _told(want, WriteOutcome.UNSUPPORTED, "this kernel, or this cgroup, has no such file")
 
 
-def _told(want: Want, outcome: Outcome, message: str) -> Done:
+def _told(want: Want, outcome: WriteOutcome, message: str) -> Done:
     return Done(want.path, want.knob, want.level, want.value, outcome, want.strategy, want.why, message=message)
 
 
@@ -117,22 +125,22 @@ def _idle_hides(knob: Knob, group: GroupReading) -> bool:
     return knob is Knob.CPU_SHARES and group.knobs.get(Knob.CPU_IDLE) == 1
 
 
-def _of_want(want: Want) -> _Target:
+def _of_want(want: Want) -> _KnobTarget:
     value = rounded(want.knob, want.value)
-    return _Target(value, want.level, want.strategy, want.why, back_to=want.back_to, made_from=want.made_from)
+    return _KnobTarget(value, want.level, want.strategy, want.why, back_to=want.back_to, made_from=want.made_from)
 
 
 def _restores(targets: _Targets, groups: Groups, notes: Notes, dialect: Dialect) -> _Targets:
     """What carries our value, or may, and is not wanted any more; what somebody else has set since is theirs."""
     unwanted = (note for place, note in notes.items() if place not in targets and note.path in groups)
     return {
-        note.place: _Target(note.original, note.level, note.strategy, "what stood there before", restores=True)
+        note.place: _KnobTarget(note.original, note.level, note.strategy, "what stood there before", restores=True)
         for note in unwanted
         if _ours(note, groups[note.path], dialect)
     }
 
 
-def _ours(note: Note, group: GroupReading, dialect: Dialect) -> bool:
+def _ours(note: OriginalValue, group: GroupReading, dialect: Dialect) -> bool:
     if _idle_hides(note.knob, group):
         return True
     present = group.knobs.get(note.knob)
@@ -246,7 +254,7 @@ def _fit_sets(knob: Knob, targets: _Targets, groups: Groups) -> None:
 def _adjust(targets: _Targets, group: GroupReading, knob: Knob, value: Value, why: str) -> None:
     target = targets.get((group.path, knob))
     if target is None:
-        targets[group.path, knob] = _Target(value, group.level, "fitting", why)
+        targets[group.path, knob] = _KnobTarget(value, group.level, "fitting", why)
     else:
         reason = why if target.restores else f"{target.why}; {why}"
         targets[group.path, knob] = replace(target, value=value, why=reason, restores=False)
@@ -262,94 +270,94 @@ def _fit_idle(targets: _Targets, groups: Groups) -> None:
 # --- compared with what stands there -----------------------------------------------------------------------------
 def _compared(
     targets: _Targets, groups: Groups, notes: Notes, around: Circumstances
-) -> tuple[list[Write], dict[Place, Note], dict[Place, Value]]:
-    writes, held, dialect = [], {}, around.dialect
-    kept = {place: note for place, note in notes.items() if _stays(note, targets, groups)}
+) -> tuple[list[KnobWrite], dict[Place, OriginalValue], dict[Place, Value]]:
+    writes, held_values, dialect = [], {}, around.dialect
+    next_notes = {place: note for place, note in notes.items() if _stays(note, targets, groups)}
     for place, target in targets.items():
         present = groups[place[0]].knobs.get(place[1])
         settled = present is not None and same(place[1], present, target.value, dialect)
         if settled:
             if target.restores:
-                kept.pop(place, None)
-            elif place not in kept:
-                kept |= _made_so(place, target, dialect)
+                next_notes.pop(place, None)
+            elif place not in next_notes:
+                next_notes |= _made_so(place, target, dialect)
         else:
             write = _write(place, target, present, _drifted(notes.get(place), present, dialect))
             writes.append(write)
-            kept |= _noted(write, groups[place[0]], kept, around.not_kubelets)
-        if place in kept and target.back_to is not None:
-            kept[place] = replace(kept[place], original=target.back_to)
-        if place in kept and not target.restores:
-            held[place] = target.value
-    return writes, kept, held
+            next_notes |= _noted(write, groups[place[0]], next_notes, around.not_kubelets)
+        if place in next_notes and target.back_to is not None:
+            next_notes[place] = replace(next_notes[place], original=target.back_to)
+        if place in next_notes and not target.restores:
+            held_values[place] = target.value
+    return writes, next_notes, held_values
 
 
-def _made_so(place: Place, target: _Target, dialect: Dialect) -> dict[Place, Note]:
+def _made_so(place: Place, target: _KnobTarget, dialect: Dialect) -> dict[Place, OriginalValue]:
     """The note of a value that is there because a runtime hook made the container with it."""
     before = target.made_from
     if before is None or same(place[1], before, target.value, dialect):
         return {}
-    return {place: Note(*place, target.level, before, (target.value,), target.strategy)}
+    return {place: OriginalValue(*place, target.level, before, (target.value,), target.strategy)}
 
 
-def _stays(note: Note, targets: _Targets, groups: Groups) -> bool:
+def _stays(note: OriginalValue, targets: _Targets, groups: Groups) -> bool:
     """A note without a target is done with, unless its cgroup was not seen, or we make it idle: that hides shares."""
     idle = targets.get((note.path, Knob.CPU_IDLE))
     waits = note.knob is Knob.CPU_SHARES and idle is not None and idle.value == 1 and not idle.restores
     return note.place in targets or note.path not in groups or waits
 
 
-def _drifted(note: Note | None, present: Value | None, dialect: Dialect) -> bool:
+def _drifted(note: OriginalValue | None, present: Value | None, dialect: Dialect) -> bool:
     if note is None or present is None:
         return False
     return not any(same(note.knob, present, value, dialect) for value in note.written)
 
 
-def _write(place: Place, target: _Target, present: Value | None, drifted: bool) -> Write:
-    return Write(
+def _write(place: Place, target: _KnobTarget, present: Value | None, drifted: bool) -> KnobWrite:
+    return KnobWrite(
         *place, target.value, target.level, target.strategy, target.why, present, target.restores, drifted=drifted
     )
 
 
-def _noted(write: Write, group: GroupReading, kept: Notes, not_kubelets: Notes) -> dict[Place, Note]:
+def _noted(write: KnobWrite, group: GroupReading, notes: Notes, not_kubelets: Notes) -> dict[Place, OriginalValue]:
     """The note of this write; of a cgroup that becomes idle also of its shares, which the kernel forgets."""
     if write.restores:
         return {}
-    found: dict[Place, Note] = {}
-    note, derived = kept.get(write.place), not_kubelets.get(write.place)
+    new_notes: dict[Place, OriginalValue] = {}
+    note, derived = notes.get(write.place), not_kubelets.get(write.place)
     if note is None and write.present is not None:
-        note = Note(write.path, write.knob, write.level, derived.original if derived else write.present)
+        note = OriginalValue(write.path, write.knob, write.level, derived.original if derived else write.present)
     elif note is not None and write.drifted and write.present is not None and derived is None:
         note = replace(note, original=write.present)
     if note is not None:
-        found[note.place] = _with(note, write.strategy, write.value)
+        new_notes[note.place] = _with(note, write.strategy, write.value)
     shares, place = group.knobs.get(Knob.CPU_SHARES), (write.path, Knob.CPU_SHARES)
     if write.knob is Knob.CPU_IDLE and write.value == 1 and shares is not None:
         own = not_kubelets[place].original if place in not_kubelets else shares
-        before = kept.get(place, Note(write.path, Knob.CPU_SHARES, write.level, own))
-        found[place] = _with(before, write.strategy, *AFTER_IDLE)
-    return found
+        before = notes.get(place, OriginalValue(write.path, Knob.CPU_SHARES, write.level, own))
+        new_notes[place] = _with(before, write.strategy, *AFTER_IDLE)
+    return new_notes
 
 
-def _with(note: Note, strategy: str, *values: Value) -> Note:
-    """A note of values that may stand there by our hand from now on."""
+def _with(note: OriginalValue, strategy: str, *values: Value) -> OriginalValue:
+    """The note with values that the agent may set from now on."""
     written = (*(v for v in note.written if v not in values), *values)[-WRITTEN_KEPT:]
     return replace(note, written=written, strategy=strategy)
 
 
 # --- what pods asked for -----------------------------------------------------------------------------------------
-def _requests(seen: Observation) -> dict[CgroupPath, int]:
+def _requests(observation: Observation) -> dict[CgroupPath, int]:
     """Bytes of memory requested, by cgroup of container and pod; of best effort its batch memory."""
-    found: dict[CgroupPath, int] = {}
-    for pod in seen.pods:
+    requested_bytes: dict[CgroupPath, int] = {}
+    for pod in observation.pods:
         name = "kubernetes.io/batch-memory" if pod.spec.qos_class is QosClass.BE else "memory"
-        asked = [container.spec.requests.get(name, 0) for container in pod.containers]
-        found |= dict(_by_path(pod, asked))
-    return found
+        requests = [container.spec.requests.get(name, 0) for container in pod.containers]
+        requested_bytes |= dict(_by_path(pod, requests))
+    return requested_bytes
 
 
-def _by_path(pod: PodReading, asked: Sequence[int]) -> Iterator[tuple[CgroupPath, int]]:
+def _by_path(pod: PodReading, requests: Sequence[int]) -> Iterator[tuple[CgroupPath, int]]:
     readings: tuple[ContainerReading, ...] = pod.containers
-    yield from ((r.group.path, n) for r, n in zip(readings, asked, strict=True) if r.group is not None)
+    yield from ((r.group.path, n) for r, n in zip(readings, requests, strict=True) if r.group is not None)
     if pod.group is not None:
-        yield pod.group.path, sum(asked)
+        yield pod.group.path, sum(requests)

@@ -1,7 +1,7 @@
 """EDGE: what others say about this node: its pods, the Node, its policy and forecast, from the API server or files.
 
     API server: four mirrors, each of own node's objects alone      files: read again when they change
-                        `ApiSources`, `FileSources`  --read()-->  Told  --> observe
+                        `ApiSources`, `FileSources`  --read()-->  AgentInputs  --> observe
 
 `read` never asks anybody and never fails: it gives the last good value, how old it is, and notes on what is wrong. An
 age is counted from when it was last confirmed, by the monotonic clock; a policy that cannot be read leaves the one
@@ -23,15 +23,15 @@ from cotenant.model.node_policy import NodePolicy
 from cotenant.model.protocol import OWN_GROUP, SLO_GROUP
 from enforcer import documents
 from enforcer.contract import NodeForecast, PodSpec
-from enforcer.documents import Inventory
+from enforcer.documents import NodeInventory
 from enforcer.kubelet import Assignments
 from enforcer.wire import (
     ENDED,
-    ForecastWire,
-    NodeFacts,
-    NodeWire,
-    PodWire,
+    AgentNodeWire,
+    AgentPodWire,
+    NodeDescription,
     SloWire,
+    UsageForecastWire,
     forecast_of,
     node_of,
     pod_of,
@@ -46,12 +46,12 @@ FORECASTS: Final = f"/apis/{OWN_GROUP}/usageforecasts"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Everything that others say, of one moment. Ages are infinite for what was never heard; policy None likewise."""
+class AgentInputs:
+    """The agent's inputs at one moment. Ages are infinite for what was never received; policy None likewise."""
 
     pods: tuple[PodSpec, ...] = ()
     pods_age_seconds: float = NEVER
-    node: NodeFacts = field(default_factory=lambda: NodeFacts(""))
+    node: NodeDescription = field(default_factory=lambda: NodeDescription(""))
     policy: NodePolicy | None = None
     policy_age_seconds: float = NEVER
     policy_origin: str = ""
@@ -66,17 +66,17 @@ class Told:
 
 
 class Sources(Protocol):
-    """Who tells."""
+    """Where the agent's inputs come from."""
 
     def start(self) -> None:
         """Begin to listen."""
         ...
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Whether everything was heard once, waiting for it."""
+        """Wait until everything was received once; False on timeout."""
         ...
 
-    def read(self) -> Told:
+    def read(self) -> AgentInputs:
         """What is known now."""
         ...
 
@@ -101,8 +101,8 @@ class WatchedFile(Generic[ValueT]):
     def look(self) -> None:
         """Read it if it changed. A file that cannot be used leaves the value, and `error` says why."""
         try:
-            found = Path(self.path).stat()
-            mark = (found.st_mtime_ns, found.st_size, found.st_ino)
+            status = Path(self.path).stat()
+            mark = (status.st_mtime_ns, status.st_size, status.st_ino)
             if mark != self._mark:
                 self._take(mark)
         except OSError as error:
@@ -132,7 +132,7 @@ class FileSources:
 
     def __init__(self, node_name: str, pods: str, policy: str, monotonic: Monotonic = time.monotonic) -> None:
         """An empty path: no such file."""
-        self._node = NodeFacts(node_name)
+        self._node = NodeDescription(node_name)
         self._pods = WatchedFile(pods, documents.inventory_of, monotonic) if pods else None
         self._policy = WatchedFile(policy, documents.policy_of, monotonic) if policy else None
 
@@ -141,27 +141,27 @@ class FileSources:
 
     def wait(self, timeout_seconds: float) -> bool:  # noqa: ARG002 - the protocol's signature
         """At once."""
-        told = self.read()
-        return told.policy is not None and told.pods_age_seconds < NEVER
+        inputs = self.read()
+        return inputs.policy is not None and inputs.pods_age_seconds < NEVER
 
     def stop(self) -> None:
         """Nothing runs."""
 
-    def read(self) -> Told:
-        """Look at the files."""
-        found, policy = self._pods, self._policy
-        for file in (found, policy):
+    def read(self) -> AgentInputs:
+        """Read the files."""
+        pods_file, policy = self._pods, self._policy
+        for file in (pods_file, policy):
             if file is not None:
                 file.look()
-        inventory = found.value if found and found.value else Inventory()
-        return Told(
+        inventory = pods_file.value if pods_file and pods_file.value else NodeInventory()
+        return AgentInputs(
             pods=inventory.pods,
-            pods_age_seconds=found.age_seconds() if found else 0.0,
+            pods_age_seconds=pods_file.age_seconds() if pods_file else 0.0,
             node=inventory.node or self._node,
             policy=policy.value if policy else None,
             policy_age_seconds=policy.age_seconds() if policy else NEVER,
             policy_origin=policy.path if policy else "no policy",
-            notes=tuple(file.error for file in (found, policy) if file is not None and file.error),
+            notes=tuple(file.error for file in (pods_file, policy) if file is not None and file.error),
         )
 
 
@@ -171,11 +171,11 @@ class ApiSources:
     def __init__(self, client: KubeClient, node_name: str, policy_file: str = "") -> None:
         """Nothing is asked yet."""
         self._name = node_name
-        named = f"metadata.name={node_name}"
-        self._pods = Mirror(client, "/api/v1/pods", PodWire, pod_of, fieldSelector=f"spec.nodeName={node_name}")
-        self._nodes = Mirror(client, "/api/v1/nodes", NodeWire, node_of, fieldSelector=named)
-        self._slos = Mirror(client, POLICIES, SloWire, lambda wire: wire.spec, fieldSelector=named)
-        self._forecasts = Mirror(client, FORECASTS, ForecastWire, forecast_of, fieldSelector=named)
+        by_name = f"metadata.name={node_name}"
+        self._pods = Mirror(client, "/api/v1/pods", AgentPodWire, pod_of, fieldSelector=f"spec.nodeName={node_name}")
+        self._nodes = Mirror(client, "/api/v1/nodes", AgentNodeWire, node_of, fieldSelector=by_name)
+        self._slos = Mirror(client, POLICIES, SloWire, lambda wire: wire.spec, fieldSelector=by_name)
+        self._forecasts = Mirror(client, FORECASTS, UsageForecastWire, forecast_of, fieldSelector=by_name)
         self._file = WatchedFile(policy_file, documents.policy_of) if policy_file else None
         self._policy = _Decoded()
         self._seen_pods: Mapping[Any, PodSpec] | None = None
@@ -191,7 +191,7 @@ class ApiSources:
             mirror.start()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Whether pods, Node and policy were heard once; the forecast is not waited for."""
+        """Wait until pods, Node and policy were received once; the forecast is not waited for."""
         until = time.monotonic() + timeout_seconds
         needed = (self._pods, self._nodes) if self._file else (self._pods, self._nodes, self._slos)
         return all(mirror.wait_synced(max(0.0, until - time.monotonic())) for mirror in needed)
@@ -201,13 +201,13 @@ class ApiSources:
         for mirror in self._mirrors:
             mirror.stop()
 
-    def read(self) -> Told:
+    def read(self) -> AgentInputs:
         """What the mirrors hold."""
         policy, age, origin, wrong = self._policy_now()
-        node = next(iter(self._nodes.snapshot().values()), NodeFacts(self._name))
+        node = next(iter(self._nodes.snapshot().values()), NodeDescription(self._name))
         notes = [mirror.error.message for mirror in self._mirrors[:3] if mirror.error is not None]
         refused = [f"{space}/{name} is left out: {why}" for (space, name), why in self._pods.refused.copy().items()]
-        return Told(
+        return AgentInputs(
             pods=self._running(),
             pods_age_seconds=self._pods.age_seconds(),
             node=node,
@@ -220,10 +220,10 @@ class ApiSources:
 
     def _running(self) -> tuple[PodSpec, ...]:
         """Pods that have not ended; the same tuple while nothing changed."""
-        seen = self._pods.snapshot()
-        if seen is not self._seen_pods:
-            self._seen_pods = seen
-            self._listed = tuple(pod for pod in seen.values() if pod.phase not in ENDED)
+        snapshot = self._pods.snapshot()
+        if snapshot is not self._seen_pods:
+            self._seen_pods = snapshot
+            self._listed = tuple(pod for pod in snapshot.values() if pod.phase not in ENDED)
         return self._listed
 
     def _policy_now(self) -> tuple[NodePolicy | None, float, str, str]:

@@ -1,4 +1,4 @@
-"""What the agent says of itself and of every pod: which values hold, who set them and why. Pure: a tick in, JSON out.
+"""The agent's status and that of every pod: values in force, who set them and why. Pure: a tick in, JSON out.
 
 The agent writes it as `status.json` in its state folder and serves it as /status; `cotenant node status` shows it.
 """
@@ -14,14 +14,14 @@ import msgspec
 
 from enforcer.changes import Done, Notes, Place
 from enforcer.contract import CgroupPath, GroupReading, Observation, PodReading, Value, Verdict, Want
-from enforcer.loop import Round
+from enforcer.loop import TickDecision
 from enforcer.unsupported import Unsupported
 
 FILE: Final = "status.json"
 LAST_ACTIONS: Final = 50
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldValue(msgspec.Struct, frozen=True):
     """A value that shall hold on one cgroup. original: what goes back there; None = not written by us (yet)."""
 
     cgroup: str
@@ -32,7 +32,7 @@ class Held(msgspec.Struct, frozen=True):
     original: Value | None = None
 
 
-class Said(msgspec.Struct, frozen=True):
+class VerdictStatus(msgspec.Struct, frozen=True):
     """A verdict."""
 
     reason: str
@@ -51,11 +51,11 @@ class PodStatus(msgspec.Struct, frozen=True):
     kubernetes_qos: str
     cpu_millicores: float | None = None
     memory_bytes: int | None = None
-    values: tuple[Held, ...] = ()
-    verdicts: tuple[Said, ...] = ()
+    values: tuple[HeldValue, ...] = ()
+    verdicts: tuple[VerdictStatus, ...] = ()
 
 
-class Action(msgspec.Struct, frozen=True, omit_defaults=True):
+class ActionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that was done, would be done, or could not be; the form of the log `actions.jsonl` too."""
 
     time: str
@@ -89,13 +89,13 @@ class NodeStatus(msgspec.Struct, frozen=True):
     policy_age_seconds: float | None
     strategies: tuple[str, ...] = ()
     pods: tuple[PodStatus, ...] = ()
-    others: tuple[Held, ...] = ()
+    others: tuple[HeldValue, ...] = ()
     """Values on cgroups that are no pod's: QoS tiers, host applications."""
-    verdicts: tuple[Said, ...] = ()
+    verdicts: tuple[VerdictStatus, ...] = ()
     """About the node."""
     notes: tuple[str, ...] = ()
     """What is wrong with what the agent reads."""
-    last_actions: tuple[Action, ...] = ()
+    last_actions: tuple[ActionRecord, ...] = ()
     unsupported: tuple[Unsupported, ...] = ()
     """Fields of the policy that have no effect on this node."""
 
@@ -109,33 +109,38 @@ class About:
     policy_origin: str = ""
     strategies: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    actions: tuple[Action, ...] = ()
+    actions: tuple[ActionRecord, ...] = ()
     unsupported: tuple[Unsupported, ...] = ()
 
 
-def status(seen: Observation, what: Round, notes: Notes, about: About) -> NodeStatus:
+def status(observation: Observation, what: TickDecision, notes: Notes, about: About) -> NodeStatus:
     """Everything of one tick. notes: the journal of originals."""
-    owners = {path: pod.spec.uid for pod in seen.pods for path in paths_of(pod)}
-    of_pod: dict[str, list[Held]] = {}
+    owners = {path: pod.spec.uid for pod in observation.pods for path in paths_of(pod)}
+    of_pod: dict[str, list[HeldValue]] = {}
     for want in what.wants:
         of_pod.setdefault(owners.get(want.path, ""), []).append(_held(want, notes))
-    said: dict[str, list[Said]] = {}
+    verdicts_by_subject: dict[str, list[VerdictStatus]] = {}
     for verdict in what.verdicts:
-        said.setdefault(verdict.subject, []).append(Said(verdict.reason, verdict.message, verdict.warning))
-    keys = {pod.spec.key for pod in seen.pods}
-    age = seen.policy_age_seconds
+        verdicts_by_subject.setdefault(verdict.subject, []).append(
+            VerdictStatus(verdict.reason, verdict.message, verdict.warning)
+        )
+    keys = {pod.spec.key for pod in observation.pods}
+    age = observation.policy_age_seconds
     return NodeStatus(
-        node=seen.node.name,
-        updated=stamp(seen.wall_seconds),
+        node=observation.node.name,
+        updated=stamp(observation.wall_seconds),
         dry_run=about.dry_run,
         mode=what.mode.value,
         ready=about.ready,
         policy_origin=about.policy_origin,
         policy_age_seconds=round(age, 1) if age < 1e9 else None,
         strategies=about.strategies,
-        pods=tuple(_pod(pod, of_pod.get(pod.spec.uid, ()), said.get(pod.spec.key, ())) for pod in seen.pods),
+        pods=tuple(
+            _pod(pod, of_pod.get(pod.spec.uid, ()), verdicts_by_subject.get(pod.spec.key, ()))
+            for pod in observation.pods
+        ),
         others=tuple(of_pod.get("", ())),
-        verdicts=tuple(s for subject, all_of in said.items() if subject not in keys for s in all_of),
+        verdicts=tuple(s for subject, all_of in verdicts_by_subject.items() if subject not in keys for s in all_of),
         notes=about.notes,
         last_actions=about.actions,
         unsupported=about.unsupported,
@@ -148,9 +153,9 @@ def paths_of(pod: PodReading) -> Iterable[CgroupPath]:
     return (group.path for group in groups if group is not None)
 
 
-def action_of(done: Done, time: str, pod: str, dry_run: bool) -> Action:
+def action_of(done: Done, time: str, pod: str, dry_run: bool) -> ActionRecord:
     """A write and what became of it."""
-    return Action(
+    return ActionRecord(
         time=time,
         action="restore" if done.outcome.value == "restored" else "write",
         subject=done.path,
@@ -166,9 +171,9 @@ def action_of(done: Done, time: str, pod: str, dry_run: bool) -> Action:
     )
 
 
-def told_of(verdict: Verdict, time: str) -> Action:
+def told_of(verdict: Verdict, time: str) -> ActionRecord:
     """A verdict as a line of the log."""
-    return Action(time, "verdict", verdict.subject, verdict.reason, message=verdict.message)
+    return ActionRecord(time, "verdict", verdict.subject, verdict.reason, message=verdict.message)
 
 
 def stamp(unix_seconds: float) -> str:
@@ -176,13 +181,13 @@ def stamp(unix_seconds: float) -> str:
     return datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _held(want: Want, notes: Notes | Mapping[Place, object]) -> Held:
+def _held(want: Want, notes: Notes | Mapping[Place, object]) -> HeldValue:
     note = notes.get((want.path, want.knob))
     original = getattr(note, "original", None)
-    return Held(want.path, want.knob.value, want.value, want.strategy, want.why, original)
+    return HeldValue(want.path, want.knob.value, want.value, want.strategy, want.why, original)
 
 
-def _pod(pod: PodReading, values: Iterable[Held], verdicts: Iterable[Said]) -> PodStatus:
+def _pod(pod: PodReading, values: Iterable[HeldValue], verdicts: Iterable[VerdictStatus]) -> PodStatus:
     spec, group = pod.spec, pod.group
     return PodStatus(
         namespace=spec.namespace,

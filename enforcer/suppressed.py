@@ -1,4 +1,4 @@
-"""How much of the last hour best effort was held back on this node, as its Node says it to schedulers. Pure.
+"""The share of the last hour in which best effort was suppressed, for the Node's annotation that schedulers read. Pure.
 
     sample, tier --share--> Held --fraction--> annotation `node.cotenant.dev/suppressed-fraction`
 
@@ -28,24 +28,30 @@ ALL_OF_IT: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """The last hour, minute by minute: (minute, seconds held back, seconds seen), oldest first."""
+class SuppressionHistory:
+    """The last hour, minute by minute: (minute, seconds suppressed, seconds observed), oldest first."""
 
     minutes: tuple[tuple[int, float, float], ...] = ()
 
-    def after(self, sample: LaneSample, tier: GroupReading | None, elapsed_seconds: float) -> Held:
+    def after(self, sample: LaneSample, tier: GroupReading | None, elapsed_seconds: float) -> SuppressionHistory:
         """With one more tick."""
-        minute, held = int(sample.time_seconds // 60), share(sample, tier) * elapsed_seconds
-        kept = tuple(one for one in self.minutes if minute - MINUTES < one[0] <= minute)
-        if kept and kept[-1][0] == minute:
-            _, before, seen = kept[-1]
-            return Held((*kept[:-1], (minute, before + held, seen + elapsed_seconds)))
-        return Held((*kept, (minute, held, elapsed_seconds)))
+        minute, held_seconds = int(sample.time_seconds // 60), share(sample, tier) * elapsed_seconds
+        recent = tuple(one for one in self.minutes if minute - MINUTES < one[0] <= minute)
+        if recent and recent[-1][0] == minute:
+            _, before, observed_seconds = recent[-1]
+            return SuppressionHistory(
+                (*recent[:-1], (minute, before + held_seconds, observed_seconds + elapsed_seconds))
+            )
+        return SuppressionHistory((*recent, (minute, held_seconds, elapsed_seconds)))
 
     def fraction(self) -> float | None:
-        """0 to 1; None while too little was seen."""
-        seen = sum(one[2] for one in self.minutes)
-        return None if seen < LEAST_SECONDS else min(sum(one[1] for one in self.minutes) / seen, 1.0)
+        """0 to 1; None while too little was observed."""
+        observed_seconds = sum(one[2] for one in self.minutes)
+        return (
+            None
+            if observed_seconds < LEAST_SECONDS
+            else min(sum(one[1] for one in self.minutes) / observed_seconds, 1.0)
+        )
 
 
 def share(sample: LaneSample, tier: GroupReading | None) -> float:
@@ -57,9 +63,9 @@ def share(sample: LaneSample, tier: GroupReading | None) -> float:
     return 1.0 if sample.limit < sample.capacity and sample.best_effort >= ALL_OF_IT * sample.limit else 0.0
 
 
-def note(node: str, held: Held, annotations: Mapping[str, str]) -> Apply | None:
-    """The annotation, when it says something else than what stands there; annotations: the Node's own."""
-    fraction = held.fraction()
+def note(node: str, history: SuppressionHistory, annotations: Mapping[str, str]) -> Apply | None:
+    """The annotation's write when its value changes; annotations: the Node's present ones."""
+    fraction = history.fraction()
     if fraction is None or not node:
         return None
     present = _number(annotations.get(SUPPRESSED_FRACTION_ANNOTATION, ""))

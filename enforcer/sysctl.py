@@ -1,4 +1,4 @@
-"""EDGE: the node's own kernel settings, kept and given back.
+"""EDGE: sets the node's kernel settings and restores them.
 
 The value that stood there before us is noted in a file before the first write, so that a killed agent's successor gives
 it back; only the settings of `kernel_switches` are ever written. A value that somebody else changes afterwards is
@@ -21,15 +21,15 @@ from enforcer.whole_files import UNUSABLE, replace_whole
 FILE: Final = "sysctl-originals.json"
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """What stood there, what we wrote, and what of ours it was to replace: a write may not have come to pass."""
+class OriginalSetting(msgspec.Struct, frozen=True):
+    """The original value, the value written, and the one it replaces: a write may not have taken place."""
 
     original: str
     ours: str
     before: str = ""
 
     def may_read(self, present: str) -> bool:
-        """Whether this may stand there by our hand."""
+        """Whether the agent may have set this value."""
         return present in (self.ours, self.before)
 
 
@@ -43,13 +43,13 @@ class SysctlKeeper:
         self._kept = self._read_note()
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Make it so; what went wrong, in words."""
-        wanted = {w.key: w.value for w in wants if w.surface is Surface.SYSCTL}
-        gone = [key for key in self._kept if key not in wanted]
-        return [*self._back_all(gone), *(line for key in wanted for line in self._set(key, wanted[key]))]
+        """Apply the wants; returns the errors as text."""
+        values = {w.key: w.value for w in wants if w.surface is Surface.SYSCTL}
+        dropped = [key for key in self._kept if key not in values]
+        return [*self._back_all(dropped), *(line for key in values for line in self._set(key, values[key]))]
 
     def give_back(self) -> list[str]:
-        """Everything to what stood there before."""
+        """Restore every original value."""
         return list(self._back_all(list(self._kept)))
 
     def _back_all(self, keys: Iterable[str]) -> Iterator[str]:
@@ -62,32 +62,32 @@ class SysctlKeeper:
             return
         try:
             present = self._files.read(key)
-            kept = self._kept.get(key)
-            if kept is not None and present != kept.original and not kept.may_read(present):
+            record = self._kept.get(key)
+            if record is not None and present != record.original and not record.may_read(present):
                 yield f"{key}: somebody else set it to {present}; it stays theirs"
                 return
             if present != value:
-                self._save(self._kept | {key: Kept(kept.original if kept else present, value, present)})
+                self._save(self._kept | {key: OriginalSetting(record.original if record else present, value, present)})
                 self._files.write(key, value)
         except OSError as refused:
             yield f"{key}: {refused.strerror}"
 
     def _back(self, key: str) -> Iterator[str]:
         try:
-            kept = self._kept[key]
-            if kept.may_read(self._files.read(key)):
-                self._files.write(key, kept.original)
+            record = self._kept[key]
+            if record.may_read(self._files.read(key)):
+                self._files.write(key, record.original)
             self._save({k: v for k, v in self._kept.items() if k != key})
         except OSError as refused:
             yield f"{key}: {refused.strerror}"
 
-    def _read_note(self) -> dict[str, Kept]:
+    def _read_note(self) -> dict[str, OriginalSetting]:
         with contextlib.suppress(*UNUSABLE):
-            found = msgspec.json.decode(self._note.read_bytes(), type=dict[str, Kept])
-            return {key: kept for key, kept in found.items() if is_setting(key)}
+            records = msgspec.json.decode(self._note.read_bytes(), type=dict[str, OriginalSetting])
+            return {key: record for key, record in records.items() if is_setting(key)}
         return {}
 
-    def _save(self, kept: dict[str, Kept]) -> None:
+    def _save(self, records: dict[str, OriginalSetting]) -> None:
         """Whole or not at all, on the disk before it returns."""
-        replace_whole(self._note, msgspec.json.encode(kept))
-        self._kept = kept
+        replace_whole(self._note, msgspec.json.encode(records))
+        self._kept = records

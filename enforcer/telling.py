@@ -1,4 +1,4 @@
-"""EDGE: tells what the agent does: one line in the action log, a metric and an Event for each action, with its reason.
+"""EDGE: reports each action with its reason: a line in the action log, a metric and an Event.
 
 The log is `actions.jsonl` in the state folder; at its cap it becomes `actions.jsonl.1`. A verdict is told when it is
 new or when a minute has passed, and Events that repeat are one series, so that a tick a second floods nobody.
@@ -23,11 +23,11 @@ from cotenant.edges.telemetry import Metrics
 from cotenant.model.enforcement import ACT_ANNOTATION, NUMBERS, LaneSample
 from cotenant.model.resource import MILLICORES_PER_CORE
 from enforcer.acts import BAD, EVENT_REASONS, EVICTION_REASONS, REFUSED, act_of
-from enforcer.changes import Done, Outcome
+from enforcer.changes import Done, WriteOutcome
 from enforcer.contract import Evict, Observation, PodSpec, Surface, SurfaceWant, Verdict
-from enforcer.loop import Mode
+from enforcer.loop import AgentMode
 from enforcer.recount import Verdicts
-from enforcer.status import LAST_ACTIONS, Action, action_of, paths_of, stamp
+from enforcer.status import LAST_ACTIONS, ActionRecord, action_of, paths_of, stamp
 
 LOG_FILE: Final = "actions.jsonl"
 LOG_CAP_BYTES: Final = 16 << 20
@@ -72,13 +72,13 @@ class AgentMetrics:
         self.dry_run = Gauge("cotenant_enforcer_dry_run", "1 while nothing is written.", ["node"], registry=at)
         self.late = Counter("cotenant_enforcer_ticks_missed_total", "Ticks left out, not caught up.", registry=at)
 
-    def state(self, mode: Mode, seen: Observation, held: int) -> None:
+    def state(self, mode: AgentMode, observation: Observation, held_knobs: int) -> None:
         """The gauges of one tick."""
-        for one in Mode:
+        for one in AgentMode:
             self.mode.labels(one.value).set(one is mode)
-        self.ages.labels("policy").set(min(seen.policy_age_seconds, 1e9))
-        self.ages.labels("pods").set(min(seen.pods_age_seconds, 1e9))
-        self.held.set(held)
+        self.ages.labels("policy").set(min(observation.policy_age_seconds, 1e9))
+        self.ages.labels("pods").set(min(observation.pods_age_seconds, 1e9))
+        self.held.set(held_knobs)
 
     def lanes(self, node: str, now: LaneSample, dry_run: bool) -> None:
         """The CPU of one tick."""
@@ -90,21 +90,21 @@ class AgentMetrics:
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """An Event without its words; no pod = the node."""
+    """An Event without its message; no pod = the node."""
 
     pod: PodSpec | None
     reason: str
     warning: bool = False
 
 
-class Teller:
+class ActionReporter:
     """For the agent's thread. `recorder` writes Events and may be missing."""
 
     def __init__(
         self, folder: Path, metrics: AgentMetrics, recorder: EventRecorder | None, node: str, dry_run: bool
     ) -> None:
         """The log's folder must exist."""
-        self.actions: deque[Action] = deque(maxlen=LAST_ACTIONS)
+        self.actions: deque[ActionRecord] = deque(maxlen=LAST_ACTIONS)
         self.error = ""
         """Why the log cannot be written, or empty."""
         self._log = _Log(folder / LOG_FILE)
@@ -114,15 +114,15 @@ class Teller:
         self._surfaces: dict[tuple[Surface, str], SurfaceWant] = {}
         self._wrong: dict[Surface, list[str]] = {}
 
-    def done(self, results: Iterable[Done], seen: Observation | None, now_seconds: float) -> None:
+    def done(self, results: Iterable[Done], observation: Observation | None, now_seconds: float) -> None:
         """Writes and what became of them. now_seconds: Unix time."""
         results = list(results)
         if not results:
             return
-        owners = {path: pod.spec for pod in seen.pods for path in paths_of(pod)} if seen else {}
+        owners = {path: pod.spec for pod in observation.pods for path in paths_of(pod)} if observation else {}
         for one in results:
             self._metrics.actions.labels(one.strategy, one.knob.value, one.outcome.value).inc()
-            if one.repeated or one.outcome is Outcome.GONE:
+            if one.repeated or one.outcome is WriteOutcome.GONE:
                 continue
             pod = owners.get(one.path)
             action = action_of(one, stamp(now_seconds), pod.key if pod else "", self._dry_run)
@@ -134,7 +134,7 @@ class Teller:
         """An eviction that was asked, would be asked, or was refused."""
         self._metrics.evictions.labels(eviction.strategy, outcome).inc()
         key = f"{eviction.namespace}/{eviction.name}"
-        action = Action(
+        action = ActionRecord(
             time=stamp(now_seconds),
             action="evict",
             subject=key,
@@ -151,27 +151,27 @@ class Teller:
         self._event(about, note, f"{eviction.strategy} {outcome}", action)
 
     def surface(self, surface: Surface, wants: Iterable[SurfaceWant], wrong: list[str], now_seconds: float) -> None:
-        """What shall hold on a surface beyond cgroups, and what went wrong there; only changes are told."""
+        """Report the wants and errors of a surface beyond cgroups; only changes are reported."""
         now = {want.key: want for want in wants}
         for (other, key), want in [*self._surfaces.items()]:
             if other is surface and key not in now:
                 del self._surfaces[surface, key]
-                self._beyond(want, Outcome.RESTORED, [], now_seconds)
+                self._beyond(want, WriteOutcome.RESTORED, [], now_seconds)
         news = wrong != self._wrong.get(surface, [])
         self._wrong[surface] = wrong
-        set_now = Outcome.WOULD_WRITE if self._dry_run else Outcome.WRITTEN
+        set_now = WriteOutcome.WOULD_WRITE if self._dry_run else WriteOutcome.WRITTEN
         for key, want in now.items():
             before = self._surfaces.get((surface, key))
             if before is None or before.value != want.value or news:
                 self._surfaces[surface, key] = want
-                self._beyond(want, Outcome.FAILED if wrong else set_now, wrong, now_seconds)
+                self._beyond(want, WriteOutcome.FAILED if wrong else set_now, wrong, now_seconds)
 
-    def _beyond(self, want: SurfaceWant, outcome: Outcome, wrong: list[str], now_seconds: float) -> None:
+    def _beyond(self, want: SurfaceWant, outcome: WriteOutcome, wrong: list[str], now_seconds: float) -> None:
         self._metrics.actions.labels(want.strategy, want.surface.value, outcome.value).inc()
         subject, message = f"{want.surface.value}/{want.key}", "; ".join(wrong)
-        action = Action(
+        action = ActionRecord(
             time=stamp(now_seconds),
-            action="restore" if outcome is Outcome.RESTORED else "write",
+            action="restore" if outcome is WriteOutcome.RESTORED else "write",
             subject=subject,
             outcome=outcome.value,
             strategy=want.strategy,
@@ -185,21 +185,21 @@ class Teller:
         about = _About(None, EVENT_REASONS[outcome], outcome in BAD)
         self._event(about, note, f"{want.strategy} {subject} {outcome.value}", action)
 
-    def verdicts(self, found: Iterable[Verdict], seen: Observation) -> None:
-        """Findings that are new, or that have not been told for a minute."""
+    def verdicts(self, verdicts: Iterable[Verdict], observation: Observation) -> None:
+        """Report verdicts that are new, or that were not reported in the last minute."""
         pods: Mapping[str, PodSpec] | None = None
-        for action, warning in self._verdicts.news(found, seen):
+        for action, warning in self._verdicts.news(verdicts, observation):
             reason = action.outcome
             self._metrics.verdicts.labels(reason).inc()
             self._keep(action)
-            pods = pods or {pod.spec.key: pod.spec for pod in seen.pods}
+            pods = pods or {pod.spec.key: pod.spec for pod in observation.pods}
             self._event(_About(pods.get(action.subject), reason, warning), action.message, reason, action)
 
     def close(self) -> None:
         """End the log."""
         self._log.close()
 
-    def _keep(self, action: Action) -> None:
+    def _keep(self, action: ActionRecord) -> None:
         action = replace(action, node=self._node)
         self.actions.append(action)
         self._lines.info("action", **{k: v for k, v in msgspec.to_builtins(action).items() if k != "time"})
@@ -210,7 +210,7 @@ class Teller:
         else:
             self.error = ""
 
-    def _event(self, about: _About, note: str, template: str, action: Action) -> None:
+    def _event(self, about: _About, note: str, template: str, action: ActionRecord) -> None:
         """The note stays that of the first of a series; what was done last stands beside it, whole."""
         if self._recorder is None:
             return
@@ -246,7 +246,7 @@ class _Log:
 def _in_words(one: Done) -> str:
     """A write for people."""
     before = "" if one.before is None else f" (was {one.before})"
-    verb = {Outcome.WOULD_WRITE: "would set", Outcome.RESTORED: "gives back"}.get(one.outcome, "sets")
+    verb = {WriteOutcome.WOULD_WRITE: "would set", WriteOutcome.RESTORED: "gives back"}.get(one.outcome, "sets")
     text = f"{one.strategy} {verb} {one.knob.value} of {one.path} to {one.value}{before}: {one.why}"
     return f"{text}. {one.outcome.value}: {one.message}" if one.message else text
 

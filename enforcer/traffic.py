@@ -57,18 +57,18 @@ class TrafficKeeper:
         self._looked_seconds = 0.0
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Make it so; what is wrong, in words, until it is tried again: when the wants change, and once a minute."""
-        wanted = dict(values_of(wants, Surface.TRAFFIC, Traffic))
+        """Apply the wants; returns the errors as text until the next try: when the wants change, and once a minute."""
+        targets = dict(values_of(wants, Surface.TRAFFIC, Traffic))
         now = self._monotonic()
-        due = now - self._looked_seconds >= LOOK_AGAIN_SECONDS and bool(wanted or self._wrong)
-        if wanted == self._held and not due:
+        due = now - self._looked_seconds >= LOOK_AGAIN_SECONDS and bool(targets or self._wrong)
+        if targets == self._held and not due:
             return self._wrong
-        if not wanted and self._held is None and not self._left_over():
+        if not targets and self._held is None and not self._left_over():
             self._held = {}
             return []
         self._looked_seconds = now
-        self._wrong = list(self._make(wanted))
-        self._held = wanted
+        self._wrong = list(self._make(targets))
+        self._held = targets
         return self._wrong
 
     def give_back(self) -> list[str]:
@@ -77,16 +77,16 @@ class TrafficKeeper:
         self._held, self._wrong = {}, []
         return [] if self._no_programs(wrong) else wrong
 
-    def _make(self, wanted: dict[str, Traffic]) -> Iterator[str]:
-        yield from self._remove_others(wanted)
-        held = [device for device in wanted if _DEVICE.fullmatch(device)]
-        yield from (f'"{device}" is no name of a network device' for device in wanted if device not in held)
+    def _make(self, targets: dict[str, Traffic]) -> Iterator[str]:
+        yield from self._remove_others(targets)
+        devices = [device for device in targets if _DEVICE.fullmatch(device)]
+        yield from (f'"{device}" is no name of a network device' for device in targets if device not in devices)
         shaped = {}
-        for device in held:
-            wrong = list(self._shape(device, wanted[device]))
+        for device in devices:
+            wrong = list(self._shape(device, targets[device]))
             yield from wrong
             if not wrong:
-                shaped[device] = wanted[device]
+                shaped[device] = targets[device]
         yield from self._try(["nft", "-f", "-"], nft_program(shaped))
 
     def _shape(self, device: str, traffic: Traffic) -> Iterator[str]:
@@ -108,14 +108,14 @@ class TrafficKeeper:
         yield from self._drop_classes(device, traffic)
 
     def _drop_classes(self, device: str, traffic: Traffic) -> Iterator[str]:
-        wanted = {ROOT_CLASS, *(_id(c) for c in traffic.classes)}
+        expected = {ROOT_CLASS, *(_id(c) for c in traffic.classes)}
         try:
-            there = set(_CLASS.findall(self._run(["tc", "class", "show", "dev", device], "")))
+            present = set(_CLASS.findall(self._run(["tc", "class", "show", "dev", device], "")))
         except (OSError, subprocess.SubprocessError) as bad:
             yield f"{device}: {_words(bad)}"
             return
-        for found in there - wanted:
-            yield from self._try(["tc", "class", "del", "dev", device, "classid", found])
+        for class_id in present - expected:
+            yield from self._try(["tc", "class", "del", "dev", device, "classid", class_id])
 
     def _root(self, device: str) -> str:
         """Handle of the device's root; ValueError when there is no such device."""
@@ -138,13 +138,13 @@ class TrafficKeeper:
         except (OSError, subprocess.SubprocessError, ValueError):
             return False
 
-    def _remove_others(self, kept: Iterable[str]) -> Iterator[str]:
+    def _remove_others(self, devices: Iterable[str]) -> Iterator[str]:
         try:
             ours = self._ours()
         except (OSError, subprocess.SubprocessError, ValueError) as bad:
             yield _words(bad)
             return
-        for device in set(ours) - set(kept):
+        for device in set(ours) - set(devices):
             yield from self._try(["tc", "qdisc", "del", "dev", device, "root", "handle", HANDLE])
 
     def _try(self, command: list[str], text: str = "") -> Iterator[str]:
@@ -160,8 +160,10 @@ class TrafficKeeper:
 
 def class_commands(device: str, traffic: Traffic) -> Iterator[list[str]]:
     """Commands of tc that make, or change, the classes."""
-    whole = str(traffic.total)
-    yield _class(device, HANDLE, ROOT_CLASS, ["rate", f"{whole}bit", "ceil", f"{whole}bit", "quantum", "60000"])
+    total_bits = str(traffic.total)
+    yield _class(
+        device, HANDLE, ROOT_CLASS, ["rate", f"{total_bits}bit", "ceil", f"{total_bits}bit", "quantum", "60000"]
+    )
     for one in traffic.classes:
         quantum = min(max(one.least // 80, 1514), 60_000)
         rates = ["rate", f"{one.least}bit", "ceil", f"{one.most}bit", "prio", str(one.priority)]
@@ -228,5 +230,5 @@ def _speed(path: Path) -> int:
 
 
 def _words(bad: Exception) -> str:
-    said = getattr(bad, "stderr", None)
-    return str(said).strip().splitlines()[0] if said else str(bad)
+    stderr = getattr(bad, "stderr", None)
+    return str(stderr).strip().splitlines()[0] if stderr else str(bad)

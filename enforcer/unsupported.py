@@ -1,4 +1,4 @@
-"""What the policy asks for and this node cannot do, field by field: for the status. Pure.
+"""Fields of the policy that this node does not support, for the status. Pure.
 
 Vendor kernels' switches are accepted and published for every node; where the kernel has no such file nothing is
 written, and that is said here, beside what this agent does not do at all.
@@ -44,20 +44,20 @@ class Unsupported(msgspec.Struct, frozen=True):
     why: str
 
 
-def unsupported(policy: NodePolicy, seen: Observation, switches_on: bool) -> tuple[Unsupported, ...]:
+def unsupported(policy: NodePolicy, observation: Observation, switches_on: bool) -> tuple[Unsupported, ...]:
     """All of them. switches_on: whether the agent may set the machine's own kernel settings."""
-    return (*_system(policy, seen, switches_on), *_classes(policy, seen), *_host_applications(policy))
+    return (*_system(policy, observation, switches_on), *_classes(policy, observation), *_host_applications(policy))
 
 
-def _system(policy: NodePolicy, seen: Observation, switches_on: bool) -> Iterator[Unsupported]:
+def _system(policy: NodePolicy, observation: Observation, switches_on: bool) -> Iterator[Unsupported]:
     for switch in switches_of(policy.system):
         if not switches_on:
             yield Unsupported(switch.field, "not written: enforcer.kernel_reserves is off on this node")
-        elif switch.key not in seen.node.kernel_switches:
+        elif switch.key not in observation.node.kernel_switches:
             yield Unsupported(switch.field, f"unsupported: this kernel has no {switch.key}, or it cannot be read")
 
 
-def _classes(policy: NodePolicy, seen: Observation) -> Iterator[Unsupported]:
+def _classes(policy: NodePolicy, observation: Observation) -> Iterator[Unsupported]:
     classes = policy.classes
     parts: dict[str, ClassPolicy | None] = {
         "lsrClass": classes.lsr_class,
@@ -69,16 +69,16 @@ def _classes(policy: NodePolicy, seen: Observation) -> Iterator[Unsupported]:
     for name, of_class in parts.items():
         if of_class is not None:
             prefix = f"resourceQOSStrategy.{name}"
-            yield from _memory(of_class.memory_qos, seen, prefix)
+            yield from _memory(of_class.memory_qos, observation, prefix)
             yield from _others(of_class, policy, prefix)
 
 
-def _memory(qos: MemoryQos, seen: Observation, prefix: str) -> Iterator[Unsupported]:
-    if not qos.enable or not seen.supported:
+def _memory(qos: MemoryQos, observation: Observation, prefix: str) -> Iterator[Unsupported]:
+    if not qos.enable or not observation.supported:
         return
     for info in msgspec.structs.fields(MemoryQos):
         knob = MEMORY_KNOBS.get(info.name)
-        if knob is not None and getattr(qos, info.name) and knob not in seen.supported:
+        if knob is not None and getattr(qos, info.name) and knob not in observation.supported:
             why = f"unsupported: this kernel gives cgroups no {knob.value}"
             yield Unsupported(f"{prefix}.memoryQOS.{info.encode_name}", why)
 

@@ -28,7 +28,7 @@ LEAST_APART_SECONDS: Final = 0.9
 PERCENTILES: Final[tuple[tuple[str, int], ...]] = (("p50", 50), ("p90", 90), ("p95", 95), ("p99", 99))
 
 
-class Sample(NamedTuple):
+class NodeUsageSample(NamedTuple):
     """The node at a moment (monotonic seconds); millicores None = not known in that tick."""
 
     at_seconds: float
@@ -38,11 +38,11 @@ class Sample(NamedTuple):
     system_bytes: int
 
 
-class Window(NamedTuple):
+class UsageWindow(NamedTuple):
     """The node's samples of the last `duration_seconds`, oldest first; whether they span enough of it."""
 
     duration_seconds: int
-    samples: Sequence[Sample]
+    samples: Sequence[NodeUsageSample]
     enough: bool
 
 
@@ -65,40 +65,40 @@ class _Sums:
 
 
 @dataclass(slots=True)
-class Usage:
-    """What was seen; `keep_seconds` is as far back as any window reaches. For one thread."""
+class UsageHistory:
+    """The node's usage history; `keep_seconds` is as far back as any window reaches. For one thread."""
 
     keep_seconds: float = 1800.0
-    samples: deque[Sample] = field(default_factory=deque)
+    samples: deque[NodeUsageSample] = field(default_factory=deque)
     buckets: deque[tuple[float, dict[str, _Sums]]] = field(default_factory=deque)
 
-    def take(self, seen: Observation) -> None:
+    def take(self, observation: Observation) -> None:
         """One more tick."""
-        groups = dict(_groups(seen))
-        self._into_bucket(seen.at_seconds, groups)
-        if not self.samples or seen.at_seconds - self.samples[-1].at_seconds >= LEAST_APART_SECONDS:
-            self.samples.append(_sample(seen, list(groups.values())))
-        while self.samples and seen.at_seconds - self.samples[0].at_seconds > self.keep_seconds:
+        groups = dict(_groups(observation))
+        self._into_bucket(observation.at_seconds, groups)
+        if not self.samples or observation.at_seconds - self.samples[-1].at_seconds >= LEAST_APART_SECONDS:
+            self.samples.append(_sample(observation, list(groups.values())))
+        while self.samples and observation.at_seconds - self.samples[0].at_seconds > self.keep_seconds:
             self.samples.popleft()
-        while self.buckets and seen.at_seconds - self.buckets[0][0] > self.keep_seconds:
+        while self.buckets and observation.at_seconds - self.buckets[0][0] > self.keep_seconds:
             self.buckets.popleft()
 
-    def window(self, duration_seconds: int) -> Window:
+    def window(self, duration_seconds: int) -> UsageWindow:
         """The last `duration_seconds` up to the newest sample."""
         if not self.samples:
-            return Window(duration_seconds, (), enough=False)
+            return UsageWindow(duration_seconds, (), enough=False)
         newest = self.samples[-1].at_seconds
-        found = [s for s in self.samples if newest - s.at_seconds < duration_seconds]
-        return Window(duration_seconds, found, 2 * (newest - found[0].at_seconds) > duration_seconds)
+        samples = [s for s in self.samples if newest - s.at_seconds < duration_seconds]
+        return UsageWindow(duration_seconds, samples, 2 * (newest - samples[0].at_seconds) > duration_seconds)
 
     def mean_of(self, key: str, duration_seconds: int) -> dict[str, str]:
         """A pod's (uid) or host application's (name) mean usage as quantities; unknown ones are left out."""
         if not self.buckets:
             return {}
         newest = self.buckets[-1][0]
-        found = [b[key] for at, b in self.buckets if newest - at < duration_seconds and key in b]
-        cpu = _mean(sum(s.millicores for s in found), sum(s.ticks for s in found))
-        memory = _mean(sum(s.bytes for s in found), sum(s.readings for s in found))
+        buckets = [b[key] for at, b in self.buckets if newest - at < duration_seconds and key in b]
+        cpu = _mean(sum(s.millicores for s in buckets), sum(s.ticks for s in buckets))
+        memory = _mean(sum(s.bytes for s in buckets), sum(s.readings for s in buckets))
         return _quantities(cpu, memory)
 
     def _into_bucket(self, at_seconds: float, groups: dict[str, GroupReading]) -> None:
@@ -109,26 +109,33 @@ class Usage:
             bucket.setdefault(key, _Sums()).add(group)
 
 
-def node_metric(seen: Observation, usage: Usage, policy: CollectPolicy) -> Apply | None:
+def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPolicy) -> Apply | None:
     """The status to write over the NodeMetric of this node; None before the first CPU reading."""
     window = usage.window(policy.aggregate_seconds)
     node = _usage(_averaged(window, _node_cpu), _averaged(window, _node_memory))
     if "cpu" not in node["resources"]:
         return None
     status: dict[str, Any] = {
-        "updateTime": datetime.fromtimestamp(seen.wall_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "updateTime": datetime.fromtimestamp(observation.wall_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "nodeMetric": {
             "nodeUsage": node,
             "aggregatedNodeUsages": _aggregates(usage, policy, _node_cpu, _node_memory),
             "systemUsage": _usage(_averaged(window, _system_cpu), _averaged(window, _system_memory)),
             "aggregatedSystemUsages": _aggregates(usage, policy, _system_cpu, _system_memory),
         },
-        "podsMetric": list(_pods(seen, usage, policy)),
+        "podsMetric": list(_pods(observation, usage, policy)),
     }
-    if seen.host_applications:
-        status["hostApplicationMetric"] = list(_hosts(seen, usage, policy))
-    body = {"apiVersion": SLO_GROUP, "kind": "NodeMetric", "metadata": {"name": seen.node.name}, "status": status}
-    return Apply(Address(SLO_GROUP, PLURAL, seen.node.name), body, subresource="status", why="usage of this node")
+    if observation.host_applications:
+        status["hostApplicationMetric"] = list(_hosts(observation, usage, policy))
+    body = {
+        "apiVersion": SLO_GROUP,
+        "kind": "NodeMetric",
+        "metadata": {"name": observation.node.name},
+        "status": status,
+    }
+    return Apply(
+        Address(SLO_GROUP, PLURAL, observation.node.name), body, subresource="status", why="usage of this node"
+    )
 
 
 def own_object(node: str, node_uid: str, policy: CollectPolicy) -> Apply:
@@ -146,49 +153,49 @@ def own_object(node: str, node_uid: str, policy: CollectPolicy) -> Apply:
     return Apply(Address(SLO_GROUP, PLURAL, node), body | {"spec": spec}, force=False, why="how the node is measured")
 
 
-def _groups(seen: Observation) -> Iterable[tuple[str, GroupReading]]:
+def _groups(observation: Observation) -> Iterable[tuple[str, GroupReading]]:
     """Everything that is not the system: pods by uid, host applications by name."""
-    for pod in seen.pods:
+    for pod in observation.pods:
         if pod.group is not None:
             yield pod.spec.uid, pod.group
-    for app in seen.host_applications:
+    for app in observation.host_applications:
         if app.group is not None:
             yield app.name, app.group
 
 
-def _sample(seen: Observation, groups: Sequence[GroupReading]) -> Sample:
-    used = seen.node.cpu.millicores
-    memory = max(0, seen.node.memory_total_bytes - seen.node.memory_available_bytes)
+def _sample(observation: Observation, groups: Sequence[GroupReading]) -> NodeUsageSample:
+    used = observation.node.cpu.millicores
+    memory = max(0, observation.node.memory_total_bytes - observation.node.memory_available_bytes)
     of_pods = sum(group.cpu.millicores or 0.0 for group in groups)
-    held = sum(group.memory.working_set for group in groups if group.memory is not None)
+    pod_memory_bytes = sum(group.memory.working_set for group in groups if group.memory is not None)
     rest = None if used is None else max(0.0, used - of_pods)
-    return Sample(seen.at_seconds, used, memory, rest, max(0, memory - held))
+    return NodeUsageSample(observation.at_seconds, used, memory, rest, max(0, memory - pod_memory_bytes))
 
 
-Pick = Callable[[Sample], float | None]
+Pick = Callable[[NodeUsageSample], float | None]
 
 
-def _node_cpu(sample: Sample) -> float | None:
+def _node_cpu(sample: NodeUsageSample) -> float | None:
     return sample.millicores
 
 
-def _node_memory(sample: Sample) -> float | None:
+def _node_memory(sample: NodeUsageSample) -> float | None:
     return sample.bytes
 
 
-def _system_cpu(sample: Sample) -> float | None:
+def _system_cpu(sample: NodeUsageSample) -> float | None:
     return sample.system_millicores
 
 
-def _system_memory(sample: Sample) -> float | None:
+def _system_memory(sample: NodeUsageSample) -> float | None:
     return sample.system_bytes
 
 
-def _values(window: Window, pick: Pick) -> list[float]:
+def _values(window: UsageWindow, pick: Pick) -> list[float]:
     return [value for value in map(pick, window.samples) if value is not None]
 
 
-def _averaged(window: Window, pick: Pick) -> float | None:
+def _averaged(window: UsageWindow, pick: Pick) -> float | None:
     values = _values(window, pick)
     return _mean(sum(values), len(values))
 
@@ -197,7 +204,7 @@ def _mean(total: float, count: int) -> float | None:
     return total / count if count else None
 
 
-def _aggregates(usage: Usage, policy: CollectPolicy, cpu: Pick, memory: Pick) -> list[dict[str, Any]]:
+def _aggregates(usage: UsageHistory, policy: CollectPolicy, cpu: Pick, memory: Pick) -> list[dict[str, Any]]:
     """Average and percentiles of each of the policy's windows that is long enough by now."""
     out = []
     for window in map(usage.window, policy.durations_seconds):
@@ -215,24 +222,24 @@ def _rank(ordered: Sequence[float], percent: int) -> float | None:
     return ordered[max(1, math.ceil(percent * len(ordered) / 100)) - 1] if ordered else None
 
 
-def _pods(seen: Observation, usage: Usage, policy: CollectPolicy) -> Iterable[dict[str, Any]]:
-    for pod in seen.pods:
+def _pods(observation: Observation, usage: UsageHistory, policy: CollectPolicy) -> Iterable[dict[str, Any]]:
+    for pod in observation.pods:
         spec = pod.spec
         if resources := usage.mean_of(spec.uid, policy.aggregate_seconds):
-            told = {"namespace": spec.namespace, "name": spec.name, "podUsage": {"resources": resources}}
-            yield told | _classes(spec.effective_priority, spec.qos_class)
+            entry = {"namespace": spec.namespace, "name": spec.name, "podUsage": {"resources": resources}}
+            yield entry | _classes(spec.effective_priority, spec.qos_class)
 
 
-def _hosts(seen: Observation, usage: Usage, policy: CollectPolicy) -> Iterable[dict[str, Any]]:
-    for app in seen.host_applications:
+def _hosts(observation: Observation, usage: UsageHistory, policy: CollectPolicy) -> Iterable[dict[str, Any]]:
+    for app in observation.host_applications:
         if resources := usage.mean_of(app.name, policy.aggregate_seconds):
-            told = {"name": app.name, "usage": {"resources": resources}}
-            yield told | _classes(app.priority_class, app.qos_class)
+            entry = {"name": app.name, "usage": {"resources": resources}}
+            yield entry | _classes(app.priority_class, app.qos_class)
 
 
 def _classes(priority: PriorityClass, qos: QosClass) -> dict[str, str]:
     """Those that are known."""
-    return {key: found.value for key, found in (("priority", priority), ("qos", qos)) if found.value}
+    return {key: member.value for key, member in (("priority", priority), ("qos", qos)) if member.value}
 
 
 def _usage(millicores: float | None, memory: float | None) -> dict[str, Any]:

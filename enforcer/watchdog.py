@@ -1,4 +1,4 @@
-"""EDGE: gives everything back when the agent is dead or stands still, and nobody starts it again.
+"""EDGE: restores every value when the agent is dead or hangs, and is not started again.
 
     python -m enforcer.watchdog --state-dir /var/lib/cotenant/enforcer --ttl-seconds 60
 
@@ -22,11 +22,11 @@ from cotenant.model.errors import UsageError
 from enforcer.apply import Applier
 from enforcer.cgroupfs import Hierarchy
 from enforcer.changes import Done
-from enforcer.journal import LOCK, Journal
+from enforcer.journal import LOCK, OriginalsJournal
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedAgent:
     """Whom to watch: its state folder and boot, and for how long it may be silent."""
 
     folder: Path
@@ -35,13 +35,13 @@ class Watched:
 
 
 def watch(
-    watched: Watched,
+    watched: WatchedAgent,
     hierarchy: Hierarchy,
     wait: Callable[[float], bool],
-    told: Callable[[list[Done]], None],
+    report: Callable[[list[Done]], None],
     monotonic: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Until `wait(seconds)` says that the end was asked for; `told` hears what was given back."""
+    """Run until `wait(seconds)` returns true; `report` gets the values that were restored."""
     beat, since = _beat(watched.folder), monotonic()
     while not wait(watched.ttl_seconds / 4):
         now = _beat(watched.folder)
@@ -49,16 +49,16 @@ def watch(
             beat, since = now, monotonic()
         elif monotonic() - since >= watched.ttl_seconds:
             if done := give_back(watched, hierarchy):
-                told(done)
+                report(done)
             since = monotonic()
 
 
-def give_back(watched: Watched, hierarchy: Hierarchy) -> list[Done]:
-    """Everything that the journal notes, to what stood there before; [] when it notes nothing."""
+def give_back(watched: WatchedAgent, hierarchy: Hierarchy) -> list[Done]:
+    """Restore every value in the journal; [] when it is empty."""
     try:
-        journal = Journal(watched.folder, watched.boot_id)
+        journal = OriginalsJournal(watched.folder, watched.boot_id)
     except UsageError:  # the agent lives, but stands still
-        journal = Journal(watched.folder, watched.boot_id, wait_for_lock=False)
+        journal = OriginalsJournal(watched.folder, watched.boot_id, wait_for_lock=False)
     with journal:
         return Applier(hierarchy, journal, dry_run=False).give_back() if journal.notes else []
 
@@ -78,14 +78,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--proc-root", type=Path, default=Path("/proc"))
     parser.add_argument("--ttl-seconds", type=float, default=60.0)
     parser.add_argument("--agent", type=int, default=0, help="process that started it: end when it is gone for good")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     end = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: end.set())
-    boot = (given.proc_root / "sys/kernel/random/boot_id").read_text().strip()
-    with Hierarchy(given.cgroup_root) as hierarchy:
-        wait = _with_agent(end.wait, given.agent, given.ttl_seconds) if given.agent else end.wait
-        watch(Watched(given.state_dir, boot, given.ttl_seconds), hierarchy, wait, _print)
+    boot = (options.proc_root / "sys/kernel/random/boot_id").read_text().strip()
+    with Hierarchy(options.cgroup_root) as hierarchy:
+        wait = _with_agent(end.wait, options.agent, options.ttl_seconds) if options.agent else end.wait
+        watch(WatchedAgent(options.state_dir, boot, options.ttl_seconds), hierarchy, wait, _print)
 
 
 def _with_agent(wait: Callable[[float], bool], agent: int, ttl_seconds: float) -> Callable[[float], bool]:
@@ -94,9 +94,9 @@ def _with_agent(wait: Callable[[float], bool], agent: int, ttl_seconds: float) -
 
     def ended(seconds: float) -> bool:
         nonlocal alone
-        asked = wait(seconds)
+        end_requested = wait(seconds)
         alone = 0.0 if os.getppid() == agent else alone + seconds
-        return asked or alone >= 2 * ttl_seconds
+        return end_requested or alone >= 2 * ttl_seconds
 
     return ended
 

@@ -1,4 +1,4 @@
-"""EDGE: small files of the agent's own folder, replaced whole: whoever reads one finds the old text or the new one."""
+"""EDGE: atomic replacement of small files: a reader gets the old text or the new one."""
 
 from __future__ import annotations
 

@@ -34,56 +34,56 @@ _UID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
-class _Owner(msgspec.Struct, gc=False):
+class _OwnerWire(msgspec.Struct, gc=False):
     kind: str
     name: str
     controller: bool = False
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _ObjectMetaWire(msgspec.Struct, rename="camel"):
     name: str
     namespace: str = ""
     uid: str = ""
     labels: Texts | None = None
     annotations: Texts | None = None
-    owner_references: list[_Owner] | None = None
+    owner_references: list[_OwnerWire] | None = None
     creation_timestamp: datetime | None = None
     deletion_timestamp: str | None = None
 
 
-class _Resources(msgspec.Struct):
+class _ResourcesWire(msgspec.Struct):
     requests: Quantities | None = None
     limits: Quantities | None = None
 
 
-class _Container(msgspec.Struct):
+class _ContainerWire(msgspec.Struct):
     name: str
-    resources: _Resources = msgspec.field(default_factory=_Resources)
+    resources: _ResourcesWire = msgspec.field(default_factory=_ResourcesWire)
 
 
-class _PodSpec(msgspec.Struct, rename="camel"):
-    containers: list[_Container] = []
-    init_containers: list[_Container] | None = None
+class _PodSpecWire(msgspec.Struct, rename="camel"):
+    containers: list[_ContainerWire] = []
+    init_containers: list[_ContainerWire] | None = None
     node_name: str = ""
     priority: int | None = None
     host_network: bool = False
 
 
-class _State(msgspec.Struct):
+class _ContainerStateWire(msgspec.Struct):
     running: dict[str, Any] | None = None
 
 
 class _ContainerStatus(msgspec.Struct, rename={"id": "containerID"}):
     name: str
     id: str = ""
-    state: _State = msgspec.field(default_factory=_State)
+    state: _ContainerStateWire = msgspec.field(default_factory=_ContainerStateWire)
 
 
 class _Ip(msgspec.Struct, gc=False):
     ip: str = ""
 
 
-class _PodStatus(msgspec.Struct, rename="camel"):
+class _PodStatusWire(msgspec.Struct, rename="camel"):
     phase: str = ""
     qos_class: str = ""
     pod_ips: list[_Ip] | None = msgspec.field(default=None, name="podIPs")
@@ -91,28 +91,28 @@ class _PodStatus(msgspec.Struct, rename="camel"):
     init_container_statuses: list[_ContainerStatus] | None = None
 
 
-class PodWire(msgspec.Struct):
+class AgentPodWire(msgspec.Struct):
     """A Pod on the wire."""
 
-    metadata: _Meta
-    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
-    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+    metadata: _ObjectMetaWire
+    spec: _PodSpecWire = msgspec.field(default_factory=_PodSpecWire)
+    status: _PodStatusWire = msgspec.field(default_factory=_PodStatusWire)
 
 
-class _NodeStatus(msgspec.Struct):
+class _NodeStatusWire(msgspec.Struct):
     capacity: Quantities | None = None
     allocatable: Quantities | None = None
 
 
-class NodeWire(msgspec.Struct):
+class AgentNodeWire(msgspec.Struct):
     """A Node on the wire."""
 
-    metadata: _Meta
-    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+    metadata: _ObjectMetaWire
+    status: _NodeStatusWire = msgspec.field(default_factory=_NodeStatusWire)
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeDescription:
     """What is kept of the Node: amounts by wire name as of ContainerSpec.requests; own annotations, all labels."""
 
     name: str
@@ -142,16 +142,16 @@ class _ForecastSpec(msgspec.Struct, rename="camel"):
     memory: _Curve = msgspec.field(default_factory=_Curve)
 
 
-class ForecastWire(msgspec.Struct):
+class UsageForecastWire(msgspec.Struct):
     """A UsageForecast on the wire."""
 
     spec: _ForecastSpec
 
 
-def node_of(node: NodeWire) -> NodeFacts:
+def node_of(node: AgentNodeWire) -> NodeDescription:
     """What is kept of a Node."""
     meta, what = node.metadata, f"node {node.metadata.name}"
-    return NodeFacts(
+    return NodeDescription(
         name=meta.name,
         uid=meta.uid,
         allocatable=amounts(node.status.allocatable, what),
@@ -161,7 +161,7 @@ def node_of(node: NodeWire) -> NodeFacts:
     )
 
 
-def forecast_of(wire: ForecastWire) -> NodeForecast:
+def forecast_of(wire: UsageForecastWire) -> NodeForecast:
     """What is kept of a UsageForecast."""
     spec = wire.spec
     if spec.step_seconds < 1:
@@ -175,7 +175,7 @@ def forecast_of(wire: ForecastWire) -> NodeForecast:
     )
 
 
-def pod_of(pod: PodWire) -> PodSpec:
+def pod_of(pod: AgentPodWire) -> PodSpec:
     """What is kept of a Pod; UsageError for a uid that is none, because it becomes a part of a path."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     if not _UID.fullmatch(meta.uid):
@@ -208,50 +208,50 @@ def pod_of(pod: PodWire) -> PodSpec:
     )
 
 
-def kube_qos(told: str, containers: Iterable[ContainerSpec]) -> KubeQos:
+def kube_qos(reported: str, containers: Iterable[ContainerSpec]) -> KubeQos:
     """status.qosClass, else by Kubernetes' rule over cpu and memory of all containers."""
-    if told in set(KubeQos):
-        return KubeQos(told)
-    asked, guaranteed = False, True
+    if reported in set(KubeQos):
+        return KubeQos(reported)
+    has_resources, guaranteed = False, True
     for one in containers:
         for name in ("cpu", "memory"):
             request, limit = one.requests.get(name, 0), one.limits.get(name, 0)
-            asked |= bool(request or limit)
+            has_resources |= bool(request or limit)
             guaranteed &= bool(limit) and request in (0, limit)
-    if not asked:
+    if not has_resources:
         return KubeQos.BEST_EFFORT
     return KubeQos.GUARANTEED if guaranteed else KubeQos.BURSTABLE
 
 
 def ours(texts: Texts | None) -> dict[str, str]:
-    """Those whose key's domain is Koordinator's or ours."""
+    """Those whose key's domain is Koordinator's or cotenant's."""
     return {key: value for key, value in (texts or {}).items() if _is_ours(key)}
 
 
 def amounts(quantities: Quantities | None, what: str) -> dict[str, int]:
     """By name: cpu in millicores, all else in its own unit; what cannot be read is left out, unless cpu or memory."""
-    found = {}
+    amounts_by_name = {}
     for name, text in (quantities or {}).items():
         try:
-            found[name] = parse_millicores(text, what) if name == "cpu" else parse_bytes(text, what)
+            amounts_by_name[name] = parse_millicores(text, what) if name == "cpu" else parse_bytes(text, what)
         except QuantityError:
             if name in ("cpu", "memory"):
                 raise
-    return found
+    return amounts_by_name
 
 
 def container_id(text: str) -> str:
     """Without the runtime's prefix ("containerd://"); empty for what is no id, because it becomes a part of a path."""
-    found = text.rpartition("://")[2]
-    return found if _ID.fullmatch(found) else ""
+    bare_id = text.rpartition("://")[2]
+    return bare_id if _ID.fullmatch(bare_id) else ""
 
 
 def _containers(
-    specs: Iterable[_Container], statuses: Iterable[_ContainerStatus] | None, what: str
+    specs: Iterable[_ContainerWire], statuses: Iterable[_ContainerStatus] | None, what: str
 ) -> Iterable[ContainerSpec]:
-    told = {status.name: status for status in statuses or ()}
+    status_by_name = {status.name: status for status in statuses or ()}
     for spec in specs:
-        status = told.get(spec.name)
+        status = status_by_name.get(spec.name)
         yield ContainerSpec(
             name=spec.name,
             id=container_id(status.id) if status else "",

@@ -20,15 +20,15 @@ _WATCHED: Final = (("spec",), ("metadata", "labels"), ("metadata", "annotations"
 
 
 def added(live: Json, answer: Json, write: Write) -> list[FieldMove]:
-    """Fields of the answer that neither stood in the live object nor were sent; "" is nothing."""
+    """Fields of the answer that were neither in the live object nor sent; "" stands for an absent value."""
     sent = {**write.after, _NOTE: None}
-    found = [_moved(write, pointer, live, answer) for pointer in _apart(live, answer) if not _within(pointer, sent)]
-    for pointer, wanted in write.after.items():
-        there = _at(answer, pointer)
-        alike = same(wanted, there) if pointer.endswith("/resources") else wanted == there
+    additions = [_moved(write, pointer, live, answer) for pointer in _apart(live, answer) if not _within(pointer, sent)]
+    for pointer, sent_value in write.after.items():
+        answered_value = _at(answer, pointer)
+        alike = same(sent_value, answered_value) if pointer.endswith("/resources") else sent_value == answered_value
         if not alike:
-            found.append(FieldMove(str(write.address), pointer, _text(wanted), _text(there)))
-    return found
+            additions.append(FieldMove(str(write.address), pointer, _text(sent_value), _text(answered_value)))
+    return additions
 
 
 def _apart(live: Json, answer: Json) -> Iterator[str]:
@@ -45,7 +45,7 @@ def _differences(one: Any, other: Any, pointer: str) -> Iterator[str]:
             yield from _differences(one.get(key), other.get(key), inner)
     elif isinstance(one, Sequence) and isinstance(other, Sequence) and not isinstance(one, str):
         for place in range(max(len(one), len(other))):
-            before, after = (found[place] if place < len(found) else None for found in (one, other))
+            before, after = (sequence[place] if place < len(sequence) else None for sequence in (one, other))
             yield from _differences(before, after, f"{pointer}/{place}")
     elif (one or None) != (other or None):
         yield pointer
@@ -59,16 +59,16 @@ def _moved(write: Write, pointer: str, live: Json, answer: Json) -> FieldMove:
     return FieldMove(str(write.address), pointer, _text(_at(live, pointer)), _text(_at(answer, pointer)))
 
 
-def _at(found: Any, pointer: str) -> Any:
+def _at(value: Any, pointer: str) -> Any:
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping):
-            found = found.get(key)
-        elif isinstance(found, Sequence) and not isinstance(found, str):
-            found = found[int(key)] if key.isdigit() and int(key) < len(found) else None
+        if isinstance(value, Mapping):
+            value = value.get(key)
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            value = value[int(key)] if key.isdigit() and int(key) < len(value) else None
         else:
             return None
-    return found
+    return value
 
 
 def _text(value: Any) -> str:

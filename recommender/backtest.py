@@ -195,7 +195,7 @@ def record(evidence: Evidence, days: float) -> Recorded:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class BacktestColumns:
     """Back-test of n containers, (n,) columns as in `Backtest`; freed in the resource's unit, not yet rounded.
 
     pod_minutes: minutes that pods ran, all together; 0 = nothing was recorded, nothing can be said.
@@ -226,11 +226,11 @@ class Outcome:
         )
 
 
-def backtest(recorded: Recorded, now: Amounts, then: Amounts) -> Outcome:
+def backtest(recorded: Recorded, now: Amounts, then: Amounts) -> BacktestColumns:
     """What the amounts `then` would have done in the window, beside `now`."""
     requests = {r: (now.effective_request(r), then.effective_request(r)) for r in Resource}
     longest = np.maximum(recorded.running[CPU], recorded.running[MEMORY])
-    return Outcome(
+    return BacktestColumns(
         days=recorded.days,
         throttled_minutes=recorded.minutes_above(then.effective_limit(CPU)),
         now_throttled_minutes=recorded.minutes_above(now.effective_limit(CPU)),
@@ -265,10 +265,10 @@ def _same_series(evidence: Evidence, signal: Signal) -> Integers:
 
 def _rows_or(values: FloatMatrix, rows: Integers, missing: float = np.nan) -> FloatMatrix:
     """The rows of a matrix or column at these positions, `missing` where the position is -1."""
-    found = np.full((len(rows), *values.shape[1:]), missing, dtype=np.float32)
-    there = rows >= 0
-    found[there] = values[rows[there]]
-    return found
+    selected = np.full((len(rows), *values.shape[1:]), missing, dtype=np.float32)
+    has_row = rows >= 0
+    selected[has_row] = values[rows[has_row]]
+    return selected
 
 
 def _highest(values: FloatMatrix) -> FloatMatrix:
@@ -288,9 +288,9 @@ def _day_peaks(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
 
 def _kills(evidence: Evidence) -> Kills:
     """Recorded kills inside the window by container, pod and day, days counted as in `_day_peaks`."""
-    window, found = evidence.window, dict[tuple[int, int, int], tuple[float, ...]]()
+    window, killing_limits = evidence.window, dict[tuple[int, int, int], tuple[float, ...]]()
     if not any(evidence.oom_kills):
-        return found
+        return killing_limits
     usage = evidence.usage.get(SOURCE[MEMORY])
     place = {ref: row for row, ref in enumerate(usage.refs)} if usage else {}
     days = -(-window.size // window.slots_per_day)
@@ -299,16 +299,16 @@ def _kills(evidence: Evidence) -> Kills:
             if window.start_seconds <= kill.time_seconds < window.end_seconds:
                 day = days - 1 - (window.end_seconds - 1 - kill.time_seconds) // DAY_SECONDS
                 key = (container, place.get(kill.subject, -1), day)
-                found[key] = (*found.get(key, ()), evidence.limit_at(container, kill))
-    return found
+                killing_limits[key] = (*killing_limits.get(key, ()), evidence.limit_at(container, kill))
+    return killing_limits
 
 
 def _running(values: FloatMatrix, rows: Integers, size: int) -> Floats:
     """Mean number of pods of each container over the window; a pod runs from its first to its last sample."""
-    there, slots = np.isfinite(values), values.shape[1]
+    sampled, slots = np.isfinite(values), values.shape[1]
     if not slots:
         return np.zeros(size)
-    lived = np.where(there.any(axis=1), slots - there.argmax(axis=1) - there[:, ::-1].argmax(axis=1), 0)
-    found = np.zeros(size + 1)
-    np.add.at(found, rows, lived / slots)
-    return found[:-1]
+    lived = np.where(sampled.any(axis=1), slots - sampled.argmax(axis=1) - sampled[:, ::-1].argmax(axis=1), 0)
+    pod_counts = np.zeros(size + 1)
+    np.add.at(pod_counts, rows, lived / slots)
+    return pod_counts[:-1]

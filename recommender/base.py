@@ -1,4 +1,4 @@
-"""Strategies: what one is, which there are, and how one is run so that a bad workload costs only itself.
+"""Strategies: the protocol, the registry, and a runner that confines a failure to the workload that causes it.
 
 `load_strategy` finds a strategy by name among the built-in ones and the entry points of group `cotenant.strategies`;
 `recommend` runs it over the evidence. A strategy is a class without arguments that reads evidence and settings alone.
@@ -34,7 +34,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
 }
 
 
-class Strategy(Protocol):
+class RecommendationStrategy(Protocol):
     """A way to propose requests and limits."""
 
     name: str
@@ -49,46 +49,48 @@ def strategies() -> dict[str, EntryPoint]:
     return installed | {name: EntryPoint(name, address, GROUP) for name, address in BUILT_IN.items()}
 
 
-def load_strategy(name: str) -> Strategy:
+def load_strategy(name: str) -> RecommendationStrategy:
     """The strategy of that name; SettingsError for an unknown one, CotenantError for a plug-in that does not load."""
-    known = strategies()
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"Known strategies: {', '.join(sorted(known))}."
+    entry_points = strategies()
+    if name not in entry_points:
+        near = difflib.get_close_matches(name, entry_points, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"Known strategies: {', '.join(sorted(entry_points))}."
         raise SettingsError(f"recommender.strategy: no strategy is named {name!r}", fix=hint)
     try:
-        strategy: Strategy = known[name].load()()
+        strategy: RecommendationStrategy = entry_points[name].load()()
     except Exception as error:
         raise CotenantError(
-            f"strategy {name} ({known[name].value}) does not load: {error}", fix="Update or remove the plug-in."
+            f"strategy {name} ({entry_points[name].value}) does not load: {error}", fix="Update or remove the plug-in."
         ) from error
     return strategy
 
 
-def recommend(strategy: Strategy, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
+def recommend(
+    strategy: RecommendationStrategy, evidence: Evidence, settings: RecommenderSettings
+) -> list[Recommendation]:
     """Run a strategy; never raises for a bad workload.
 
     When a run fails, each half of the containers is tried again until the bad ones stand alone: those get withheld
     values with reason FAILED, and the log names the cause.
     """
     try:
-        made = strategy.recommend(evidence, settings)
-        _check(made, evidence)
+        recommendations = strategy.recommend(evidence, settings)
+        _check(recommendations, evidence)
     except Exception as error:  # noqa: BLE001 - whatever a strategy stumbles over, the others go on
         if len(evidence) > 1:
             halves = np.array_split(np.arange(len(evidence)), 2)
             return [r for half in halves for r in recommend(strategy, evidence.take(half), settings)]
         return [_failed(strategy.name, evidence, settings, error)] if len(evidence) else []
-    return made
+    return recommendations
 
 
-def _check(made: list[Recommendation], evidence: Evidence) -> None:
+def _check(recommendations: list[Recommendation], evidence: Evidence) -> None:
     """ValueError unless there is one recommendation for each container, in their order."""
-    if len(made) != len(evidence):
-        raise ValueError(f"{len(made)} recommendations for {len(evidence)} containers")
-    for found, container in zip(made, evidence.containers, strict=True):
-        if found.container != container:
-            raise ValueError(f"a recommendation for {found.container} in the place of {container}")
+    if len(recommendations) != len(evidence):
+        raise ValueError(f"{len(recommendations)} recommendations for {len(evidence)} containers")
+    for recommendation, container in zip(recommendations, evidence.containers, strict=True):
+        if recommendation.container != container:
+            raise ValueError(f"a recommendation for {recommendation.container} in the place of {container}")
 
 
 def recommendation(
@@ -116,7 +118,7 @@ def withheld(resource: Resource, which: Field, now: int | None, reason: Reason, 
 
 def known(**inputs: float | int | str) -> dict[str, float | int | str]:
     """Inputs of a value for display: what is not finite is left out, whole numbers lose their fraction."""
-    return {name: _tidy(given) for name, given in inputs.items() if isinstance(given, str) or isfinite(given)}
+    return {name: _tidy(value) for name, value in inputs.items() if isinstance(value, str) or isfinite(value)}
 
 
 def rounded_up(amount: float, unit: int) -> int:
@@ -134,10 +136,10 @@ def proportional_limit(limit: int | None, request: int | None, proposed: int) ->
     return min(limit * proposed // request, LARGEST) if request else proposed
 
 
-def _tidy(given: float | int | str) -> float | int | str:
-    if isinstance(given, str):
-        return given
-    return int(given) if float(given).is_integer() else float(given)
+def _tidy(value: float | int | str) -> float | int | str:
+    if isinstance(value, str):
+        return value
+    return int(value) if float(value).is_integer() else float(value)
 
 
 def _failed(name: str, evidence: Evidence, settings: RecommenderSettings, error: Exception) -> Recommendation:

@@ -28,7 +28,7 @@ _MARKS: Final = re.compile(r"([\\`*_\[\]<>|#])")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedWorkload:
     """A workload's recommendations with what guardrails say now; rules are empty where the cluster was not asked."""
 
     workload: WorkloadRef
@@ -37,42 +37,46 @@ class Judged:
     error: str = ""
 
 
-def bundle(found: Sequence[Judged], form: BundleForm, settings: PatchSettings, currency: str = "") -> dict[str, str]:
-    """Text by path; of KUBECTL one file of commands. `PULL_REQUEST.md` is always there."""
-    every = [r for one in found for r in one.recommendations]
+def bundle(
+    judged_workloads: Sequence[JudgedWorkload], form: BundleForm, settings: PatchSettings, currency: str = ""
+) -> dict[str, str]:
+    """Text by path; for KUBECTL one file of commands. `PULL_REQUEST.md` is always included."""
+    every = [r for one in judged_workloads for r in one.recommendations]
     files = _files(every, form, settings)
-    return {**files, PULL_REQUEST: "\n".join(_text(found, form, sorted(files), currency)) + "\n"}
+    return {**files, PULL_REQUEST: "\n".join(_text(judged_workloads, form, sorted(files), currency)) + "\n"}
 
 
-def _files(found: Sequence[Recommendation], form: BundleForm, settings: PatchSettings) -> dict[str, str]:
+def _files(recommendations: Sequence[Recommendation], form: BundleForm, settings: PatchSettings) -> dict[str, str]:
     if form is BundleForm.KUBECTL:
-        lines = [line for own in by_workload(found).values() if (line := kubectl_command(*own))]
+        lines = [line for own in by_workload(recommendations).values() if (line := kubectl_command(*own))]
         return {COMMANDS: "".join(f"{line}\n" for line in lines)} if lines else {}
-    made = {
-        BundleForm.KUSTOMIZE: lambda: kustomize(found),
-        BundleForm.HELM: lambda: helm(found, settings),
-        BundleForm.SSA: lambda: server_side_apply(found),
+    files = {
+        BundleForm.KUSTOMIZE: lambda: kustomize(recommendations),
+        BundleForm.HELM: lambda: helm(recommendations, settings),
+        BundleForm.SSA: lambda: server_side_apply(recommendations),
     }[form]()
-    return {file.path: as_yaml(file) for file in made}
+    return {file.path: as_yaml(file) for file in files}
 
 
-def _text(found: Sequence[Judged], form: BundleForm, paths: Sequence[str], currency: str) -> Iterator[str]:
-    cpu, memory, money = _freed(r for one in found for r in one.recommendations)
-    yield f"# Requests and limits of {len(found)} workloads, as they are used"
+def _text(
+    judged_workloads: Sequence[JudgedWorkload], form: BundleForm, paths: Sequence[str], currency: str
+) -> Iterator[str]:
+    cpu, memory, money = _freed(r for one in judged_workloads for r in one.recommendations)
+    yield f"# Requests and limits of {len(judged_workloads)} workloads, as they are used"
     yield ""
     yield f"Requested less, over all replicas: {cpu / MILLICORES_PER_CORE:.2f} cores, {human_bytes(memory)}."
     if money is not None:
         yield f"Worth about {money:,.2f} {currency} a month once nodes are given back.".replace("  ", " ")
     yield ""
     yield f"Written as {form}: {', '.join(f'`{path}`' for path in paths) or 'nothing could be written'}."
-    for one in found:
+    for one in judged_workloads:
         yield ""
         yield f"## {_plain(str(one.workload))}"
         yield ""
         yield from _workload(one)
 
 
-def _workload(one: Judged) -> Iterator[str]:
+def _workload(one: JudgedWorkload) -> Iterator[str]:
     if one.error:
         yield f"Not checked against the cluster: {_plain(one.error)}."
         yield ""
@@ -97,7 +101,7 @@ def _workload(one: Judged) -> Iterator[str]:
 
 def _row(recommendation: Recommendation, value: Value) -> str:
     highest = value.inputs.get("observed_max")
-    seen = _amount(value.resource, int(highest)) if isinstance(highest, int | float) else "not known"
+    observed_max = _amount(value.resource, int(highest)) if isinstance(highest, int | float) else "not known"
     why = SENTENCES.get(value.reason, value.reason.value)
     days = float(value.inputs.get("days", recommendation.window_seconds / 86_400))
     cells = [
@@ -105,17 +109,17 @@ def _row(recommendation: Recommendation, value: Value) -> str:
         f"{value.resource} {value.field}",
         _amount(value.resource, value.now),
         _amount(value.resource, value.amount),
-        seen,
+        observed_max,
         f"{_plain(why)} ({days:.0f} days of history)",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def _freed(found: Iterable[Recommendation]) -> tuple[int, int, float | None]:
+def _freed(recommendations: Iterable[Recommendation]) -> tuple[int, int, float | None]:
     """Millicores, bytes and money a month, over all replicas; money is None where nothing is priced."""
     freed: dict[Resource, int] = dict.fromkeys(Resource, 0)
     money: float | None = None
-    for one in found:
+    for one in recommendations:
         for value in one.values:
             if value.field == "request" and changes(value) and value.change is not None:
                 freed[value.resource] -= one.replicas * value.change

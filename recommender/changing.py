@@ -66,7 +66,7 @@ def address_of(workload: WorkloadRef) -> Address:
 
 
 def planned(live: Json, recommendations: Sequence[Recommendation], change: str) -> Write | None:
-    """The write of one workload; None when the live object already says all of it.
+    """The write of one workload; None when the live object already has every value.
 
     UsageError when a container is gone, or cannot be changed there.
     """
@@ -88,13 +88,13 @@ def planned(live: Json, recommendations: Sequence[Recommendation], change: str) 
     stale = {pointer: old for pointer, old in marks.items() if old is not None}
     uid = str(meta.get("uid", ""))
     tests = (*_tests(uid, spec, base, before), *({"op": "test", "path": p, "value": v} for p, v in stale.items()))
-    gone = dict.fromkeys(stale)
-    operations = (*tests, *_marked(before, now), *_noted(live, change), *_marked(stale, gone))
-    return Write(address_of(workload), uid, tuple(operations), {**before, **stale}, {**now, **gone})
+    removals = dict.fromkeys(stale)
+    operations = (*tests, *_marked(before, now), *_noted(live, change), *_marked(stale, removals))
+    return Write(address_of(workload), uid, tuple(operations), {**before, **stale}, {**now, **removals})
 
 
 def annotated(live: Json, recommendations: Sequence[Recommendation], change: str) -> Write | None:
-    """The write that leaves the template alone and has the webhook give new pods the values; None when it stands there.
+    """The write of the annotation by which the webhook sets the values on new pods; None when it is already present.
 
     UsageError when a container is gone, or is in no template.
     """
@@ -125,7 +125,7 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
 
 
 def given_to_new_pods(writes: Sequence[Write]) -> dict[str, ResourceSwap]:
-    """What the annotation among the writes gives to new pods; empty when there is none."""
+    """The values that the annotation among the writes sets on new pods; empty without one."""
     texts = [write.after.get(_ANNOTATED) for write in writes]
     return _swaps(next((text for text in texts if text), None))
 
@@ -139,7 +139,7 @@ def quiet(live: Json, kind: str) -> bool:
 
 def hpa_writes(recommendations: Sequence[Recommendation], autoscalers: Mapping[str, Json]) -> list[Write]:
     """Targets that move with the requests, as writes of their autoscalers."""
-    made = []
+    writes = []
     for move in targets.moves(list(recommendations)):
         live = autoscalers.get(move.name)
         if live is None:
@@ -148,12 +148,12 @@ def hpa_writes(recommendations: Sequence[Recommendation], autoscalers: Mapping[s
         uid = str((live.get("metadata") or {}).get("uid", ""))
         address = Address("autoscaling/v2", targets.RESOURCE, move.name, move.namespace)
         operations = ({"op": "test", "path": "/metadata/uid", "value": uid}, *move.operations)
-        made.append(Write(address, uid, operations, {pointer: move.before}, {pointer: move.after}))
-    return made
+        writes.append(Write(address, uid, operations, {pointer: move.before}, {pointer: move.after}))
+    return writes
 
 
 def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], ...]:
-    """Operations that put back what stood there before; UsageError when somebody has changed it since."""
+    """Operations that restore the previous values; UsageError when another writer has changed them since."""
     tests: list[Mapping[str, Any]] = []
     sets: list[Mapping[str, Any]] = []
     for pointer, old in write.before.items():
@@ -193,16 +193,16 @@ def _container(spec: Json, base: str, recommendation: Recommendation) -> tuple[s
 
 def moved(old: Any, moves: Mapping[str, Mapping[str, str | None]]) -> dict[str, Any]:
     """Resources after the moves; None removes a field, and a map without fields goes too."""
-    made = {key: dict(value) if isinstance(value, Mapping) else value for key, value in (old or {}).items()}
+    changed = {key: dict(value) if isinstance(value, Mapping) else value for key, value in (old or {}).items()}
     for field, amounts in moves.items():
-        kept = dict(made.get(field) or {})
+        field_amounts = dict(changed.get(field) or {})
         for name, amount in amounts.items():
-            kept.pop(name, None) if amount is None else kept.__setitem__(name, amount)
-        if kept:
-            made[field] = kept
+            field_amounts.pop(name, None) if amount is None else field_amounts.__setitem__(name, amount)
+        if field_amounts:
+            changed[field] = field_amounts
         else:
-            made.pop(field, None)
-    return made
+            changed.pop(field, None)
+    return changed
 
 
 def _moving(
@@ -217,12 +217,12 @@ def _moving(
             yield recommendation, pointer, old
 
 
-def _sides(given: Json) -> dict[str, dict[str, Any]]:
-    return {side: dict(given[side]) for side in FIELDS.values() if given.get(side)}
+def _sides(resources: Json) -> dict[str, dict[str, Any]]:
+    return {side: dict(resources[side]) for side in FIELDS.values() if resources.get(side)}
 
 
 def _swaps(text: str | None) -> dict[str, ResourceSwap]:
-    """What an annotation says so far; one that cannot be read is written anew."""
+    """The present content of an annotation; empty when it cannot be read, so that it is written anew."""
     try:
         return decoded(text or "{}")
     except UsageError:
@@ -255,27 +255,27 @@ def _noted(live: Json, change: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _at(live: Json, keys: Sequence[str]) -> Json:
-    found: Any = live
+    value: Any = live
     for key in keys:
-        found = found.get(key) or {}
-    place: Json = found
+        value = value.get(key) or {}
+    place: Json = value
     return place
 
 
 def _pointed(live: Json, pointer: str) -> Any:
-    found: Any = live
+    value: Any = live
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list):
-            found = found[int(key)] if key.isdigit() and int(key) < len(found) else None
+        if isinstance(value, list):
+            value = value[int(key)] if key.isdigit() and int(key) < len(value) else None
         else:
-            found = found.get(key) if isinstance(found, Mapping) else None
-    return found
+            value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def _plain(value: Any) -> Any:
     """Empty maps and missing ones are the same to a template."""
     if isinstance(value, Mapping):
-        kept = {key: _plain(inner) for key, inner in value.items()}
-        return {key: inner for key, inner in kept.items() if inner not in (None, {})} or None
+        cleaned = {key: _plain(inner) for key, inner in value.items()}
+        return {key: inner for key, inner in cleaned.items() if inner not in (None, {})} or None
     return value

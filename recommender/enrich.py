@@ -39,20 +39,20 @@ def enrich(
     comes back as it was and the log says why; nothing is raised. `scrape_seconds`: interval of the samples behind the
     history, if known.
     """
-    made = list(recommendations)
+    enriched = list(recommendations)
     try:
-        stage = _Stage(evidence, inventory, settings, scrape_seconds)
-        usable = stage.judge(made)
+        stage = _EnrichStage(evidence, inventory, settings, scrape_seconds)
+        usable = stage.judge(enriched)
     except Exception as error:  # noqa: BLE001 - the recommendations stand without it
         structlog.get_logger(__name__).error("nothing was back-tested", error=repr(error), exc_info=error)
-        return made
+        return enriched
     for position in usable:
-        with _only_this_one(made[position]):
-            made[position] = stage.enriched(made[position])
-    return made
+        with _only_this_one(enriched[position]):
+            enriched[position] = stage.enriched(enriched[position])
+    return enriched
 
 
-class _Stage:
+class _EnrichStage:
     """Columns over the containers of one run, and the messages made of them."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Evidence: all that a strategy may look at, as columns over n containers. The room's first stage, pure.
+"""Evidence: the input of every strategy, as columns over n containers. The recommender's first stage, pure.
 
 The corridor calls `assemble` once a run with what profiler and store handed on; every strategy reads the same object.
 Amounts are in the resource's unit; a float column says "not known" or "not set" with NaN.
@@ -95,18 +95,18 @@ class Evidence:
 
     def highest_of_pods(self, signal: Signal, summary: RowSummary) -> Floats:
         """`summary` of each pod's series, then the maximum over the pods, (n,); NaN where no pod has a finite one."""
-        found = np.full(len(self) + 1, -np.inf)
+        highest = np.full(len(self) + 1, -np.inf)
         if signal in self.usage and self.usage[signal].values.size:
             each = summary(self.usage[signal].values)
-            np.maximum.at(found, self.usage_rows[signal], np.where(np.isfinite(each), each, -np.inf))
-        return np.where(np.isfinite(found), found, np.nan)[:-1]
+            np.maximum.at(highest, self.usage_rows[signal], np.where(np.isfinite(each), each, -np.inf))
+        return np.where(np.isfinite(highest), highest, np.nan)[:-1]
 
     def observed_seconds(self, signal: Signal) -> Floats:
         """Time in which at least one pod was seen, (n,): two pods at once do not make the history longer."""
-        seen = np.zeros(len(self))
+        sampled_slots = np.zeros(len(self))
         for container, values in self.by_container(signal):
-            seen[container] = np.isfinite(values).any(axis=0).sum()
-        return seen * (self.usage[signal].grid.step_seconds if signal in self.usage else 0)
+            sampled_slots[container] = np.isfinite(values).any(axis=0).sum()
+        return sampled_slots * (self.usage[signal].grid.step_seconds if signal in self.usage else 0)
 
     def by_container(self, signal: Signal) -> Iterator[tuple[int, FloatMatrix]]:
         """(container's position, its pods' series) for every container that has any."""
@@ -129,8 +129,8 @@ class Evidence:
         if usage is None or pod not in usage.row_of:
             return np.nan
         row = usage.values[usage.row_of[pod], : max(0, usage.grid.index_of(seconds) + 1)]
-        known = row[np.isfinite(row)]
-        return float(known[-1]) if known.size else np.nan
+        samples = row[np.isfinite(row)]
+        return float(samples[-1]) if samples.size else np.nan
 
     def limit_at(self, index: int, kill: Event) -> float:
         """Memory limit in force at an OOM kill: the event's, else the recorded one, else the template's; else NaN."""
@@ -231,8 +231,8 @@ def row_percentile(fraction: float) -> RowSummary:
     return percentile
 
 
-def _amounts(given: list[int | None]) -> Floats:
-    return np.array([np.nan if amount is None else amount for amount in given], dtype=np.float64)
+def _amounts(amounts: list[int | None]) -> Floats:
+    return np.array([np.nan if amount is None else amount for amount in amounts], dtype=np.float64)
 
 
 def _rows_of(containers: tuple[ContainerRef, ...], refs: tuple[ContainerRef, ...]) -> Integers:

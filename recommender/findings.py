@@ -92,13 +92,13 @@ def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Cl
     """Workloads of which no pod ever used more CPU in 5 minutes than the threshold, start-up left out."""
     portrait = evidence.portraits[CPU]
     highest = evidence.from_portrait(CPU, portrait.maximum)
-    known = _long_enough(evidence, CPU, settings)
+    long_enough = _long_enough(evidence, CPU, settings)
     for workload, positions in _by_workload(evidence):
         if workload.ref.kind in NEVER_IDLE or not workload.replicas or _is_system(workload.ref, settings):
             continue
         running = [i for i in positions if _role(evidence, i) in AT_WORK]
         used = float(highest[running].sum()) if running else np.nan
-        if known[running].all() and used <= settings.idle_pod_millicores:
+        if long_enough[running].all() and used <= settings.idle_pod_millicores:
             requested = {r: _requested(workload, r) for r in Resource}
             figures: Figures = {
                 "pods": workload.replicas,
@@ -162,13 +162,21 @@ def missing(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFi
         if skipped or with_default(workload.qos, workload.priority) in ON_RECLAIMED:
             continue
         absent = [r for r in Resource if no_request[r][i]]
-        seen = {r: float(highest[r][i]) for r in Resource}
+        observed_max = {r: float(highest[r][i]) for r in Resource}
         if absent:
-            figures: Figures = {"missing": " and ".join(absent), **_seen(seen, absent), **_about(workload, role)}
-            yield ClusterFinding(FindingKind.MISSING_REQUEST, evidence.containers[i], _by_usage(seen, absent), figures)
+            figures: Figures = {
+                "missing": " and ".join(absent),
+                **_seen(observed_max, absent),
+                **_about(workload, role),
+            }
+            yield ClusterFinding(
+                FindingKind.MISSING_REQUEST, evidence.containers[i], _by_usage(observed_max, absent), figures
+            )
         if no_limit[MEMORY][i] and not _is_system(workload.ref, settings):
-            figures = {"missing": "memory limit", **_seen(seen, [MEMORY]), **_about(workload, role)}
-            yield ClusterFinding(FindingKind.MISSING_LIMIT, evidence.containers[i], _by_usage(seen, [MEMORY]), figures)
+            figures = {"missing": "memory limit", **_seen(observed_max, [MEMORY]), **_about(workload, role)}
+            yield ClusterFinding(
+                FindingKind.MISSING_LIMIT, evidence.containers[i], _by_usage(observed_max, [MEMORY]), figures
+            )
 
 
 def unschedulable(inventory: Inventory) -> Iterator[ClusterFinding]:
@@ -176,11 +184,13 @@ def unschedulable(inventory: Inventory) -> Iterator[ClusterFinding]:
     shapes = _largest_shapes(inventory.nodes)
     if not len(shapes):
         return
-    asked = np.array([[pod_amount(w.containers, r) for r in Resource] for w in inventory.workloads], dtype=np.int64)
-    fits = np.any(np.all(asked.reshape(-1, 1, 2) <= shapes[None], axis=2), axis=1)
+    pod_requests = np.array(
+        [[pod_amount(w.containers, r) for r in Resource] for w in inventory.workloads], dtype=np.int64
+    )
+    fits = np.any(np.all(pod_requests.reshape(-1, 1, 2) <= shapes[None], axis=2), axis=1)
     for i in np.flatnonzero(~fits).tolist():
         largest = dict(zip(Resource, (int(v) for v in shapes.max(axis=0)), strict=True))
-        request = dict(zip(Resource, (int(v) for v in asked[i]), strict=True))
+        request = dict(zip(Resource, (int(v) for v in pod_requests[i]), strict=True))
         beyond = [r.value for r in Resource if request[r] > largest[r]]
         figures: Figures = {
             "too_large": " and ".join(beyond) or "cpu and memory together",
@@ -209,21 +219,24 @@ def uneven(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFin
             }
             if top > evidence.requests[resource][i]:
                 starved.add(i)
-    for i, found in figures.items():
+    for i, container_figures in figures.items():
         level = Severity.WARNING if i in starved else Severity.OK
-        yield ClusterFinding(FindingKind.SKEW, evidence.containers[i], level, found)
+        yield ClusterFinding(FindingKind.SKEW, evidence.containers[i], level, container_figures)
 
 
 def leaking(evidence: Evidence, settings: FindingSettings, own: CotenantSettings) -> Iterator[ClusterFinding]:
     """Containers whose memory grows from day to day since their pods last began, by the strategy's own test."""
     grows, highest = leak(evidence, own), evidence.highest(SOURCE[MEMORY])
     for i in np.flatnonzero(np.isfinite(grows)).tolist():
-        a_day, seen, limit = grows[i], highest[i], evidence.limits[MEMORY][i]
-        left = float(np.maximum(limit - seen, 0)) / a_day  # NaN without a limit
-        figures: Figures = {"memory_growth_a_day_bytes": round(a_day), "memory_max_of_a_pod_bytes": round(seen)}
-        if np.isfinite(left):
-            figures |= {"memory_limit_bytes": round(limit), "days_to_the_limit": round(left, 1)}
-        level = Severity.CRITICAL if left <= settings.leak_critical_days else Severity.WARNING
+        a_day, highest_bytes, limit = grows[i], highest[i], evidence.limits[MEMORY][i]
+        days_left = float(np.maximum(limit - highest_bytes, 0)) / a_day  # NaN without a limit
+        figures: Figures = {
+            "memory_growth_a_day_bytes": round(a_day),
+            "memory_max_of_a_pod_bytes": round(highest_bytes),
+        }
+        if np.isfinite(days_left):
+            figures |= {"memory_limit_bytes": round(limit), "days_to_the_limit": round(days_left, 1)}
+        level = Severity.CRITICAL if days_left <= settings.leak_critical_days else Severity.WARNING
         yield ClusterFinding(FindingKind.LEAK, evidence.containers[i], level, figures)
 
 
@@ -233,12 +246,15 @@ def _spread(evidence: Evidence, signal: Signal, least_pods: int) -> Iterator[tup
         return
     usage = evidence.usage[signal]
     day = usage.tail(DAY_SECONDS // usage.grid.step_seconds).values
-    seen = np.isfinite(day).sum(axis=1)
+    sample_counts = np.isfinite(day).sum(axis=1)
     rows = evidence.usage_rows[signal]
-    kept = np.flatnonzero((rows >= 0) & (seen * 2 >= max(1, day.shape[1])))
-    means = np.where(np.isfinite(day[kept]), day[kept], 0).sum(axis=1, dtype=np.float64) / seen[kept]
-    order = np.lexsort((means, rows[kept]))
-    owners, starts, counts = np.unique(rows[kept][order], return_index=True, return_counts=True)
+    counted_rows = np.flatnonzero((rows >= 0) & (sample_counts * 2 >= max(1, day.shape[1])))
+    means = (
+        np.where(np.isfinite(day[counted_rows]), day[counted_rows], 0).sum(axis=1, dtype=np.float64)
+        / sample_counts[counted_rows]
+    )
+    order = np.lexsort((means, rows[counted_rows]))
+    owners, starts, counts = np.unique(rows[counted_rows][order], return_index=True, return_counts=True)
     ranked = means[order]
     for owner, start, count in zip(owners, starts, counts, strict=True):
         if count >= least_pods:
@@ -249,11 +265,11 @@ def _spread(evidence: Evidence, signal: Signal, least_pods: int) -> Iterator[tup
 def _largest_shapes(nodes: Iterable[Node]) -> npt.NDArray[np.int64]:
     """Allocatable (cpu, memory) of the nodes that no other node tops in both, (k, 2); k is small."""
     shapes = sorted({(n.allocatable.get(CPU, 0), n.allocatable.get(MEMORY, 0)) for n in nodes}, reverse=True)
-    kept: list[tuple[int, int]] = []
+    largest: list[tuple[int, int]] = []
     for shape in shapes:
-        if not kept or shape[1] > kept[-1][1]:
-            kept.append(shape)
-    return np.array(kept, dtype=np.int64).reshape(-1, 2)
+        if not largest or shape[1] > largest[-1][1]:
+            largest.append(shape)
+    return np.array(largest, dtype=np.int64).reshape(-1, 2)
 
 
 def _by_workload(evidence: Evidence) -> Iterator[tuple[Workload, list[int]]]:

@@ -16,16 +16,18 @@ from cotenant.model.resource import Resource
 from cotenant.settings.actions import GuardrailSettings
 from recommender.patches import changes
 from recommender.room import room
-from recommender.ruling import Around, Guardrail, Json, Moved, Outcome, made
+from recommender.ruling import Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
 from recommender.windows import is_open, when
 
-__all__ = ["Around", "Guardrail", "Outcome", "blocking", "gitops_owner", "judge", "judge_batch"]
+__all__ = ["Guardrail", "GuardrailContext", "GuardrailOutcome", "blocking", "gitops_owner", "judge", "judge_batch"]
 
 HOUR_SECONDS: Final = 3600.0
 SECOND_PERSON: Final = "second-person"
 
 
-def judge(recommendations: Sequence[Recommendation], around: Around, settings: GuardrailSettings) -> list[Guardrail]:
+def judge(
+    recommendations: Sequence[Recommendation], around: GuardrailContext, settings: GuardrailSettings
+) -> list[Guardrail]:
     """Every rule on one workload, in the order in which people read them."""
     moved = [(r, v) for r in recommendations for v in r.values if changes(v)]
     return [
@@ -61,10 +63,10 @@ def judge_batch(
     ]
 
 
-def blocking(found: Iterable[Guardrail], overridden: Iterable[str]) -> list[Guardrail]:
-    """Failed rules that nobody overrode."""
+def blocking(guardrails: Iterable[Guardrail], overridden: Iterable[str]) -> list[Guardrail]:
+    """Failed rules without an override."""
     allowed = set(overridden)
-    return [one for one in found if one.outcome is Outcome.FAIL and one.rule not in allowed]
+    return [one for one in guardrails if one.outcome is GuardrailOutcome.FAIL and one.rule not in allowed]
 
 
 def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
@@ -87,9 +89,9 @@ def _oom(recommendations: Sequence[Recommendation], moved: Moved) -> Guardrail:
     raised = {r.container for r, v in moved if v.resource is Resource.MEMORY and (v.change or 0) > 0}
     killed = [r for r in recommendations if r.backtest and r.backtest.now_oom_kills and r.container not in raised]
     if not killed:
-        return Guardrail("oom", Outcome.PASS, "no OOM kill in the window without more memory now")
+        return Guardrail("oom", GuardrailOutcome.PASS, "no OOM kill in the window without more memory now")
     names = ", ".join(f"{r.container.container} ({r.backtest.now_oom_kills})" for r in killed if r.backtest)
-    return Guardrail("oom", Outcome.FAIL, f"OOM kills in the window, and memory is not raised: {names}")
+    return Guardrail("oom", GuardrailOutcome.FAIL, f"OOM kills in the window, and memory is not raised: {names}")
 
 
 def _memory(moved: Moved, settings: GuardrailSettings) -> Guardrail:
@@ -129,10 +131,12 @@ def gitops_owner(live: Json, settings: GuardrailSettings) -> str:
     return next((key for key in settings.managed_by if key in keys), "")
 
 
-def _gitops(around: Around, settings: GuardrailSettings) -> Guardrail:
+def _gitops(around: GuardrailContext, settings: GuardrailSettings) -> Guardrail:
     owner = gitops_owner(around.live, settings)
     if owner and around.method is Method.BUNDLE:
-        return Guardrail("gitops", Outcome.PASS, f"{owner} says that a GitOps tool owns it: a bundle goes that way")
+        return Guardrail(
+            "gitops", GuardrailOutcome.PASS, f"{owner} says that a GitOps tool owns it: a bundle goes that way"
+        )
     why = (
         f"{owner} says that a GitOps tool owns it and would undo this: write a bundle instead"
         if owner
@@ -144,57 +148,61 @@ def _gitops(around: Around, settings: GuardrailSettings) -> Guardrail:
 def _rollout(live: Json) -> Guardrail:
     meta, spec, status = (live.get(part) or {} for part in ("metadata", "spec", "status"))
     behind = int(status.get("observedGeneration") or 0) < int(meta.get("generation") or 0)
-    wanted = spec.get("replicas", status.get("desiredNumberScheduled"))
-    if wanted is None:
-        return Guardrail("rollout", Outcome.PASS, "nothing rolls out")
+    desired_replicas = spec.get("replicas", status.get("desiredNumberScheduled"))
+    if desired_replicas is None:
+        return Guardrail("rollout", GuardrailOutcome.PASS, "nothing rolls out")
     ready = int(status.get("readyReplicas", status.get("numberReady")) or 0)
-    updated = int(status.get("updatedReplicas", status.get("updatedNumberScheduled", wanted)) or 0)
-    rolling = behind or updated < int(wanted)
-    why = "a rollout is going on" if rolling else f"{ready} of {wanted} replicas are ready"
-    return made("rollout", not rolling and ready >= int(wanted), why)
+    updated = int(status.get("updatedReplicas", status.get("updatedNumberScheduled", desired_replicas)) or 0)
+    rolling = behind or updated < int(desired_replicas)
+    why = "a rollout is going on" if rolling else f"{ready} of {desired_replicas} replicas are ready"
+    return made("rollout", not rolling and ready >= int(desired_replicas), why)
 
 
-def _disruption(around: Around) -> Guardrail:
+def _disruption(around: GuardrailContext) -> Guardrail:
     if around.method is not Method.TEMPLATE:
-        return Guardrail("disruption-budget", Outcome.PASS, f"no pod is replaced ({around.method})")
+        return Guardrail("disruption-budget", GuardrailOutcome.PASS, f"no pod is replaced ({around.method})")
     if around.disruptions is None:
-        return Guardrail("disruption-budget", Outcome.PASS, "no PodDisruptionBudget")
+        return Guardrail("disruption-budget", GuardrailOutcome.PASS, "no PodDisruptionBudget")
     return made("disruption-budget", around.disruptions >= 1, f"its budget lets {around.disruptions} pods go now")
 
 
-def _cool_down(moved: Moved, around: Around, settings: GuardrailSettings) -> Guardrail:
+def _cool_down(moved: Moved, around: GuardrailContext, settings: GuardrailSettings) -> Guardrail:
     lowers = any(v.now is not None and v.amount is not None and v.amount < v.now for _, v in moved)
     if around.changed_seconds is None or not lowers:
-        return Guardrail("cool-down", Outcome.PASS, "not changed lately" if lowers else "nothing is lowered")
+        return Guardrail("cool-down", GuardrailOutcome.PASS, "not changed lately" if lowers else "nothing is lowered")
     hours = (around.seconds - around.changed_seconds) / HOUR_SECONDS
     why = f"changed {hours:.1f} hours ago; {settings.cool_down_hours:g} between changes that lower something"
     return made("cool-down", hours >= settings.cool_down_hours, why)
 
 
-def _window(moved: Moved, around: Around) -> Guardrail:
+def _window(moved: Moved, around: GuardrailContext) -> Guardrail:
     if is_open(around.windows, around.seconds):
-        return Guardrail("change-window", Outcome.PASS, "a window is open" if around.windows else "no window is set")
+        return Guardrail(
+            "change-window", GuardrailOutcome.PASS, "a window is open" if around.windows else "no window is set"
+        )
     raises = all(v.resource is Resource.MEMORY and (v.change or 0) > 0 for _, v in moved)
     if moved and raises and around.windows_spare_memory:
-        return Guardrail("change-window", Outcome.PASS, "raising memory need not wait for a window")
+        return Guardrail("change-window", GuardrailOutcome.PASS, "raising memory need not wait for a window")
     why = f"no change window is open; the next one opens {when(around.windows, around.seconds)}"
-    return Guardrail("change-window", Outcome.FAIL, why)
+    return Guardrail("change-window", GuardrailOutcome.FAIL, why)
 
 
-def _webhook(around: Around) -> Iterator[Guardrail]:
+def _webhook(around: GuardrailContext) -> Iterator[Guardrail]:
     if around.method in (Method.ANNOTATE, Method.IN_PLACE):
         yield made("webhook", not around.webhook, around.webhook or "new pods get the values from our webhook")
 
 
-def _second(around: Around) -> Guardrail:
+def _second(around: GuardrailContext) -> Guardrail:
     """Where people log in the change waits for one; elsewhere nobody can be asked, and a typed name has to do."""
     if around.qos not in (QosClass.LSE, QosClass.LSR):
-        return Guardrail(SECOND_PERSON, Outcome.PASS, f"class {around.qos or 'LS'} needs one person")
+        return Guardrail(SECOND_PERSON, GuardrailOutcome.PASS, f"class {around.qos or 'LS'} needs one person")
     needs = f"class {around.qos} needs a second person"
     if around.logs_in:
-        return Guardrail(SECOND_PERSON, Outcome.WARN, f"{needs}: once accepted it waits for one who may approve")
+        return Guardrail(
+            SECOND_PERSON, GuardrailOutcome.WARN, f"{needs}: once accepted it waits for one who may approve"
+        )
     if around.second_person:
         return Guardrail(
-            SECOND_PERSON, Outcome.WARN, f"approved by {around.second_person}: nobody has checked the name"
+            SECOND_PERSON, GuardrailOutcome.WARN, f"approved by {around.second_person}: nobody has checked the name"
         )
-    return Guardrail(SECOND_PERSON, Outcome.FAIL, needs)
+    return Guardrail(SECOND_PERSON, GuardrailOutcome.FAIL, needs)

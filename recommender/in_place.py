@@ -31,7 +31,7 @@ RESIZABLE: Final = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Rep
 ELSEWHERE: Final = "or choose the method template: the scheduler then finds a place for new pods"
 
 
-class Answer(StrEnum):
+class ResizeOutcome(StrEnum):
     """What a node made of a resize."""
 
     DONE = "done"
@@ -43,27 +43,27 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """A pod, what its node made of the resize, and the node's own words."""
+    """A pod, the outcome of its resize, and the node's message."""
 
     pod: str
-    answer: Answer
+    answer: ResizeOutcome
     words: str = ""
 
     @property
     def sentence(self) -> str:
         """For people, with the next step."""
-        said = f": {self.words}" if self.words else ""
-        if self.answer is Answer.INFEASIBLE:
-            return f"{self.pod}: its node can never give that{said}; ask for less, {ELSEWHERE}"
-        if self.answer is Answer.DEFERRED:
-            return f"{self.pod}: its node has no room for it now{said}; try again when it is emptier, {ELSEWHERE}"
-        return f"{self.pod}: {self.answer}{said}"
+        detail = f": {self.words}" if self.words else ""
+        if self.answer is ResizeOutcome.INFEASIBLE:
+            return f"{self.pod}: its node can never give that{detail}; ask for less, {ELSEWHERE}"
+        if self.answer is ResizeOutcome.DEFERRED:
+            return f"{self.pod}: its node has no room for it now{detail}; try again when it is emptier, {ELSEWHERE}"
+        return f"{self.pod}: {self.answer}{detail}"
 
 
 def owned(pods: Iterable[Json], workload: WorkloadRef, uid: str) -> list[Json]:
     """Pods of the workload that run or start on a node, by name; those that end or wait for a node are left out."""
-    found = [pod for pod in pods if _is_owned(pod, workload, uid) and _lives(pod)]
-    return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+    live_pods = [pod for pod in pods if _is_owned(pod, workload, uid) and _lives(pod)]
+    return sorted(live_pods, key=lambda pod: str(pod["metadata"]["name"]))
 
 
 def refusal(workload: WorkloadRef, pods: Sequence[Json], recommendations: Sequence[Recommendation]) -> str:
@@ -83,13 +83,13 @@ def refusal(workload: WorkloadRef, pods: Sequence[Json], recommendations: Sequen
 
 def pod_writes(pods: Sequence[Json], recommendations: Sequence[Recommendation]) -> list[Write]:
     """One write a pod that does not have the amounts already."""
-    made = (_write(pod, recommendations) for pod in pods)
-    return [write for write in made if write is not None]
+    writes = (_write(pod, recommendations) for pod in pods)
+    return [write for write in writes if write is not None]
 
 
 def born_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, ResourceSwap]) -> list[Write]:
     """What the webhook gave to pods that were created under a change, as if it had been written to each of them."""
-    made = []
+    writes = []
     for pod in pods:
         meta = pod["metadata"]
         if (meta.get("annotations") or {}).get(CHANGE_ANNOTATION) != change or not _lives(pod):
@@ -104,8 +104,8 @@ def born_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, ResourceS
                     before[pointer], after[pointer] = {**(now or {}), **swap.before}, now
         if before:
             address = Address("v1", "pods", meta["name"], meta["namespace"])
-            made.append(Write(address, meta["uid"], (), before, after, RESIZE))
-    return made
+            writes.append(Write(address, meta["uid"], (), before, after, RESIZE))
+    return writes
 
 
 def answer(pod: Json, write: Write) -> Resized:
@@ -115,19 +115,21 @@ def answer(pod: Json, write: Write) -> Resized:
     pending, going = conditions.get("PodResizePending"), conditions.get("PodResizeInProgress")
     if pending and pending.get("status") == "True":
         never = pending.get("reason") == "Infeasible"
-        return Resized(name, Answer.INFEASIBLE if never else Answer.DEFERRED, str(pending.get("message") or ""))
+        return Resized(
+            name, ResizeOutcome.INFEASIBLE if never else ResizeOutcome.DEFERRED, str(pending.get("message") or "")
+        )
     if going and going.get("status") == "True":
-        return Resized(name, Answer.GOING, str(going.get("message") or ""))
-    return Resized(name, Answer.DONE if _has(pod, write) else Answer.SILENT)
+        return Resized(name, ResizeOutcome.GOING, str(going.get("message") or ""))
+    return Resized(name, ResizeOutcome.DONE if _has(pod, write) else ResizeOutcome.SILENT)
 
 
 def judged(answers: Sequence[Resized]) -> tuple[str, str]:
-    """(why it has to be taken back, or ""; what else there is to say)."""
-    bad = [one for one in answers if one.answer in (Answer.INFEASIBLE, Answer.DEFERRED)]
+    """(reason to roll back, or ""; further notes)."""
+    bad = [one for one in answers if one.answer in (ResizeOutcome.INFEASIBLE, ResizeOutcome.DEFERRED)]
     if bad:
         more = f" (and {len(bad) - 1} more pods)" if len(bad) > 1 else ""
         return f"resize {bad[0].answer}: {bad[0].sentence}{more}", ""
-    late = [one for one in answers if one.answer is not Answer.DONE]
+    late = [one for one in answers if one.answer is not ResizeOutcome.DONE]
     if not late:
         return "", f"{len(answers)} pods resized in place"
     return "", f"{len(late)} of {len(answers)} pods have not answered yet: `cotenant recs verify` looks again"
@@ -152,7 +154,7 @@ def _lives(pod: Json) -> bool:
 def _against(pod: Json, recommendations: Sequence[Recommendation]) -> str:
     name = pod["metadata"]["name"]
     lists = {key: list(pod["spec"].get(key) or ()) for key in ("containers", "initContainers")}
-    after = {key: list(found) for key, found in lists.items()}
+    after = {key: list(containers) for key, containers in lists.items()}
     for list_name, place, new in _moves(pod, recommendations):
         old = lists[list_name][place]
         after[list_name][place] = {**old, "resources": new}
@@ -160,7 +162,7 @@ def _against(pod: Json, recommendations: Sequence[Recommendation]) -> str:
             key = policy.get("resourceName", "")
             if policy.get("restartPolicy") == "RestartContainer" and _moves_it(old.get("resources"), new, key):
                 return f"{name}: container {old['name']} asks to be restarted when its {key} is resized"
-    before, then = (pod_qos({**pod["spec"], **found}) for found in (lists, after))
+    before, then = (pod_qos({**pod["spec"], **containers}) for containers in (lists, after))
     return "" if before == then else f"{name}: its QoS class would turn from {before} into {then}"
 
 
@@ -203,8 +205,8 @@ def _write(pod: Json, recommendations: Sequence[Recommendation]) -> Write | None
 
 def _is_new(condition: Json, pod: Json) -> bool:
     """Whether a condition is about the pod as it is now; older servers do not say."""
-    seen = condition.get("observedGeneration")
-    return seen is None or int(seen) >= int(pod["metadata"].get("generation") or 0)
+    observed_generation = condition.get("observedGeneration")
+    return observed_generation is None or int(observed_generation) >= int(pod["metadata"].get("generation") or 0)
 
 
 def _has(pod: Json, write: Write) -> bool:
@@ -212,9 +214,9 @@ def _has(pod: Json, write: Write) -> bool:
     status = pod.get("status") or {}
     every = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
     actual = {one.get("name"): one.get("resources") for one in every}
-    for pointer, wanted in write.after.items():
+    for pointer, expected in write.after.items():
         _, list_name, place, _ = pointer.removeprefix("/").split("/")
         name = pod["spec"][list_name][int(place)]["name"]
-        if actual.get(name) is None or not same(actual[name], wanted):
+        if actual.get(name) is None or not same(actual[name], expected):
             return False
     return True

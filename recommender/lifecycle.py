@@ -28,7 +28,7 @@ class Due(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DueStep:
     """A change, what is due, and why."""
 
     due: Due
@@ -53,7 +53,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Regressed:
-    """What the Recommendation's condition Regressed says: whether, why in one word, and in words."""
+    """The Recommendation's condition Regressed: status, reason (one word) and message."""
 
     true: bool
     reason: str
@@ -64,9 +64,9 @@ _BAD: Final = (ChangeState.FAILED, ChangeState.REGRESSED, ChangeState.ROLLED_BAC
 _IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
 
 
-def due(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> list[Step]:
-    """All that is due now, at most one step for a change; empty when there is nothing to do."""
-    found: dict[str, Step] = {}
+def due(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> list[DueStep]:
+    """The steps that are due now, at most one per change; empty when none is."""
+    step_by_change: dict[str, DueStep] = {}
     batches: dict[str, list[ChangeStatus]] = defaultdict(list)
     for standing in standings:
         batches[standing.change.batch].append(standing)
@@ -77,8 +77,8 @@ def due(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> li
             *_canary(batch, pace),
             *_alone(batch, now_seconds, pace),
         ):
-            found.setdefault(step.standing.change.id, step)
-    return list(found.values())
+            step_by_change.setdefault(step.standing.change.id, step)
+    return list(step_by_change.values())
 
 
 def next_seconds(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> float | None:
@@ -88,7 +88,7 @@ def next_seconds(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pa
 
 
 def regressed(standing: ChangeStatus) -> Regressed | None:
-    """The condition after the last step; None where that says nothing of harm, so that the one before it stays.
+    """The condition after the last step; None where that step does not measure harm: the previous condition stays.
 
     What was taken back stays marked: the same recommendation would do the same harm again.
     """
@@ -124,23 +124,25 @@ def judged_once_more(standing: ChangeStatus, pace: Pace) -> bool:
     return standing.since_seconds >= standing.begun_seconds + pace.verify_seconds
 
 
-def _unsettled(batch: Sequence[ChangeStatus]) -> Iterator[Step]:
+def _unsettled(batch: Sequence[ChangeStatus]) -> Iterator[DueStep]:
     for one in batch:
         if not one.state.settled:
-            yield Step(Due.SETTLE, one, "nobody saw its end")
+            yield DueStep(Due.SETTLE, one, "nobody saw its end")
 
 
-def _unconfirmed(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[Step]:
+def _unconfirmed(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:
     for one in batch:
         if one.state is ChangeState.AWAITING and _expired(one, now_seconds, pace):
-            yield Step(Due.CANCEL, one, f"no second person confirmed it within {pace.confirm_seconds / 3600:g} hours")
+            yield DueStep(
+                Due.CANCEL, one, f"no second person confirmed it within {pace.confirm_seconds / 3600:g} hours"
+            )
 
 
 def _expired(one: ChangeStatus, now_seconds: float, pace: Pace) -> bool:
     return now_seconds >= one.accepted_seconds + pace.confirm_seconds
 
 
-def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[Step]:
+def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
     """What becomes of those that wait, and of those that went first."""
     first = [one for one in batch if not one.change.wave]
     later = [one for one in batch if one.change.wave]
@@ -151,21 +153,21 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[Step]:
         if any(one.state not in (ChangeState.WAITING, ChangeState.CANCELLED) for one in later):
             return  # the rest was done, and is judged by itself
         why = f"{bad.change.workload}, which went first, is {bad.state}" + (f": {bad.words}" if bad.words else "")
-        yield from (Step(Due.CANCEL, one, why) for one in later if one.state is ChangeState.WAITING)
-        yield from (Step(Due.ROLL_BACK, one, why) for one in first if one.state in _IN_FORCE and not one.held)
+        yield from (DueStep(Due.CANCEL, one, why) for one in later if one.state is ChangeState.WAITING)
+        yield from (DueStep(Due.ROLL_BACK, one, why) for one in first if one.state in _IN_FORCE and not one.held)
     elif pace.may_change and all(one.state is ChangeState.VERIFIED for one in first):
         why = f"{len(first)} went first and soaked without harm"
-        yield from (Step(Due.RESUME, one, why) for one in later if one.state is ChangeState.WAITING)
+        yield from (DueStep(Due.RESUME, one, why) for one in later if one.state is ChangeState.WAITING)
 
 
-def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[Step]:
+def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:
     for one in batch:
         if one.held:
             continue
         if one.state is ChangeState.REGRESSED and pace.auto_revert:
-            yield Step(Due.ROLL_BACK, one, one.words)
+            yield DueStep(Due.ROLL_BACK, one, one.words)
         if any(one.begun_seconds + age <= now_seconds for age in _ages(one, pace)):
-            yield Step(Due.VERIFY, one)
+            yield DueStep(Due.VERIFY, one)
 
 
 def _ages(one: ChangeStatus, pace: Pace) -> tuple[float, ...]:

@@ -27,9 +27,9 @@ def _dumper() -> Any:
     import yaml
 
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    made: Any = type("QuotingDumper", (base,), {})
-    made.add_representer(str, _quoted)
-    return made
+    dumper: Any = type("QuotingDumper", (base,), {})
+    dumper.add_representer(str, _quoted)
+    return dumper
 
 
 def _quoted(dumper: Any, text: str) -> Any:

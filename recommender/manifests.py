@@ -48,12 +48,12 @@ def kustomize(recommendations: Iterable[Recommendation]) -> Iterator[File]:
     Targets name kind and workload alone: resources of an overlay often get their namespace after patches are applied.
     """
     patches: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for ref, found in by_workload(recommendations).items():
-        if document := patch(*found):
+    for ref, workload_recommendations in by_workload(recommendations).items():
+        if document := patch(*workload_recommendations):
             patches[ref.namespace].append(_entry(_file(ref), ref.kind, ref.name))
             head = {"apiVersion": api_version(ref.kind), "kind": ref.kind, "metadata": {"name": ref.name}}
             yield File(_path(ref), {**head, **document})
-            for move in _moves(found):
+            for move in _moves(workload_recommendations):
                 name = f"{_file(ref).removesuffix('.yaml')}.{move.resource}-target.yaml"
                 patches[ref.namespace].append(_entry(name, targets.KIND, move.name))
                 yield File(f"{ref.namespace}/{name}", move.operations, (move.sentence, IN_PLACE))
@@ -65,8 +65,8 @@ def kustomize(recommendations: Iterable[Recommendation]) -> Iterator[File]:
 
 def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> Iterator[File]:
     """A values file per workload; where a chart keeps a container's resources is a guess that the settings make."""
-    for ref, found in by_workload(recommendations).items():
-        changed = [r for r in found if resources(r) and not refusal(r)]
+    for ref, workload_recommendations in by_workload(recommendations).items():
+        changed = [r for r in workload_recommendations if resources(r) and not refusal(r)]
         if not changed:
             continue
         pattern = settings.helm_path if len(changed) == 1 else settings.helm_path_of_several
@@ -76,7 +76,7 @@ def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> 
         comments = [
             f"{ref}: check that its chart reads these keys (recommender.patches.helm_path, helm_path_of_several)."
         ]
-        for move in _moves(found):
+        for move in _moves(workload_recommendations):
             values.setdefault("autoscaling", {})[HELM_TARGETS[move.resource]] = move.after
             comments.append(f"{move.sentence}: the key is that of `helm create`'s charts")
         yield File(f"{ref.namespace}/{ref.kind.lower()}-{ref.name}.values.yaml", values, tuple(comments))
@@ -90,25 +90,25 @@ def server_side_apply(
     The API server takes fields away that an earlier apply of the same manager set and this one leaves out. So a file
     holds every container of the workload: those not chosen, and withheld values, as they are now.
     """
-    for ref, found in by_workload(recommendations).items():
-        known = [r for r in found if not refusal(r)]
-        wanted = [r for r in known if (chosen is None or r.container in chosen) and resources(r)]
-        if not wanted:
+    for ref, workload_recommendations in by_workload(recommendations).items():
+        applicable = [r for r in workload_recommendations if not refusal(r)]
+        changed = [r for r in applicable if (chosen is None or r.container in chosen) and resources(r)]
+        if not changed:
             continue
         spec: dict[str, Any] = defaultdict(list)
-        applied = {r.container for r in wanted}
-        for recommendation in known:
-            if whole := _whole(recommendation, proposed=recommendation.container in applied):
-                entry = {"name": recommendation.container.container, "resources": whole}
+        applied = {r.container for r in changed}
+        for recommendation in applicable:
+            if container_resources := _whole(recommendation, proposed=recommendation.container in applied):
+                entry = {"name": recommendation.container.container, "resources": container_resources}
                 spec[LISTS[recommendation.role]].append(entry)
         head = {
             "apiVersion": api_version(ref.kind),
             "kind": ref.kind,
             "metadata": {"name": ref.name, "namespace": ref.namespace},
         }
-        moves = _moves([r if r.container in applied else _as_it_is(r) for r in known])
-        said = [m.sentence if m.scalar else f"{m.sentence}: {m.command}" for m in moves]
-        comments = (*_comments(ref, wanted), *said)
+        moves = _moves([r if r.container in applied else _as_it_is(r) for r in applicable])
+        sentences = [m.sentence if m.scalar else f"{m.sentence}: {m.command}" for m in moves]
+        comments = (*_comments(ref, changed), *sentences)
         yield File(_path(ref), {**head, **nested(TEMPLATE_PATHS[ref.kind], dict(spec))}, comments)
         yield from (_target_file(ref, move) for move in moves if move.scalar)
 
@@ -118,7 +118,7 @@ def _moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
 
 
 def _as_it_is(recommendation: Recommendation) -> Recommendation:
-    """The same container with every field as it stands now."""
+    """The same container with every field at its present value."""
     return replace(recommendation, values=tuple(replace(v, action=Action.WITHHELD) for v in recommendation.values))
 
 
@@ -126,8 +126,8 @@ def _target_file(ref: WorkloadRef, move: TargetMove) -> File:
     """The autoscaler's own partial object; autoscaling/v1 has its CPU target as one field beside all other metrics."""
     path = f"{ref.namespace}/{ref.kind.lower()}-{ref.name}.autoscaler.yaml"
     head = {"apiVersion": "autoscaling/v1", "kind": targets.KIND}
-    named = {"metadata": {"name": move.name, "namespace": ref.namespace}}
-    return File(path, {**head, **named, "spec": move.scalar}, (_apply(path), move.sentence))
+    metadata = {"metadata": {"name": move.name, "namespace": ref.namespace}}
+    return File(path, {**head, **metadata, "spec": move.scalar}, (_apply(path), move.sentence))
 
 
 def api_version(kind: str) -> str:
@@ -137,23 +137,23 @@ def api_version(kind: str) -> str:
 
 def _whole(recommendation: Recommendation, *, proposed: bool) -> dict[str, dict[str, str]]:
     """Every field of the container as it should stand; an unset one is absent."""
-    found: dict[str, dict[str, str]] = {}
+    amounts: dict[str, dict[str, str]] = {}
     for value in recommendation.values:
         amount = _amount(value) if proposed else value.now
         if amount is not None:
-            found.setdefault(FIELDS[value.field], {})[value.resource.value] = format_amount(value.resource, amount)
-    return found
+            amounts.setdefault(FIELDS[value.field], {})[value.resource.value] = format_amount(value.resource, amount)
+    return amounts
 
 
 def _amount(value: Value) -> int | None:
     return {Action.SET: value.amount, Action.UNSET: None, Action.WITHHELD: value.now}[value.action]
 
 
-def _comments(ref: WorkloadRef, wanted: Sequence[Recommendation]) -> tuple[str, ...]:
+def _comments(ref: WorkloadRef, changed: Sequence[Recommendation]) -> tuple[str, ...]:
     line = _apply(_path(ref))
     removed = [
         f"{r.container.container}: {FIELDS[v.field]}.{v.resource}"
-        for r in wanted
+        for r in changed
         for v in r.values
         if v.action is Action.UNSET and v.now is not None
     ]

@@ -18,8 +18,8 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """A workload as methods look at it.
+class MethodContext:
+    """The input of the methods: one workload, its pods, and what the cluster supports.
 
     pods: those that run; resizes: whether the server has `pods/resize`; webhook: why new pods would not get annotated
     values, "" when they would; gitops: what says that a GitOps tool owns it, "" when nothing does.
@@ -43,20 +43,20 @@ class Subject:
         return quiet(self.live, self.kind)
 
 
-def impossible(subject: Subject) -> dict[Method, str]:
+def impossible(subject: MethodContext) -> dict[Method, str]:
     """Methods that cannot be had, each with why."""
-    found: dict[Method, str] = {}
+    reasons: dict[Method, str] = {}
     workload = subject.recommendations[0].container.workload
     if not subject.resizes:
-        found[Method.IN_PLACE] = "this API server cannot resize running pods: it needs Kubernetes 1.33 or newer"
+        reasons[Method.IN_PLACE] = "this API server cannot resize running pods: it needs Kubernetes 1.33 or newer"
     elif why := refusal(workload, subject.pods, subject.recommendations):
-        found[Method.IN_PLACE] = why
+        reasons[Method.IN_PLACE] = why
     if subject.quiet or subject.kind not in KINDS:
-        found[Method.ANNOTATE] = "a change of its template replaces no running pod: take the method template"
-    return found
+        reasons[Method.ANNOTATE] = "a change of its template replaces no running pod: take the method template"
+    return reasons
 
 
-def suggested(subject: Subject) -> Method:
+def suggested(subject: MethodContext) -> Method:
     """A bundle where a GitOps tool would undo the rest, in place where it can be had, else the template."""
     if subject.gitops:
         return Method.BUNDLE
@@ -64,29 +64,29 @@ def suggested(subject: Subject) -> Method:
     return Method.IN_PLACE if in_place else Method.TEMPLATE
 
 
-def writes(subject: Subject, method: Method, change: str) -> list[Write]:
-    """What the method writes, pods first; empty when all of it stands there already.
+def writes(subject: MethodContext, method: Method, change: str) -> list[Write]:
+    """The writes of a method, pods first; empty when every value is already set.
 
     UsageError when a container is gone. The bundle shows what the template would become.
     """
     recommendations = subject.recommendations
     if method is Method.ANNOTATE:
-        made = [annotated(subject.live, recommendations, change)]
+        candidates = [annotated(subject.live, recommendations, change)]
     elif method is Method.IN_PLACE:
         later = planned if subject.quiet else annotated
-        made = [*pod_writes(subject.pods, recommendations), later(subject.live, recommendations, change)]
+        candidates = [*pod_writes(subject.pods, recommendations), later(subject.live, recommendations, change)]
     else:
-        made = [planned(subject.live, recommendations, change)]
-    return [write for write in made if write is not None]
+        candidates = [planned(subject.live, recommendations, change)]
+    return [write for write in candidates if write is not None]
 
 
-def waves(found: Sequence[Write], share: float) -> tuple[list[Write], list[Write]]:
+def waves(writes: Sequence[Write], share: float) -> tuple[list[Write], list[Write]]:
     """The writes of one workload's first pods, and the rest; nothing first where fewer than two pods are resized."""
-    pods = [write for write in found if write.subresource == RESIZE]
+    pods = [write for write in writes if write.subresource == RESIZE]
     first = min(max(1, ceil(share * len(pods))), len(pods) - 1)
     if share <= 0 or first < 1:
-        return [], list(found)
-    return pods[:first], [write for write in found if write not in pods[:first]]
+        return [], list(writes)
+    return pods[:first], [write for write in writes if write not in pods[:first]]
 
 
 def first_of(count: int, share: float) -> int:

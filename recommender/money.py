@@ -46,7 +46,7 @@ def prices(workloads: Sequence[Workload], inventory: Inventory, own: PriceSettin
     for pod in inventory.pods:
         if pod.running:
             paid[pod.workload].append(of_node.get(pod.node, general))
-    means = {ref: Price(*np.mean(found, axis=0).tolist()) for ref, found in paid.items()}
+    means = {ref: Price(*np.mean(node_prices, axis=0).tolist()) for ref, node_prices in paid.items()}
     return [means.get(workload.ref, general) for workload in workloads]
 
 

@@ -69,8 +69,8 @@ def kubectl_command(*recommendations: Recommendation) -> str:
         return ""
     workload = recommendations[0].container.workload
     body = json.dumps(document, separators=(",", ":"))
-    words = ["kubectl", "patch", "-n", workload.namespace, f"{workload.kind.lower()}/{workload.name}"]
-    line = shlex.join([*words, "--type=strategic", "-p", body])
+    arguments = ["kubectl", "patch", "-n", workload.namespace, f"{workload.kind.lower()}/{workload.name}"]
+    line = shlex.join([*arguments, "--type=strategic", "-p", body])
     return targets.in_order(line, targets.moves([r for r in recommendations if not refusal(r)]))
 
 
@@ -89,12 +89,12 @@ def refusal(recommendation: Recommendation) -> str:
 
 def resources(recommendation: Recommendation) -> dict[str, dict[str, str | None]]:
     """The `resources` of the container, fields that change alone; None removes a field."""
-    found: dict[str, dict[str, str | None]] = {}
+    changed_fields: dict[str, dict[str, str | None]] = {}
     for value in recommendation.values:
         if changes(value):
             amount = None if value.amount is None else format_amount(value.resource, value.amount)
-            found.setdefault(FIELDS[value.field], {})[value.resource.value] = amount
-    return found
+            changed_fields.setdefault(FIELDS[value.field], {})[value.resource.value] = amount
+    return changed_fields
 
 
 def changes(value: Value) -> bool:
@@ -106,10 +106,10 @@ def changes(value: Value) -> bool:
 
 def by_workload(recommendations: Iterable[Recommendation]) -> dict[WorkloadRef, list[Recommendation]]:
     """Recommendations by workload, both in their order."""
-    found: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
+    groups: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
     for recommendation in recommendations:
-        found[recommendation.container.workload].append(recommendation)
-    return dict(found)
+        groups[recommendation.container.workload].append(recommendation)
+    return dict(groups)
 
 
 def nested(path: Iterable[str], inner: dict[str, Any]) -> dict[str, Any]:

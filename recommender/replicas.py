@@ -65,7 +65,7 @@ class ReplicaFloor:
 
     @property
     def cut(self) -> bool:
-        """Whether maxReplicas is below what the forecast asks for."""
+        """Whether maxReplicas is below the replicas that the forecast needs."""
         return self.most is not None and self.needed > self.most
 
 
@@ -73,9 +73,11 @@ def replica_floors(
     workloads: Iterable[Workload], forecasts: Mapping[Resource, Forecasts[WorkloadRef]], settings: ReplicaSettings
 ) -> list[ReplicaFloor]:
     """One for each workload with an autoscaler on a forecast resource, or with many replicas; in their order."""
-    rows = {r: {ref: row for row, ref in enumerate(made.refs)} for r, made in forecasts.items()}
-    wanted = [(w, _targets(w, settings)) for w in workloads]
-    return [_floor(w, targets, forecasts, rows, settings) for w, targets in wanted if targets]
+    rows = {
+        r: {ref: row for row, ref in enumerate(resource_forecasts.refs)} for r, resource_forecasts in forecasts.items()
+    }
+    workload_targets = [(w, _targets(w, settings)) for w in workloads]
+    return [_floor(w, targets, forecasts, rows, settings) for w, targets in workload_targets if targets]
 
 
 def _targets(workload: Workload, settings: ReplicaSettings) -> Mapping[Resource, int]:
@@ -96,27 +98,32 @@ def _floor(
 ) -> ReplicaFloor:
     scaler = workload.autoscaler or Autoscaler("", 1, 0)
     least, most = scaler.min_replicas, scaler.max_replicas or None
-    made: dict[str, Any] = {"workload": workload.ref, "replicas": workload.replicas, "least": least, "most": most}
+    common_fields: dict[str, Any] = {
+        "workload": workload.ref,
+        "replicas": workload.replicas,
+        "least": least,
+        "most": most,
+    }
     needs: dict[Resource, Counts] = {}
     for resource, percent in targets.items():
         request = sum(c.requests.get(resource, 0) for c in workload.staying)
         row = rows[resource].get(workload.ref)
         if not request:
-            return ReplicaFloor(**made, reason=Reason.HPA_UNSOLVED)
-        known = forecasts[resource].reason[row] if row is not None else Reason.NO_DATA
-        if row is None or known not in (Reason.OK, Reason.NO_PEAK):
-            return ReplicaFloor(**made, reason=known)
+            return ReplicaFloor(**common_fields, reason=Reason.HPA_UNSOLVED)
+        reason = forecasts[resource].reason[row] if row is not None else Reason.NO_DATA
+        if row is None or reason not in (Reason.OK, Reason.NO_PEAK):
+            return ReplicaFloor(**common_fields, reason=reason)
         usage = forecasts[resource].level(settings.percentile / 100)[row].astype(np.float64)
         needs[resource] = np.ceil(usage / (request * percent / 100) - _NOISE).astype(np.int64)
     grid = forecasts[next(iter(needs))].grid
     need = np.max(list(needs.values()), axis=0)
-    held = _held(need, -(-settings.lead_seconds // grid.step_seconds))
+    floor_counts = _held(need, -(-settings.lead_seconds // grid.step_seconds))
     return ReplicaFloor(
-        **made,
+        **common_fields,
         reason=Reason.OK,
         start_seconds=grid.start_seconds,
         step_seconds=grid.step_seconds,
-        floor=tuple(np.clip(held, least, most).tolist()),
+        floor=tuple(np.clip(floor_counts, least, most).tolist()),
         needed=int(need.max()),
         by=max(needs, key=lambda r: int(needs[r].max())),
         targets=dict(targets),

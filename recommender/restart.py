@@ -57,9 +57,9 @@ def changed(value: Value) -> bool:
 
 
 def parsed_version(text: str) -> tuple[int, int]:
-    """(major, minor) of "1.35.4", "v1.33.1-gke.100" or "1.33+"; (0, 0) when it cannot be told."""
-    found = re.match(r"v?(\d{1,4})\.(\d{1,4})", text)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    """(major, minor) of "1.35.4", "v1.33.1-gke.100" or "1.33+"; (0, 0) when the text is none."""
+    match = re.match(r"v?(\d{1,4})\.(\d{1,4})", text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def pod_qos(containers: Iterable[Container]) -> PodQos:

@@ -19,10 +19,10 @@ from cotenant.model.resource import Resource
 from recommender import targets
 from recommender.patches import TEMPLATE_PATHS
 from recommender.restart import applied, pod_qos
-from recommender.ruling import Around, Guardrail, Json, Moved, Outcome, made
+from recommender.ruling import Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
 
 
-def room(recommendations: Sequence[Recommendation], moved: Moved, around: Around) -> Iterator[Guardrail]:
+def room(recommendations: Sequence[Recommendation], moved: Moved, around: GuardrailContext) -> Iterator[Guardrail]:
     """The rules, in the order in which people read them."""
     kind = recommendations[0].container.workload.kind
     now = template(around.live, TEMPLATE_PATHS.get(kind, ()))
@@ -36,10 +36,10 @@ def room(recommendations: Sequence[Recommendation], moved: Moved, around: Around
 
 def template(live: Json, path: Sequence[str]) -> list[Container]:
     """Containers of an object's pod spec; an amount that is none counts as not set."""
-    found: Any = live
+    spec: Any = live
     for key in path:
-        found = found.get(key) or {}
-    return containers(found)
+        spec = spec.get(key) or {}
+    return containers(spec)
 
 
 def containers(spec: Json) -> list[Container]:
@@ -65,15 +65,15 @@ def _container(one: Json, role: ContainerRole) -> Container:
     return Container(str(one.get("name", "")), requests, limits, role, restarts)
 
 
-def _amounts(given: Json) -> dict[Resource, int]:
-    found = {}
+def _amounts(quantities: Json) -> dict[Resource, int]:
+    amounts = {}
     for resource in Resource:
-        if resource.value in given:
+        if resource.value in quantities:
             try:
-                found[resource] = parse_amount(resource, given[resource.value])
+                amounts[resource] = parse_amount(resource, quantities[resource.value])
             except QuantityError:
                 continue
-    return found
+    return amounts
 
 
 def _with_role(one: Container, now: Sequence[Container]) -> Container:
@@ -85,16 +85,16 @@ def _with_role(one: Container, now: Sequence[Container]) -> Container:
 def _class(now: Sequence[Container], new: Sequence[Container]) -> Guardrail:
     before, after = pod_qos(now), pod_qos(new)
     if before is after:
-        return Guardrail("qos-class", Outcome.PASS, f"its pods stay {before}")
+        return Guardrail("qos-class", GuardrailOutcome.PASS, f"its pods stay {before}")
     why = f"its pods turn from {before} into {after}"
     if before is not PodQos.GUARANTEED:
-        return Guardrail("qos-class", Outcome.PASS, why)
-    return Guardrail("qos-class", Outcome.FAIL, f"{why}, and are evicted before others: set the limits alike")
+        return Guardrail("qos-class", GuardrailOutcome.PASS, why)
+    return Guardrail("qos-class", GuardrailOutcome.FAIL, f"{why}, and are evicted before others: set the limits alike")
 
 
-def _limit_ranges(new: Sequence[Container], around: Around) -> Guardrail:
+def _limit_ranges(new: Sequence[Container], around: GuardrailContext) -> Guardrail:
     if around.room.limit_ranges is None:
-        return Guardrail("limit-range", Outcome.PASS, "LimitRanges were not read")
+        return Guardrail("limit-range", GuardrailOutcome.PASS, "LimitRanges were not read")
     items = [i for one in around.room.limit_ranges for i in (one.get("spec") or {}).get("limits") or ()]
     broken = [why for item in items for why in _breaks(item, new)]
     why = f"a LimitRange would refuse its pods: {broken[0]}; ask for less, or have it changed" if broken else ""
@@ -133,9 +133,9 @@ def _ratio(item: Json, resource: Resource, name: str, pair: tuple[int | None, in
         yield f"{name}'s limit of {resource} is {limit / request:.2g} times its request, and the most is {most:g}"
 
 
-def _quota(now: Sequence[Container], new: Sequence[Container], around: Around) -> Guardrail:
+def _quota(now: Sequence[Container], new: Sequence[Container], around: GuardrailContext) -> Guardrail:
     if around.room.quotas is None:
-        return Guardrail("quota", Outcome.PASS, "ResourceQuotas were not read")
+        return Guardrail("quota", GuardrailOutcome.PASS, "ResourceQuotas were not read")
     replicas = _pods_of(around.live)
     rolls = around.method is Method.TEMPLATE
     tight = ""
@@ -144,20 +144,23 @@ def _quota(now: Sequence[Container], new: Sequence[Container], around: Around) -
             continue
         hard, used = (one.get("status") or {}).get("hard") or {}, (one.get("status") or {}).get("used") or {}
         for key, resource, side in _quota_keys(hard):
-            left = parse_amount(resource, hard[key]) - parse_amount(resource, used.get(key, "0"))
+            remaining = parse_amount(resource, hard[key]) - parse_amount(resource, used.get(key, "0"))
             pod = pod_amount(new, resource, side)
             more = replicas * (pod - pod_amount(now, resource, side))
             name = f"ResourceQuota {(one.get('metadata') or {}).get('name', '')}: {key}"
-            if more > left and more > 0:
-                return Guardrail("quota", Outcome.FAIL, _short(name, resource, more, left))
-            if rolls and pod > left:
+            if more > remaining and more > 0:
+                return Guardrail("quota", GuardrailOutcome.FAIL, _short(name, resource, more, remaining))
+            if rolls and pod > remaining:
                 tight = f"{name} has no room for one more pod: old pods have to end before new ones start"
-    return Guardrail("quota", Outcome.WARN if tight else Outcome.PASS, tight or "no ResourceQuota is against it")
+    return Guardrail(
+        "quota", GuardrailOutcome.WARN if tight else GuardrailOutcome.PASS, tight or "no ResourceQuota is against it"
+    )
 
 
-def _short(name: str, resource: Resource, more: int, left: int) -> str:
-    wanted, there = format_amount(resource, more), format_amount(resource, max(0, left))
-    return f"{name} has {there} left and {wanted} more would be needed: its pods would be refused; have it raised"
+def _short(name: str, resource: Resource, more: int, remaining: int) -> str:
+    needed_text, remaining_text = format_amount(resource, more), format_amount(resource, max(0, remaining))
+    shortage = f"{name} has {remaining_text} left and {needed_text} more would be needed"
+    return f"{shortage}: its pods would be refused; have it raised"
 
 
 def _pods_of(live: Json) -> int:
@@ -177,20 +180,20 @@ def _quota_keys(hard: Mapping[str, Any]) -> Iterator[tuple[str, Resource, str]]:
                 yield key, resource, side
 
 
-def _node(now: Sequence[Container], new: Sequence[Container], around: Around) -> Guardrail:
+def _node(now: Sequence[Container], new: Sequence[Container], around: GuardrailContext) -> Guardrail:
     raised = [r for r in Resource if pod_amount(new, r) > pod_amount(now, r)]
     if not raised:
-        return Guardrail("node-fit", Outcome.PASS, "no request is raised")
+        return Guardrail("node-fit", GuardrailOutcome.PASS, "no request is raised")
     if around.room.nodes is None:
-        return Guardrail("node-fit", Outcome.PASS, "nodes were not read")
-    wanted = {resource: pod_amount(new, resource) for resource in Resource}
-    fits = sum(all(node.get(r, 0) >= amount for r, amount in wanted.items()) for node in around.room.nodes)
-    words = " and ".join(f"{format_amount(r, a)} of {r}" for r, a in wanted.items() if a)
-    why = f"{fits} of {len(around.room.nodes)} nodes are big enough for a pod of {words}"
+        return Guardrail("node-fit", GuardrailOutcome.PASS, "nodes were not read")
+    pod_requests = {resource: pod_amount(new, resource) for resource in Resource}
+    fits = sum(all(node.get(r, 0) >= amount for r, amount in pod_requests.items()) for node in around.room.nodes)
+    size_text = " and ".join(f"{format_amount(r, a)} of {r}" for r, a in pod_requests.items() if a)
+    why = f"{fits} of {len(around.room.nodes)} nodes are big enough for a pod of {size_text}"
     return made("node-fit", fits > 0, why if fits else f"{why}: add a larger node, or ask for less")
 
 
-def _scalers(recommendations: Sequence[Recommendation], moved: Moved, around: Around) -> Guardrail:
+def _scalers(recommendations: Sequence[Recommendation], moved: Moved, around: GuardrailContext) -> Guardrail:
     """Utilisation targets are percent of the request: who moves the one without the other moves the trigger."""
     along = targets.moves(list(recommendations))
     led = {(move.name, move.resource) for move in along}
@@ -200,17 +203,21 @@ def _scalers(recommendations: Sequence[Recommendation], moved: Moved, around: Ar
         for resource in sorted(resources & _followed(scaler)):
             if (name, resource) not in led:
                 why = f"autoscaler {name} follows {resource} in percent of the request, and its target stays"
-                return Guardrail("autoscaler", Outcome.FAIL, f"{why}: scan again so that both are solved together")
+                return Guardrail(
+                    "autoscaler", GuardrailOutcome.FAIL, f"{why}: scan again so that both are solved together"
+                )
     if along:
-        return Guardrail("autoscaler", Outcome.WARN, "; ".join(move.sentence for move in along))
-    known = around.autoscaled or bool(around.room.scalers)
-    return Guardrail("autoscaler", Outcome.PASS, "no autoscaler follows what moves" if known else "no autoscaler")
+        return Guardrail("autoscaler", GuardrailOutcome.WARN, "; ".join(move.sentence for move in along))
+    has_scaler = around.autoscaled or bool(around.room.scalers)
+    return Guardrail(
+        "autoscaler", GuardrailOutcome.PASS, "no autoscaler follows what moves" if has_scaler else "no autoscaler"
+    )
 
 
 def _followed(scaler: Json) -> set[Resource]:
-    found = set()
+    followed = set()
     for metric in (scaler.get("spec") or {}).get("metrics") or ():
         source = metric.get("resource") or metric.get("containerResource") or {}
         if (source.get("target") or {}).get("type") == "Utilization":
-            found |= {r for r in Resource if r.value == source.get("name")}
-    return found
+            followed |= {r for r in Resource if r.value == source.get("name")}
+    return followed

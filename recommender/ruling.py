@@ -1,4 +1,4 @@
-"""What guardrails are made of: how a rule comes out, and what all of them look at beside the recommendation. Pure."""
+"""Vocabulary of the guardrails: a rule's outcome, and their input beside the recommendation. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Moved = Sequence[tuple[Recommendation, Value]]
 """Values that change, each with its container's recommendation."""
 
 
-class Outcome(StrEnum):
+class GuardrailOutcome(StrEnum):
     """How a rule came out."""
 
     PASS = "pass"  # noqa: S105 - no password
@@ -30,18 +30,18 @@ class Guardrail:
     """One rule on one workload: its name for people and for overriding, how it came out, and why."""
 
     rule: str
-    outcome: Outcome
+    outcome: GuardrailOutcome
     why: str
 
     def words(self, overridden: bool = False) -> str:
-        """As the ledger keeps it."""
-        if self.outcome is Outcome.PASS:
+        """The form in the ledger."""
+        if self.outcome is GuardrailOutcome.PASS:
             return "pass"
         return f"{'overridden' if overridden else self.outcome}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ClusterLimits:
     """What the namespace and the nodes allow; None is what may not be read, or was not asked for.
 
     limit_ranges, quotas, scalers: objects of the namespace, scalers those that follow this workload; nodes:
@@ -55,8 +55,8 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What rules look at beside the recommendation.
+class GuardrailContext:
+    """The input of the rules beside the recommendation.
 
     live: the workload's object; disruptions: pods that its PodDisruptionBudgets let go now, None without one;
     changed_seconds: when it was last changed through us, None if never; seconds: now; method: how it would be applied;
@@ -76,9 +76,9 @@ class Around:
     windows: Sequence[str] = ()
     windows_spare_memory: bool = True
     webhook: str = ""
-    room: Room = field(default_factory=Room)
+    room: ClusterLimits = field(default_factory=ClusterLimits)
 
 
-def made(rule: str, passed: bool, why: str, otherwise: Outcome = Outcome.FAIL) -> Guardrail:
+def made(rule: str, passed: bool, why: str, otherwise: GuardrailOutcome = GuardrailOutcome.FAIL) -> Guardrail:
     """A rule that passed, or came out otherwise."""
-    return Guardrail(rule, Outcome.PASS if passed else otherwise, why)
+    return Guardrail(rule, GuardrailOutcome.PASS if passed else otherwise, why)

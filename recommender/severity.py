@@ -44,6 +44,6 @@ def severity(resource: Resource, now: int | None, amount: int | None, replicas: 
 
 
 def limit_severity(resource: Resource, now: int | None, amount: int | None, replicas: int) -> Severity:
-    """Ours for a limit: one that can come down holds no capacity and harms nobody; one that must rise is judged."""
+    """Severity of a limit: OK when it can be lowered, as it reserves no capacity; graded when it must be raised."""
     lower = now is not None and amount is not None and amount <= now
     return Severity.GOOD if lower else severity(resource, now, amount, replicas)

@@ -52,7 +52,7 @@ class TargetMove:
 
     @property
     def operations(self) -> list[dict[str, Any]]:
-        """JSON patch of autoscaling/v2; it changes nothing where another metric, or another target, stands there."""
+        """JSON patch of autoscaling/v2; its tests fail where the metric or its target has changed."""
         metric = f"/spec/metrics/{self.place}/resource"
         target = f"{metric}/target/averageUtilization"
         return [
@@ -65,17 +65,20 @@ class TargetMove:
     def command(self) -> str:
         """`kubectl patch` line for a shell."""
         if self.scalar:
-            words, body = [f"{RESOURCE}.v1.autoscaling", self.name, "--type=merge"], json.dumps({"spec": self.scalar})
+            arguments, body = (
+                [f"{RESOURCE}.v1.autoscaling", self.name, "--type=merge"],
+                json.dumps({"spec": self.scalar}),
+            )
         else:
-            words, body = [f"{RESOURCE}.v2.autoscaling", self.name, "--type=json"], json.dumps(self.operations)
-        return shlex.join(["kubectl", "patch", "-n", self.namespace, *words, "-p", body])
+            arguments, body = [f"{RESOURCE}.v2.autoscaling", self.name, "--type=json"], json.dumps(self.operations)
+        return shlex.join(["kubectl", "patch", "-n", self.namespace, *arguments, "-p", body])
 
 
 def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
     """The targets that move with one workload's recommendations; none where nothing moves or the name is no name."""
     solved = [r for r in Resource if any(_request(one, r) for one in recommendations)]
-    found = (_move(recommendations, resource, place) for place, resource in enumerate(solved))
-    return tuple(move for move in found if move is not None)
+    candidates = (_move(recommendations, resource, place) for place, resource in enumerate(solved))
+    return tuple(move for move in candidates if move is not None)
 
 
 def _move(recommendations: Sequence[Recommendation], resource: Resource, place: int) -> TargetMove | None:
@@ -94,11 +97,11 @@ def _kept(values: Sequence[Value], resource: Resource, before: int) -> int:
     """The target of the solution; another one where containers of the pod are not among the values."""
     inputs = values[0].inputs
     trigger, solved = float(inputs[f"hpa_trigger_{resource.unit}"]), int(inputs["hpa_target_percent"])
-    whole, known = 100 * trigger / before, sum(v.now or 0 for v in values)
-    complete = abs(whole - known) <= 1 + 50 / before  # the trigger was rounded to a whole unit
+    pod_request, covered_request = 100 * trigger / before, sum(v.now or 0 for v in values)
+    complete = abs(pod_request - covered_request) <= 1 + 50 / before  # the trigger was rounded to a whole unit
     if complete and all(v.action is Action.SET for v in values):
         return solved
-    total = whole - known + sum(_after(v) for v in values)
+    total = pod_request - covered_request + sum(_after(v) for v in values)
     return max(1, round(100 * trigger / max(total, 1.0)))
 
 
@@ -117,13 +120,13 @@ def _after(value: Value) -> int:
     return (value.amount if value.action is Action.SET else value.now) or 0
 
 
-def in_order(requests: str, found: Iterable[TargetMove]) -> str:
+def in_order(requests: str, target_moves: Iterable[TargetMove]) -> str:
     """One shell line: a target that rises after the requests, one that falls before them.
 
     Either way there are for a while more pods than needed, never fewer. Memory comes before CPU: a write through
     autoscaling/v1 puts the CPU metric behind the others, and memory's is looked for by its place.
     """
-    known = sorted(found, key=lambda move: move.resource is Resource.CPU)
-    falls = [move.after < move.before for move in known]
-    first = known[: max((k + 1 for k, fall in enumerate(falls) if fall), default=0)]
-    return " && ".join([*(m.command for m in first), requests, *(m.command for m in known[len(first) :])])
+    ordered_moves = sorted(target_moves, key=lambda move: move.resource is Resource.CPU)
+    falls = [move.after < move.before for move in ordered_moves]
+    first = ordered_moves[: max((k + 1 for k, fall in enumerate(falls) if fall), default=0)]
+    return " && ".join([*(m.command for m in first), requests, *(m.command for m in ordered_moves[len(first) :])])

@@ -35,7 +35,7 @@ MINUTE_SECONDS: Final = 60
 _WHAT: Final = {CPU: "CPU", MEMORY: "memory"}
 
 
-class Finding(NamedTuple):
+class TrustFactor(NamedTuple):
     """One strength or weakness."""
 
     score: float
@@ -62,11 +62,11 @@ class Grounds:
     @cached_property
     def weeks(self) -> dict[Resource, Floats]:
         """Weekly cycles seen, (n,): days with a sample / 7, not more than the span holds."""
-        seen = {
+        sampled_days = {
             r: self.evidence.from_portrait(r, (p.daily_counts > 0).sum(axis=1).astype(np.float64))
             for r, p in self.evidence.portraits.items()
         }
-        return {r: np.fmin(days, self.span_days[r]) / 7 for r, days in seen.items()}
+        return {r: np.fmin(days, self.span_days[r]) / 7 for r, days in sampled_days.items()}
 
     @cached_property
     def coverage(self) -> dict[Resource, Floats]:
@@ -76,7 +76,7 @@ class Grounds:
 
     @cached_property
     def halves(self) -> dict[Resource, tuple[Floats, Floats]]:
-        """What the older and the newer half of the history ask for, (n,) each; NaN where a half has no sample."""
+        """Demand of the older and the newer half of the history, (n,) each; NaN where a half has no sample."""
         return {r: self._halves(r) for r in self.evidence.portraits}
 
     @cached_property
@@ -85,16 +85,16 @@ class Grounds:
         return self.evidence.pods_seen(Signal.CPU_USAGE_MEAN)
 
     @cached_property
-    def resolution(self) -> Finding:
+    def resolution(self) -> TrustFactor:
         """How fine the samples are, the same for all containers."""
         grid = self.evidence.window
         peaks = self.evidence.usage.get(Signal.CPU_USAGE_MAX)
         blind = peaks is None or not peaks.refs
         seconds = max(self.scrape_seconds or 0.0, float(grid.step_seconds) if blind else 0.0)
         if not seconds:
-            return Finding(1.0, "Peaks inside the stored steps are known.")
+            return TrustFactor(1.0, "Peaks inside the stored steps are known.")
         score = 1.0 if seconds <= MINUTE_SECONDS else 0.5 + 0.5 * MINUTE_SECONDS / seconds
-        return Finding(score, f"One sample in {seconds:g} s; shorter peaks are not seen.")
+        return TrustFactor(score, f"One sample in {seconds:g} s; shorter peaks are not seen.")
 
     def _halves(self, resource: Resource) -> tuple[Floats, Floats]:
         portrait, window = self.evidence.portraits[resource], self.evidence.window
@@ -123,51 +123,53 @@ def proposed_resources(recommendation: Recommendation) -> list[Resource]:
     ]
 
 
-def _findings(grounds: Grounds, index: int, about: Sequence[Resource], backtest: Backtest | None) -> list[Finding]:
+def _findings(grounds: Grounds, index: int, about: Sequence[Resource], backtest: Backtest | None) -> list[TrustFactor]:
     own = grounds.own
     days = _least(grounds.span_days, about, index)
     weeks = _least(grounds.weeks, about, index)
     pods = int(grounds.pods[index])
-    found = [
-        Finding(min(days / own.trusted_days, 1), _measure(days, own.trusted_days, "days of history")),
-        Finding(min(weeks / own.trusted_weeks, 1), _measure(weeks, own.trusted_weeks, "weekly cycles seen")),
-        Finding(pods / (pods + 0.5), f"{pods} pods were seen." if pods != 1 else "A single pod was seen."),
+    findings = [
+        TrustFactor(min(days / own.trusted_days, 1), _measure(days, own.trusted_days, "days of history")),
+        TrustFactor(min(weeks / own.trusted_weeks, 1), _measure(weeks, own.trusted_weeks, "weekly cycles seen")),
+        TrustFactor(pods / (pods + 0.5), f"{pods} pods were seen." if pods != 1 else "A single pod was seen."),
         grounds.resolution,
         *(_stability(grounds, index, resource) for resource in about),
     ]
     if grounds.evidence.workloads[index].ref.kind not in EPISODIC:
         covered = _least(grounds.coverage, about, index)
-        found.append(Finding(covered, f"{100 * covered:.0f} % of the time has samples."))
+        findings.append(TrustFactor(covered, f"{100 * covered:.0f} % of the time has samples."))
     if backtest is not None:
-        found.append(_tried(backtest, grounds, index))
-    return found
+        findings.append(_tried(backtest, grounds, index))
+    return findings
 
 
-def _measure(seen: float, wanted: float, what: str) -> str:
-    return f"{seen:.1f} {what}." if seen >= wanted else f"Only {seen:.1f} {what}; {wanted:g} are wanted."
+def _measure(measured: float, required: float, what: str) -> str:
+    return (
+        f"{measured:.1f} {what}." if measured >= required else f"Only {measured:.1f} {what}; {required:g} are wanted."
+    )
 
 
-def _stability(grounds: Grounds, index: int, resource: Resource) -> Finding:
-    """Whether both halves of the history ask for the same."""
+def _stability(grounds: Grounds, index: int, resource: Resource) -> TrustFactor:
+    """Whether both halves of the history give the same demand."""
     older, newer = (float(column[index]) for column in grounds.halves[resource])
     if not (isfinite(older) and isfinite(newer)):
-        return Finding(0.5, f"Too short a history to compare {_WHAT[resource]} of its halves.")
+        return TrustFactor(0.5, f"Too short a history to compare {_WHAT[resource]} of its halves.")
     larger, smaller = max(older, newer), min(older, newer)
     score, what = max(smaller / larger, 0.0) if larger > 0 else 1.0, _WHAT[resource]
     if score > 0.995:
-        return Finding(score, f"Both halves of the history ask for as much {what}.")
+        return TrustFactor(score, f"Both halves of the history ask for as much {what}.")
     if smaller <= 0:
-        return Finding(score, f"Only one half of the history asks for {what}.")
+        return TrustFactor(score, f"Only one half of the history asks for {what}.")
     way = "more" if newer > older else "less"
     change = f"{100 * abs(newer / older - 1):.0f} % {way} {what}"
-    return Finding(score, f"The newer half of the history asks for {change} than the older one.")
+    return TrustFactor(score, f"The newer half of the history asks for {change} than the older one.")
 
 
-def _tried(backtest: Backtest, grounds: Grounds, index: int) -> Finding:
+def _tried(backtest: Backtest, grounds: Grounds, index: int) -> TrustFactor:
     """What the last days say about the values."""
     days, kills = f"{backtest.days:g} days", backtest.oom_kills - backtest.now_oom_kills
     if kills > 0:
-        return Finding(0.0, f"Back-test: {kills} more OOM kills in {days} than with the present limit.")
+        return TrustFactor(0.0, f"Back-test: {kills} more OOM kills in {days} than with the present limit.")
     pods = max(int(grounds.pods[index]), 1)
     more = max(backtest.throttled_minutes - backtest.now_throttled_minutes, 0.0)
     share = more / (backtest.days * 1440 * pods)
@@ -175,10 +177,10 @@ def _tried(backtest: Backtest, grounds: Grounds, index: int) -> Finding:
     score = 0.5 ** (share / grounds.own.trusted_throttling + weekly)
     if backtest.evictions:
         times = f"{backtest.evictions} times in {days}"
-        return Finding(score, f"Back-test: memory passed the proposed request {times}, and not the present one.")
+        return TrustFactor(score, f"Back-test: memory passed the proposed request {times}, and not the present one.")
     if more:
-        return Finding(score, f"Back-test: {more:.1f} more minutes throttled in {days}.")
-    return Finding(score, f"Back-test: no harm in {days} that the present values would not have done.")
+        return TrustFactor(score, f"Back-test: {more:.1f} more minutes throttled in {days}.")
+    return TrustFactor(score, f"Back-test: no harm in {days} that the present values would not have done.")
 
 
 def _least(columns: dict[Resource, Floats], about: Sequence[Resource], index: int) -> float:
@@ -188,9 +190,9 @@ def _least(columns: dict[Resource, Floats], about: Sequence[Resource], index: in
 
 def _mean(days: Floats) -> Floats:
     """Mean of each row's finite values, NaN without one."""
-    there = np.isfinite(days)
-    counts = there.sum(axis=1)
-    return np.where(counts > 0, np.where(there, days, 0.0).sum(axis=1) / np.maximum(counts, 1), np.nan)
+    finite = np.isfinite(days)
+    counts = finite.sum(axis=1)
+    return np.where(counts > 0, np.where(finite, days, 0.0).sum(axis=1) / np.maximum(counts, 1), np.nan)
 
 
 def _maximum(days: Floats) -> Floats:

@@ -23,7 +23,7 @@ _TEXT: Final = re.compile(r"(\S+)\s+(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})\s+
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ChangeWindow:
     """days: weekdays (0 is Monday) on which it begins; start, end: minutes of the day, end exclusive.
 
     It passes midnight when `end` is not after `start`.
@@ -36,25 +36,29 @@ class Window:
 
     def holds(self, seconds: float) -> bool:
         """Whether the moment (Unix time) lies in it."""
-        there = datetime.fromtimestamp(seconds, UTC).astimezone(ZoneInfo(self.zone))
-        minute, today, yesterday = there.hour * 60 + there.minute, there.weekday(), (there.weekday() - 1) % 7
+        local_time = datetime.fromtimestamp(seconds, UTC).astimezone(ZoneInfo(self.zone))
+        minute, today, yesterday = (
+            local_time.hour * 60 + local_time.minute,
+            local_time.weekday(),
+            (local_time.weekday() - 1) % 7,
+        )
         if self.start < self.end:
             return today in self.days and self.start <= minute < self.end
         return (today in self.days and minute >= self.start) or (yesterday in self.days and minute < self.end)
 
 
-def parsed(text: str) -> Window:
+def parsed(text: str) -> ChangeWindow:
     """The window that a text describes; UsageError names the part that is wrong."""
-    found = _TEXT.fullmatch(text.strip())
-    if not found:
+    match = _TEXT.fullmatch(text.strip())
+    if not match:
         raise UsageError(f"{text!r} is no change window", fix=EXAMPLE)
-    start, end = _minutes(found[2], found[3], text), _minutes(found[4], found[5], text)
+    start, end = _minutes(match[2], match[3], text), _minutes(match[4], match[5], text)
     if start == DAY_MINUTES:
         raise UsageError(f"{text!r}: a window begins before 24:00", fix=EXAMPLE)
-    return Window(_days(found[1], text), start, end, _zone(found[6], text))
+    return ChangeWindow(_days(match[1], text), start, end, _zone(match[6], text))
 
 
-def opens(windows: Sequence[Window], seconds: float) -> float | None:
+def opens(windows: Sequence[ChangeWindow], seconds: float) -> float | None:
     """When the next window opens (Unix time, whole minutes): now when one is open or there is none at all.
 
     None when none opens within eight days, which a window on any weekday does.
@@ -77,28 +81,28 @@ def when(texts: Iterable[str], seconds: float) -> str:
     moment = opens([parsed(text) for text in texts], seconds)
     if moment is None:
         return "never"
-    left = timedelta(seconds=moment - seconds).total_seconds() / 3600
-    return f"{datetime.fromtimestamp(moment, UTC):%a %H:%M} UTC, in {left:.1f} hours"
+    hours_left = timedelta(seconds=moment - seconds).total_seconds() / 3600
+    return f"{datetime.fromtimestamp(moment, UTC):%a %H:%M} UTC, in {hours_left:.1f} hours"
 
 
 def _minutes(hours: str, minutes: str, text: str) -> int:
-    found = int(hours) * 60 + int(minutes)
-    if int(minutes) > 59 or found > DAY_MINUTES:
+    minute_of_day = int(hours) * 60 + int(minutes)
+    if int(minutes) > 59 or minute_of_day > DAY_MINUTES:
         raise UsageError(f"{text!r}: {hours}:{minutes} is no time of day", fix=EXAMPLE)
-    return found
+    return minute_of_day
 
 
-def _days(text: str, whole: str) -> frozenset[int]:
+def _days(text: str, window_text: str) -> frozenset[int]:
     if text.lower() in ("daily", "*"):
         return frozenset(range(7))
-    found: set[int] = set()
+    days: set[int] = set()
     for part in text.lower().split("+"):
         first, _, last = part.partition("-")
         if first not in DAYS or (last or first) not in DAYS:
-            raise UsageError(f"{whole!r}: {part!r} are no weekdays", fix=f"They are {', '.join(DAYS)} or daily.")
+            raise UsageError(f"{window_text!r}: {part!r} are no weekdays", fix=f"They are {', '.join(DAYS)} or daily.")
         start, end = DAYS.index(first), DAYS.index(last or first)
-        found |= {day % 7 for day in range(start, end + 1 if end >= start else end + 8)}
-    return frozenset(found)
+        days |= {day % 7 for day in range(start, end + 1 if end >= start else end + 8)}
+    return frozenset(days)
 
 
 def _zone(name: str, text: str) -> str:

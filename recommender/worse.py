@@ -50,28 +50,28 @@ class Compared:
         return f"{1000 * value:.3g} ms" if self.measure is Measure.LATENCY else f"{value:.1%}"
 
 
-def ruled(found: Sequence[Compared], settings: ActionSettings, latency: bool = False) -> list[RuleResult]:
+def ruled(comparisons: Sequence[Compared], settings: ActionSettings, latency: bool = False) -> list[RuleResult]:
     """How each measure came out. latency: a query for it is configured, so that its silence is an answer too."""
-    known = {one.measure: one for one in found}
-    wanted = [m for m in Measure if latency or m is not Measure.LATENCY]
-    silent = "no samples" if found else NO_SOURCE
+    by_measure = {one.measure: one for one in comparisons}
+    measures = [m for m in Measure if latency or m is not Measure.LATENCY]
+    silent = "no samples" if comparisons else NO_SOURCE
     return [
-        _judged(known[m], settings)
-        if m in known
+        _judged(by_measure[m], settings)
+        if m in by_measure
         else RuleResult(m, RuleVerdict.NO_DATA, _unit(m), words=f"{m}: {silent}")
-        for m in wanted
+        for m in measures
     ]
 
 
 def unanswered(rules: Iterable[RuleResult]) -> str:
-    """Why the latency that somebody asked to be looked at could not be judged, in words; "" when it was."""
+    """Why a configured latency query could not be judged, as text; "" when it was."""
     return next((r.words for r in rules if r.rule == Measure.LATENCY and r.verdict is RuleVerdict.NO_DATA), "")
 
 
-def said(found: Sequence[Compared]) -> str:
+def said(comparisons: Sequence[Compared]) -> str:
     """What was compared, in one line."""
-    known = "; ".join(one.words for one in found)
-    return known or f"throttling and pressure were not compared: {NO_SOURCE}"
+    summary = "; ".join(one.words for one in comparisons)
+    return summary or f"throttling and pressure were not compared: {NO_SOURCE}"
 
 
 def _judged(one: Compared, settings: ActionSettings) -> RuleResult:
@@ -80,8 +80,8 @@ def _judged(one: Compared, settings: ActionSettings) -> RuleResult:
         return RuleResult(one.measure, RuleVerdict.NO_DATA, unit, one.before, words=one.words)
     if one.measure is Measure.LATENCY:
         if not one.before or one.before < 0:
-            words = f"{one.words}: nothing before to compare with"
-            return RuleResult(one.measure, RuleVerdict.NO_DATA, unit, one.before, one.after, words=words)
+            summary = f"{one.words}: nothing before to compare with"
+            return RuleResult(one.measure, RuleVerdict.NO_DATA, unit, one.before, one.after, words=summary)
         factor = settings.most_latency_factor
         return _against(one, one.before * factor, f"more than {factor:g} times as long")
     rises = {Measure.THROTTLED: settings.most_throttled_rise, Measure.PRESSURE: settings.most_pressure_rise}
@@ -94,8 +94,8 @@ def _against(one: Compared, most: float, beyond: str) -> RuleResult:
     assert one.after is not None
     worse = one.after > most + ROUNDING
     verdict = RuleVerdict.WORSE if worse else RuleVerdict.HELD
-    words = f"{one.words}, {beyond}" if worse else one.words
-    return RuleResult(one.measure, verdict, _unit(one.measure), one.before, one.after, most, words)
+    summary = f"{one.words}, {beyond}" if worse else one.words
+    return RuleResult(one.measure, verdict, _unit(one.measure), one.before, one.after, most, summary)
 
 
 def _unit(measure: Measure) -> RuleUnit:

@@ -28,9 +28,17 @@ from cotenant.model.recommendation import Field, Recommendation
 from cotenant.model.resource import Resource
 from cotenant.settings.actions import ActionSettings
 from recommender.changing import hpa_writes, inverse
-from recommender.guardrails import SECOND_PERSON, Guardrail, Outcome, blocking, gitops_owner, judge, judge_batch
+from recommender.guardrails import (
+    SECOND_PERSON,
+    Guardrail,
+    GuardrailOutcome,
+    blocking,
+    gitops_owner,
+    judge,
+    judge_batch,
+)
 from recommender.in_place import RESIZE, judged
-from recommender.methods import Subject, first_of, impossible, suggested, waves, writes
+from recommender.methods import MethodContext, first_of, impossible, suggested, waves, writes
 from recommender.patches import by_workload
 from recommender.worse import Compared
 
@@ -84,7 +92,7 @@ class Review:
     @property
     def takes_two(self) -> bool:
         """Whether it takes a second person."""
-        return any(one.rule == SECOND_PERSON and one.outcome is not Outcome.PASS for one in self.guardrails)
+        return any(one.rule == SECOND_PERSON and one.outcome is not GuardrailOutcome.PASS for one in self.guardrails)
 
     @property
     def saved_millicores(self) -> int:
@@ -314,8 +322,8 @@ class Actions:
         rules = judge(review.recommendations, situation, self.settings.guardrails)
         return replace(review, writes=tuple(planned_writes), guardrails=tuple(rules))
 
-    def _subject(self, review: Review, live: LiveWorkload) -> Subject:
-        return Subject(
+    def _subject(self, review: Review, live: LiveWorkload) -> MethodContext:
+        return MethodContext(
             live.workload,
             review.recommendations,
             live.pods,
@@ -384,7 +392,7 @@ def undo_note(change: Change) -> str:
 
 def _kept(rule: Guardrail, terms: AcceptanceTerms) -> str:
     """How a rule came out, as the ledger keeps it, with why it was passed over."""
-    passed_over = rule.outcome is not Outcome.PASS and rule.rule in terms.overridden
+    passed_over = rule.outcome is not GuardrailOutcome.PASS and rule.rule in terms.overridden
     return rule.words(passed_over) + (f"; because: {terms.because}" if passed_over and terms.because else "")
 
 

@@ -21,9 +21,9 @@ from cotenant.model.selector import LabelSelector
 from cotenant.settings.actions import ActionSettings
 from recommender import targets
 from recommender.changing import address_of
-from recommender.guardrails import Around
+from recommender.guardrails import GuardrailContext
 from recommender.in_place import RESIZABLE, owned
-from recommender.ruling import Room
+from recommender.ruling import ClusterLimits
 
 Json = Mapping[str, Any]
 
@@ -49,7 +49,7 @@ class LiveWorkload:
     autoscalers: Mapping[str, Json]
     disruptions: int | None
     pods: Sequence[Json] = ()
-    room: Room = field(default_factory=Room)
+    room: ClusterLimits = field(default_factory=ClusterLimits)
     webhook: str = ""
     resizes: bool = True
 
@@ -129,10 +129,10 @@ class LiveContext:
     def _disruptions(self, workload: WorkloadRef, live: Json) -> int | None:
         return disruptions(self._list(f"/apis/policy/v1/namespaces/{workload.namespace}/poddisruptionbudgets"), live)
 
-    def _room(self, workload: WorkloadRef) -> Room:
+    def _room(self, workload: WorkloadRef) -> ClusterLimits:
         inside = f"namespaces/{workload.namespace}"
         scalers = self._list(f"/apis/autoscaling/v2/{inside}/{targets.RESOURCE}")
-        return Room(
+        return ClusterLimits(
             self._list(f"/api/v1/{inside}/limitranges"),
             self._list(f"/api/v1/{inside}/resourcequotas"),
             None if scalers is None else [one for one in scalers if _follows(one, workload)],
@@ -170,9 +170,9 @@ def who(client: KubeClient) -> Person:
     return Person(str(user.get("username", "unknown")), tuple(user.get("groups") or ()))
 
 
-def around(live: LiveWorkload, settings: ActionSettings, **more: Any) -> Around:
+def around(live: LiveWorkload, settings: ActionSettings, **more: Any) -> GuardrailContext:
     """For `guardrails.judge`; `more` are its fields that no object holds."""
-    return Around(
+    return GuardrailContext(
         live=live.workload,
         qos=qos_of(pod_labels(live.workload)),
         autoscaled=bool(live.autoscalers),

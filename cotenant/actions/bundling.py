@@ -9,7 +9,7 @@ from cotenant.actions.accepting import Actions, Review
 from cotenant.model.desk import BundleForm
 from cotenant.model.errors import NoData
 from cotenant.settings.recommender import RecommenderSettings
-from recommender.bundles import PULL_REQUEST, Judged, bundle, summary
+from recommender.bundles import PULL_REQUEST, JudgedWorkload, bundle, summary
 
 BUNDLED: Final = "bundled"
 """Event of the ledger; its subject is the bundle's key."""
@@ -19,7 +19,7 @@ def bundled(
     actions: Actions, reviews: Sequence[Review], form: BundleForm, settings: RecommenderSettings, key: str
 ) -> dict[str, str]:
     """Text by path; NoData when nothing of it can be written. The row in the ledger names the workloads and files."""
-    judged = [Judged(r.workload, r.recommendations, r.guardrails, r.error) for r in reviews]
+    judged = [JudgedWorkload(r.workload, r.recommendations, r.guardrails, r.error) for r in reviews]
     files = bundle(judged, form, settings.patches, settings.prices.currency)
     if set(files) == {PULL_REQUEST}:
         raise NoData("nothing of this can be written to files", fix="`cotenant recs show` says why, one by one.")

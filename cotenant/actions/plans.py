@@ -38,7 +38,7 @@ from cotenant.model.resource import Resource
 from cotenant.settings.root import Settings
 from recommender.plans import schedule
 from recommender.plans.guards import Situation, judge
-from recommender.plans.preview import NodeRoom, Place, preview, room_then
+from recommender.plans.preview import NodeRoom, PreviewContext, preview, room_then
 
 FIELD_MANAGER: Final = "cotenant-approver"
 _BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
@@ -175,7 +175,7 @@ def previewed(
         raise NoData(f"plan {one.namespace}/{one.name} has no window to come")
     nodes = [node_of(wire) for wire in client.list("/api/v1/nodes", NodeWire)]
     used = ahead(max(window.start_seconds, now_seconds))
-    place = Place(
+    place = PreviewContext(
         _rooms(client, nodes, used), quota_left(client, one.namespace), settings.recommender.prices.per_core_hour
     )
     others = [p for p in plans(client) if p.key != one.key and p.status.phase and p.status.phase.holds]

@@ -10,10 +10,10 @@ from cotenant.edges.kube import KubeClient
 from cotenant.model.change import Change, Write
 from cotenant.model.errors import ClusterForbidden
 from recommender.changing import given_to_new_pods
-from recommender.in_place import RESIZE, Answer, Resized, answer, born_writes
+from recommender.in_place import RESIZE, Resized, ResizeOutcome, answer, born_writes
 
 PAUSE_SECONDS: Final = 0.25
-SETTLED: Final = (Answer.DONE, Answer.INFEASIBLE)
+SETTLED: Final = (ResizeOutcome.DONE, ResizeOutcome.INFEASIBLE)
 """Deferred may still be granted, when something on the node ends."""
 
 
@@ -31,7 +31,7 @@ def answers(client: KubeClient, writes: Sequence[Write], patience_seconds: float
             resized[write.address.path] = answer(live, write)
             if resized[write.address.path].answer in SETTLED:
                 pods.remove(write)
-        if any(one.answer is Answer.INFEASIBLE for one in resized.values()) or time.monotonic() >= deadline:
+        if any(one.answer is ResizeOutcome.INFEASIBLE for one in resized.values()) or time.monotonic() >= deadline:
             break
         if pods:
             time.sleep(PAUSE_SECONDS)

@@ -20,7 +20,7 @@ from cotenant.actions.settling import pace_of, settle_one, verify
 from cotenant.edges.kube import access_review
 from cotenant.model.change import Change, ChangeState, ChangeStatus
 from cotenant.model.errors import ClusterForbidden, CotenantError, StoreBusy
-from recommender.lifecycle import Due, Step, due
+from recommender.lifecycle import Due, DueStep, due
 from recommender.windows import is_open
 
 ROUNDS: Final = 8
@@ -131,7 +131,7 @@ def _worked(actions: Actions) -> list[ChangeStatus]:
     return list(moved.values())
 
 
-def _key(step: Step) -> tuple[str, Due]:
+def _key(step: DueStep) -> tuple[str, Due]:
     """Each step is done once a look: what fails is not tried again at once."""
     return step.standing.change.id, step.due
 
@@ -149,7 +149,7 @@ def _require(actions: Actions, change: Change) -> None:
             )
 
 
-def _done(actions: Actions, step: Step) -> ChangeStatus:
+def _done(actions: Actions, step: DueStep) -> ChangeStatus:
     if step.due in (Due.RESUME, Due.ROLL_BACK):
         _require(actions, step.standing.change)
     doing: dict[Due, Callable[[], ChangeStatus]] = {

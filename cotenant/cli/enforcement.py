@@ -161,12 +161,12 @@ def logged(file: Path, node: str) -> Iterator[AgentAction]:
     import msgspec
 
     from enforcer.acts import act_of
-    from enforcer.status import Action
+    from enforcer.status import ActionRecord
 
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
-                action = msgspec.json.decode(line, type=Action)
+                action = msgspec.json.decode(line, type=ActionRecord)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 if number > 1 and not line.endswith(b"\n"):
                     message(f"{file} line {number} is not whole and was left out; import again when it is written")

@@ -120,7 +120,7 @@ def _once(settings: Settings, output: Format, *, headers: bool) -> None:
             raise NodeUnreadable(
                 f"the node could not be looked at: {problem}", fix="Set enforcer.cgroup_base and cgroup_root."
             )
-        rows = [msgspec.to_builtins(action) for action in agent.parts.teller.actions]
+        rows = [msgspec.to_builtins(action) for action in agent.parts.reporter.actions]
         notes = agent.parts.sources.read().notes
         agent.end()
     table = Table.from_rows(WRITES, [_cells(row) for row in rows])

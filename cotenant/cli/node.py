@@ -17,7 +17,7 @@ from cotenant.model.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:
     from enforcer.recording import Replayed
-    from enforcer.status import Held, NodeStatus
+    from enforcer.status import HeldValue, NodeStatus
 
 app = new_app()
 
@@ -167,7 +167,7 @@ def status_rows(node_status: NodeStatus) -> Iterator[dict[str, Any]]:
         yield {"why": f"{verdict.reason}: {verdict.message}"}
 
 
-def _value(value: Held) -> dict[str, Any]:
+def _value(value: HeldValue) -> dict[str, Any]:
     original = "" if value.original is None else str(value.original)
     cells = {"knob": value.knob, "value": str(value.value), "strategy": value.strategy, "why": value.why}
     return cells | {"cgroup": value.cgroup, "original": original}

@@ -30,7 +30,7 @@ from cotenant.model.slo_forms import SloKey
 from cotenant.model.usage import DAY_SECONDS
 from recommender.colocation.columns import PeakForecast
 from recommender.colocation.publish import publish
-from recommender.colocation.state import Colocation, Computed
+from recommender.colocation.state import ColocationState, Computed
 from recommender.colocation.strategy import CONFIG_KEY, ColocationConfig
 from recommender.colocation.zones import publish_zones
 
@@ -51,7 +51,7 @@ class ColocationController:
         self._results = results
         self._foreseen: RunResults | None = None
         self._mirrors = mirrors
-        self._state = Colocation(ColocationConfig())
+        self._state = ColocationState(ColocationConfig())
         self._text: str | None = None
         self._config: ColocationConfig | None = ColocationConfig()
         self._wrong: CotenantError | None = None

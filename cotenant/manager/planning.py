@@ -26,7 +26,7 @@ from cotenant.model.intent import Outcome
 from cotenant.model.plan import PLAN_LABEL, Plan, Realisation
 from cotenant.settings.base import digest
 from cotenant.settings.root import Settings
-from recommender.plans.realise import BUFFER_GROUP, Owner
+from recommender.plans.realise import BUFFER_GROUP, OwnerTemplate
 
 Json = dict[str, Any]
 
@@ -127,7 +127,7 @@ class PlanController:
         selector = spec.get("selector") or {}
         pods = self._pods(plan.namespace, selector)
         return OwnerView(
-            Owner(spec.get("template") or {}, selector),
+            OwnerTemplate(spec.get("template") or {}, selector),
             pending=sum(_waits(pod) for pod in pods),
             running=sum((pod.get("status") or {}).get("phase") == "Running" for pod in pods),
             starts_seconds=tuple(s for pod in pods if (s := _start_seconds(pod)) is not None),

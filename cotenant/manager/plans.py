@@ -42,8 +42,8 @@ from cotenant.settings.plans import PlanSettings
 from recommender.plans import realise
 from recommender.plans.guards import Situation, judge
 from recommender.plans.lead import lead
-from recommender.plans.lifecycle import Outlook, Seen, Step, step
-from recommender.plans.scoring import Look, lent_cores
+from recommender.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
+from recommender.plans.scoring import RoomUse, lent_cores
 from recommender.plans.sizing import most
 
 Json = Mapping[str, Any]
@@ -53,7 +53,7 @@ Json = Mapping[str, Any]
 class OwnerView:
     """What is read of a plan's workload. pending: pods without a node; starts_seconds: creation to ready of others."""
 
-    owner: realise.Owner
+    owner: realise.OwnerTemplate
     pending: int = 0
     running: int = 0
     starts_seconds: tuple[float, ...] = ()
@@ -139,7 +139,7 @@ def _one(
 
 def _seen(
     view: PlanView, plan: Plan, reservations: Sequence[Reservation], proposal: Proposal | None, settings: PlanSettings
-) -> Seen:  # fmt: skip
+) -> PlanObservation:  # fmt: skip
     owner = view.owners.get(owner_key(plan))
     others = [p for p in view.plans if p.key != plan.key and p.status.phase and p.status.phase.holds]
     reserved: dict[str, int] = {}
@@ -154,7 +154,7 @@ def _seen(
         quota_left=view.quota_left.get(plan.namespace, {}),
         skill=proposal.skill if proposal else None,
     )
-    return Seen(
+    return PlanObservation(
         look=_look(view, plan, reservations, owner),
         lead=lead(plan.lead_seconds, owner.starts_seconds if owner else (), settings),
         guards=judge(situation, settings),
@@ -166,14 +166,14 @@ def _seen(
     )
 
 
-def outlook(plan: Plan, proposal: Proposal) -> Outlook:
+def outlook(plan: Plan, proposal: Proposal) -> PodForecast:
     """The forecast at a plan's own quantile."""
     quantile_pods = np.array(proposal.at(plan.quantile), dtype=np.int64)
     median = np.array(proposal.median, dtype=np.int64)
-    return Outlook(proposal.start_seconds, proposal.step_seconds, quantile_pods, median)
+    return PodForecast(proposal.start_seconds, proposal.step_seconds, quantile_pods, median)
 
 
-def _look(view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> Look:
+def _look(view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> RoomUse:
     """What is there of the plan's room; for an autoscaler's floor, replicas above its own minimum."""
     pending = owner.pending if owner else 0
     want = plan.status.count
@@ -182,11 +182,11 @@ def _look(view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner
         mine = remembered if remembered and remembered.plan == plan.key else None
         reserved = mine.floor - (mine.original or 1) if mine else 0
         used = min(reserved, max(0, owner.running - (mine.original or 1))) if mine and owner else 0
-        return Look(reserved, used, pending, complete=0 < reserved == used)
+        return RoomUse(reserved, used, pending, complete=0 < reserved == used)
     if plan.realisation is Realisation.CAPACITY_BUFFER:
         buffer = view.buffers.get(plan.key) or {}
         reserved = int((buffer.get("spec") or {}).get("replicas") or 0)
-        return Look(
+        return RoomUse(
             reserved, reserved if plan.status.phase is PlanPhase.RELEASED else 0, pending, complete=reserved >= want > 0
         )
     present = [one for one in reservations if _of_present(plan, one)]
@@ -195,7 +195,7 @@ def _look(view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner
     waiting = sum(realise.free(one) and one.status.phase is not Phase.AVAILABLE for one in present)
     released = plan.status.phase is PlanPhase.RELEASED
     reserved = used + free + (waiting if released else 0)
-    return Look(reserved, used, max(0, pending - free), used + free >= want > 0, _lent(view, present))
+    return RoomUse(reserved, used, max(0, pending - free), used + free >= want > 0, _lent(view, present))
 
 
 def standing(one: Reservation) -> bool:
@@ -237,7 +237,7 @@ def _units(plan: Plan, reservations: Iterable[Reservation]) -> tuple[PlanReserva
 
 
 def _realised(
-    view: PlanView, plan: Plan, next_step: Step, reservations: Sequence[Reservation], settings: PlanSettings
+    view: PlanView, plan: Plan, next_step: PlanStep, reservations: Sequence[Reservation], settings: PlanSettings
 ) -> list[Intent]:  # fmt: skip
     """Objects that make the room; the two other kinds of a plan that changed its realisation are taken back."""
     window, want = plan.status.window, next_step.want

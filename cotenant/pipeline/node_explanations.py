@@ -16,8 +16,8 @@ from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.nodes import NODE_SIGNAL, newest
 from cotenant.settings.recommender import ReclaimableSettings
 from recommender.colocation.explain import Context, NodeExplained, explain
-from recommender.colocation.facts import NodeFacts
-from recommender.colocation.state import Colocation
+from recommender.colocation.facts import ColocationNode
+from recommender.colocation.state import ColocationState
 from recommender.colocation.strategy import CONFIG_KEY, ColocationConfig
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def of_cluster(inputs: NodeInputs, now_seconds: float) -> NodeExplained:
     if text is None:
         notes.append(f"ConfigMap {SLO_CONFIG_MAP} has no {CONFIG_KEY}: colocation is off")
     config = ColocationConfig() if text is None else ColocationConfig.parse(text)
-    state = Colocation(config)
+    state = ColocationState(config)
     state.upsert_nodes([inputs.node])
     state.upsert_pods(inputs.pods)
     state.report([inputs.metric] if inputs.metric else [])
@@ -79,7 +79,7 @@ def _of_analysis(analysis: Analysis, settings: ReclaimableSettings) -> list[Node
                 now_seconds=analysis.computed_seconds,
                 measured_seconds=measured.get(node.name),
                 published=node.extended_allocatable,
-                notes=NodeFacts.of(node).notes,
+                notes=ColocationNode.of(node).notes,
             ),
         )
         for node in inventory.nodes

@@ -31,7 +31,7 @@ from forecasting.engine import STEP_SECONDS, forecast
 from profiler import portrait
 from recommender.money import prices
 from recommender.plans.lead import lead
-from recommender.plans.proposals import Ahead, Rehearsal, Size, a_week_before, propose
+from recommender.plans.proposals import DayForecast, Rehearsal, Size, a_week_before, propose
 from recommender.plans.sizing import level_path, pods
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -57,7 +57,7 @@ def proposals(
     pasts = _pasts(usage, rows, settings)
     proposed = []
     for row, past in zip(rows, pasts, strict=True):
-        path = Ahead(ahead.grid.start_seconds, ahead.grid.step_seconds, ahead.quantiles[row])
+        path = DayForecast(ahead.grid.start_seconds, ahead.grid.step_seconds, ahead.quantiles[row])
         proposed.append(propose(sizes[ahead.refs[row]], path, past, settings.plans, digest(settings)))
     return tuple(sorted(proposed, key=lambda p: (not p.ready, -p.count, p.workload)))
 

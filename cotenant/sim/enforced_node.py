@@ -16,7 +16,7 @@ from cotenant.model.protocol import EXTENDED_RESOURCES
 from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.model.reclaimable import Band
 from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
-from enforcer.changes import Write
+from enforcer.changes import KnobWrite
 from enforcer.contract import (
     NO_LIMIT,
     ContainerReading,
@@ -147,7 +147,7 @@ class SimulatedNode:
         node = self._node(everything)
         return Observation(at_seconds, wall_seconds, node, kubepods, tiers, pods, supported=SUPPORTED)
 
-    def obey(self, writes: Iterable[Write]) -> None:
+    def obey(self, writes: Iterable[KnobWrite]) -> None:
         """What a kernel would do with these."""
         for write in writes:
             self.knobs[write.path][write.knob] = write.value

@@ -27,14 +27,14 @@ from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.settings.enforcer import EnforcerSettings
 from cotenant.sim.enforced_node import DIALECT, NORMAL_CYCLES, Actor, SecondDemand, SimulatedNode, shares
 from enforcer.acts import act_of, sample_of
-from enforcer.changes import Done, Notes, Outcome, Write
-from enforcer.contract import Observation, Plan, Strategy
-from enforcer.evictions import Asked, Rate, admitted
-from enforcer.loop import Ages, Memory, Round, decide
+from enforcer.changes import Done, KnobWrite, Notes, WriteOutcome
+from enforcer.contract import Observation, Strategy, StrategyPlan
+from enforcer.evictions import EvictionBudget, Rate, admitted
+from enforcer.loop import Ages, Memory, TickDecision, decide
 from enforcer.recount import Verdicts
 from enforcer.registry import strategies
 from enforcer.settle import settle
-from enforcer.status import Action, action_of, paths_of, stamp
+from enforcer.status import ActionRecord, action_of, paths_of, stamp
 
 SECONDS: Final = 660
 BEFORE_END_SECONDS: Final = 600
@@ -145,7 +145,7 @@ class _Play:
     acts: list[AgentAction] = field(default_factory=list)
     samples: list[LaneSample] = field(default_factory=list)
     _notes: Notes = field(default_factory=dict)
-    _asked: Asked = field(default_factory=Asked)
+    _asked: EvictionBudget = field(default_factory=EvictionBudget)
     _told: dict[tuple[str, str], object] = field(default_factory=dict)
     _verdicts: Verdicts = field(default_factory=Verdicts)
 
@@ -174,7 +174,7 @@ class _Play:
         rate: Rate,
     ) -> Memory:
         decided, memory = decide(observation, policy, mind[1], mind[0], Ages())
-        settled = settle([Plan(wants=decided.wants)], observation, self._notes, DIALECT)
+        settled = settle([StrategyPlan(wants=decided.wants)], observation, self._notes, DIALECT)
         self.samples.append(sample_of(observation, decided))
         self._say(observation, [*settled.refused, *map(self._done, settled.writes)])
         if not self.dry:
@@ -185,8 +185,10 @@ class _Play:
             self.acts.append(act_of(action, self.node.name, warning))
         return memory
 
-    def _done(self, write: Write) -> Done:
-        outcome = Outcome.RESTORED if write.restores else Outcome.WOULD_WRITE if self.dry else Outcome.WRITTEN
+    def _done(self, write: KnobWrite) -> Done:
+        outcome = (
+            WriteOutcome.RESTORED if write.restores else WriteOutcome.WOULD_WRITE if self.dry else WriteOutcome.WRITTEN
+        )
         return Done(
             write.path, write.knob, write.level, write.value, outcome, write.strategy, write.why, before=write.present
         )
@@ -196,21 +198,21 @@ class _Play:
         owners = {path: pod.spec.key for pod in observation.pods for path in paths_of(pod)}
         for one in results:
             place = (one.path, one.knob.value)
-            if one.outcome not in (Outcome.WRITTEN, Outcome.RESTORED):
+            if one.outcome not in (WriteOutcome.WRITTEN, WriteOutcome.RESTORED):
                 if self._told.get(place) == one.value:
                     continue
                 self._told[place] = one.value
             action = action_of(one, stamp(observation.wall_seconds), owners.get(one.path, ""), self.dry)
             self.acts.append(act_of(action, self.node.name))
 
-    def _evict(self, machine: SimulatedNode, observation: Observation, decided: Round, rate: Rate) -> None:
+    def _evict(self, machine: SimulatedNode, observation: Observation, decided: TickDecision, rate: Rate) -> None:
         pods = {pod.spec.uid: pod.spec for pod in observation.pods}
         chosen = admitted(decided.evictions, pods, self._asked, observation.at_seconds, rate)
         self._asked = chosen.asked
         for eviction in chosen.now:
             key = f"{eviction.namespace}/{eviction.name}"
             outcome = "would-ask" if self.dry else "asked"
-            action = Action(
+            action = ActionRecord(
                 stamp(observation.wall_seconds),
                 "evict",
                 key,

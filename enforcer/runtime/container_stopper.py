@@ -27,7 +27,7 @@ ANSWER_SECONDS: Final = 10.0
 
 
 class ContainerStopper(EvictionQueue[str]):
-    """Asks the container runtime; what is put beside a pod says why it is not left to the API server."""
+    """Stops containers at the runtime; each request carries the reason why the API server is bypassed."""
 
     def __init__(self, socket: str) -> None:
         """socket: the runtime's CRI socket, which need not be there yet. Nothing is opened before `start`."""

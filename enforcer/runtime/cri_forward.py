@@ -79,7 +79,7 @@ class Forward(grpc.GenericRpcHandler):
 
         async def forward(requests: AsyncIterator[bytes], context: Any) -> None:
             around = {"timeout": _timeout(context), "metadata": _metadata(context)}
-            incoming = _Incoming(requests)
+            incoming = _RequestStream(requests)
             sending = None
             if (only := await incoming.only()) is not None:
                 call = from_one(only, **around)
@@ -97,7 +97,7 @@ class Forward(grpc.GenericRpcHandler):
         return forward
 
 
-class _Incoming:
+class _RequestStream:
     """A caller's messages, and whether there is just one.
 
     grpc.aio replaces the runtime's status by INTERNAL when a message is written to a call that has ended meanwhile.
@@ -117,9 +117,9 @@ class _Incoming:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for future in self._ahead:
-            if (found := await future) is None:
+            if (buffered := await future) is None:
                 return
-            yield found
+            yield buffered
         async for request in self._requests:
             yield request
 
@@ -191,8 +191,8 @@ async def _abort(context: Any, error: Any) -> None:
 
 
 def _timeout(context: Any) -> float | None:
-    left: float | None = context.time_remaining()
-    return None if left is None or left > FOREVER_SECONDS else left
+    seconds_left: float | None = context.time_remaining()
+    return None if seconds_left is None or seconds_left > FOREVER_SECONDS else seconds_left
 
 
 def _metadata(context: Any) -> tuple[tuple[str, Any], ...]:

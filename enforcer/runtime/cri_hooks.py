@@ -27,8 +27,8 @@ from enforcer.runtime.cri_messages import (
     merge_texts,
     sandbox_hook_request,
 )
-from enforcer.runtime.cri_store import KnownContainer, Store
-from enforcer.runtime.facts import Decide, PodFacts, pod_spec
+from enforcer.runtime.cri_store import KnownContainer, SandboxStore
+from enforcer.runtime.facts import Decide, RuntimePod, pod_spec
 from enforcer.runtime.hook_servers import HookServers, Refused
 from enforcer.runtime.messages import cri, hook
 
@@ -44,8 +44,8 @@ BORNE_SHARE: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """A call on its way: what to send, and what to do with the runtime's answer (nothing when it is an error)."""
+class ForwardedCall:
+    """A forwarded call: the request to send, and the action on the runtime's answer (none when it is an error)."""
 
     request: bytes
     done: Done | None = None
@@ -71,7 +71,7 @@ class CriHooks:
     """The hooks by method name. Coroutines of one event loop, except the decision, which has a thread and a limit."""
 
     def __init__(self, decide: Decide, servers: HookServers, bounded: Bounded) -> None:
-        self.store = Store()
+        self.store = SandboxStore()
         self.counters = HookCounters()
         self.recover: Recover | None = None
         self.cgroup_parent: Callable[[str, float], Awaitable[str]] | None = None
@@ -79,7 +79,7 @@ class CriHooks:
         self._decide = decide
         self._servers = servers
         self._bounded = bounded
-        self._hooks: Final[dict[str, Callable[[bytes, float], Awaitable[Passage]]]] = {
+        self._hooks: Final[dict[str, Callable[[bytes, float], Awaitable[ForwardedCall]]]] = {
             "RunPodSandbox": self._run_pod_sandbox,
             "StopPodSandbox": self._stop_pod_sandbox,
             "RemovePodSandbox": self._remove_pod_sandbox,
@@ -95,7 +95,7 @@ class CriHooks:
         """Which calls are looked into."""
         return frozenset(self._hooks)
 
-    async def enter(self, method: str, request: bytes, left_seconds: float | None = None) -> Passage:
+    async def enter(self, method: str, request: bytes, left_seconds: float | None = None) -> ForwardedCall:
         """The call as it shall be sent; left_seconds: until its caller gives up, None = never. Refused: its error."""
         try:
             return await self._hooks[method](request, patience(self._bounded.seconds, left_seconds))
@@ -105,7 +105,7 @@ class CriHooks:
         except Exception as error:  # noqa: BLE001 - fail open: our faults are not the pod's
             self.counters.failed += 1
             log.warning("a call goes on unchanged", method=method, reason=f"{type(error).__name__}: {error}")
-            return Passage(request)
+            return ForwardedCall(request)
 
     async def leave(self, method: str, done: Done, response: bytes) -> None:
         """After the runtime's answer; no error of ours gets out."""
@@ -115,7 +115,7 @@ class CriHooks:
             self.counters.failed += 1
             log.warning("a call was not noted", method=method, reason=f"{type(error).__name__}: {error}")
 
-    async def _run_pod_sandbox(self, raw: bytes, seconds: float) -> Passage:
+    async def _run_pod_sandbox(self, raw: bytes, seconds: float) -> ForwardedCall:
         request = cri.RunPodSandboxRequest.FromString(raw)
         facts = replace(facts_of_config("", request.config), runtime_handler=request.runtime_handler)
         changed = False
@@ -135,20 +135,20 @@ class CriHooks:
             await self._servers.ask("PreRunPodSandbox", lambda: sandbox_hook_request(facts, linux), take, seconds)
 
         async def done(response: bytes) -> None:
-            found = facts_of_config(cri.SandboxId.FromString(response).pod_sandbox_id, request.config)
-            self.store.add_sandbox(replace(found, runtime_handler=request.runtime_handler))
+            sandbox_facts = facts_of_config(cri.SandboxId.FromString(response).pod_sandbox_id, request.config)
+            self.store.add_sandbox(replace(sandbox_facts, runtime_handler=request.runtime_handler))
 
-        return Passage(request.SerializeToString() if changed else raw, done)
+        return ForwardedCall(request.SerializeToString() if changed else raw, done)
 
-    async def _create_container(self, raw: bytes, seconds: float) -> Passage:
+    async def _create_container(self, raw: bytes, seconds: float) -> ForwardedCall:
         request = cri.CreateContainerRequest.FromString(raw)
         facts = facts_of_config(request.pod_sandbox_id, request.sandbox_config)
         name = request.config.metadata.name
         resources = request.config.linux.resources
         decided = await self._decided(facts, name, seconds)
-        held = LEAVE if decided is None else decided
+        applied = LEAVE if decided is None else decided
         answered = hook.Resources()
-        changed = lay_over(resources, held)
+        changed = lay_over(resources, applied)
         self.counters.adjusted += changed
 
         def take(answer: Any) -> None:
@@ -165,25 +165,25 @@ class CriHooks:
             await self._servers.ask("PreCreateContainer", lambda: _about_new(facts, request), take, seconds)
 
         async def done(response: bytes) -> None:
-            made = cri.ContainerId.FromString(response).container_id
+            container_id = cri.ContainerId.FromString(response).container_id
             self.store.sandboxes.setdefault(facts.id, facts)
             undecided = resources.SerializeToString() if decided is None else None
-            known = KnownContainer(made, facts.id, name, held, answered.SerializeToString(), undecided)
-            self.store.add_container(known)
+            container = KnownContainer(container_id, facts.id, name, applied, answered.SerializeToString(), undecided)
+            self.store.add_container(container)
 
-        return Passage(request.SerializeToString() if changed else raw, done)
+        return ForwardedCall(request.SerializeToString() if changed else raw, done)
 
-    async def _update_container(self, raw: bytes, seconds: float) -> Passage:
+    async def _update_container(self, raw: bytes, seconds: float) -> ForwardedCall:
         request = cri.UpdateContainerResourcesRequest.FromString(raw)
-        found = await self._known(request.container_id, seconds)
-        if found is None:
-            return Passage(raw)
-        facts, container = found
+        entry = await self._known(request.container_id, seconds)
+        if entry is None:
+            return ForwardedCall(raw)
+        facts, container = entry
         decided = await self._decided(facts, container.name, seconds, container.id)
         # a memory limit of earlier may be below what is used now; without ours the present one stays
-        held = replace(container.held, memory_limit=None) if decided is None else decided
+        applied = replace(container.held, memory_limit=None) if decided is None else decided
         answered = hook.Resources.FromString(container.answered)
-        changed = lay_over(request.linux, held) or bool(container.answered)
+        changed = lay_over(request.linux, applied) or bool(container.answered)
         merge_resources(request.linux, answered)
         self.counters.adjusted += changed
 
@@ -205,39 +205,43 @@ class CriHooks:
         async def done(_: bytes) -> None:
             waits = decided is None and container.undecided is not None
             undecided = request.linux.SerializeToString() if waits else None
-            self.store.hold(container.id, held, answered.SerializeToString(), undecided)
+            self.store.hold(container.id, applied, answered.SerializeToString(), undecided)
 
-        return Passage(request.SerializeToString() if changed else raw, done)
+        return ForwardedCall(request.SerializeToString() if changed else raw, done)
 
-    async def _start_container(self, raw: bytes, seconds: float) -> Passage:
+    async def _start_container(self, raw: bytes, seconds: float) -> ForwardedCall:
         container_id = cri.ContainerId.FromString(raw).container_id
         await self._tell_container("PreStartContainer", container_id, seconds)
-        return Passage(raw, lambda _: self._tell_container("PostStartContainer", container_id, self._bounded.seconds))
+        return ForwardedCall(
+            raw, lambda _: self._tell_container("PostStartContainer", container_id, self._bounded.seconds)
+        )
 
-    async def _stop_container(self, raw: bytes, _: float) -> Passage:
+    async def _stop_container(self, raw: bytes, _: float) -> ForwardedCall:
         container_id = cri.ContainerId.FromString(raw).container_id
-        return Passage(raw, lambda _: self._tell_container("PostStopContainer", container_id, self._bounded.seconds))
+        return ForwardedCall(
+            raw, lambda _: self._tell_container("PostStopContainer", container_id, self._bounded.seconds)
+        )
 
-    async def _remove_container(self, raw: bytes, _: float) -> Passage:
+    async def _remove_container(self, raw: bytes, _: float) -> ForwardedCall:
         async def done(_: bytes) -> None:
             self.store.drop_container(cri.ContainerId.FromString(raw).container_id)
 
-        return Passage(raw, done)
+        return ForwardedCall(raw, done)
 
-    async def _stop_pod_sandbox(self, raw: bytes, _: float) -> Passage:
+    async def _stop_pod_sandbox(self, raw: bytes, _: float) -> ForwardedCall:
         facts = self.store.sandboxes.get(cri.SandboxId.FromString(raw).pod_sandbox_id)
 
         async def done(_: bytes) -> None:
             if facts is not None and self._asked("PostStopPodSandbox", facts):
                 await self._servers.ask("PostStopPodSandbox", lambda: sandbox_hook_request(facts), _nothing)
 
-        return Passage(raw, done)
+        return ForwardedCall(raw, done)
 
-    async def _remove_pod_sandbox(self, raw: bytes, _: float) -> Passage:
+    async def _remove_pod_sandbox(self, raw: bytes, _: float) -> ForwardedCall:
         async def done(_: bytes) -> None:
             self.store.drop_sandbox(cri.SandboxId.FromString(raw).pod_sandbox_id)
 
-        return Passage(raw, done)
+        return ForwardedCall(raw, done)
 
     async def repair(self, update: Update) -> None:
         """Decide on containers that were made before a decision came, and set what they should have started with.
@@ -247,53 +251,53 @@ class CriHooks:
         """
         failure: Exception | None = None
         for container_id in self.store.undecided():
-            if (found := self.store.pod_of(container_id)) is None:
+            if (entry := self.store.pod_of(container_id)) is None:
                 continue
             try:
-                await self._repair_one(*found, update)
+                await self._repair_one(*entry, update)
             except Exception as error:  # noqa: BLE001 - one container's fault keeps no other from its limits
                 failure = error
         if failure is not None:
             raise failure
 
-    async def _repair_one(self, facts: PodFacts, container: KnownContainer, update: Update) -> None:
-        held = await self._decided(facts, container.name, self._bounded.seconds, container.id)
-        if held is None:
+    async def _repair_one(self, facts: RuntimePod, container: KnownContainer, update: Update) -> None:
+        decision = await self._decided(facts, container.name, self._bounded.seconds, container.id)
+        if decision is None:
             raise Late(f"there is no decision on {container.name} of {facts.namespace}/{facts.name} yet")
         resources = cri.Resources.FromString(container.undecided or b"")
-        if lay_over(resources, held):
+        if lay_over(resources, decision):
             merge_resources(resources, hook.Resources.FromString(container.answered))
             await update(container.id, resources)
             log.info("a container that started without a decision is set right", container=container.id)
-        self.store.hold(container.id, held, container.answered)
+        self.store.hold(container.id, decision, container.answered)
         self.counters.repaired += 1
 
     async def _tell_container(self, point: str, container_id: str, seconds: float) -> None:
         if not self._servers.wanted(point):
             return
-        found = await self._known(container_id, seconds)
-        if found is not None and self._asked(point, found[0]):
-            facts, container = found
+        entry = await self._known(container_id, seconds)
+        if entry is not None and self._asked(point, entry[0]):
+            facts, container = entry
             await self._servers.ask(
                 point, lambda: container_hook_request(facts, container.name, container_id), _nothing, seconds
             )
 
-    def _asked(self, point: str, facts: PodFacts) -> bool:
+    def _asked(self, point: str, facts: RuntimePod) -> bool:
         return self._servers.wanted(point) and not skipped(pod_spec(facts))
 
-    async def _known(self, container_id: str, seconds: float) -> tuple[PodFacts, KnownContainer] | None:
-        found = self.store.pod_of(container_id)
-        if found is None and self.recover is not None:
+    async def _known(self, container_id: str, seconds: float) -> tuple[RuntimePod, KnownContainer] | None:
+        entry = self.store.pod_of(container_id)
+        if entry is None and self.recover is not None:
             await self.recover(seconds)
-            found = self.store.pod_of(container_id)
-        if found is None or found[0].cgroup_parent or self.cgroup_parent is None:
-            return found
-        facts = replace(found[0], cgroup_parent=await self.cgroup_parent(found[0].id, seconds))
+            entry = self.store.pod_of(container_id)
+        if entry is None or entry[0].cgroup_parent or self.cgroup_parent is None:
+            return entry
+        facts = replace(entry[0], cgroup_parent=await self.cgroup_parent(entry[0].id, seconds))
         self.store.add_sandbox(facts)
-        return facts, found[1]
+        return facts, entry[1]
 
     async def _decided(
-        self, facts: PodFacts, container: str, seconds: float, container_id: str = ""
+        self, facts: RuntimePod, container: str, seconds: float, container_id: str = ""
     ) -> ContainerResources | None:
         """The decision; None when it fails or is late, and the pod has not asked to be left alone.
 
@@ -301,26 +305,26 @@ class CriHooks:
         """
         spec = pod_spec(facts)
         try:
-            wanted = await self._bounded.wait(
+            decision = await self._bounded.wait(
                 lambda: self._decide(spec, ContainerSpec(container, container_id), facts.cgroup_parent), seconds
             )
         except Exception as error:  # noqa: BLE001 - fail open
             self.counters.failed += 1
             log.warning("no decision", pod=spec.key, container=container, reason=f"{type(error).__name__}: {error}")
             return LEAVE if skipped(spec) else None
-        if wanted.broken:
-            log.warning("a pod is left alone", pod=spec.key, reason=wanted.broken)
-        return wanted
+        if decision.broken:
+            log.warning("a pod is left alone", pod=spec.key, reason=decision.broken)
+        return decision
 
 
-def _about_new(facts: PodFacts, request: Any) -> Any:
+def _about_new(facts: RuntimePod, request: Any) -> Any:
     config = request.config
-    asked = container_hook_request(facts, config.metadata.name, resources=config.linux.resources)
-    asked.container_meta.attempt = config.metadata.attempt
-    merge_texts(asked.container_annotations, config.annotations)
-    merge_texts(asked.container_envs, {variable.key: variable.value for variable in config.envs})
-    asked.pod_resources.CopyFrom(sandbox_hook_request(facts, request.sandbox_config.linux).resources)
-    return asked
+    hook_request = container_hook_request(facts, config.metadata.name, resources=config.linux.resources)
+    hook_request.container_meta.attempt = config.metadata.attempt
+    merge_texts(hook_request.container_annotations, config.annotations)
+    merge_texts(hook_request.container_envs, {variable.key: variable.value for variable in config.envs})
+    hook_request.pod_resources.CopyFrom(sandbox_hook_request(facts, request.sandbox_config.linux).resources)
+    return hook_request
 
 
 def _nothing(_: Any) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from enforcer.container_resources import ContainerResources
 from enforcer.contract import NO_LIMIT
-from enforcer.runtime.facts import PodFacts
+from enforcer.runtime.facts import RuntimePod
 from enforcer.runtime.messages import cri, hook
 
 PERIOD_MICROSECONDS: Final = 100_000
@@ -28,18 +28,18 @@ _NUMBERS: Final = (
 _TEXTS: Final = ("cpuset_cpus", "cpuset_mems")
 
 
-def facts_of_config(sandbox_id: str, config: Any) -> PodFacts:
+def facts_of_config(sandbox_id: str, config: Any) -> RuntimePod:
     """A pod from the SandboxConfig that the kubelet sends with RunPodSandbox and CreateContainer."""
     return _facts(sandbox_id, config, config.linux.cgroup_parent)
 
 
-def facts_of_listed(sandbox: Any) -> PodFacts:
+def facts_of_listed(sandbox: Any) -> RuntimePod:
     """A pod from the runtime's list, which does not say where its cgroup is."""
     return _facts(sandbox.id, sandbox, "")
 
 
-def _facts(sandbox_id: str, message: Any, cgroup_parent: str) -> PodFacts:
-    return PodFacts(
+def _facts(sandbox_id: str, message: Any, cgroup_parent: str) -> RuntimePod:
+    return RuntimePod(
         id=sandbox_id,
         namespace=message.metadata.namespace,
         name=message.metadata.name,
@@ -71,33 +71,33 @@ def cgroup_parent_of(info: str) -> str:
         return ""
 
 
-def lay_over(resources: Any, wanted: ContainerResources) -> bool:
+def lay_over(resources: Any, decision: ContainerResources) -> bool:
     """Put the decision into CRI's Resources; whether it changed something.
 
     A limit is taken away (-1) only where the request sets one: what has none needs no change.
     """
     before = resources.SerializeToString(deterministic=True)
-    if wanted.cpu_shares is not None:
-        resources.cpu_shares = wanted.cpu_shares
-    if _limits(wanted.cpu_quota, resources.cpu_quota):
-        resources.cpu_quota = wanted.cpu_quota
-        resources.cpu_period = resources.cpu_period if wanted.cpu_quota == NO_LIMIT else PERIOD_MICROSECONDS
-    if _limits(wanted.memory_limit, resources.memory_limit_in_bytes):
-        resources.memory_limit_in_bytes = wanted.memory_limit
-    if wanted.cpuset_cpus:
-        resources.cpuset_cpus = wanted.cpuset_cpus
+    if decision.cpu_shares is not None:
+        resources.cpu_shares = decision.cpu_shares
+    if _limits(decision.cpu_quota, resources.cpu_quota):
+        resources.cpu_quota = decision.cpu_quota
+        resources.cpu_period = resources.cpu_period if decision.cpu_quota == NO_LIMIT else PERIOD_MICROSECONDS
+    if _limits(decision.memory_limit, resources.memory_limit_in_bytes):
+        resources.memory_limit_in_bytes = decision.memory_limit
+    if decision.cpuset_cpus:
+        resources.cpuset_cpus = decision.cpuset_cpus
     return bool(before != resources.SerializeToString(deterministic=True))
 
 
-def _limits(wanted: int | None, asked: int) -> bool:
-    return wanted is not None and (wanted != NO_LIMIT or asked > 0)
+def _limits(decided: int | None, requested: int) -> bool:
+    return decided is not None and (decided != NO_LIMIT or requested > 0)
 
 
 def merge_resources(resources: Any, answer: Any) -> None:
     """Lay a hook server's resources over the request's: field by field where they are not zero, `unified` by key."""
     for name in (*_NUMBERS, *_TEXTS):
-        if found := getattr(answer, name):
-            setattr(resources, name, found)
+        if answered := getattr(answer, name):
+            setattr(resources, name, answered)
     for key, value in answer.unified.items():
         resources.unified[key] = value
 
@@ -110,12 +110,12 @@ def merge_texts(target: Any, answer: Mapping[str, str]) -> None:
 
 def merge_environment(variables: Any, answer: Mapping[str, str]) -> None:
     """Environment by name: the last of a name is the one a process sees."""
-    left = dict(answer)
+    remaining = dict(answer)
     for variable in variables:
-        if variable.key in left:
-            variable.value = left.pop(variable.key)
-    for key in sorted(left):
-        variables.append(cri.KeyValue(key=key, value=left[key]))
+        if variable.key in remaining:
+            variable.value = remaining.pop(variable.key)
+    for key in sorted(remaining):
+        variables.append(cri.KeyValue(key=key, value=remaining[key]))
 
 
 def for_hook(resources: Any) -> Any:
@@ -123,7 +123,7 @@ def for_hook(resources: Any) -> Any:
     return hook.Resources.FromString(resources.SerializeToString())
 
 
-def sandbox_hook_request(facts: PodFacts, linux: Any = None) -> Any:
+def sandbox_hook_request(facts: RuntimePod, linux: Any = None) -> Any:
     """What hook servers are asked about a sandbox; `linux` = the SandboxLinux of RunPodSandbox."""
     request = hook.SandboxRequest(
         pod_meta=_pod_meta(facts),
@@ -138,7 +138,7 @@ def sandbox_hook_request(facts: PodFacts, linux: Any = None) -> Any:
     return request
 
 
-def container_hook_request(facts: PodFacts, name: str, container_id: str = "", resources: Any = None) -> Any:
+def container_hook_request(facts: RuntimePod, name: str, container_id: str = "", resources: Any = None) -> Any:
     """What hook servers are asked about a container."""
     request = hook.ContainerRequest(
         pod_meta=_pod_meta(facts),
@@ -152,5 +152,5 @@ def container_hook_request(facts: PodFacts, name: str, container_id: str = "", r
     return request
 
 
-def _pod_meta(facts: PodFacts) -> Any:
+def _pod_meta(facts: RuntimePod) -> Any:
     return hook.PodMetadata(name=facts.name, uid=facts.uid, namespace=facts.namespace, attempt=facts.attempt)

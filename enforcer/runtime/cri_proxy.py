@@ -141,14 +141,14 @@ class CriProxy:
         base = f"/{SERVICES[0]}"
         sandboxes = await self._channel.unary_unary(f"{base}/ListPodSandbox")(b"", timeout=seconds)
         containers = await self._channel.unary_unary(f"{base}/ListContainers")(b"", timeout=seconds)
-        found = cri.ListPodSandboxResponse.FromString(sandboxes), cri.ListContainersResponse.FromString(containers)
-        self.hooks.store.recover(found[0].items, found[1].containers)
+        listed = cri.ListPodSandboxResponse.FromString(sandboxes), cri.ListContainersResponse.FromString(containers)
+        self.hooks.store.recover(listed[0].items, listed[1].containers)
 
     async def _cgroup_parent(self, sandbox_id: str, seconds: float) -> str:
         """Where a sandbox's cgroup is, as containerd tells who asks for more; "" when it does not."""
-        asked = cri.StatusRequest(id=sandbox_id, verbose=True).SerializeToString()
+        request = cri.StatusRequest(id=sandbox_id, verbose=True).SerializeToString()
         send = self._channel.unary_unary(f"/{SERVICES[0]}/PodSandboxStatus")
-        answer = cri.SandboxStatusResponse.FromString(await send(asked, timeout=seconds))
+        answer = cri.SandboxStatusResponse.FromString(await send(request, timeout=seconds))
         return cgroup_parent_of(answer.info.get("info", ""))
 
     async def _recover_quietly(self) -> None:
@@ -202,17 +202,17 @@ async def serve(settings: RuntimeSettings, decide: Decide) -> bool:
     return not proxy.failed.is_set()
 
 
-def options_of(words: list[str]) -> argparse.Namespace:
+def options_of(arguments: list[str]) -> argparse.Namespace:
     """The command line's."""
-    known = RuntimeSettings()
+    defaults = RuntimeSettings()
     parser = argparse.ArgumentParser(prog="python -m enforcer.runtime.cri_proxy", description="CRI runtime proxy.")
-    parser.add_argument("--socket", default=known.cri_socket, help="where to listen")
-    parser.add_argument("--upstream", default=known.cri_upstream, help="the runtime's CRI socket")
-    parser.add_argument("--hook-dir", default=known.cri_hook_dir, help="registrations of hook servers")
-    parser.add_argument("--hook-seconds", type=float, default=known.cri_hook_seconds, help="limit of one hook")
+    parser.add_argument("--socket", default=defaults.cri_socket, help="where to listen")
+    parser.add_argument("--upstream", default=defaults.cri_upstream, help="the runtime's CRI socket")
+    parser.add_argument("--hook-dir", default=defaults.cri_hook_dir, help="registrations of hook servers")
+    parser.add_argument("--hook-seconds", type=float, default=defaults.cri_hook_seconds, help="limit of one hook")
     parser.add_argument("--policy", default="", help="NodeSLO file")
     parser.add_argument("--cgroup-root", default="/sys/fs/cgroup", help="where cgroup file systems are mounted")
-    return parser.parse_args(words)
+    return parser.parse_args(arguments)
 
 
 def settings_of(options: argparse.Namespace) -> RuntimeSettings:
@@ -225,9 +225,9 @@ def settings_of(options: argparse.Namespace) -> RuntimeSettings:
     )
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Serve by flags; the exit code."""
-    options = options_of(words)
+    options = options_of(arguments)
     configure_logging(TelemetrySettings())
     decide = PolicyDecision(options.policy, options.cgroup_root)
     try:

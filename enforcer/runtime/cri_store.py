@@ -11,7 +11,7 @@ from typing import Any
 
 from enforcer.container_resources import LEAVE, ContainerResources
 from enforcer.runtime.cri_messages import facts_of_listed
-from enforcer.runtime.facts import PodFacts
+from enforcer.runtime.facts import RuntimePod
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class KnownContainer:
 
 
 @dataclass(slots=True)
-class Store:
+class SandboxStore:
     """Sandboxes and containers by id."""
 
-    sandboxes: dict[str, PodFacts] = field(default_factory=dict)
+    sandboxes: dict[str, RuntimePod] = field(default_factory=dict)
     containers: dict[str, KnownContainer] = field(default_factory=dict)
 
-    def add_sandbox(self, facts: PodFacts) -> None:
+    def add_sandbox(self, facts: RuntimePod) -> None:
         """A sandbox that has been made."""
         self.sandboxes[facts.id] = facts
 
@@ -46,17 +46,17 @@ class Store:
         self.containers[container.id] = container
 
     def hold(
-        self, container_id: str, held: ContainerResources, answered: bytes, undecided: bytes | None = None
+        self, container_id: str, applied: ContainerResources, answered: bytes, undecided: bytes | None = None
     ) -> None:
         """Remember what was set."""
-        if (known := self.containers.get(container_id)) is not None:
-            self.containers[container_id] = replace(known, held=held, answered=answered, undecided=undecided)
+        if (container := self.containers.get(container_id)) is not None:
+            self.containers[container_id] = replace(container, held=applied, answered=answered, undecided=undecided)
 
     def undecided(self) -> tuple[str, ...]:
         """Ids of containers that run without our decision."""
         return tuple(c.id for c in self.containers.values() if c.undecided is not None)
 
-    def pod_of(self, container_id: str) -> tuple[PodFacts, KnownContainer] | None:
+    def pod_of(self, container_id: str) -> tuple[RuntimePod, KnownContainer] | None:
         """A container and its pod, when both are known."""
         container = self.containers.get(container_id)
         facts = self.sandboxes.get(container.sandbox_id) if container is not None else None
@@ -65,8 +65,8 @@ class Store:
     def drop_sandbox(self, sandbox_id: str) -> None:
         """A sandbox that has been removed, and whatever was in it."""
         self.sandboxes.pop(sandbox_id, None)
-        for gone in [c.id for c in self.containers.values() if c.sandbox_id == sandbox_id]:
-            del self.containers[gone]
+        for container_id in [c.id for c in self.containers.values() if c.sandbox_id == sandbox_id]:
+            del self.containers[container_id]
 
     def drop_container(self, container_id: str) -> None:
         """A container that has been removed."""
@@ -77,5 +77,5 @@ class Store:
         for sandbox in sandboxes:
             self.sandboxes.setdefault(sandbox.id, facts_of_listed(sandbox))
         for container in containers:
-            known = KnownContainer(container.id, container.pod_sandbox_id, container.metadata.name)
-            self.containers.setdefault(container.id, known)
+            listed = KnownContainer(container.id, container.pod_sandbox_id, container.metadata.name)
+            self.containers.setdefault(container.id, listed)

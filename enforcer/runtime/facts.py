@@ -1,4 +1,4 @@
-"""What a runtime's message tells of a pod, as the node agent's vocabulary. Pure.
+"""A pod in a runtime's message, converted to the node agent's vocabulary. Pure.
 
 A runtime sees labels, annotations and the cgroup's parent, never the pod's resources: batch amounts are known from the
 annotation `extended-resource-spec` alone, and so are the names of the pod's containers.
@@ -33,7 +33,7 @@ class _Names(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class PodFacts:
+class RuntimePod:
     """A pod as a runtime describes it. `id` is its sandbox's; cgroup_parent may be "" when nobody has said it."""
 
     id: str
@@ -47,7 +47,7 @@ class PodFacts:
     runtime_handler: str = ""
 
 
-def pod_spec(facts: PodFacts) -> PodSpec:
+def pod_spec(facts: RuntimePod) -> PodSpec:
     """The pod with the containers that its annotation names; an annotation that cannot be read names none."""
     labels, annotations = dict(facts.labels), dict(facts.annotations)
     return PodSpec(

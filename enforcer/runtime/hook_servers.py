@@ -40,7 +40,7 @@ class Refused(CotenantError):
     """A hook server with policy Fail did not answer: the kubelet's call must not go on."""
 
 
-class _File(msgspec.Struct, frozen=True, rename="kebab"):
+class _Registration(msgspec.Struct, frozen=True, rename="kebab"):
     remote_endpoint: str
     failure_policy: Literal["Fail", "Ignore", ""] = ""
     runtime_hooks: tuple[str, ...] = ()
@@ -59,14 +59,14 @@ class HookServer:
 def parse(name: str, text: bytes) -> HookServer:
     """A registration. ValueError says what is wrong with it."""
     try:
-        found = msgspec.json.decode(text, type=_File)
+        registration = msgspec.json.decode(text, type=_Registration)
     except msgspec.MsgspecError as error:
         raise ValueError(f"{name}: {error}") from error
-    path = found.remote_endpoint.removeprefix("unix://")
+    path = registration.remote_endpoint.removeprefix("unix://")
     if not path.startswith("/") or "\0" in path:
         raise ValueError(f"{name}: remote-endpoint {path!r} is no absolute path of a unix socket")
-    points = frozenset(found.runtime_hooks) & POINTS.keys()
-    return HookServer(name, f"unix:{path}", points, found.failure_policy == "Fail")
+    points = frozenset(registration.runtime_hooks) & POINTS.keys()
+    return HookServer(name, f"unix:{path}", points, registration.failure_policy == "Fail")
 
 
 class HookServers:
@@ -103,17 +103,17 @@ class HookServers:
     def _look(self) -> dict[str, tuple[int, int, int]]:
         if self._folder is None:
             return {}
-        found = {}
+        marks = {}
         for path in self._folder.glob("*.json"):
             try:
                 info = path.stat()
             except OSError:
                 continue
-            found[str(path)] = (info.st_ino, info.st_mtime_ns, info.st_size)
-        return found
+            marks[str(path)] = (info.st_ino, info.st_mtime_ns, info.st_size)
+        return marks
 
     def wanted(self, point: str) -> bool:
-        """Whether somebody wants to be asked at this point."""
+        """Whether a hook server is registered for this point."""
         return any(point in server.points for server in self._servers)
 
     async def ask(
@@ -131,10 +131,10 @@ class HookServers:
             try:
                 take(await self._call(server, point, request(), limit))
             except Exception as error:
-                said = _said(error)
+                reason = _said(error)
                 if server.fail:
-                    raise Refused(f"hook server {server.name} failed at {point}: {said}") from error
-                log.warning("a hook server failed and is ignored", server=server.name, point=point, reason=said)
+                    raise Refused(f"hook server {server.name} failed at {point}: {reason}") from error
+                log.warning("a hook server failed and is ignored", server=server.name, point=point, reason=reason)
 
     async def _call(self, server: HookServer, point: str, request: Any, seconds: float) -> Any:
         channel = self._channels.get(server.endpoint)

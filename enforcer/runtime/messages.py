@@ -1,4 +1,4 @@
-"""The messages that the hooks read and write, by public field number: the contract on the wire, in our own few words.
+"""The messages that the hooks read and write, by public field number: the wire contract as a compact table.
 
 A table a package, one line a message: `Name: field=NUMBER:type ...`. Types: nothing = string, `map` = map<string,
 string>, `*type` = repeated, a scalar's name, else a message of the same table. Enumerations are int32, which is the
@@ -132,8 +132,8 @@ def message_classes(package: str, table: str) -> SimpleNamespace:
             _add_field(message, f".{package}", field)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = {m.name: pool.FindMessageTypeByName(f"{package}.{m.name}") for m in file.message_type}
-    return SimpleNamespace(**{name: message_factory.GetMessageClass(d) for name, d in found.items()})
+    descriptors = {m.name: pool.FindMessageTypeByName(f"{package}.{m.name}") for m in file.message_type}
+    return SimpleNamespace(**{name: message_factory.GetMessageClass(d) for name, d in descriptors.items()})
 
 
 def _add_field(message: Any, scope: str, text: str) -> None:

@@ -36,7 +36,7 @@ FIRST_RETRY_SECONDS: Final = 0.05
 log = structlog.get_logger(__name__)
 
 
-class Event(IntEnum):
+class NriEventType(IntEnum):
     """The runtime's events that we ask for, by their number in NRI; SYNCHRONIZE, which always comes, is our own."""
 
     SYNCHRONIZE = 0
@@ -48,12 +48,12 @@ class Event(IntEnum):
     REMOVE_CONTAINER = 11
 
 
-SUBSCRIBED: Final = sum(1 << (event - 1) for event in Event if event)
+SUBSCRIBED: Final = sum(1 << (event - 1) for event in NriEventType if event)
 _TOLD: Final = {
-    "RunPodSandbox": Event.RUN_POD_SANDBOX,
-    "RemovePodSandbox": Event.REMOVE_POD_SANDBOX,
-    "PostStartContainer": Event.POST_START_CONTAINER,
-    "RemoveContainer": Event.REMOVE_CONTAINER,
+    "RunPodSandbox": NriEventType.RUN_POD_SANDBOX,
+    "RemovePodSandbox": NriEventType.REMOVE_POD_SANDBOX,
+    "PostStartContainer": NriEventType.POST_START_CONTAINER,
+    "RemoveContainer": NriEventType.REMOVE_CONTAINER,
 }
 """Methods of NRI 0.12 and later, one an event; older runtimes tell the same by StateChange."""
 
@@ -62,7 +62,7 @@ _TOLD: Final = {
 class NriEvent:
     """What happened on the node: a reason to look again before the next tick. Ids as the runtime's."""
 
-    event: Event
+    event: NriEventType
     pod_uid: str = ""
     container_id: str = ""
 
@@ -181,9 +181,9 @@ class _Session:
     def serve(self) -> None:
         """Register, then answer until the connection ends; ConnectionError, TimeoutError, OSError."""
         settings = self.plugin.settings
-        asked = nri.RegisterPluginRequest(name=NAME, index=settings.nri_index).SerializeToString()
+        registration = nri.RegisterPluginRequest(name=NAME, index=settings.nri_index).SerializeToString()
         deadline = time.monotonic() + settings.nri_register_seconds
-        call = ttrpc.request(1, RUNTIME_SERVICE, "RegisterPlugin", asked)
+        call = ttrpc.request(1, RUNTIME_SERVICE, "RegisterPlugin", registration)
         self._connection.sendall(ttrpc.frames(ttrpc.RUNTIME_CONNECTION, call))
         while True:
             self._connection.settimeout(None if self._accepted else max(deadline - time.monotonic(), 0.001))
@@ -199,9 +199,9 @@ class _Session:
             self._connection.sendall(ttrpc.frames(connection, answer))
             self._after()
         elif connection == ttrpc.RUNTIME_CONNECTION and message.type == ttrpc.RESPONSE:
-            found = body.Response.FromString(message.body)
-            if found.status.code != ttrpc.OK:
-                raise ConnectionError(f"the runtime refused the plugin: {found.status.message}")
+            response = body.Response.FromString(message.body)
+            if response.status.code != ttrpc.OK:
+                raise ConnectionError(f"the runtime refused the plugin: {response.status.message}")
             self._accepted = True
             self.plugin.counters.registrations += 1
             self.plugin.state = f"registered at {self.plugin.settings.nri_socket}"
@@ -215,7 +215,7 @@ class _Session:
         counters = self.plugin.counters
         counters.answers += 1
         try:
-            found = method(call.payload)
+            answer = method(call.payload)
         except Late as late:
             counters.late += 1
             log.warning("a container starts unchanged", method=call.method, reason=str(late))
@@ -223,7 +223,7 @@ class _Session:
             counters.failed += 1
             log.error("a container starts unchanged", method=call.method, reason=repr(error))
         else:
-            return ttrpc.response(message.stream, found.SerializeToString() if found is not None else b"")
+            return ttrpc.response(message.stream, answer.SerializeToString() if answer is not None else b"")
         return ttrpc.response(message.stream)
 
     def _after(self) -> None:
@@ -233,8 +233,8 @@ class _Session:
             self.plugin.tell(event)
 
     def _configure(self, payload: bytes) -> Any:
-        asked = nri.ConfigureRequest.FromString(payload)
-        log.info("NRI plugin is configured", runtime=asked.runtime, version=asked.version)
+        request = nri.ConfigureRequest.FromString(payload)
+        log.info("NRI plugin is configured", runtime=request.runtime, version=request.version)
         return nri.ConfigureResponse(events=SUBSCRIBED)
 
     def _synchronize(self, payload: bytes) -> Any:
@@ -246,34 +246,34 @@ class _Session:
         pods, self._pods = self._pods, []
         containers, self._containers = self._containers, []
         self.synchronized = True
-        self._happened.append(NriEvent(Event.SYNCHRONIZE))
+        self._happened.append(NriEvent(NriEventType.SYNCHRONIZE))
         decide = self.plugin.decide
         answer = self.plugin.bounded.call(lambda: nri_answers.synchronized(pods, containers, decide))
         self.plugin.counters.adjusted += len(answer.updates)
         return answer
 
     def _create(self, payload: bytes) -> Any:
-        return self._decided(payload, Event.CREATE_CONTAINER, nri_answers.created)
+        return self._decided(payload, NriEventType.CREATE_CONTAINER, nri_answers.created)
 
     def _update(self, payload: bytes) -> Any:
-        return self._decided(payload, Event.UPDATE_CONTAINER, nri_answers.updated)
+        return self._decided(payload, NriEventType.UPDATE_CONTAINER, nri_answers.updated)
 
-    def _decided(self, payload: bytes, event: Event, answer: Callable[[Any, Decide], Any]) -> Any:
+    def _decided(self, payload: bytes, event: NriEventType, answer: Callable[[Any, Decide], Any]) -> Any:
         request = nri.ContainerRequest.FromString(payload)
         self._happened.append(NriEvent(event, request.pod.uid, request.container.id))
         decide = self.plugin.decide
-        found = self.plugin.bounded.call(lambda: answer(request, decide))
-        self.plugin.counters.adjusted += bool(found.ByteSize())
-        return found
+        response = self.plugin.bounded.call(lambda: answer(request, decide))
+        self.plugin.counters.adjusted += bool(response.ByteSize())
+        return response
 
     def _state_change(self, payload: bytes) -> None:
         change = nri.StateChange.FromString(payload)
-        if change.event in set(Event):
-            self._happened.append(NriEvent(Event(change.event), change.pod.uid, change.container.id))
+        if change.event in set(NriEventType):
+            self._happened.append(NriEvent(NriEventType(change.event), change.pod.uid, change.container.id))
 
-    def _listener(self, event: Event) -> Callable[[bytes], None]:
+    def _listener(self, event: NriEventType) -> Callable[[bytes], None]:
         def heard(payload: bytes) -> None:
-            told = nri.ContainerRequest.FromString(payload)
-            self._happened.append(NriEvent(event, told.pod.uid, told.container.id))
+            request = nri.ContainerRequest.FromString(payload)
+            self._happened.append(NriEvent(event, request.pod.uid, request.container.id))
 
         return heard

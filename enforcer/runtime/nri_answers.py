@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from enforcer.container_resources import LEAVE, ContainerResources
 from enforcer.contract import NO_LIMIT, ContainerSpec
-from enforcer.runtime.facts import Decide, PodFacts, pod_spec
+from enforcer.runtime.facts import Decide, RuntimePod, pod_spec
 from enforcer.runtime.messages import nri
 
 PERIOD_MICROSECONDS: Final = 100_000
@@ -18,9 +18,9 @@ CREATED, PAUSED, RUNNING = 1, 2, 3
 """States of a container whose resources can be changed."""
 
 
-def facts_of(pod: Any) -> PodFacts:
+def facts_of(pod: Any) -> RuntimePod:
     """A pod of NRI as facts."""
-    return PodFacts(
+    return RuntimePod(
         id=pod.id,
         namespace=pod.namespace,
         name=pod.name,
@@ -35,18 +35,18 @@ def created(request: Any, decide: Decide) -> Any:
     """The answer to CreateContainer; empty when nothing is to be changed."""
     answer = nri.CreateContainerResponse()
     facts = facts_of(request.pod)
-    wanted = decide(pod_spec(facts), ContainerSpec(request.container.name), facts.cgroup_parent)
-    changes = changes_to(request.container.linux.resources, wanted)
+    decision = decide(pod_spec(facts), ContainerSpec(request.container.name), facts.cgroup_parent)
+    changes = changes_to(request.container.linux.resources, decision)
     if changes is not None:
         answer.adjust.linux.resources.CopyFrom(changes)
     return answer
 
 
 def updated(request: Any, decide: Decide) -> Any:
-    """The answer to UpdateContainer: what somebody else wants to set stands, but where we want otherwise."""
+    """The answer to UpdateContainer: the caller's values, overlaid with the decision."""
     answer = nri.UpdateContainerResponse()
-    wanted = _wanted(facts_of(request.pod), request.container, decide)
-    changes = changes_to(request.resources, wanted)
+    decision = _wanted(facts_of(request.pod), request.container, decide)
+    changes = changes_to(request.resources, decision)
     if changes is not None:
         _add_update(answer, request.container.id, changes)
     return answer
@@ -55,38 +55,38 @@ def updated(request: Any, decide: Decide) -> Any:
 def synchronized(pods: Iterable[Any], containers: Iterable[Any], decide: Decide) -> Any:
     """The answer to the last Synchronize: updates of every container that is not as it shall be."""
     answer = nri.SynchronizeResponse()
-    known = {pod.id: facts_of(pod) for pod in pods}
+    facts_by_sandbox = {pod.id: facts_of(pod) for pod in pods}
     for container in _changeable(containers):
-        facts = known.get(container.pod_id)
-        wanted = _wanted(facts, container, decide) if facts is not None else LEAVE
-        changes = changes_to(container.linux.resources, wanted)
+        facts = facts_by_sandbox.get(container.pod_id)
+        decision = _wanted(facts, container, decide) if facts is not None else LEAVE
+        changes = changes_to(container.linux.resources, decision)
         if changes is not None:
             _add_update(answer, container.id, changes)
     return answer
 
 
-def changes_to(current: Any, wanted: ContainerResources) -> Any | None:
+def changes_to(current: Any, decision: ContainerResources) -> Any | None:
     """NRI's Resources with only the fields that differ from the current ones; None when none does."""
     changes = nri.Resources()
-    if wanted.cpu_shares is not None and current.cpu.shares.value != wanted.cpu_shares:
-        changes.cpu.shares.value = wanted.cpu_shares
-    if _differs(current.cpu.quota.value, wanted.cpu_quota):
-        changes.cpu.quota.value = wanted.cpu_quota
-        if wanted.cpu_quota != NO_LIMIT:
+    if decision.cpu_shares is not None and current.cpu.shares.value != decision.cpu_shares:
+        changes.cpu.shares.value = decision.cpu_shares
+    if _differs(current.cpu.quota.value, decision.cpu_quota):
+        changes.cpu.quota.value = decision.cpu_quota
+        if decision.cpu_quota != NO_LIMIT:
             changes.cpu.period.value = PERIOD_MICROSECONDS
-    if _differs(current.memory.limit.value, wanted.memory_limit):
-        changes.memory.limit.value = wanted.memory_limit
-    if wanted.cpuset_cpus and current.cpu.cpus != wanted.cpuset_cpus:
-        changes.cpu.cpus = wanted.cpuset_cpus
+    if _differs(current.memory.limit.value, decision.memory_limit):
+        changes.memory.limit.value = decision.memory_limit
+    if decision.cpuset_cpus and current.cpu.cpus != decision.cpuset_cpus:
+        changes.cpu.cpus = decision.cpuset_cpus
     return changes if changes.ByteSize() else None
 
 
-def _differs(current: int, wanted: int | None) -> bool:
-    """0 is "not said", which for a new container is no limit."""
-    return wanted is not None and (max(current, 0) if wanted == NO_LIMIT else current) != max(wanted, 0)
+def _differs(current: int, decided: int | None) -> bool:
+    """0 is "not set", which for a new container is no limit."""
+    return decided is not None and (max(current, 0) if decided == NO_LIMIT else current) != max(decided, 0)
 
 
-def _wanted(facts: PodFacts, container: Any, decide: Decide) -> ContainerResources:
+def _wanted(facts: RuntimePod, container: Any, decide: Decide) -> ContainerResources:
     """Of a container that has been made."""
     return decide(pod_spec(facts), ContainerSpec(container.name, container.id), facts.cgroup_parent)
 

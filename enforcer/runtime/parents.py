@@ -30,24 +30,24 @@ class Parents:
 
     root: Path
 
-    def fitted(self, wanted: ContainerResources, cgroup_parent: str, container_id: str = "") -> ContainerResources:
+    def fitted(self, decision: ContainerResources, cgroup_parent: str, container_id: str = "") -> ContainerResources:
         """The decision less what the cgroups above would not take, and no memory limit below use.
 
         container_id: of a container that has been made; "" for a new one, which uses nothing yet. A quota that does not
         fit becomes none: the ancestor's is the narrower one anyway. What cannot be checked, because no parent is known
         or its files cannot be read, is left as the kubelet says.
         """
-        if container_id and wanted.memory_limit not in (None, NO_LIMIT):
-            limit = self._memory_limit(wanted.memory_limit or 0, cgroup_parent, container_id)
-            wanted = replace(wanted, memory_limit=limit)
-        if wanted.empty or (self.root / "cgroup.controllers").exists():
-            return wanted
+        if container_id and decision.memory_limit not in (None, NO_LIMIT):
+            limit = self._memory_limit(decision.memory_limit or 0, cgroup_parent, container_id)
+            decision = replace(decision, memory_limit=limit)
+        if decision.empty or (self.root / "cgroup.controllers").exists():
+            return decision
         above = tuple(chain(cgroup_parent))
-        if wanted.cpu_quota not in (None, NO_LIMIT):
-            wanted = replace(wanted, cpu_quota=self._quota(wanted.cpu_quota or 0, above))
-        if wanted.cpuset_cpus:
-            wanted = replace(wanted, cpuset_cpus=self._cpus(wanted.cpuset_cpus, above))
-        return wanted
+        if decision.cpu_quota not in (None, NO_LIMIT):
+            decision = replace(decision, cpu_quota=self._quota(decision.cpu_quota or 0, above))
+        if decision.cpuset_cpus:
+            decision = replace(decision, cpuset_cpus=self._cpus(decision.cpuset_cpus, above))
+        return decision
 
     def _memory_limit(self, limit: int, cgroup_parent: str, container_id: str) -> int | None:
         try:
@@ -67,8 +67,8 @@ class Parents:
             period = _number(self.root / "cpu" / path / "cpu.cfs_period_us")
             if limit is None or not period:
                 continue
-            found = limit * _PERIOD_MICROSECONDS / period if limit >= 0 else float("inf")
-            narrowest = min(found, narrowest if narrowest is not None else found)
+            scaled_limit = limit * _PERIOD_MICROSECONDS / period if limit >= 0 else float("inf")
+            narrowest = min(scaled_limit, narrowest if narrowest is not None else scaled_limit)
         if narrowest is None:
             return None
         return quota if quota <= narrowest else NO_LIMIT
@@ -92,8 +92,8 @@ def chain(cgroup_parent: str) -> Iterator[str]:
     """
     parts = [part for part in cgroup_parent.split("/") if part not in ("", ".", "..")]
     if len(parts) == 1 and parts[0].endswith(".slice"):
-        words = parts[0].removesuffix(".slice").split("-")
-        parts = ["-".join(words[:end]) + ".slice" for end in range(1, len(words) + 1)]
+        segments = parts[0].removesuffix(".slice").split("-")
+        parts = ["-".join(segments[:end]) + ".slice" for end in range(1, len(segments) + 1)]
     for end in range(1, len(parts) + 1):
         yield "/".join(parts[:end])
 

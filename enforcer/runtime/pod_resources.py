@@ -76,12 +76,12 @@ class PodResources:
 def objection(socket: Path) -> str:
     """Why it is no socket to ask, or empty: it must be there, a socket, and root's or our own."""
     try:
-        found = socket.lstat()
+        status = socket.lstat()
     except OSError as refused:
         return str(refused.strerror)
-    if not stat.S_ISSOCK(found.st_mode):
+    if not stat.S_ISSOCK(status.st_mode):
         return "it is no socket"
-    return "" if found.st_uid in (0, os.geteuid()) else f"it belongs to user {found.st_uid}, not to root"
+    return "" if status.st_uid in (0, os.geteuid()) else f"it belongs to user {status.st_uid}, not to root"
 
 
 def asked(channel: Any) -> Assignments:
@@ -91,17 +91,17 @@ def asked(channel: Any) -> Assignments:
         channel, "GetAllocatableResources", pod_resources.AllocatableRequest(), pod_resources.AllocatableResponse
     )
     pods = [(f"{pod.namespace}/{pod.name}", pod.containers) for pod in listed.pod_resources]
-    given = {key: _cpus(cpu for one in containers for cpu in one.cpu_ids) for key, containers in pods}
-    exclusive = {key: cpus for key, cpus in given.items() if cpus}
+    cpus_by_pod = {key: _cpus(cpu for one in containers for cpu in one.cpu_ids) for key, containers in pods}
+    exclusive = {key: cpus for key, cpus in cpus_by_pod.items() if cpus}
     return Assignments(frozenset(key for key, _ in pods), exclusive, _cpus(offered.cpu_ids))
 
 
 def _cpus(ids: Iterable[int]) -> frozenset[int]:
-    found = frozenset(ids)
-    wrong = next((cpu for cpu in found if not 0 <= cpu <= LARGEST_CPU), None)
+    cpus = frozenset(ids)
+    wrong = next((cpu for cpu in cpus if not 0 <= cpu <= LARGEST_CPU), None)
     if wrong is not None:
         raise ValueError(f"it names CPU {wrong}; no machine has such")
-    return found
+    return cpus
 
 
 def _call(channel: Any, method: str, request: Any, answer: Any) -> Any:

@@ -47,8 +47,8 @@ class SocketGuard:
                 f"another instance serves {self.public}", fix="End it first, or listen on another socket."
             ) from error
         self._lock = lock
-        for left in self.public.parent.glob(f".{self.public.name}.*"):
-            left.unlink(missing_ok=True)  # of instances that were killed: we hold the lock, nobody serves these
+        for stale in self.public.parent.glob(f".{self.public.name}.*"):
+            stale.unlink(missing_ok=True)  # of instances that were killed: we hold the lock, nobody serves these
 
     def publish(self) -> None:
         """Give the bound private socket its public name, in one step also over a stale one."""

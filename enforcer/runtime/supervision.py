@@ -1,4 +1,4 @@
-"""EDGE: tells a supervisor that we serve, and again and again that we still do, so that it ends us when we hang.
+"""EDGE: notifies a supervisor (sd_notify) of readiness and of a heartbeat, so that it restarts a hung process.
 
 systemd's protocol (sd_notify): datagrams to the socket that NOTIFY_SOCKET names. Without one nothing happens.
 """
@@ -13,7 +13,7 @@ VARIABLE = "NOTIFY_SOCKET"
 
 
 def notify(state: str) -> None:
-    """Tell a state such as "READY=1"; a supervisor that does not listen is no fault of ours."""
+    """Send a state such as "READY=1"; a supervisor that does not listen is ignored."""
     name = os.environ.get(VARIABLE, "")
     if not name:
         return

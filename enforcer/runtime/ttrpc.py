@@ -55,7 +55,7 @@ class Trunk:
     def feed(self, data: bytes) -> list[tuple[int, Message]]:
         """Messages that are complete now, each with its connection; BrokenStream on an impossible length."""
         self._arrived += data
-        found: list[tuple[int, Message]] = []
+        messages: list[tuple[int, Message]] = []
         while len(self._arrived) >= _FRAME.size:
             connection, length = _FRAME.unpack_from(self._arrived)
             if length > MAX_MESSAGE_BYTES + _MESSAGE.size:
@@ -65,8 +65,8 @@ class Trunk:
             stream = self._streams.setdefault(connection, bytearray())
             stream += self._arrived[_FRAME.size : _FRAME.size + length]
             del self._arrived[: _FRAME.size + length]
-            found += [(connection, message) for message in _whole(stream)]
-        return found
+            messages += [(connection, message) for message in _whole(stream)]
+        return messages
 
 
 def _whole(stream: bytearray) -> Iterator[Message]:
@@ -83,8 +83,8 @@ def _whole(stream: bytearray) -> Iterator[Message]:
 
 def frames(connection: int, message: Message) -> bytes:
     """The message as frames of at most MAX_FRAME_BYTES."""
-    whole = _MESSAGE.pack(len(message.body), message.stream, message.type, 0) + message.body
-    pieces = (whole[at : at + MAX_FRAME_BYTES] for at in range(0, len(whole), MAX_FRAME_BYTES))
+    packed = _MESSAGE.pack(len(message.body), message.stream, message.type, 0) + message.body
+    pieces = (packed[at : at + MAX_FRAME_BYTES] for at in range(0, len(packed), MAX_FRAME_BYTES))
     return b"".join(_FRAME.pack(connection, len(piece)) + piece for piece in pieces)
 
 

@@ -29,7 +29,7 @@ QUANTILE: Final = 0.9
 _HEAVIEST: Final = 2.0**40
 
 
-class Signal(StrEnum):
+class InterferenceSignal(StrEnum):
     """What a pod can suffer from, as it is measured."""
 
     CPU_WAIT = "cpu-wait"
@@ -42,12 +42,12 @@ class Signal(StrEnum):
     IO_WAIT = "io-wait"
 
 
-LEAST: Final[Mapping[Signal, float]] = {
-    Signal.CPU_WAIT: 5.0,
-    Signal.RUN_DELAY: 5.0,
-    Signal.CYCLES: 0.5,
-    Signal.MEMORY_WAIT: 5.0,
-    Signal.IO_WAIT: 10.0,
+LEAST: Final[Mapping[InterferenceSignal, float]] = {
+    InterferenceSignal.CPU_WAIT: 5.0,
+    InterferenceSignal.RUN_DELAY: 5.0,
+    InterferenceSignal.CYCLES: 0.5,
+    InterferenceSignal.MEMORY_WAIT: 5.0,
+    InterferenceSignal.IO_WAIT: 10.0,
 }
 """Below this nobody suffers, however little was normal."""
 
@@ -73,10 +73,10 @@ class Baseline:
 
     def level(self) -> float:
         """The quantile: end of its bucket; 0 without samples."""
-        wanted, found = QUANTILE * sum(self.weights), 0.0
+        target_weight, cumulative = QUANTILE * sum(self.weights), 0.0
         for place, weight in enumerate(self.weights):
-            found += weight
-            if weight and found >= wanted:
+            cumulative += weight
+            if weight and cumulative >= target_weight:
                 return FIRST * GROWTH**place
         return 0.0
 
@@ -98,13 +98,13 @@ def given(pod: PodSpec) -> Mapping[str, float]:
     """Figures of the annotation; none when it cannot be read."""
     text = pod.annotations.get(BASELINE_ANNOTATION)
     try:
-        found = msgspec.json.decode(text, type=dict[str, float]) if text is not None else {}
+        figures = msgspec.json.decode(text, type=dict[str, float]) if text is not None else {}
     except NO_JSON:
         return {}
-    return {name: value for name, value in found.items() if value > 0 and math.isfinite(value)}
+    return {name: value for name, value in figures.items() if value > 0 and math.isfinite(value)}
 
 
-def measured(pod: PodReading, elapsed_seconds: float) -> Mapping[Signal, float]:
+def measured(pod: PodReading, elapsed_seconds: float) -> Mapping[InterferenceSignal, float]:
     """The pod's signals of this tick; a missing key = not measured here.
 
     Without those of the CPU where its own quota throttles it: it then waits for itself.
@@ -112,16 +112,18 @@ def measured(pod: PodReading, elapsed_seconds: float) -> Mapping[Signal, float]:
     group = pod.group
     if group is None:
         return {}
-    found: dict[Signal, float | None] = {
-        Signal.CYCLES: group.cycles_per_instruction or _mean_cycles(pod),
-        Signal.MEMORY_WAIT: group.memory_pressure.some_avg10 if group.memory_pressure else None,
-        Signal.IO_WAIT: group.io_pressure.some_avg10 if group.io_pressure else None,
+    values: dict[InterferenceSignal, float | None] = {
+        InterferenceSignal.CYCLES: group.cycles_per_instruction or _mean_cycles(pod),
+        InterferenceSignal.MEMORY_WAIT: group.memory_pressure.some_avg10 if group.memory_pressure else None,
+        InterferenceSignal.IO_WAIT: group.io_pressure.some_avg10 if group.io_pressure else None,
     }
     if not throttles_itself(pod):
         delay = group.run_delay_seconds if group.run_delay_seconds is not None else _waited(pod)
-        found[Signal.CPU_WAIT] = group.cpu_pressure.some_avg10 if group.cpu_pressure else None
-        found[Signal.RUN_DELAY] = None if delay is None or elapsed_seconds <= 0 else 100 * delay / elapsed_seconds
-    return {signal: value for signal, value in found.items() if value is not None and math.isfinite(value)}
+        values[InterferenceSignal.CPU_WAIT] = group.cpu_pressure.some_avg10 if group.cpu_pressure else None
+        values[InterferenceSignal.RUN_DELAY] = (
+            None if delay is None or elapsed_seconds <= 0 else 100 * delay / elapsed_seconds
+        )
+    return {signal: value for signal, value in values.items() if value is not None and math.isfinite(value)}
 
 
 def throttles_itself(pod: PodReading) -> bool:
@@ -132,13 +134,13 @@ def throttles_itself(pod: PodReading) -> bool:
 
 def _waited(pod: PodReading) -> float | None:
     """Of all its containers; None where none is measured."""
-    found = [c.group.run_delay_seconds for c in pod.containers if c.group is not None]
-    known = [value for value in found if value is not None]
-    return sum(known) if known else None
+    delays = [c.group.run_delay_seconds for c in pod.containers if c.group is not None]
+    measured_delays = [value for value in delays if value is not None]
+    return sum(measured_delays) if measured_delays else None
 
 
 def _mean_cycles(pod: PodReading) -> float | None:
     """Mean of its containers' where the pod as a whole has none."""
-    found = [c.group.cycles_per_instruction for c in pod.containers if c.group]
-    known = [value for value in found if value]
-    return sum(known) / len(known) if known else None
+    ratios = [c.group.cycles_per_instruction for c in pod.containers if c.group]
+    measured_ratios = [value for value in ratios if value]
+    return sum(measured_ratios) / len(measured_ratios) if measured_ratios else None

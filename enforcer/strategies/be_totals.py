@@ -16,7 +16,7 @@ from typing import Final
 from cotenant.model.node_policy import NodePolicy
 from cotenant.model.qos import QosClass
 from enforcer.container_resources import LEAVE, ContainerResources, PodDecision, decision
-from enforcer.contract import GroupReading, Knob, Observation, Plan, PodReading, Step, Verdict, Want
+from enforcer.contract import GroupReading, Knob, Observation, PodReading, Step, StrategyPlan, Verdict, Want
 from enforcer.kubelet_values import Values, kubelet_amounts
 from enforcer.overrides import active
 from enforcer.quotas import ratio_of
@@ -37,14 +37,18 @@ class BeTotals:
     def initial(self) -> None:
         """Nothing to remember."""
 
-    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+    def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """Decide for every best-effort pod that has a cgroup."""
-        ratio = ratio_of(seen.node)
-        pods = (p for p in seen.pods if p.spec.qos_class is QosClass.BE and active(p.spec))
-        found = self._known.each(pods, (policy, ratio), lambda pod: _pod(pod, decision(pod.spec, policy, ratio)))
-        wants = tuple(want for _, (wants, _) in found for want in wants)
-        told = (Verdict(p.spec.key, "AnnotationUnreadable", broken, True) for p, (_, broken) in found if broken)
-        return Step(Plan(wants, verdicts=tuple(told)), state)
+        ratio = ratio_of(observation.node)
+        pods = (p for p in observation.pods if p.spec.qos_class is QosClass.BE and active(p.spec))
+        pod_decisions = self._known.each(
+            pods, (policy, ratio), lambda pod: _pod(pod, decision(pod.spec, policy, ratio))
+        )
+        wants = tuple(want for _, (wants, _) in pod_decisions for want in wants)
+        verdicts = (
+            Verdict(p.spec.key, "AnnotationUnreadable", broken, True) for p, (_, broken) in pod_decisions if broken
+        )
+        return Step(StrategyPlan(wants, verdicts=tuple(verdicts)), state)
 
 
 def _pod(pod: PodReading, of: PodDecision) -> tuple[tuple[Want, ...], str]:
@@ -57,16 +61,16 @@ def _wants_of(pod: PodReading, of: PodDecision) -> Iterator[Want]:
         yield from _wants(pod.group, of.pod, "sum of its containers'", {})
     for container in pod.containers:
         if container.group is not None:
-            found = of.containers.get(container.spec.name, LEAVE)
-            yield from _wants(container.group, found, "its", kubelet_amounts([container.spec]))
+            resources = of.containers.get(container.spec.name, LEAVE)
+            yield from _wants(container.group, resources, "its", kubelet_amounts([container.spec]))
 
 
-def _wants(group: GroupReading, found: ContainerResources, whose: str, made_from: Values) -> Iterator[Want]:
+def _wants(group: GroupReading, resources: ContainerResources, whose: str, made_from: Values) -> Iterator[Want]:
     """made_from: the kubelet's values, where a runtime hook may have set ours already."""
-    if found.empty:
+    if resources.empty:
         return
     why = f"{whose} batch resources"
-    values = ((Knob.CPU_SHARES, found.cpu_shares), (Knob.CPU_QUOTA, found.cpu_quota))
-    for knob, value in (*values, (Knob.MEMORY_LIMIT, found.memory_limit)):
+    values = ((Knob.CPU_SHARES, resources.cpu_shares), (Knob.CPU_QUOTA, resources.cpu_quota))
+    for knob, value in (*values, (Knob.MEMORY_LIMIT, resources.memory_limit)):
         if value is not None:
             yield Want(group.path, knob, value, group.level, NAME, why, made_from=made_from.get(knob))

@@ -17,7 +17,7 @@ from typing import Final
 from cotenant.model.node_policy import NodePolicy, Thresholds
 from cotenant.model.resource import Resource
 from cotenant.settings.best_effort import BestEffortSettings
-from enforcer.contract import Evict, Observation, Plan, Step, Verdict
+from enforcer.contract import Evict, Observation, Step, StrategyPlan, Verdict
 from enforcer.strategies.cpu_evict import Sample, satisfaction, window
 from enforcer.strategies.eviction import Candidate, Choices, Task, TaskName, best_effort_only, candidate, choose
 from enforcer.strategies.fullness import by_allocatable, by_use, withdrawn
@@ -57,65 +57,74 @@ class BestEffort:
         """Nothing known yet."""
         return BestEffortState()
 
-    def step(self, seen: Observation, policy: NodePolicy, state: BestEffortState) -> Step[BestEffortState]:
+    def step(self, observation: Observation, policy: NodePolicy, state: BestEffortState) -> Step[BestEffortState]:
         """Decide; nothing at all while the policy's thresholds are off."""
         if not policy.thresholds.enable:
-            return Step(Plan(), BestEffortState())
-        found, interference = detect(seen, state.interference, self.settings)
-        held, plan, eviction = Step(Plan(), SuppressState()), Plan(), EvictionState()
+            return Step(StrategyPlan(), BestEffortState())
+        findings, interference = detect(observation, state.interference, self.settings)
+        suppress_step, plan, eviction = Step(StrategyPlan(), SuppressState()), StrategyPlan(), EvictionState()
         if self.settings.suppress:
-            held = Suppress(self.settings).step(seen, policy, state.suppress, found.cap_millicores)
+            suppress_step = Suppress(self.settings).step(observation, policy, state.suppress, findings.cap_millicores)
         if self.settings.evict:
-            plan, eviction = evict(seen, policy.thresholds, state.eviction, found, self.settings)
-        verdicts = (*found.verdicts, *held.plan.verdicts, *plan.verdicts)
-        after = BestEffortState(interference, held.state, eviction)
-        target = held.plan.best_effort_target_millicores
-        return Step(Plan(held.plan.wants, plan.evictions, verdicts, best_effort_target_millicores=target), after)
+            plan, eviction = evict(observation, policy.thresholds, state.eviction, findings, self.settings)
+        verdicts = (*findings.verdicts, *suppress_step.plan.verdicts, *plan.verdicts)
+        after = BestEffortState(interference, suppress_step.state, eviction)
+        target = suppress_step.plan.best_effort_target_millicores
+        return Step(
+            StrategyPlan(suppress_step.plan.wants, plan.evictions, verdicts, best_effort_target_millicores=target),
+            after,
+        )
 
 
 def evict(
-    seen: Observation, thresholds: Thresholds, state: EvictionState, found: Findings, settings: BestEffortSettings
-) -> tuple[Plan, EvictionState]:
+    observation: Observation,
+    thresholds: Thresholds,
+    state: EvictionState,
+    findings: Findings,
+    settings: BestEffortSettings,
+) -> tuple[StrategyPlan, EvictionState]:
     """All tasks of this tick, and whom they choose."""
-    samples = window(seen, thresholds, state.samples)
-    starved, told = satisfaction(seen, thresholds, samples)
-    memory, trend = best_effort_memory(seen, thresholds, state.memory, settings)
+    samples = window(observation, thresholds, state.samples)
+    starved, satisfaction_verdicts = satisfaction(observation, thresholds, samples)
+    memory, trend = best_effort_memory(observation, thresholds, state.memory, settings)
     tasks = [
         *_present(memory),
-        *by_allocatable(seen, thresholds, Resource.MEMORY),
-        *_present(by_use(seen, thresholds, Resource.MEMORY)),
+        *by_allocatable(observation, thresholds, Resource.MEMORY),
+        *_present(by_use(observation, thresholds, Resource.MEMORY)),
         *_present(starved),
-        *by_allocatable(seen, thresholds, Resource.CPU),
-        *_present(by_use(seen, thresholds, Resource.CPU)),
-        *_antagonist(seen, found),
+        *by_allocatable(observation, thresholds, Resource.CPU),
+        *_present(by_use(observation, thresholds, Resource.CPU)),
+        *_antagonist(observation, findings),
     ]
-    evictions, choices = choose(tasks, seen, state.choices, settings)
-    unmet = _unmet(seen, tasks, evictions)
-    verdicts = (*told, *withdrawn(seen, thresholds), *unmet)
-    return Plan(evictions=evictions, verdicts=verdicts), EvictionState(samples, trend, choices)
+    evictions, choices = choose(tasks, observation, state.choices, settings)
+    unmet = _unmet(observation, tasks, evictions)
+    verdicts = (*satisfaction_verdicts, *withdrawn(observation, thresholds), *unmet)
+    return StrategyPlan(evictions=evictions, verdicts=verdicts), EvictionState(samples, trend, choices)
 
 
 def _present(task: Task | None) -> tuple[Task, ...]:
     return () if task is None else (task,)
 
 
-def _antagonist(seen: Observation, found: Findings) -> Iterator[Task]:
-    """Exactly this pod: nobody else would do."""
-    if not found.antagonist:
+def _antagonist(observation: Observation, findings: Findings) -> Iterator[Task]:
+    """The task that evicts exactly the antagonist."""
+    if not findings.antagonist:
         return
-    those = [candidate(p) for p in seen.pods if p.spec.uid == found.antagonist and best_effort_only(p.spec)]
-    yield Task(TaskName.INTERFERENCE, Resource.CPU, 1, found.why, those, _one, lambda pod: pod.uid == found.antagonist)
+    those = [candidate(p) for p in observation.pods if p.spec.uid == findings.antagonist and best_effort_only(p.spec)]
+    yield Task(
+        TaskName.INTERFERENCE, Resource.CPU, 1, findings.why, those, _one, lambda pod: pod.uid == findings.antagonist
+    )
 
 
 def _one(_: Candidate) -> int:
     return 1
 
 
-def _unmet(seen: Observation, tasks: list[Task], evictions: tuple[Evict, ...]) -> Iterator[Verdict]:
-    """Tasks that nobody is there for."""
+def _unmet(observation: Observation, tasks: list[Task], evictions: tuple[Evict, ...]) -> Iterator[Verdict]:
+    """Verdicts on tasks without a candidate."""
     for task in tasks:
-        leaving = any(p.spec.deleting and task.counts(p.spec) for p in seen.pods)
+        leaving = any(p.spec.deleting and task.counts(p.spec) for p in observation.pods)
         if not leaving and not any(e.strategy == task.name for e in evictions) and not task.candidates:
             yield Verdict(
-                seen.node.name, "NobodyToEvict", f"{task.name}: {task.why}; no pod may be evicted for it", True
+                observation.node.name, "NobodyToEvict", f"{task.name}: {task.why}; no pod may be evicted for it", True
             )

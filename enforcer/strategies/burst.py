@@ -34,9 +34,9 @@ from enforcer.contract import (
     Knob,
     Level,
     Observation,
-    Plan,
     PodReading,
     Step,
+    StrategyPlan,
     Value,
     Verdict,
     Want,
@@ -54,7 +54,7 @@ START_SHARE: Final = 0.5
 UNUSED_PERIODS: Final = 2
 
 
-class Load(StrEnum):
+class PoolLoad(StrEnum):
     """Of the CPUs that bursting containers share."""
 
     IDLE = "idle"
@@ -63,7 +63,7 @@ class Load(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Move(StrEnum):
+class QuotaMove(StrEnum):
     """Of a container's quota."""
 
     UP = "up"
@@ -94,7 +94,7 @@ class BurstState:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class QuotaStep:
     """A container's quota now and where it goes; microseconds per 100 ms."""
 
     base: int
@@ -113,10 +113,10 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class BurstContext:
     """What all containers of a tick share."""
 
-    load: Load
+    load: PoolLoad
     at_seconds: float
     ratio: float
     burst_supported: bool
@@ -133,63 +133,65 @@ class Burst:
         """No limiter, no sample."""
         return BurstState(self.seed)
 
-    def step(self, seen: Observation, policy: NodePolicy, state: BurstState) -> Step[BurstState]:
+    def step(self, observation: Observation, policy: NodePolicy, state: BurstState) -> Step[BurstState]:
         """Buffers and quotas of all pods that may burst."""
-        samples = pool_samples(seen, state.pool_use)
-        load = pool_load(seen, policy.cpu_burst.share_pool_threshold_percent, samples)
-        moment = Moment(load, seen.at_seconds, ratio_of(seen.node), Knob.CPU_BURST in seen.supported)
+        samples = pool_samples(observation, state.pool_use)
+        load = pool_load(observation, policy.cpu_burst.share_pool_threshold_percent, samples)
+        moment = BurstContext(
+            load, observation.at_seconds, ratio_of(observation.node), Knob.CPU_BURST in observation.supported
+        )
         wants: list[Want] = []
-        told: list[Verdict] = []
+        verdicts: list[Verdict] = []
         going = BurstState(state.seed, dict(state.tokens), samples)
-        for pod in (p for p in seen.pods if may_burst(p.spec)):
+        for pod in (p for p in observation.pods if may_burst(p.spec)):
             strategy, complaint = overridden(policy.cpu_burst, pod.spec, CPU_BURST_ANNOTATION)
-            told += complaint
+            verdicts += complaint
             quotas = _quotas(pod, strategy, moment, (state, going))
             wants += _buffers(pod, strategy, moment)
             wants += _quota_wants(pod, quotas, state.moved)
             going.moved.update({key: quota.given for key, quota in quotas.items() if quota.moved})
-        kept = _used(going.tokens, seen.at_seconds)
-        return Step(Plan(tuple(wants), verdicts=tuple(told)), replace(going, tokens=kept))
+        used_tokens = _used(going.tokens, observation.at_seconds)
+        return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), replace(going, tokens=used_tokens))
 
 
 # the node's guard
 
 
-def pool_samples(seen: Observation, before: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+def pool_samples(observation: Observation, before: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
     """Use of the share pool in the window's ticks, this one's added when it is known."""
-    window = min(WINDOW_TICKS * seen.elapsed_seconds, LONGEST_WINDOW_SECONDS)
-    kept = tuple(sample for sample in before if seen.at_seconds - sample[0] < window)
-    if seen.node.cpu.millicores is None:
-        return kept
-    used = seen.node.cpu.millicores - sum(
-        pod.group.cpu.millicores or 0.0 for pod in seen.pods if pod.group and pod.spec.qos_class in NOT_BURSTING
+    window = min(WINDOW_TICKS * observation.elapsed_seconds, LONGEST_WINDOW_SECONDS)
+    recent = tuple(sample for sample in before if observation.at_seconds - sample[0] < window)
+    if observation.node.cpu.millicores is None:
+        return recent
+    used = observation.node.cpu.millicores - sum(
+        pod.group.cpu.millicores or 0.0 for pod in observation.pods if pod.group and pod.spec.qos_class in NOT_BURSTING
     )
-    return (*kept, (seen.at_seconds, max(used, 0.0)))
+    return (*recent, (observation.at_seconds, max(used, 0.0)))
 
 
-def pool_millicores(seen: Observation) -> int:
+def pool_millicores(observation: Observation) -> int:
     """CPUs that no LSE or LSR pod has asked for."""
-    bound = (p.spec for p in seen.pods if active(p.spec) and p.spec.qos_class in {QosClass.LSE, QosClass.LSR})
-    return seen.node.cpu_millicores - sum(c.requests.get("cpu", 0) for pod in bound for c in pod.containers)
+    bound = (p.spec for p in observation.pods if active(p.spec) and p.spec.qos_class in {QosClass.LSE, QosClass.LSR})
+    return observation.node.cpu_millicores - sum(c.requests.get("cpu", 0) for pod in bound for c in pod.containers)
 
 
-def pool_load(seen: Observation, threshold_percent: int, samples: tuple[tuple[float, float], ...]) -> Load:
+def pool_load(observation: Observation, threshold_percent: int, samples: tuple[tuple[float, float], ...]) -> PoolLoad:
     """How loaded the share pool was over the window; a pool without CPUs counts as full."""
     if not samples:
-        return Load.UNKNOWN
-    pool = pool_millicores(seen)
+        return PoolLoad.UNKNOWN
+    pool = pool_millicores(observation)
     share = math.fsum(used for _, used in samples) / len(samples) / pool if pool > 0 else 1.0
     threshold = threshold_percent / 100
     if share >= threshold:
-        return Load.OVERLOAD
-    return Load.COOLING if share >= COOLING_SHARE * threshold else Load.IDLE
+        return PoolLoad.OVERLOAD
+    return PoolLoad.COOLING if share >= COOLING_SHARE * threshold else PoolLoad.IDLE
 
 
-def guarded(move: Move, load: Load) -> Move:
+def guarded(move: QuotaMove, load: PoolLoad) -> QuotaMove:
     """What is left of a wish on a node so loaded; coming down is never held up."""
-    if load is Load.OVERLOAD and move in {Move.UP, Move.REMAIN}:
-        return Move.DOWN
-    return Move.REMAIN if move is Move.UP and load in {Load.COOLING, Load.UNKNOWN} else move
+    if load is PoolLoad.OVERLOAD and move in {QuotaMove.UP, QuotaMove.REMAIN}:
+        return QuotaMove.DOWN
+    return QuotaMove.REMAIN if move is QuotaMove.UP and load in {PoolLoad.COOLING, PoolLoad.UNKNOWN} else move
 
 
 # the limiter
@@ -230,11 +232,11 @@ def _used(tokens: dict[str, Tokens], at_seconds: float) -> dict[str, Tokens]:
 
 
 def _quotas(
-    pod: PodReading, strategy: CpuBurst, moment: Moment, states: tuple[BurstState, BurstState]
-) -> dict[str, Quota]:
+    pod: PodReading, strategy: CpuBurst, moment: BurstContext, states: tuple[BurstState, BurstState]
+) -> dict[str, QuotaStep]:
     """Of the running containers that have a limit, by "uid/name". states: before, and the one now being made."""
     before, going = states
-    found = {}
+    quotas = {}
     for container in pod.containers:
         base, now = _limits(container, moment.ratio)
         if base is None or now is None:
@@ -244,9 +246,9 @@ def _quotas(
         # What was not moved starts at its limit, whatever stands there: on a faster node that is the kubelet's quota,
         # and a reading may be of a moment before it was given back.
         start = now if key in before.moved else base
-        given = quota_of(container.spec.limits["cpu"])
-        found[key] = replace(next_quota(strategy, base, start, move), now=now, given=given)
-    return found
+        kubelet_quota = quota_of(container.spec.limits["cpu"])
+        quotas[key] = replace(next_quota(strategy, base, start, move), now=now, given=kubelet_quota)
+    return quotas
 
 
 def _limits(container: ContainerReading, ratio: float) -> tuple[int | None, int | None]:
@@ -262,7 +264,9 @@ def _limit(group: GroupReading | None) -> int | None:
     return now if isinstance(now, int) and now > 0 else None
 
 
-def _allowed(key: str, container: ContainerReading, strategy: CpuBurst, moment: Moment, state: BurstState) -> bool:
+def _allowed(
+    key: str, container: ContainerReading, strategy: CpuBurst, moment: BurstContext, state: BurstState
+) -> bool:
     """Whether the limiter has savings; a period of 0 saves none. Without one, or unmeasured, it does not say no."""
     period_seconds = strategy.cfs_quota_burst_period_seconds
     if period_seconds == 0:
@@ -276,23 +280,25 @@ def _allowed(key: str, container: ContainerReading, strategy: CpuBurst, moment: 
     return state.tokens[key].amount > 0
 
 
-def _move(container: ContainerReading, strategy: CpuBurst, allowed: bool, load: Load) -> Move:
+def _move(container: ContainerReading, strategy: CpuBurst, allowed: bool, load: PoolLoad) -> QuotaMove:
     if not raises_quota(strategy):
-        return Move.RESET
+        return QuotaMove.RESET
     throttled = container.group is not None and container.group.cpu.throttled_periods > 0
-    wish = Move.UP if throttled else Move.REMAIN
-    return guarded(wish if allowed else Move.DOWN, load)
+    move = QuotaMove.UP if throttled else QuotaMove.REMAIN
+    return guarded(move if allowed else QuotaMove.DOWN, load)
 
 
-def next_quota(strategy: CpuBurst, base: int, now: int, move: Move) -> Quota:
+def next_quota(strategy: CpuBurst, base: int, now: int, move: QuotaMove) -> QuotaStep:
     """One step of a quota, kept between the limit and the most that the policy allows."""
     ceiling = base * max(strategy.cfs_quota_burst_percent, 100) // 100
-    step = {Move.UP: now * 12 // 10, Move.DOWN: now * 8 // 10, Move.REMAIN: now, Move.RESET: base}[move]
+    step = {QuotaMove.UP: now * 12 // 10, QuotaMove.DOWN: now * 8 // 10, QuotaMove.REMAIN: now, QuotaMove.RESET: base}[
+        move
+    ]
     then = min(max(step, base), ceiling)
-    return Quota(base, now, then, ceiling, base, f"{move.value} from {now} us; its limit is {base} us")
+    return QuotaStep(base, now, then, ceiling, base, f"{move.value} from {now} us; its limit is {base} us")
 
 
-def pod_quota(pod_now: int, quotas: Iterable[Quota]) -> tuple[int, int]:
+def pod_quota(pod_now: int, quotas: Iterable[QuotaStep]) -> tuple[int, int]:
     """(pod's quota moved as its containers' move, the same with all of them as the kubelet gave them).
 
     Never below the sum of the containers' and, lest writes that fail on the way make it grow, never above what the
@@ -300,17 +306,17 @@ def pod_quota(pod_now: int, quotas: Iterable[Quota]) -> tuple[int, int]:
     """
     each = tuple(quotas)
     rest = pod_now - sum(q.now for q in each)
-    then, given, ceiling = (sum(getattr(q, name) for q in each) for name in ("then", "given", "ceiling"))
-    return max(then, min(then + rest, max(ceiling, given + rest))), max(given, given + rest)
+    then, kubelet_quota, ceiling = (sum(getattr(q, name) for q in each) for name in ("then", "given", "ceiling"))
+    return max(then, min(then + rest, max(ceiling, kubelet_quota + rest))), max(kubelet_quota, kubelet_quota + rest)
 
 
-def _quota_wants(pod: PodReading, quotas: dict[str, Quota], before: dict[str, int]) -> Iterator[Want]:
+def _quota_wants(pod: PodReading, quotas: dict[str, QuotaStep], before: dict[str, int]) -> Iterator[Want]:
     """Wants of what is not as the kubelet gave it; also of one whose limit was changed while its quota was moved."""
     moved = {key for key, q in quotas.items() if q.moved or before.get(key, q.given) != q.given}
     pod_now = _limit(pod.group)
     if moved and pod.group is not None and pod_now is not None:
-        value, given = pod_quota(pod_now, quotas.values())
-        yield _want(pod.group, Level.POD, Knob.CPU_QUOTA, value, "moves with its containers' quotas", given)
+        value, kubelet_quota = pod_quota(pod_now, quotas.values())
+        yield _want(pod.group, Level.POD, Knob.CPU_QUOTA, value, "moves with its containers' quotas", kubelet_quota)
     for container in pod.containers:
         key = f"{pod.spec.uid}/{container.spec.name}"
         if key in moved and container.group is not None:
@@ -328,7 +334,7 @@ def buffer_microseconds(limit_millicores: int, strategy: CpuBurst, base: int) ->
     return min(limit_millicores * strategy.cpu_burst_percent, base)  # cores / 1000 * percent / 100 * 100000 us
 
 
-def _buffers(pod: PodReading, strategy: CpuBurst, moment: Moment) -> Iterator[Want]:
+def _buffers(pod: PodReading, strategy: CpuBurst, moment: BurstContext) -> Iterator[Want]:
     if not moment.burst_supported or not saves(strategy):
         return
     total = 0

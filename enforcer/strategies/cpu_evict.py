@@ -54,16 +54,16 @@ class Sample:
     request: int
 
 
-def window(seen: Observation, thresholds: Thresholds, before: Sequence[Sample]) -> tuple[Sample, ...]:
+def window(observation: Observation, thresholds: Thresholds, before: Sequence[Sample]) -> tuple[Sample, ...]:
     """The samples of the policy's window, this tick's included when there are figures."""
-    span = max(thresholds.cpu_evict_time_window_seconds or 0, seen.elapsed_seconds)
-    kept = [s for s in before if 0 <= seen.at_seconds - s.at_seconds < span]
-    now = _sample(seen, thresholds)
-    return tuple((*kept, now) if now is not None else kept)[-LARGEST_WINDOW_SAMPLES:]
+    span = max(thresholds.cpu_evict_time_window_seconds or 0, observation.elapsed_seconds)
+    recent = [s for s in before if 0 <= observation.at_seconds - s.at_seconds < span]
+    now = _sample(observation, thresholds)
+    return tuple((*recent, now) if now is not None else recent)[-LARGEST_WINDOW_SAMPLES:]
 
 
 def satisfaction(
-    seen: Observation, thresholds: Thresholds, samples: Sequence[Sample]
+    observation: Observation, thresholds: Thresholds, samples: Sequence[Sample]
 ) -> tuple[Task | None, tuple[Verdict, ...]]:
     """The task when best effort starves past its satisfaction; a verdict when the policy's bounds make no sense."""
     lower = thresholds.cpu_evict_be_satisfaction_lower_percent
@@ -74,13 +74,13 @@ def satisfaction(
         text = (
             f"satisfaction bounds {lower} % and {upper} % are not 0 < lower <= 60 and lower < upper < 100: no eviction"
         )
-        return None, (Verdict(seen.node.name, "EvictionBoundsInvalid", text, warning=True),)
-    span = max(thresholds.cpu_evict_time_window_seconds or 0, seen.elapsed_seconds)
-    if not samples or samples[-1].at_seconds != seen.at_seconds or sum(s.seconds for s in samples) * 3 < span:
+        return None, (Verdict(observation.node.name, "EvictionBoundsInvalid", text, warning=True),)
+    span = max(thresholds.cpu_evict_time_window_seconds or 0, observation.elapsed_seconds)
+    if not samples or samples[-1].at_seconds != observation.at_seconds or sum(s.seconds for s in samples) * 3 < span:
         return None, ()
     mean = _mean(samples)
     amount = min(_release(sample, thresholds, lower, upper) for sample in (mean, samples[-1]))
-    return (_task(seen, amount, mean) if amount > 0 else None), ()
+    return (_task(observation, amount, mean) if amount > 0 else None), ()
 
 
 def _release(sample: Sample, thresholds: Thresholds, lower: int, upper: int) -> int:
@@ -93,8 +93,8 @@ def _release(sample: Sample, thresholds: Thresholds, lower: int, upper: int) -> 
     return sample.request * upper // 100 - sample.limit
 
 
-def _task(seen: Observation, amount: int, mean: Sample) -> Task:
-    pods = (candidate(p) for p in seen.pods if best_effort_only(p.spec))
+def _task(observation: Observation, amount: int, mean: Sample) -> Task:
+    pods = (candidate(p) for p in observation.pods if best_effort_only(p.spec))
     ordered = sorted((c for c in pods if c.uses.get(Resource.CPU) is not None), key=_order)
     why = f"best effort can use {mean.limit} m of the {mean.request} m it asked for, and uses {mean.usage} m"
     return Task(TaskName.BE_CPU, Resource.CPU, amount, why, ordered, _request, best_effort_only)
@@ -115,22 +115,28 @@ def _mean(samples: Sequence[Sample]) -> Sample:
     return Sample(last.at_seconds, last.seconds, usage, limit, request)
 
 
-def _sample(seen: Observation, thresholds: Thresholds) -> Sample | None:
-    use = demand(seen)
+def _sample(observation: Observation, thresholds: Thresholds) -> Sample | None:
+    use = demand(observation)
     if use is None:
         return None
     by_allocatable = thresholds.cpu_evict_policy == "evictByAllocatable"
-    limit = seen.node.allocatable.get(BATCH_CPU) if by_allocatable else real_limit(seen, use.capacity - use.online)
+    limit = (
+        observation.node.allocatable.get(BATCH_CPU)
+        if by_allocatable
+        else real_limit(observation, use.capacity - use.online)
+    )
     if limit is None:
         return None
-    pods = [candidate(p) for p in seen.pods if best_effort_only(p.spec) and p.spec.phase in ("Running", "Pending")]
+    pods = [
+        candidate(p) for p in observation.pods if best_effort_only(p.spec) and p.spec.phase in ("Running", "Pending")
+    ]
     usage, request = sum(p.use(Resource.CPU) for p in pods), sum(_request(p) for p in pods)
-    return Sample(seen.at_seconds, seen.elapsed_seconds, usage, limit, request)
+    return Sample(observation.at_seconds, observation.elapsed_seconds, usage, limit, request)
 
 
-def real_limit(seen: Observation, left_millicores: int) -> int:
+def real_limit(observation: Observation, left_millicores: int) -> int:
     """Millicores that best effort can get: by its CPUs, its quota, and what the others leave."""
-    tier = seen.best_effort_root
+    tier = observation.best_effort_root
     knobs = tier.knobs if tier is not None else {}
     bounds = [max(left_millicores, 0)]
     quota, cpus = knobs.get(Knob.CPU_QUOTA), knobs.get(Knob.CPUSET_CPUS)

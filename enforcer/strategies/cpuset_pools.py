@@ -36,10 +36,10 @@ from enforcer.contract import (
     Level,
     NodeReading,
     Observation,
-    Plan,
     PodReading,
     PodSpec,
     Step,
+    StrategyPlan,
     Verdict,
     Want,
 )
@@ -74,8 +74,8 @@ class Pools:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a pod's containers run; cpus None = not ours to say."""
+class CpusetPlacement:
+    """CPUs of a pod's containers; cpus None = not set by the agent."""
 
     cpus: Cpus | None = None
     why: str = ""
@@ -93,24 +93,24 @@ class CpusetPools:
     def initial(self) -> None:
         """It remembers nothing."""
 
-    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+    def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """CPUs of all containers."""
-        pods = [p for p in seen.pods if active(p.spec) and not skipped(p.spec)]
-        pools = pools_of(seen.node, [p.spec for p in seen.pods])
+        pods = [p for p in observation.pods if active(p.spec) and not skipped(p.spec)]
+        pools = pools_of(observation.node, [p.spec for p in observation.pods])
         by_cpuset = policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cpuset"
-        places = [(p, self._place(p.spec, seen.node, pools, held=by_cpuset)) for p in pods]
+        places = [(p, self._place(p.spec, observation.node, pools, suppressed_by_cpuset=by_cpuset)) for p in pods]
         wants = tuple(w for pod, place in places for w in _wants(pod, place, pools))
-        return Step(Plan(wants, verdicts=tuple(_told(places, pools, seen.node))), state)
+        return Step(StrategyPlan(wants, verdicts=tuple(_told(places, pools, observation.node))), state)
 
-    def _place(self, pod: PodSpec, node: NodeReading, pools: Pools, held: bool) -> Place:
-        given = assigned(pod)
-        if (pod.best_effort and held) or pod.key in node.kubelet_cpus:
-            return Place()
-        if given.cpus and not overclaims(pod):
-            return Place(given.cpus & pools.online, "CPUs that the scheduler gave it", bound=True)
+    def _place(self, pod: PodSpec, node: NodeReading, pools: Pools, suppressed_by_cpuset: bool) -> CpusetPlacement:
+        assignment = assigned(pod)
+        if (pod.best_effort and suppressed_by_cpuset) or pod.key in node.kubelet_cpus:
+            return CpusetPlacement()
+        if assignment.cpus and not overclaims(pod):
+            return CpusetPlacement(assignment.cpus & pools.online, "CPUs that the scheduler gave it", bound=True)
         if pod.best_effort:
-            return _best_effort(given, node, pools) if self.best_effort_pools else Place()
-        return _shared(pod, given, node, pools)
+            return _best_effort(assignment, node, pools) if self.best_effort_pools else CpusetPlacement()
+        return _shared(pod, assignment, node, pools)
 
 
 def pools_of(node: NodeReading, pods: Iterable[PodSpec]) -> Pools:
@@ -121,32 +121,34 @@ def pools_of(node: NodeReading, pods: Iterable[PodSpec]) -> Pools:
     return Pools(online_cpus(node), shared, free, system_cpus(node)[0] & online_cpus(node))
 
 
-def _best_effort(given: Assigned, node: NodeReading, pools: Pools) -> Place:
-    if not given.numa_nodes:
-        return Place()
-    return Place(pools.best_effort & _cpus_on(node, given.numa_nodes), "best effort's CPUs of its NUMA nodes")
+def _best_effort(assignment: Assigned, node: NodeReading, pools: Pools) -> CpusetPlacement:
+    if not assignment.numa_nodes:
+        return CpusetPlacement()
+    return CpusetPlacement(
+        pools.best_effort & _cpus_on(node, assignment.numa_nodes), "best effort's CPUs of its NUMA nodes"
+    )
 
 
-def _shared(pod: PodSpec, given: Assigned, node: NodeReading, pools: Pools) -> Place:
+def _shared(pod: PodSpec, assignment: Assigned, node: NodeReading, pools: Pools) -> CpusetPlacement:
     """Rules 2 to 6 of pods that are not best effort."""
-    if given.numa_nodes:
-        return Place(pools.shared & _cpus_on(node, given.numa_nodes), "shared CPUs of its NUMA nodes")
+    if assignment.numa_nodes:
+        return CpusetPlacement(pools.shared & _cpus_on(node, assignment.numa_nodes), "shared CPUs of its NUMA nodes")
     if pod.qos_class is QosClass.SYSTEM:
-        return Place(pools.system or None, "CPUs that the node keeps for SYSTEM")
+        return CpusetPlacement(pools.system or None, "CPUs that the node keeps for SYSTEM")
     if pod.qos_class is QosClass.LS:
-        return Place(pools.shared, "shared CPUs")
+        return CpusetPlacement(pools.shared, "shared CPUs")
     if pod.qos_class is not QosClass.NONE or node.kubelet_static_cpus or pod.kube_qos is KubeQos.BEST_EFFORT:
-        return Place()
-    return Place(pools.shared, "shared CPUs")
+        return CpusetPlacement()
+    return CpusetPlacement(pools.shared, "shared CPUs")
 
 
 def _cpus_on(node: NodeReading, numa_nodes: Iterable[int]) -> Cpus:
-    wanted = set(numa_nodes)
-    return frozenset(p.id for p in node.processors if p.numa_node in wanted)
+    node_ids = set(numa_nodes)
+    return frozenset(p.id for p in node.processors if p.numa_node in node_ids)
 
 
-def _wants(pod: PodReading, place: Place, pools: Pools) -> Iterator[Want]:
-    """A place that is every CPU needs no words: that is what the kubelet gives."""
+def _wants(pod: PodReading, place: CpusetPlacement, pools: Pools) -> Iterator[Want]:
+    """A placement on every CPU needs no want: that is the kubelet's default."""
     if not place.cpus or (not place.bound and place.cpus == pools.online):
         return
     if place.bound and pod.group is not None:
@@ -163,20 +165,20 @@ def _wants(pod: PodReading, place: Place, pools: Pools) -> Iterator[Want]:
                 yield Want(path, Knob.CPU_QUOTA, NO_LIMIT, Level.CONTAINER, NAME, why, made_from=quota)
 
 
-def _told(places: Iterable[tuple[PodReading, Place]], pools: Pools, node: NodeReading) -> Iterator[Verdict]:
+def _told(places: Iterable[tuple[PodReading, CpusetPlacement]], pools: Pools, node: NodeReading) -> Iterator[Verdict]:
     for pod, place in places:
-        given = assigned(pod.spec)
-        if given.broken:
-            yield Verdict(pod.spec.key, UNREADABLE, given.broken, warning=True)
+        assignment = assigned(pod.spec)
+        if assignment.broken:
+            yield Verdict(pod.spec.key, UNREADABLE, assignment.broken, warning=True)
         if overclaims(pod.spec):
             message = (
-                f"{pod.spec.key}: its annotation names {len(given.cpus)} CPUs, more than it asks for: not followed"
+                f"{pod.spec.key}: its annotation names {len(assignment.cpus)} CPUs, more than it asks for: not followed"
             )
             yield Verdict(pod.spec.key, OVERCLAIMS, message, warning=True)
         if place.cpus is not None and not place.cpus:
             message = f"{pod.spec.key}: {place.why}: there are none of them; its CPUs stay as they are"
             yield Verdict(pod.spec.key, EMPTY_POOL, message, warning=True)
-        elif given.cpus - pools.online:
-            gone = format_cpus(given.cpus - pools.online)
-            message = f"{pod.spec.key}: it was given CPUs {gone}, which {node.name} does not have now"
+        elif assignment.cpus - pools.online:
+            offline_cpus = format_cpus(assignment.cpus - pools.online)
+            message = f"{pod.spec.key}: it was given CPUs {offline_cpus}, which {node.name} does not have now"
             yield Verdict(pod.spec.key, OFFLINE, message, warning=True)

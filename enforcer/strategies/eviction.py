@@ -94,8 +94,8 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A pod that was told to leave, when (monotonic) and by which task."""
+class RequestedEviction:
+    """A pod whose eviction was requested: by which task and when (monotonic seconds)."""
 
     eviction: Evict
     task: TaskName
@@ -104,9 +104,9 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What was chosen before: pods told, and when last for each resource."""
+    """Earlier choices: pods whose eviction was requested, and the time of the last one by resource."""
 
-    told: tuple[Told, ...] = ()
+    told: tuple[RequestedEviction, ...] = ()
     last_seconds: Mapping[Resource, float] = field(default_factory=dict)
 
 
@@ -178,21 +178,21 @@ def best_effort_only(pod: PodSpec) -> bool:
 
 
 def choose(
-    tasks: Sequence[Task], seen: Observation, before: Choices, settings: BestEffortSettings
+    tasks: Sequence[Task], observation: Observation, before: Choices, settings: BestEffortSettings
 ) -> tuple[tuple[Evict, ...], Choices]:
     """Who shall leave now, tasks in this order, and what to remember."""
-    present = {p.spec.uid: p for p in seen.pods}
-    told = tuple(t for t in before.told if _remembered(t, present, seen.at_seconds, settings))
-    pending = [t for t in told if seen.at_seconds - t.at_seconds < settings.pending_seconds]
-    gone = {t.eviction.uid for t in pending}
-    leaving = [candidate(p) for p in seen.pods if p.spec.deleting or p.spec.uid in gone]
-    ready = [t for t in tasks if t.urgent or not _cooling(t.resource, seen.at_seconds, before, settings)]
-    taken = _taken(ready, leaving, {t.eviction.uid for t in told})
-    new = tuple(Told(_evict(c, task, settings), task.name, seen.at_seconds) for task, c in taken)
-    last = {**before.last_seconds, **{task.resource: seen.at_seconds for task, _ in taken}}
+    present = {p.spec.uid: p for p in observation.pods}
+    requested = tuple(t for t in before.told if _remembered(t, present, observation.at_seconds, settings))
+    pending = [t for t in requested if observation.at_seconds - t.at_seconds < settings.pending_seconds]
+    pending_uids = {t.eviction.uid for t in pending}
+    leaving = [candidate(p) for p in observation.pods if p.spec.deleting or p.spec.uid in pending_uids]
+    ready = [t for t in tasks if t.urgent or not _cooling(t.resource, observation.at_seconds, before, settings)]
+    taken = _taken(ready, leaving, {t.eviction.uid for t in requested})
+    new = tuple(RequestedEviction(_evict(c, task, settings), task.name, observation.at_seconds) for task, c in taken)
+    last = {**before.last_seconds, **{task.resource: observation.at_seconds for task, _ in taken}}
     fit = {(t.name, c.pod.uid) for t in tasks for c in t.candidates if evictable(c.pod) and allowed(c.pod, t.name)}
     again = (t.eviction for t in pending if (t.task, t.eviction.uid) in fit)
-    return (*again, *(t.eviction for t in new)), Choices((*told, *new), last)
+    return (*again, *(t.eviction for t in new)), Choices((*requested, *new), last)
 
 
 def _taken(tasks: Iterable[Task], leaving: Sequence[Candidate], passed_over: set[str]) -> list[tuple[Task, Candidate]]:
@@ -219,9 +219,11 @@ def _evict(one: Candidate, task: Task, settings: BestEffortSettings) -> Evict:
     return Evict(pod.namespace, pod.name, pod.uid, task.name, task.why, releases, by_api, urgent)
 
 
-def _remembered(told: Told, present: Mapping[str, PodReading], now: float, settings: BestEffortSettings) -> bool:
+def _remembered(
+    requested: RequestedEviction, present: Mapping[str, PodReading], now: float, settings: BestEffortSettings
+) -> bool:
     """While the pod is there, up to twice the time that it may take; a clock that went back forgets."""
-    return told.eviction.uid in present and 0 <= now - told.at_seconds < 2 * settings.pending_seconds
+    return requested.eviction.uid in present and 0 <= now - requested.at_seconds < 2 * settings.pending_seconds
 
 
 def _cooling(resource: Resource, now: float, before: Choices, settings: BestEffortSettings) -> bool:

@@ -31,20 +31,20 @@ _BY_USE: Final = {Resource.CPU: TaskName.CPU, Resource.MEMORY: TaskName.MEMORY}
 _BY_ALLOCATABLE: Final = {Resource.CPU: TaskName.CPU_ALLOCATABLE, Resource.MEMORY: TaskName.MEMORY_ALLOCATABLE}
 
 
-def used(seen: Observation, resource: Resource) -> tuple[int | None, int]:
+def used(observation: Observation, resource: Resource) -> tuple[int | None, int]:
     """What is used of the machine, and all of it; None without a figure."""
-    node = seen.node
+    node = observation.node
     if resource is Resource.CPU:
         return (None if node.cpu.millicores is None else int(node.cpu.millicores)), node.cpu_millicores
     return (node.memory_total_bytes - node.memory_available_bytes or None), node.memory_total_bytes
 
 
-def to_release(seen: Observation, resource: Resource, threshold: int, lower: int | None) -> tuple[int, int]:
+def to_release(observation: Observation, resource: Resource, threshold: int, lower: int | None) -> tuple[int, int]:
     """Amount in the resource's unit (0 = below the threshold), and the percentage of use.
 
     The lower bound must be below the threshold; otherwise the threshold - 2 stands in.
     """
-    amount, capacity = used(seen, resource)
+    amount, capacity = used(observation, resource)
     if amount is None or capacity <= 0:
         return 0, 0
     percent = amount * 100 // capacity
@@ -52,16 +52,16 @@ def to_release(seen: Observation, resource: Resource, threshold: int, lower: int
     return (capacity * max(percent - max(bound, 0), 0) // 100 if percent >= threshold else 0), percent
 
 
-def by_use(seen: Observation, thresholds: Thresholds, resource: Resource) -> Task | None:
+def by_use(observation: Observation, thresholds: Thresholds, resource: Resource) -> Task | None:
     """The task of a node that uses too much; None when it is off or not needed."""
     highest = thresholds.evict_enabled_priority_threshold
     threshold, lower = use_bounds(thresholds, resource)
     if not thresholds.enable or threshold is None or highest is None:
         return None
-    amount, percent = to_release(seen, resource, threshold, lower)
+    amount, percent = to_release(observation, resource, threshold, lower)
     if amount <= 0:
         return None
-    pods = [candidate(p) for p in seen.pods if opted_in(p.spec, highest)]
+    pods = [candidate(p) for p in observation.pods if opted_in(p.spec, highest)]
     with_figures = (c for c in pods if c.uses.get(resource) is not None)
     ordered = sorted(with_figures, key=lambda c: (*rank(c.pod), -c.use(resource), c.pod.key))
     why = f"{percent} % of the node's {resource} is used, {threshold} % allowed"
@@ -75,7 +75,7 @@ def use_bounds(thresholds: Thresholds, resource: Resource) -> tuple[int | None, 
     return thresholds.memory_evict_threshold_percent, thresholds.memory_evict_lower_percent
 
 
-def by_allocatable(seen: Observation, thresholds: Thresholds, resource: Resource) -> Iterator[Task]:
+def by_allocatable(observation: Observation, thresholds: Thresholds, resource: Resource) -> Iterator[Task]:
     """The tasks of classes that hold more than the node has."""
     highest = thresholds.allocatable_evict_priority_threshold
     threshold, lower = allocatable_bounds(thresholds, resource)
@@ -83,17 +83,17 @@ def by_allocatable(seen: Observation, thresholds: Thresholds, resource: Resource
         return
     bound = min(ALLOCATABLE_LOWER_PERCENT if lower is None else lower, threshold)
     for cls, band in BANDS.items():
-        allocatable = seen.node.allocatable.get(EXTENDED_RESOURCES[band, resource])
+        allocatable = observation.node.allocatable.get(EXTENDED_RESOURCES[band, resource])
         if allocatable is None:
             continue
-        there = max(allocatable, 1)
-        pods = [candidate(p) for p in seen.pods if _of(cls, p.spec) and p.spec.phase in ("Running", "Pending")]
-        asked = sum(c.requests[resource] for c in pods)
-        amount = asked - bound * there // 100
-        if asked * 100 > threshold * there and amount > 0:
+        offered = max(allocatable, 1)
+        pods = [candidate(p) for p in observation.pods if _of(cls, p.spec) and p.spec.phase in ("Running", "Pending")]
+        requested = sum(c.requests[resource] for c in pods)
+        amount = requested - bound * offered // 100
+        if requested * 100 > threshold * offered and amount > 0:
             mine = [c for c in pods if opted_in(c.pod, highest)]
             ordered = sorted(mine, key=lambda c: (*rank(c.pod), -c.requests[resource], c.pod.key))
-            why = f"{cls} requests are {asked * 100 // there} % of what the node has, {threshold} % allowed"
+            why = f"{cls} requests are {requested * 100 // offered} % of what the node has, {threshold} % allowed"
             measure = partial(_request, resource)
             yield Task(_BY_ALLOCATABLE[resource], resource, amount, why, ordered, measure, partial(_of, cls))
 
@@ -105,17 +105,17 @@ def allocatable_bounds(thresholds: Thresholds, resource: Resource) -> tuple[int 
     return thresholds.memory_allocatable_evict_threshold_percent, thresholds.memory_allocatable_evict_lower_percent
 
 
-def withdrawn(seen: Observation, thresholds: Thresholds) -> Iterator[Verdict]:
+def withdrawn(observation: Observation, thresholds: Thresholds) -> Iterator[Verdict]:
     """Classes that pods hold and the node does not offer, where that would count."""
     for resource in Resource:
         if not thresholds.enable or allocatable_bounds(thresholds, resource)[0] is None:
             continue
         for cls, band in BANDS.items():
             name = EXTENDED_RESOURCES[band, resource]
-            held = any(_of(cls, p.spec) and candidate(p).requests[resource] for p in seen.pods)
-            if held and name not in seen.node.allocatable:
+            requested = any(_of(cls, p.spec) and candidate(p).requests[resource] for p in observation.pods)
+            if requested and name not in observation.node.allocatable:
                 text = f"pods hold {name}, which the node does not offer now: nobody is evicted for it"
-                yield Verdict(seen.node.name, "ClassWithdrawn", text)
+                yield Verdict(observation.node.name, "ClassWithdrawn", text)
 
 
 def _of(cls: PriorityClass, pod: PodSpec) -> bool:

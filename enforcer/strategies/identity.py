@@ -23,7 +23,18 @@ from cotenant.model.node_policy import CpuQos, NodePolicy
 from cotenant.model.protocol import CPU_QOS_ANNOTATION
 from cotenant.model.qos import QosClass
 from enforcer.container_resources import SHARES_MIN, pod_resources
-from enforcer.contract import GroupReading, Knob, KubeQos, Observation, Plan, PodReading, PodSpec, Step, Verdict, Want
+from enforcer.contract import (
+    GroupReading,
+    Knob,
+    KubeQos,
+    Observation,
+    PodReading,
+    PodSpec,
+    Step,
+    StrategyPlan,
+    Verdict,
+    Want,
+)
 from enforcer.overrides import active, class_of, overridden
 
 NAME: Final = "group-identity"
@@ -39,16 +50,16 @@ class GroupIdentity:
     def initial(self) -> None:
         """Nothing."""
 
-    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Identities of tiers and pods, or what stands for them here."""
-        told: list[Verdict] = []
-        wants = list(_tiers(seen, policy))
-        for pod in (p for p in seen.pods if active(p.spec) and p.group is not None):
+    def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
+        """Identities of tiers and pods, or their substitutes on this kernel."""
+        verdicts: list[Verdict] = []
+        wants = list(_tiers(observation, policy))
+        for pod in (p for p in observation.pods if active(p.spec) and p.group is not None):
             of_class = cpu_qos_of(pod.spec, policy)
             qos, complaint = overridden(of_class, pod.spec, CPU_QOS_ANNOTATION)
-            told += complaint
-            wants += _pod(pod, qos, seen, policy)
-        return Step(Plan(tuple(wants), verdicts=tuple(told)), state)
+            verdicts += complaint
+            wants += _pod(pod, qos, observation, policy)
+        return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), state)
 
 
 def cpu_qos_of(pod: PodSpec, policy: NodePolicy) -> CpuQos:
@@ -66,31 +77,31 @@ def yields(qos: CpuQos, policy: NodePolicy) -> bool:
     return qos.sched_idle == 1 if by_idle else qos.group_identity < 0
 
 
-def _has_identity(seen: Observation, policy: NodePolicy) -> bool:
-    return Knob.CPU_BVT in seen.supported and policy.classes.policies.cpu_policy == "groupIdentity"
+def _has_identity(observation: Observation, policy: NodePolicy) -> bool:
+    return Knob.CPU_BVT in observation.supported and policy.classes.policies.cpu_policy == "groupIdentity"
 
 
-def _tiers(seen: Observation, policy: NodePolicy) -> Iterator[Want]:
-    for tier, group in seen.tiers.items():
+def _tiers(observation: Observation, policy: NodePolicy) -> Iterator[Want]:
+    for tier, group in observation.tiers.items():
         if tier not in _CLASS_OF_TIER:
             continue
         qos = policy.classes.of(_CLASS_OF_TIER[tier]).cpu_qos
-        if _has_identity(seen, policy):
+        if _has_identity(observation, policy):
             yield from _identity(group, qos)
         elif tier is KubeQos.BEST_EFFORT and yields(qos, policy) and not policy.thresholds.enable:
-            yield from _least(group, seen, "its class yields to others")
+            yield from _least(group, observation, "its class yields to others")
 
 
-def _pod(pod: PodReading, qos: CpuQos, seen: Observation, policy: NodePolicy) -> Iterator[Want]:
+def _pod(pod: PodReading, qos: CpuQos, observation: Observation, policy: NodePolicy) -> Iterator[Want]:
     assert pod.group is not None
-    if _has_identity(seen, policy):
+    if _has_identity(observation, policy):
         yield from _identity(pod.group, qos)
         return
     in_tier = pod.spec.kube_qos is KubeQos.BEST_EFFORT
     if in_tier or not yields(qos, policy):
         return
     if pod_resources(pod.spec, policy).cpu_shares is None:  # an idle group takes no weight
-        yield from _last(pod.group, seen)
+        yield from _last(pod.group, observation)
 
 
 def _identity(group: GroupReading, qos: CpuQos) -> Iterator[Want]:
@@ -99,13 +110,13 @@ def _identity(group: GroupReading, qos: CpuQos) -> Iterator[Want]:
         yield Want(group.path, Knob.CPU_BVT, qos.group_identity, group.level, NAME, f"its class {why}")
 
 
-def _last(group: GroupReading, seen: Observation) -> Iterator[Want]:
-    if Knob.CPU_IDLE in seen.supported:
+def _last(group: GroupReading, observation: Observation) -> Iterator[Want]:
+    if Knob.CPU_IDLE in observation.supported:
         yield Want(group.path, Knob.CPU_IDLE, 1, group.level, NAME, "its class yields to others")
     else:
-        yield from _least(group, seen, "its class yields to others; this kernel has no cpu.idle")
+        yield from _least(group, observation, "its class yields to others; this kernel has no cpu.idle")
 
 
-def _least(group: GroupReading, seen: Observation, why: str) -> Iterator[Want]:
-    if Knob.CPU_SHARES in seen.supported:
+def _least(group: GroupReading, observation: Observation, why: str) -> Iterator[Want]:
+    if Knob.CPU_SHARES in observation.supported:
         yield Want(group.path, Knob.CPU_SHARES, SHARES_MIN, group.level, NAME, why)

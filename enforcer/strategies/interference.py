@@ -30,7 +30,7 @@ from typing import Final
 from cotenant.model.qos import QosClass
 from cotenant.settings.best_effort import BestEffortSettings
 from enforcer.contract import Observation, PodReading, Verdict
-from enforcer.strategies.baseline import LEAST, Baseline, Signal, given, measured, workload
+from enforcer.strategies.baseline import LEAST, Baseline, InterferenceSignal, given, measured, workload
 from enforcer.strategies.suppress_target import demand, suppressible
 
 WINDOW_TICKS: Final = 30
@@ -53,7 +53,7 @@ class Case:
 
     victim: str
     """uid."""
-    signal: Signal
+    signal: InterferenceSignal
     level: int
     base_millicores: int
     """Best effort's use when it began."""
@@ -97,7 +97,7 @@ class Suffering:
     """A signal above its bound in this tick."""
 
     pod: PodReading
-    signal: Signal
+    signal: InterferenceSignal
     value: float
     bound: float
     normal: float
@@ -108,33 +108,33 @@ class Suffering:
         return f"{self.pod.spec.uid}|{self.signal}"
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """For people."""
-        unit = "" if self.signal is Signal.CYCLES else " %"
+        unit = "" if self.signal is InterferenceSignal.CYCLES else " %"
         return f"{self.signal} {self.value:.3g}{unit}, {self.normal:.3g}{unit} when best effort is quiet"
 
 
 def detect(
-    seen: Observation, state: InterferenceState, settings: BestEffortSettings
+    observation: Observation, state: InterferenceState, settings: BestEffortSettings
 ) -> tuple[Findings, InterferenceState]:
     """What is found in this tick, and what to remember."""
-    use = demand(seen)
+    use = demand(observation)
     if settings.interference == "off" or use is None:
         return Findings(), state if settings.interference != "off" else InterferenceState()
-    signals = {p.spec.uid: measured(p, seen.elapsed_seconds) for p in _others(seen)}
-    suffering = tuple(_suffering(seen, signals, state, settings))
-    lasting = {s.key: state.suffering.get(s.key, 0.0) + seen.elapsed_seconds for s in suffering}
+    signals = {p.spec.uid: measured(p, observation.elapsed_seconds) for p in _others(observation)}
+    suffering = tuple(_suffering(observation, signals, state, settings))
+    lasting = {s.key: state.suffering.get(s.key, 0.0) + observation.elapsed_seconds for s in suffering}
     still = use.best_effort * 100 <= use.capacity * settings.interference_quiet_percent
     after = replace(
         state,
-        baselines=_learned(seen, signals, state.baselines) if still and state.case is None else state.baselines,
+        baselines=_learned(observation, signals, state.baselines) if still and state.case is None else state.baselines,
         windows=_filled({f"{u}|{s}": v for u, each in signals.items() for s, v in each.items()}, state.windows),
-        uses=_moved(state.uses, {p.spec.uid: _cpu(p) for p in _best_effort(seen)}),
+        uses=_moved(state.uses, {p.spec.uid: _cpu(p) for p in _best_effort(observation)}),
         suffering=lasting,
-        given_up={k: until for k, until in state.given_up.items() if until > seen.at_seconds},
+        given_up={k: until for k, until in state.given_up.items() if until > observation.at_seconds},
     )
     confirmed = [s for s in suffering if lasting[s.key] >= settings.interference_confirm_seconds]
-    return _acted(seen, after, confirmed, 0 if still else use.best_effort, settings)
+    return _acted(observation, after, confirmed, 0 if still else use.best_effort, settings)
 
 
 def correlation(use: Iterable[float], signal: Iterable[float], bound: float) -> float:
@@ -146,16 +146,16 @@ def correlation(use: Iterable[float], signal: Iterable[float], bound: float) -> 
     return sum(u / total * (1 - bound / v if v > bound else v / bound - 1) for u, v in pairs)
 
 
-def _others(seen: Observation) -> Iterator[PodReading]:
+def _others(observation: Observation) -> Iterator[PodReading]:
     """Pods that may be victims."""
-    for pod in seen.pods:
+    for pod in observation.pods:
         spec = pod.spec
         if spec.phase == "Running" and not spec.deleting and not suppressible(spec):
             yield pod
 
 
-def _best_effort(seen: Observation) -> Iterator[PodReading]:
-    return (p for p in seen.pods if p.spec.qos_class is QosClass.BE and p.spec.phase == "Running")
+def _best_effort(observation: Observation) -> Iterator[PodReading]:
+    return (p for p in observation.pods if p.spec.qos_class is QosClass.BE and p.spec.phase == "Running")
 
 
 def _cpu(pod: PodReading) -> float:
@@ -173,40 +173,40 @@ def _filled(now: Mapping[str, float], windows: Mapping[str, tuple[float, ...]]) 
     Pressure and waiting are read in turn and are means of what was since: without this, the ticks between an
     antagonist's start and the next reading would speak for it.
     """
-    found = {}
+    filled = {}
     for key, value in now.items():
         window = windows.get(key, ())[-WINDOW_TICKS + 1 :]
         repeats = 0
         if window and not isclose(value, window[-1]):
             last = window[-READ_EVERY_TICKS:]
             repeats = next((i for i, v in enumerate(reversed(last)) if not isclose(v, window[-1])), len(last)) - 1
-        found[key] = (*window[: len(window) - repeats], *(value,) * (repeats + 1))
-    return found
+        filled[key] = (*window[: len(window) - repeats], *(value,) * (repeats + 1))
+    return filled
 
 
 def _learned(
-    seen: Observation, signals: Mapping[str, Mapping[Signal, float]], before: Mapping[str, Baseline]
+    observation: Observation, signals: Mapping[str, Mapping[InterferenceSignal, float]], before: Mapping[str, Baseline]
 ) -> Mapping[str, Baseline]:
-    found = dict(before)
-    for pod in _others(seen):
-        if seen.wall_seconds - pod.spec.created_seconds < YOUNG_SECONDS:
+    baselines = dict(before)
+    for pod in _others(observation):
+        if observation.wall_seconds - pod.spec.created_seconds < YOUNG_SECONDS:
             continue
         for signal, value in signals[pod.spec.uid].items():
             key = f"{workload(pod.spec)}|{signal}"
-            found[key] = found.get(key, Baseline()).add(value, seen.at_seconds)
-    if len(found) <= MOST_BASELINES:
-        return found
-    newest = sorted(found, key=lambda key: found[key].at_seconds, reverse=True)[:MOST_BASELINES]
-    return {key: found[key] for key in newest}
+            baselines[key] = baselines.get(key, Baseline()).add(value, observation.at_seconds)
+    if len(baselines) <= MOST_BASELINES:
+        return baselines
+    newest = sorted(baselines, key=lambda key: baselines[key].at_seconds, reverse=True)[:MOST_BASELINES]
+    return {key: baselines[key] for key in newest}
 
 
 def _suffering(
-    seen: Observation,
-    signals: Mapping[str, Mapping[Signal, float]],
+    observation: Observation,
+    signals: Mapping[str, Mapping[InterferenceSignal, float]],
     state: InterferenceState,
     settings: BestEffortSettings,
 ) -> Iterator[Suffering]:
-    for pod in _others(seen):
+    for pod in _others(observation):
         for signal, value in signals[pod.spec.uid].items():
             if value <= LEAST[signal]:
                 continue
@@ -219,52 +219,52 @@ def _suffering(
 
 
 def _normal(
-    pod: PodReading, signal: Signal, baselines: Mapping[str, Baseline], settings: BestEffortSettings
+    pod: PodReading, signal: InterferenceSignal, baselines: Mapping[str, Baseline], settings: BestEffortSettings
 ) -> float | None:
     """The baseline, None while there is none."""
     figure = given(pod.spec).get(signal)
     if figure is not None:
         return figure
-    found = baselines.get(f"{workload(pod.spec)}|{signal}")
-    return found.level() if found is not None and found.samples >= settings.interference_samples else None
+    baseline = baselines.get(f"{workload(pod.spec)}|{signal}")
+    return baseline.level() if baseline is not None and baseline.samples >= settings.interference_samples else None
 
 
 def _acted(
-    seen: Observation,
+    observation: Observation,
     state: InterferenceState,
     confirmed: list[Suffering],
     best_effort: int,  # 0 = next to nothing
     settings: BestEffortSettings,
 ) -> tuple[Findings, InterferenceState]:
     acts = settings.interference != "observe"
-    if not acts or (state.case is not None and not _present(seen, state.case.victim)):
+    if not acts or (state.case is not None and not _present(observation, state.case.victim)):
         state = replace(state, case=None)
     if state.case is not None:
-        state = _moved_on(seen, state, state.case, settings)
+        state = _moved_on(observation, state, state.case, settings)
     elif acts and best_effort > 0:
         worst = max((s for s in confirmed if s.key not in state.given_up), key=_badness, default=None)
         if worst is not None:
-            state = replace(state, case=_opened(seen, state, worst, best_effort))
-    told = tuple(_verdicts(seen, state, confirmed, best_effort))
-    return _findings(seen, state, told), state
+            state = replace(state, case=_opened(observation, state, worst, best_effort))
+    verdicts = tuple(_verdicts(observation, state, confirmed, best_effort))
+    return _findings(observation, state, verdicts), state
 
 
 def _badness(one: Suffering) -> tuple[float, str]:
     return one.value / one.bound, one.key
 
 
-def _opened(seen: Observation, state: InterferenceState, worst: Suffering, best_effort: int) -> Case:
+def _opened(observation: Observation, state: InterferenceState, worst: Suffering, best_effort: int) -> Case:
     """With the evidence of before anything was done: afterwards our own doing would be in it."""
-    uid, value = _antagonist(seen, state, worst)
+    uid, value = _antagonist(observation, state, worst)
     return Case(worst.pod.spec.uid, worst.signal, 1, best_effort, uid, value)
 
 
-def _antagonist(seen: Observation, state: InterferenceState, one: Suffering) -> tuple[str, float]:
+def _antagonist(observation: Observation, state: InterferenceState, one: Suffering) -> tuple[str, float]:
     """Uid and correlation of the suspect that used most; "" when there is none."""
     signal = state.windows[one.key]
     suspects: list[tuple[float, str, float]] = []
     everything = 0.0
-    for pod in _best_effort(seen):
+    for pod in _best_effort(observation):
         use = _aligned(state.uses[pod.spec.uid], len(signal))
         everything += sum(use)
         value = correlation(use, signal, one.bound)
@@ -281,17 +281,19 @@ def _aligned(use: tuple[float, ...], length: int) -> tuple[float, ...]:
 
 
 def _moved_on(
-    seen: Observation, state: InterferenceState, case: Case, settings: BestEffortSettings
+    observation: Observation, state: InterferenceState, case: Case, settings: BestEffortSettings
 ) -> InterferenceState:
     """One tick further in a case: down a step, up a step, to eviction, or closed."""
     key = f"{case.victim}|{case.signal}"
-    case = replace(case, step_seconds=case.step_seconds + seen.elapsed_seconds)
+    case = replace(case, step_seconds=case.step_seconds + observation.elapsed_seconds)
     if key not in state.suffering:
         return replace(
-            state, case=_better(replace(case, calm_seconds=case.calm_seconds + seen.elapsed_seconds), settings)
+            state, case=_better(replace(case, calm_seconds=case.calm_seconds + observation.elapsed_seconds), settings)
         )
-    after = _worse(seen, replace(case, calm_seconds=0.0), settings)
-    given_up = state.given_up if after is not None else {**state.given_up, key: seen.at_seconds + GIVE_UP_SECONDS}
+    after = _worse(observation, replace(case, calm_seconds=0.0), settings)
+    given_up = (
+        state.given_up if after is not None else {**state.given_up, key: observation.at_seconds + GIVE_UP_SECONDS}
+    )
     return replace(state, case=after, given_up=given_up)
 
 
@@ -303,47 +305,49 @@ def _better(case: Case, settings: BestEffortSettings) -> Case | None:
     return eased if eased.level > 0 else None
 
 
-def _worse(seen: Observation, case: Case, settings: BestEffortSettings) -> Case | None:
+def _worse(observation: Observation, case: Case, settings: BestEffortSettings) -> Case | None:
     """While it still suffers; None = given up. After an eviction the antagonist's going is waited for."""
     patience = settings.interference_patience_seconds
     if case.step_seconds < patience:
         return case
     if case.level < STEPS:
         return replace(case, level=case.level + 1, step_seconds=0.0)
-    if settings.interference == "evict" and case.antagonist and _present(seen, case.antagonist):
+    if settings.interference == "evict" and case.antagonist and _present(observation, case.antagonist):
         return replace(case, evicting=True, step_seconds=patience)
     return case if case.evicting and case.step_seconds < 2 * patience else None
 
 
-def _findings(seen: Observation, state: InterferenceState, told: tuple[Verdict, ...]) -> Findings:
+def _findings(observation: Observation, state: InterferenceState, verdicts: tuple[Verdict, ...]) -> Findings:
     case = state.case
     if case is None:
-        return Findings(verdicts=told)
+        return Findings(verdicts=verdicts)
     why = f"it disturbs another pod ({case.signal}, correlation {case.correlation:.2f}); suppression did not help"
     cap = case.base_millicores >> case.level
-    leaves = case.evicting and _present(seen, case.antagonist)
-    return Findings(cap, case.antagonist if leaves else "", why if leaves else "", told)
+    leaves = case.evicting and _present(observation, case.antagonist)
+    return Findings(cap, case.antagonist if leaves else "", why if leaves else "", verdicts)
 
 
 def _verdicts(
-    seen: Observation, state: InterferenceState, confirmed: Iterable[Suffering], best_effort: int
+    observation: Observation, state: InterferenceState, confirmed: Iterable[Suffering], best_effort: int
 ) -> Iterator[Verdict]:
-    names = {p.spec.uid: p.spec.key for p in seen.pods}
+    names = {p.spec.uid: p.spec.key for p in observation.pods}
     case = state.case
     for one in confirmed:
         mine = case is not None and (case.victim, case.signal) == (one.pod.spec.uid, one.signal)
         if case is not None and mine:
             who = f"{names[case.antagonist]} moves with it ({case.correlation:.2f})" if case.antagonist in names else ""
             done = f"best effort is held at {case.base_millicores >> case.level} m"
-            text = "; ".join(part for part in (one.told, who or "no pod of best effort moves with it", done) if part)
+            text = "; ".join(
+                part for part in (one.sentence, who or "no pod of best effort moves with it", done) if part
+            )
             yield Verdict(one.pod.spec.key, "Interference", text, warning=True)
         elif one.key in state.given_up:
-            text = f"{one.told}; suppressing best effort did not help and none of its pods moves with it"
+            text = f"{one.sentence}; suppressing best effort did not help and none of its pods moves with it"
             yield Verdict(one.pod.spec.key, "NotBestEffort", text)
         else:
             idle = "" if best_effort else "; best effort uses next to nothing"
-            yield Verdict(one.pod.spec.key, "Suffers", f"{one.told}{idle}", warning=True)
+            yield Verdict(one.pod.spec.key, "Suffers", f"{one.sentence}{idle}", warning=True)
 
 
-def _present(seen: Observation, uid: str) -> bool:
-    return any(p.spec.uid == uid and p.spec.phase == "Running" for p in seen.pods)
+def _present(observation: Observation, uid: str) -> bool:
+    return any(p.spec.uid == uid and p.spec.phase == "Running" for p in observation.pods)

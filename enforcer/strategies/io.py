@@ -17,7 +17,7 @@ from typing import Final
 
 from cotenant.model.node_policy import BlkioQos, Block, IoLimits, NodePolicy
 from cotenant.model.protocol import BLKIO_QOS_ANNOTATION
-from enforcer.contract import Knob, Observation, Plan, PodReading, PodSpec, Step, Value, Verdict, Want
+from enforcer.contract import Knob, Observation, PodReading, PodSpec, Step, StrategyPlan, Value, Verdict, Want
 from enforcer.overrides import active, class_of, overridden
 
 NAME: Final = "blkio"
@@ -40,41 +40,41 @@ class DiskLimits:
     def initial(self) -> None:
         """Nothing."""
 
-    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+    def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """Limits of all active pods."""
         wants: list[Want] = []
-        told: list[Verdict] = []
-        for pod in (p for p in seen.pods if active(p.spec) and p.group is not None):
+        verdicts: list[Verdict] = []
+        for pod in (p for p in observation.pods if active(p.spec) and p.group is not None):
             blocks, complaint = blocks_of(pod.spec, policy)
-            limits, missing = on_devices(pod.spec, blocks, seen.node.block_devices)
-            told += (*complaint, *missing)
-            wants += (w for w in _wants(pod, limits) if w.knob in seen.supported)
-        return Step(Plan(tuple(wants), verdicts=tuple(told)), state)
+            limits, missing = on_devices(pod.spec, blocks, observation.node.block_devices)
+            verdicts += (*complaint, *missing)
+            wants += (w for w in _wants(pod, limits) if w.knob in observation.supported)
+        return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), state)
 
 
 def blocks_of(pod: PodSpec, policy: NodePolicy) -> tuple[tuple[Block, ...], tuple[Verdict, ...]]:
     """Blocks of a pod: its class' while that is on, with those of its annotation over them."""
     of_class = policy.classes.of(class_of(pod)).blkio_qos
-    own, told = overridden(BlkioQos(enable=of_class.enable), pod, BLKIO_QOS_ANNOTATION)
+    own, verdicts = overridden(BlkioQos(enable=of_class.enable), pod, BLKIO_QOS_ANNOTATION)
     by_name = {(b.type, b.name): b for b in (of_class.blocks if of_class.enable else ())}
     by_name |= {(b.type, b.name): b for b in own.blocks}
-    return tuple(by_name.values()), told
+    return tuple(by_name.values()), verdicts
 
 
 def on_devices(
     pod: PodSpec, blocks: Iterable[Block], devices: Mapping[str, str]
 ) -> tuple[dict[str, IoLimits], tuple[Verdict, ...]]:
     """Limits by "major:minor"; of two blocks on one device the later holds. Verdicts name blocks without a device."""
-    found: dict[str, IoLimits] = {}
-    told = []
+    limits: dict[str, IoLimits] = {}
+    verdicts = []
     for block in blocks:
         device = device_of(block, pod, devices)
         if device is not None and block.limits is not None:
-            found[device] = block.limits
+            limits[device] = block.limits
         elif device is None and block.type != "podvolume":
             message = f'{pod.key}: no {block.type or "block device"} called "{block.name}" on this node'
-            told.append(Verdict(pod.key, NO_DEVICE, message, warning=True))
-    return found, tuple(told)
+            verdicts.append(Verdict(pod.key, NO_DEVICE, message, warning=True))
+    return limits, tuple(verdicts)
 
 
 def device_of(block: Block, pod: PodSpec, devices: Mapping[str, str]) -> str | None:

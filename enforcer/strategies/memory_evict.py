@@ -31,37 +31,37 @@ class MemoryTrend:
 
 
 def best_effort_memory(
-    seen: Observation, thresholds: Thresholds, trend: MemoryTrend, settings: BestEffortSettings
+    observation: Observation, thresholds: Thresholds, trend: MemoryTrend, settings: BestEffortSettings
 ) -> tuple[Task | None, MemoryTrend]:
     """The task, None when there is enough memory; and what to remember."""
-    after = MemoryTrend(seen.node.memory_available_bytes)
+    after = MemoryTrend(observation.node.memory_available_bytes)
     threshold, lower = use_bounds(thresholds, Resource.MEMORY)
-    if not thresholds.enable or threshold is None or seen.node.memory_total_bytes <= 0:
+    if not thresholds.enable or threshold is None or observation.node.memory_total_bytes <= 0:
         return None, after
-    amount, percent = to_release(seen, Resource.MEMORY, threshold, lower)
-    short = _short_of(seen, settings)
-    urgent = short > 0 or (amount > 0 and _runs_out(seen, trend, settings))
+    amount, percent = to_release(observation, Resource.MEMORY, threshold, lower)
+    short = _short_of(observation, settings)
+    urgent = short > 0 or (amount > 0 and _runs_out(observation, trend, settings))
     amount = max(amount, short)
     if amount <= 0:
         return None, after
-    pods = (candidate(p) for p in seen.pods if best_effort_only(p.spec))
+    pods = (candidate(p) for p in observation.pods if best_effort_only(p.spec))
     by_name = sorted(pods, key=lambda c: c.pod.key, reverse=True)
     ordered = sorted(by_name, key=lambda c: (priority_value(c.pod), -c.use(Resource.MEMORY)))
     why = f"{percent} % of the node's memory is used, {threshold} % allowed" + (", and it runs out" if urgent else "")
     return Task(TaskName.BE_MEMORY, Resource.MEMORY, amount, why, ordered, _memory, urgent=urgent), after
 
 
-def _short_of(seen: Observation, settings: BestEffortSettings) -> int:
+def _short_of(observation: Observation, settings: BestEffortSettings) -> int:
     """Bytes that are missing to what shall always be available."""
-    least = seen.node.memory_total_bytes * settings.memory_emergency_percent // 100
-    return max(least - seen.node.memory_available_bytes, 0)
+    least = observation.node.memory_total_bytes * settings.memory_emergency_percent // 100
+    return max(least - observation.node.memory_available_bytes, 0)
 
 
-def _runs_out(seen: Observation, trend: MemoryTrend, settings: BestEffortSettings) -> bool:
-    available = seen.node.memory_available_bytes
-    if trend.available_bytes is None or seen.elapsed_seconds <= 0:
+def _runs_out(observation: Observation, trend: MemoryTrend, settings: BestEffortSettings) -> bool:
+    available = observation.node.memory_available_bytes
+    if trend.available_bytes is None or observation.elapsed_seconds <= 0:
         return False
-    falls = (trend.available_bytes - available) / seen.elapsed_seconds
+    falls = (trend.available_bytes - available) / observation.elapsed_seconds
     return falls > 0 and available <= falls * settings.memory_cooldown_seconds
 
 

@@ -36,10 +36,10 @@ from enforcer.contract import (
     Knob,
     KubeQos,
     Observation,
-    Plan,
     PodReading,
     PodSpec,
     Step,
+    StrategyPlan,
     Verdict,
     Want,
 )
@@ -62,7 +62,7 @@ _BATCH: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class ThrottledContainer:
     """A throttled container: its events so far, ticks in a row in which it was stuck, until when it is relieved."""
 
     events: int
@@ -74,11 +74,11 @@ class Watched:
 class MemoryState:
     """Containers that have a memory.high of ours, or had one and are relieved of it; by cgroup path."""
 
-    watched: dict[str, Watched] = field(default_factory=dict)
+    watched: dict[str, ThrottledContainer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class ProtectionBytes:
     """Of a container, a pod or a tier, bytes; high None = not throttled."""
 
     minimum: int = 0
@@ -100,8 +100,8 @@ class _Fixed:
     """What is the same of a pod from tick to tick; throttles: one a container."""
 
     wants: tuple[Want, ...]
-    told: tuple[Verdict, ...]
-    own: Amounts
+    verdicts: tuple[Verdict, ...]
+    own: ProtectionBytes
     throttles: tuple[_Throttle, ...]
 
 
@@ -116,31 +116,33 @@ class MemoryProtection:
         """Nobody is throttled."""
         return MemoryState()
 
-    def step(self, seen: Observation, policy: NodePolicy, state: MemoryState) -> Step[MemoryState]:
+    def step(self, observation: Observation, policy: NodePolicy, state: MemoryState) -> Step[MemoryState]:
         """Protection and throttling of every active pod, and the tiers' sums."""
         wants: list[Want] = []
-        told: list[Verdict] = []
-        watched: dict[str, Watched] = {}
-        sums: dict[KubeQos, Amounts] = {}
-        allocatable = seen.node.allocatable.get(_MEMORY, 0)
-        pods = (p for p in seen.pods if active(p.spec))
-        basis = (policy, allocatable, seen.supported)
-        for pod, fixed in self._known.each(pods, basis, lambda p: _fixed(p, policy, allocatable, seen.supported)):
-            sums[pod.spec.kube_qos] = _plus(sums.get(pod.spec.kube_qos, Amounts()), fixed.own)
+        verdicts: list[Verdict] = []
+        watched: dict[str, ThrottledContainer] = {}
+        sums: dict[KubeQos, ProtectionBytes] = {}
+        allocatable = observation.node.allocatable.get(_MEMORY, 0)
+        pods = (p for p in observation.pods if active(p.spec))
+        basis = (policy, allocatable, observation.supported)
+        for pod, fixed in self._known.each(
+            pods, basis, lambda p: _fixed(p, policy, allocatable, observation.supported)
+        ):
+            sums[pod.spec.kube_qos] = _plus(sums.get(pod.spec.kube_qos, ProtectionBytes()), fixed.own)
             wants += fixed.wants
-            told += fixed.told
+            verdicts += fixed.verdicts
             for container, throttle in zip(pod.containers, fixed.throttles, strict=True):
                 if throttle.wanted is not None:
-                    found, seen_now, verdict = _throttling(pod.spec, container, throttle, (seen, state))
-                    wants += found
-                    watched |= seen_now
-                    told += verdict
-        wants += (w for w in _tiers(seen, policy, sums) if w.knob in seen.supported)
-        return Step(Plan(tuple(wants), verdicts=tuple(told)), MemoryState(watched))
+                    high_wants, marks, verdict = _throttling(pod.spec, container, throttle, (observation, state))
+                    wants += high_wants
+                    watched |= marks
+                    verdicts += verdict
+        wants += (w for w in _tiers(observation, policy, sums) if w.knob in observation.supported)
+        return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), MemoryState(watched))
 
 
 def _fixed(pod: PodReading, policy: NodePolicy, allocatable_bytes: int, supported: frozenset[Knob]) -> _Fixed:
-    qos, told = template(pod.spec, policy)
+    qos, verdicts = template(pod.spec, policy)
     own = pod_amounts(pod.spec, qos)
     wants, throttles = [*_pod(pod, qos, own)], []
     for container in pod.containers:
@@ -148,7 +150,7 @@ def _fixed(pod: PodReading, policy: NodePolicy, allocatable_bytes: int, supporte
         wants += _container(container.group, qos, amounts)
         high = amounts.high if Knob.MEMORY_HIGH in supported else None
         throttles.append(_Throttle(high, _of(pod.spec, container.spec.requests), qos.throttling_percent))
-    return _Fixed(tuple(w for w in wants if w.knob in supported), told, own, tuple(throttles))
+    return _Fixed(tuple(w for w in wants if w.knob in supported), verdicts, own, tuple(throttles))
 
 
 # which policy
@@ -160,36 +162,38 @@ def template(pod: PodSpec, policy: NodePolicy) -> tuple[MemoryQos, tuple[Verdict
     Annotation `policy`: none = nothing; auto = the class' policy also while it is off; default (or not given) = the
     class' policy while it is on, else nothing, and field by field what the annotation itself says.
     """
-    given, told = annotated(pod, MEMORY_QOS_ANNOTATION)
+    fields, verdicts = annotated(pod, MEMORY_QOS_ANNOTATION)
     of_class = policy.classes.of(class_of(pod)).memory_qos
-    chosen = given.pop("policy", "default") or "default"
+    chosen = fields.pop("policy", "default") or "default"
     if chosen not in POLICIES:
         bad = ValueError(f'policy is "{chosen}", not one of {", ".join(POLICIES)}')
-        given, told, chosen = {}, (unreadable(pod, MEMORY_QOS_ANNOTATION, bad),), "default"
+        fields, verdicts, chosen = {}, (unreadable(pod, MEMORY_QOS_ANNOTATION, bad),), "default"
     if chosen == "none":
-        return _OFF, told
+        return _OFF, verdicts
     base = of_class if of_class.enable or chosen == "auto" else _OFF
-    return _field_by_field(base, given, pod, told)
+    return _field_by_field(base, fields, pod, verdicts)
 
 
 def _field_by_field(
-    base: MemoryQos, given: dict[str, Any], pod: PodSpec, told: tuple[Verdict, ...]
+    base: MemoryQos, fields: dict[str, Any], pod: PodSpec, verdicts: tuple[Verdict, ...]
 ) -> tuple[MemoryQos, tuple[Verdict, ...]]:
-    if not given:
-        return base, told
-    found, complaint = replaced(base, given, pod, MEMORY_QOS_ANNOTATION)
-    return found, (*told, *complaint)
+    if not fields:
+        return base, verdicts
+    merged, complaint = replaced(base, fields, pod, MEMORY_QOS_ANNOTATION)
+    return merged, (*verdicts, *complaint)
 
 
 # amounts
 
 
-def pod_amounts(pod: PodSpec, qos: MemoryQos) -> Amounts:
+def pod_amounts(pod: PodSpec, qos: MemoryQos) -> ProtectionBytes:
     """Protection of a whole pod."""
     return _protection(sum(_of(pod, c.requests) for c in pod.containers), qos)
 
 
-def container_amounts(pod: PodSpec, container: ContainerSpec, qos: MemoryQos, allocatable_bytes: int) -> Amounts:
+def container_amounts(
+    pod: PodSpec, container: ContainerSpec, qos: MemoryQos, allocatable_bytes: int
+) -> ProtectionBytes:
     """Protection and throttling of a container; allocatable_bytes: of the node, for one without a limit."""
     request = _of(pod, container.requests)
     limit = _of(pod, container.limits) or allocatable_bytes
@@ -200,18 +204,18 @@ def container_amounts(pod: PodSpec, container: ContainerSpec, qos: MemoryQos, al
     return replace(own, high=max(exact // PAGE_BYTES * PAGE_BYTES, own.minimum))
 
 
-def _protection(request: int, qos: MemoryQos) -> Amounts:
+def _protection(request: int, qos: MemoryQos) -> ProtectionBytes:
     minimum = request * qos.min_limit_percent // 100
     low = request * qos.low_limit_percent // 100
-    return Amounts(minimum, max(low, minimum) if low > 0 else 0)
+    return ProtectionBytes(minimum, max(low, minimum) if low > 0 else 0)
 
 
 def _of(pod: PodSpec, amounts: Mapping[str, int]) -> int:
     return amounts.get(_BATCH if pod.qos_class is QosClass.BE else _MEMORY, 0)
 
 
-def _plus(one: Amounts, other: Amounts) -> Amounts:
-    return Amounts(one.minimum + other.minimum, one.low + other.low)
+def _plus(one: ProtectionBytes, other: ProtectionBytes) -> ProtectionBytes:
+    return ProtectionBytes(one.minimum + other.minimum, one.low + other.low)
 
 
 def page_cache_limit(pod: PodSpec, qos: MemoryQos) -> int:
@@ -231,7 +235,7 @@ def page_cache_limit(pod: PodSpec, qos: MemoryQos) -> int:
 # wants
 
 
-def _pod(pod: PodReading, qos: MemoryQos, own: Amounts) -> Iterator[Want]:
+def _pod(pod: PodReading, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want]:
     if pod.group is None:
         return
     yield from _protect(pod.group, own, "sum of its containers")
@@ -255,7 +259,7 @@ def _page_cache(group: GroupReading, qos: MemoryQos, limit_bytes: int) -> Iterat
         yield _want(group, Knob.PAGE_CACHE_LIMIT_SYNC, int(qos.page_cache_reclaim_sync), f"page-cache reclaim: {why}")
 
 
-def _protect(group: GroupReading, own: Amounts, of: str) -> Iterator[Want]:
+def _protect(group: GroupReading, own: ProtectionBytes, of: str) -> Iterator[Want]:
     if own.minimum:
         yield _want(group, Knob.MEMORY_MIN, own.minimum, f"never reclaimed: {of}")
     if own.low:
@@ -276,40 +280,40 @@ def _copied(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
         yield _want(group, Knob.MEMORY_PRIORITY, qos.priority, "priority of its class")
 
 
-def _tiers(seen: Observation, policy: NodePolicy, sums: Mapping[KubeQos, Amounts]) -> Iterator[Want]:
-    everything = Amounts()
+def _tiers(observation: Observation, policy: NodePolicy, sums: Mapping[KubeQos, ProtectionBytes]) -> Iterator[Want]:
+    everything = ProtectionBytes()
     for amounts in sums.values():
         everything = _plus(everything, amounts)
-    if seen.kubepods is not None:
-        yield from _protect(seen.kubepods, everything, "sum of all pods")
+    if observation.kubepods is not None:
+        yield from _protect(observation.kubepods, everything, "sum of all pods")
     for tier, qos_class in ((KubeQos.BURSTABLE, QosClass.LS), (KubeQos.BEST_EFFORT, QosClass.BE)):
-        group = seen.tiers.get(tier)
+        group = observation.tiers.get(tier)
         if group is not None:
             qos = policy.classes.of(qos_class).memory_qos
-            yield from _protect(group, sums.get(tier, Amounts()), "sum of its pods")
+            yield from _protect(group, sums.get(tier, ProtectionBytes()), "sum of its pods")
             yield from _copied(group, qos) if qos.enable else ()
 
 
-Throttled = tuple[tuple[Want, ...], dict[str, Watched], tuple[Verdict, ...]]
+Throttled = tuple[tuple[Want, ...], dict[str, ThrottledContainer], tuple[Verdict, ...]]
 
 
 def _throttling(
     pod: PodSpec, container: ContainerReading, throttle: _Throttle, now: tuple[Observation, MemoryState]
 ) -> Throttled:
     """A container's memory.high, what is to be remembered of it, and what a person should know."""
-    seen, state = now
+    observation, state = now
     group = container.group
     high = None if group is None else safe_high(throttle.wanted, throttle.request, group)
     if group is None or high is None:
         return (), {}, ()
-    mark = watch(state.watched.get(group.path), group, seen.at_seconds)
-    if mark.relieved_until_seconds > seen.at_seconds:
-        return (), {group.path: mark}, _stuck(pod, container, mark, seen.at_seconds)
+    mark = watch(state.watched.get(group.path), group, observation.at_seconds)
+    if mark.relieved_until_seconds > observation.at_seconds:
+        return (), {group.path: mark}, _stuck(pod, container, mark, observation.at_seconds)
     why = f"throttled from {throttle.percent} % of the way from request to limit, and above its usage"
     return (_want(group, Knob.MEMORY_HIGH, high, why),), {group.path: mark}, ()
 
 
-def _container(group: GroupReading | None, qos: MemoryQos, own: Amounts) -> Iterator[Want]:
+def _container(group: GroupReading | None, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want]:
     if group is not None:
         yield from _protect(group, own, "percent of its request")
         yield from _copied(group, qos)
@@ -321,30 +325,32 @@ def _ends(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
         yield _want(group, Knob.MEMORY_OOM_GROUP, 1, "out of memory ends it as a whole")
 
 
-def safe_high(wanted: int | None, request: int, group: GroupReading) -> int | None:
+def safe_high(target: int | None, request: int, group: GroupReading) -> int | None:
     """memory.high that its container can live under; None = none, also while its usage is not known."""
-    if wanted is None or group.memory is None:
+    if target is None or group.memory is None:
         return None
     floor = max(request, -(-group.memory.usage * SLACK_PERCENT // 100))
-    return max(wanted, -(-floor // PAGE_BYTES) * PAGE_BYTES)
+    return max(target, -(-floor // PAGE_BYTES) * PAGE_BYTES)
 
 
-def watch(before: Watched | None, group: GroupReading, at_seconds: float) -> Watched:
+def watch(before: ThrottledContainer | None, group: GroupReading, at_seconds: float) -> ThrottledContainer:
     """Count ticks in which the container was stopped at memory.high with little left to reclaim; relieve it at last."""
     memory, high = group.memory, group.knobs.get(Knob.MEMORY_HIGH)
     if memory is None or before is None:
-        return before or Watched(memory.high_events if memory else 0)
+        return before or ThrottledContainer(memory.high_events if memory else 0)
     reached = isinstance(high, int) and high >= 0 and memory.working_set * 100 >= high * REACHED_PERCENT
     stuck = before.stuck + 1 if reached and memory.high_events > before.events else 0
     if stuck >= STUCK_TICKS:
-        return Watched(memory.high_events, 0, at_seconds + RELIEF_SECONDS)
-    return Watched(memory.high_events, stuck, before.relieved_until_seconds)
+        return ThrottledContainer(memory.high_events, 0, at_seconds + RELIEF_SECONDS)
+    return ThrottledContainer(memory.high_events, stuck, before.relieved_until_seconds)
 
 
-def _stuck(pod: PodSpec, container: ContainerReading, mark: Watched, at_seconds: float) -> tuple[Verdict, ...]:
-    left = mark.relieved_until_seconds - at_seconds
+def _stuck(
+    pod: PodSpec, container: ContainerReading, mark: ThrottledContainer, at_seconds: float
+) -> tuple[Verdict, ...]:
+    seconds_left = mark.relieved_until_seconds - at_seconds
     whose = f"{pod.key}/{container.spec.name}"
-    message = f"{whose} needed more memory than memory.high let it have: not throttled for {left:.0f} s"
+    message = f"{whose} needed more memory than memory.high let it have: not throttled for {seconds_left:.0f} s"
     return (Verdict(pod.key, LIVELOCK, message, warning=True),)
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from cotenant.model.node_policy import NetworkQos, NodePolicy
 from cotenant.model.qos import QosClass
 from cotenant.model.quantity import parse_bytes
-from enforcer.contract import Observation, Plan, PodSpec, Step, Surface, SurfaceWant, Verdict
+from enforcer.contract import Observation, PodSpec, Step, StrategyPlan, Surface, SurfaceWant, Verdict
 from enforcer.overrides import active, class_of
 from enforcer.surfaces import Traffic, TrafficClass, text_of
 
@@ -45,30 +45,30 @@ class Network:
     def initial(self) -> None:
         """Nothing."""
 
-    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+    def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """Classes of the uplink, or none."""
-        link = seen.node.uplink
+        link = observation.node.uplink
         on = [row for row in _CLASSES if policy.classes.of(row[0]).network_qos.enable]
         if not on or policy.classes.policies.net_qos_policy != "tc":
-            return Step(Plan(), state)
+            return Step(StrategyPlan(), state)
         if link is None:
-            return Step(Plan(verdicts=(_no_uplink(seen.node.name),)), state)
+            return Step(StrategyPlan(verdicts=(_no_uplink(observation.node.name),)), state)
         total = total_bits(policy) or link.bits_per_second
         if total <= 0:
-            return Step(Plan(verdicts=(_unknown(seen.node.name, link.device),)), state)
-        pods = [p.spec for p in seen.pods if active(p.spec)]
+            return Step(StrategyPlan(verdicts=(_unknown(observation.node.name, link.device),)), state)
+        pods = [p.spec for p in observation.pods if active(p.spec)]
         classes = tuple(
             _class(row, policy.classes.of(row[0]).network_qos, total, addresses(pods, row[0])) for row in on
         )
         value = text_of(Traffic(total, classes))
         want = SurfaceWant(Surface.TRAFFIC, link.device, value, NAME, "classes of outgoing traffic")
-        return Step(Plan(surfaces=(want,)), state)
+        return Step(StrategyPlan(surfaces=(want,)), state)
 
 
 def total_bits(policy: NodePolicy) -> int:
     """The node's bandwidth by the policy, bits per second; 0 = it does not say."""
-    given = policy.system.total_network_bandwidth
-    return given if isinstance(given, int) else parse_bytes(given, "totalNetworkBandwidth")
+    bandwidth = policy.system.total_network_bandwidth
+    return bandwidth if isinstance(bandwidth, int) else parse_bytes(bandwidth, "totalNetworkBandwidth")
 
 
 def bits(amount: int | str, total: int) -> int:
@@ -78,8 +78,8 @@ def bits(amount: int | str, total: int) -> int:
 
 def addresses(pods: Iterable[PodSpec], qos: QosClass) -> tuple[str, ...]:
     """Valid addresses, in order, of the pods of a class that have their own."""
-    found = {a for p in pods if not p.host_network and _counts_as(p) is qos for a in p.addresses if _is_address(a)}
-    return tuple(sorted(found))
+    valid = {a for p in pods if not p.host_network and _counts_as(p) is qos for a in p.addresses if _is_address(a)}
+    return tuple(sorted(valid))
 
 
 def _counts_as(pod: PodSpec) -> QosClass:

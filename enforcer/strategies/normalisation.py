@@ -23,10 +23,10 @@ from enforcer.contract import (
     KubeQos,
     Level,
     Observation,
-    Plan,
     PodReading,
     PodSpec,
     Step,
+    StrategyPlan,
     Want,
 )
 from enforcer.cpusets import assigned
@@ -45,11 +45,11 @@ class Normalisation:
     def initial(self) -> None:
         """Nothing."""
 
-    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+    def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """Quotas of the share pool's pods while the ratio is above 1."""
-        ratio, told = read_ratio(seen.node)
-        pods = (p for p in seen.pods if ratio > 1 and _shares(p.spec) and not moved_by_burst(p.spec, policy))
-        return Step(Plan(tuple(w for pod in pods for w in _wants(pod, ratio)), verdicts=told), state)
+        ratio, verdicts = read_ratio(observation.node)
+        pods = (p for p in observation.pods if ratio > 1 and _shares(p.spec) and not moved_by_burst(p.spec, policy))
+        return Step(StrategyPlan(tuple(w for pod in pods for w in _wants(pod, ratio)), verdicts=verdicts), state)
 
 
 def _shares(pod: PodSpec) -> bool:

@@ -23,11 +23,11 @@ from cotenant.model.protocol import RESCTRL_ANNOTATION
 from cotenant.model.qos import QosClass
 from enforcer.contract import (
     Observation,
-    Plan,
     PodReading,
     PodSpec,
     ResctrlReading,
     Step,
+    StrategyPlan,
     Surface,
     SurfaceWant,
     Verdict,
@@ -76,29 +76,29 @@ class Resctrl:
     def initial(self) -> None:
         """It remembers nothing."""
 
-    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+    def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """Groups of the classes that are on, and of pods that ask."""
-        offers = seen.node.resctrl
+        offers = observation.node.resctrl
         classes = {name: policy.classes.of(qos).resctrl_qos for qos, name in _GROUPS.items()}
-        wanted = {name: qos for name, qos in classes.items() if qos.enable}
-        pods = [p for p in seen.pods if active(p.spec)]
+        enabled = {name: qos for name, qos in classes.items() if qos.enable}
+        pods = [p for p in observation.pods if active(p.spec)]
         own = [p for p in pods if self.pod_groups and RESCTRL_ANNOTATION in p.spec.annotations]
         if offers is None:
-            return Step(Plan(verdicts=_unsupported(seen) if wanted or own else ()), state)
-        made, told = _own_groups(own, offers)
-        alone = {p.spec.uid for p in own if POD_PREFIX + p.spec.uid in made}
-        for name, qos in wanted.items():
+            return Step(StrategyPlan(verdicts=_unsupported(observation) if enabled or own else ()), state)
+        groups, verdicts = _own_groups(own, offers)
+        alone = {p.spec.uid for p in own if POD_PREFIX + p.spec.uid in groups}
+        for name, qos in enabled.items():
             lines = class_schemata(qos, offers)
             if not lines:
-                told.append(_no_mask(name, qos))
+                verdicts.append(_no_mask(name, qos))
                 continue
             members = (p for p in pods if _GROUPS.get(class_of(p.spec)) == name and p.spec.uid not in alone)
-            made[name] = ResctrlGroup(lines, _cgroups(members))
+            groups[name] = ResctrlGroup(lines, _cgroups(members))
         wants = tuple(
             SurfaceWant(Surface.RESCTRL, name, text_of(group), NAME, "cache and memory bandwidth of its class")
-            for name, group in made.items()
+            for name, group in groups.items()
         )
-        return Step(Plan(surfaces=wants, verdicts=tuple(told)), state)
+        return Step(StrategyPlan(surfaces=wants, verdicts=tuple(verdicts)), state)
 
 
 def cache_mask(root_mask: int, start_percent: int, end_percent: int) -> int:
@@ -140,43 +140,47 @@ def _mb_line(shares: Mapping[int, int]) -> Iterator[str]:
 
 def pod_schemata(pod: PodSpec, offers: ResctrlReading) -> tuple[str, ...]:
     """Lines of a pod's own group; DecodeError when the annotation cannot be read."""
-    given = msgspec.json.decode(pod.annotations[RESCTRL_ANNOTATION], type=_Annotation)
-    masks = {d: cache_mask(offers.cache_mask, *(s.range or (0, 0))) for d, s in _shares(given.llc, offers.cache_ids)}
-    shares = {d: bandwidth(s.percent or 0, offers.amd) for d, s in _shares(given.mb, offers.bandwidth_ids)}
+    annotation = msgspec.json.decode(pod.annotations[RESCTRL_ANNOTATION], type=_Annotation)
+    masks = {
+        d: cache_mask(offers.cache_mask, *(s.range or (0, 0))) for d, s in _shares(annotation.llc, offers.cache_ids)
+    }
+    shares = {d: bandwidth(s.percent or 0, offers.amd) for d, s in _shares(annotation.mb, offers.bandwidth_ids)}
     return (*_cache_line(masks), *_mb_line(shares))
 
 
 def _shares(part: _Part | None, domains: tuple[int, ...]) -> Iterator[tuple[int, _Share | _CacheShare]]:
-    """What each domain gets: its own words, else everybody's."""
+    """The value of each domain: its own, else the default."""
     if part is not None:
         own = {share.cacheid: share for share in part.per_cache}
         yield from ((domain, own.get(domain, part.schemata)) for domain in domains)
 
 
 def _own_groups(pods: list[PodReading], offers: ResctrlReading) -> tuple[dict[str, ResctrlGroup], list[Verdict]]:
-    made: dict[str, ResctrlGroup] = {}
-    told: list[Verdict] = []
+    groups: dict[str, ResctrlGroup] = {}
+    verdicts: list[Verdict] = []
     for pod in pods:
         try:
             lines = pod_schemata(pod.spec, offers)
         except NO_JSON as bad:
-            told.append(unreadable(pod.spec, RESCTRL_ANNOTATION, bad))
+            verdicts.append(unreadable(pod.spec, RESCTRL_ANNOTATION, bad))
             continue
         if lines:
-            made[POD_PREFIX + pod.spec.uid] = ResctrlGroup(lines, _cgroups([pod]))
+            groups[POD_PREFIX + pod.spec.uid] = ResctrlGroup(lines, _cgroups([pod]))
         else:
             message = f"{pod.spec.key}: annotation {RESCTRL_ANNOTATION} gives it no part of the cache or bandwidth"
-            told.append(Verdict(pod.spec.key, NO_MASK, message, warning=True))
-    return made, told
+            verdicts.append(Verdict(pod.spec.key, NO_MASK, message, warning=True))
+    return groups, verdicts
 
 
 def _cgroups(pods: Iterator[PodReading] | list[PodReading]) -> tuple[str, ...]:
     return tuple(c.group.path for pod in pods for c in pod.containers if c.group is not None)
 
 
-def _unsupported(seen: Observation) -> tuple[Verdict, ...]:
-    message = f"{seen.node.name}: cache and memory bandwidth are in the policy, but there is no resource control here"
-    return (Verdict(seen.node.name, UNSUPPORTED, message),)
+def _unsupported(observation: Observation) -> tuple[Verdict, ...]:
+    message = (
+        f"{observation.node.name}: cache and memory bandwidth are in the policy, but there is no resource control here"
+    )
+    return (Verdict(observation.node.name, UNSUPPORTED, message),)
 
 
 def _no_mask(name: str, qos: ResctrlQos) -> Verdict:

@@ -44,8 +44,8 @@ from enforcer.contract import (
     Knob,
     KubeQos,
     Observation,
-    Plan,
     Step,
+    StrategyPlan,
     Value,
     Verdict,
     Want,
@@ -53,7 +53,7 @@ from enforcer.contract import (
 from enforcer.cpusets import assigned, forbidden_cpus, format_cpus, online_cpus, parse_cpus
 from enforcer.strategies.forecast_ahead import online_ahead
 from enforcer.strategies.suppress_cpuset import LEAST_CPUS, choose, wanted_count
-from enforcer.strategies.suppress_target import Demand, demand, with_least
+from enforcer.strategies.suppress_target import CpuDemand, demand, with_least
 
 NAME: Final = "cpu-suppress"
 LEAST_QUOTA_MICROSECONDS: Final = 2000
@@ -108,33 +108,37 @@ class Suppress:
         return SuppressState()
 
     def step(
-        self, seen: Observation, policy: NodePolicy, state: SuppressState, cap_millicores: int | None = None
+        self, observation: Observation, policy: NodePolicy, state: SuppressState, cap_millicores: int | None = None
     ) -> Step[SuppressState]:
         """Decide; cap_millicores: what interference leaves best effort, None = nothing found."""
-        tier = seen.best_effort_root
+        tier = observation.best_effort_root
         if tier is None or not policy.thresholds.enable:
-            return Step(Plan(), SuppressState())
-        use = demand(seen)
-        after = self._starvation(seen, policy.thresholds, use, state)
-        target = self._target(seen, policy.thresholds, use, cap_millicores)
-        protection = self._protection(seen, tier, policy.thresholds, after)
-        told = tuple(_outside(seen))
+            return Step(StrategyPlan(), SuppressState())
+        use = demand(observation)
+        after = self._starvation(observation, policy.thresholds, use, state)
+        target = self._target(observation, policy.thresholds, use, cap_millicores)
+        protection = self._protection(observation, tier, policy.thresholds, after)
+        verdicts = tuple(_outside(observation))
         if policy.thresholds.cpu_suppress_policy == "cfsQuota":
             at_once = self._weight_decides(policy.thresholds) and not (target.capped or state.careful or after.lifted)
-            quota, wants = _by_quota(seen, tier, target, state, at_once)
-            careful = target.capped or (state.careful and not _reached(quota, target, seen.node.cpu_millicores))
-            cpus = _fewer_cpus(seen, tier, quota, target) if careful else _kept_off(seen, tier)
+            quota, wants = _by_quota(observation, tier, target, state, at_once)
+            careful = target.capped or (state.careful and not _reached(quota, target, observation.node.cpu_millicores))
+            cpus = _fewer_cpus(observation, tier, quota, target) if careful else _kept_off(observation, tier)
             after = replace(after, quota=quota, cpus=None, careful=careful)
-            return Step(_plan((*protection, *wants, *cpus), told, target), after)
-        count, wants, short = _by_cpuset(seen, tier, target, state)
-        return Step(_plan((*protection, *wants), (*told, *short), target), replace(after, cpus=count, quota=None))
+            return Step(_plan((*protection, *wants, *cpus), verdicts, target), after)
+        count, wants, short = _by_cpuset(observation, tier, target, state)
+        return Step(_plan((*protection, *wants), (*verdicts, *short), target), replace(after, cpus=count, quota=None))
 
-    def _target(self, seen: Observation, thresholds: Thresholds, use: Demand | None, cap: int | None) -> Target:
+    def _target(
+        self, observation: Observation, thresholds: Thresholds, use: CpuDemand | None, cap: int | None
+    ) -> Target:
         if use is None:
             return Target(None, "the machine's use is not known in this tick: held as it was")
         online, ahead = use.online, ""
         if self.settings.suppress_target == "forecast-ahead":
-            online = online_ahead(use.online, seen.forecast, seen.wall_seconds, self.settings.ahead_seconds)
+            online = online_ahead(
+                use.online, observation.forecast, observation.wall_seconds, self.settings.ahead_seconds
+            )
             ahead = ", expected soon" if online > use.online else ""
         percent = thresholds.cpu_suppress_threshold_percent
         free = use.capacity * percent // 100 - online
@@ -151,41 +155,43 @@ class Suppress:
         return thresholds.cpu_suppress_threshold_percent == 100 and self.settings.protect != "none"
 
     def _protection(
-        self, seen: Observation, tier: GroupReading, thresholds: Thresholds, state: SuppressState
+        self, observation: Observation, tier: GroupReading, thresholds: Thresholds, state: SuppressState
     ) -> tuple[Want, ...]:
         if self.settings.protect == "none":
             return ()
         if state.lifted:
             percent = thresholds.cpu_suppress_min_percent or 0
-            shares = min(math.ceil(floor_shares(percent, _sibling_shares(seen)) * state.lift_factor), SHARES_MAX)
+            shares = min(math.ceil(floor_shares(percent, _sibling_shares(observation)) * state.lift_factor), SHARES_MAX)
             why = f"starved: a weight that yields {percent} %"
-            idle = [_want(tier, Knob.CPU_IDLE, 0, why)] if Knob.CPU_IDLE in seen.supported else []
+            idle = [_want(tier, Knob.CPU_IDLE, 0, why)] if Knob.CPU_IDLE in observation.supported else []
             return (*idle, _want(tier, Knob.CPU_SHARES, shares, why))
-        if self.settings.protect == "idle" and Knob.CPU_IDLE in seen.supported:
+        if self.settings.protect == "idle" and Knob.CPU_IDLE in observation.supported:
             return (_want(tier, Knob.CPU_IDLE, 1, "runs only when nobody else wants to"),)
         return (_want(tier, Knob.CPU_SHARES, SHARES_MIN, "the smallest weight beside everybody else"),)
 
     def _starvation(
-        self, seen: Observation, thresholds: Thresholds, use: Demand | None, state: SuppressState
+        self, observation: Observation, thresholds: Thresholds, use: CpuDemand | None, state: SuppressState
     ) -> SuppressState:
         percent, limit = thresholds.cpu_suppress_min_percent, self.settings.starve_seconds
         if not percent or self.settings.protect == "none":
             return SuppressState(state.cpus, state.quota)
         if use is None:
             return state
-        busy = (seen.node.cpu.millicores or 0.0) * 100 >= use.capacity * BUSY_PERCENT
+        busy = (observation.node.cpu.millicores or 0.0) * 100 >= use.capacity * BUSY_PERCENT
         if state.lifted:
-            eased = 0.0 if busy else state.eased_seconds + seen.elapsed_seconds
+            eased = 0.0 if busy else state.eased_seconds + observation.elapsed_seconds
             factor = lift_factor(state.lift_factor, use.best_effort * 100 / (use.capacity * percent)) if busy else 1.0
             lifted = replace(state, eased_seconds=eased, lift_factor=factor)
             return lifted if eased < limit else SuppressState(state.cpus, state.quota)
-        starved = use.best_effort * 100 < use.capacity * percent and (busy or _waits(seen)) and _has_work(seen)
-        total = state.starved_seconds + seen.elapsed_seconds if starved else 0.0
+        starved = (
+            use.best_effort * 100 < use.capacity * percent and (busy or _waits(observation)) and _has_work(observation)
+        )
+        total = state.starved_seconds + observation.elapsed_seconds if starved else 0.0
         return replace(state, starved_seconds=total, eased_seconds=0.0, lifted=total >= limit)
 
 
-def _plan(wants: tuple[Want, ...], verdicts: tuple[Verdict, ...], target: Target) -> Plan:
-    return Plan(wants, verdicts=verdicts, best_effort_target_millicores=target.millicores)
+def _plan(wants: tuple[Want, ...], verdicts: tuple[Verdict, ...], target: Target) -> StrategyPlan:
+    return StrategyPlan(wants, verdicts=verdicts, best_effort_target_millicores=target.millicores)
 
 
 def floor_shares(percent: int, siblings: int) -> int:
@@ -206,13 +212,13 @@ def lift_factor(before: float, got: float) -> float:
 
 def quota_for(millicores: int, before: int, capacity_millicores: int, at_once: bool = False) -> int:
     """The tier's next quota, microseconds per 100 ms, when the present one is `before` (NO_LIMIT = none)."""
-    wanted = max(millicores * MICROSECONDS_PER_MILLICORE, LEAST_QUOTA_MICROSECONDS)
+    target_quota = max(millicores * MICROSECONDS_PER_MILLICORE, LEAST_QUOTA_MICROSECONDS)
     if before == NO_LIMIT:
-        return wanted
+        return target_quota
     machine = capacity_millicores * MICROSECONDS_PER_MILLICORE
-    if abs(wanted - before) * 100 < machine * UNMOVED_PERCENT and wanted != LEAST_QUOTA_MICROSECONDS:
+    if abs(target_quota - before) * 100 < machine * UNMOVED_PERCENT and target_quota != LEAST_QUOTA_MICROSECONDS:
         return before
-    return wanted if at_once else min(wanted, before + machine * GROWTH_PERCENT // 100)
+    return target_quota if at_once else min(target_quota, before + machine * GROWTH_PERCENT // 100)
 
 
 def _reached(quota: int | None, target: Target, capacity_millicores: int) -> bool:
@@ -224,57 +230,61 @@ def _reached(quota: int | None, target: Target, capacity_millicores: int) -> boo
 
 
 def _by_quota(
-    seen: Observation, tier: GroupReading, target: Target, state: SuppressState, at_once: bool
+    observation: Observation, tier: GroupReading, target: Target, state: SuppressState, at_once: bool
 ) -> tuple[int | None, tuple[Want, ...]]:
     before = state.quota if state.quota is not None else _number(tier.knobs.get(Knob.CPU_QUOTA))
-    wanted = target.millicores
-    quota = state.quota if wanted is None else quota_for(wanted, before, seen.node.cpu_millicores, at_once)
+    target_millicores = target.millicores
+    quota = (
+        state.quota
+        if target_millicores is None
+        else quota_for(target_millicores, before, observation.node.cpu_millicores, at_once)
+    )
     return quota, (() if quota is None else (_want(tier, Knob.CPU_QUOTA, quota, target.why),))
 
 
-def _fewer_cpus(seen: Observation, tier: GroupReading, quota: int | None, target: Target) -> Iterator[Want]:
+def _fewer_cpus(observation: Observation, tier: GroupReading, quota: int | None, target: Target) -> Iterator[Want]:
     """As few CPUs as the quota fills, while best effort is held for interference or gets back what it may use."""
     if quota is None:
         return
     count = math.ceil(quota / (MICROSECONDS_PER_MILLICORE * MILLICORES_PER_CORE))
-    cpus = choose(max(count, 1), seen.node, (p.spec for p in seen.pods)).cpus
-    for group in _groups(seen, tier):
+    cpus = choose(max(count, 1), observation.node, (p.spec for p in observation.pods)).cpus
+    for group in _groups(observation, tier):
         yield _want(group, Knob.CPUSET_CPUS, format_cpus(cpus), target.why)
 
 
-def _kept_off(seen: Observation, tier: GroupReading) -> Iterator[Want]:
+def _kept_off(observation: Observation, tier: GroupReading) -> Iterator[Want]:
     """Other CPUs than those that are nobody else's to use; nothing where there are none such, or no others."""
-    closed = forbidden_cpus(seen.node, (p.spec for p in seen.pods)) & online_cpus(seen.node)
-    left = online_cpus(seen.node) - closed
-    if not closed or not left:
+    closed = forbidden_cpus(observation.node, (p.spec for p in observation.pods)) & online_cpus(observation.node)
+    open_cpus = online_cpus(observation.node) - closed
+    if not closed or not open_cpus:
         return
     why = "off the CPUs of LSE pods and reservations"
-    for group in _groups(seen, tier, placed=False):
-        yield _want(group, Knob.CPUSET_CPUS, format_cpus(left), why)
+    for group in _groups(observation, tier, placed=False):
+        yield _want(group, Knob.CPUSET_CPUS, format_cpus(open_cpus), why)
 
 
 def _by_cpuset(
-    seen: Observation, tier: GroupReading, target: Target, state: SuppressState
+    observation: Observation, tier: GroupReading, target: Target, state: SuppressState
 ) -> tuple[int | None, tuple[Want, ...], tuple[Verdict, ...]]:
-    everything = len(seen.node.processors)
+    everything = len(observation.node.processors)
     before = state.cpus if state.cpus is not None else _present(tier, everything)
     count = state.cpus if target.millicores is None else _count(target, everything, before)
     if count is None:
         return None, (), ()
-    choice = choose(count, seen.node, (p.spec for p in seen.pods))
+    choice = choose(count, observation.node, (p.spec for p in observation.pods))
     text = format_cpus(choice.cpus)
-    short = (Verdict(seen.node.name, "FewCpus", choice.short, choice.stuck),) if choice.short else ()
-    return count, tuple(_want(g, Knob.CPUSET_CPUS, text, target.why) for g in _groups(seen, tier)), short
+    short = (Verdict(observation.node.name, "FewCpus", choice.short, choice.stuck),) if choice.short else ()
+    return count, tuple(_want(g, Knob.CPUSET_CPUS, text, target.why) for g in _groups(observation, tier)), short
 
 
 def _count(target: Target, all_cpus: int, before: int) -> int:
     return wanted_count(target.millicores or 0, all_cpus, before, least=1 if target.capped else LEAST_CPUS)
 
 
-def _groups(seen: Observation, tier: GroupReading, placed: bool = True) -> Iterator[GroupReading]:
+def _groups(observation: Observation, tier: GroupReading, placed: bool = True) -> Iterator[GroupReading]:
     """Cgroups whose CPUs are best effort's, from the tier down; placed: containers on CPUs of their own too."""
-    inside = [p for p in seen.pods if p.spec.kube_qos is KubeQos.BEST_EFFORT]
-    if not seen.node.kubelet_static_cpus:
+    inside = [p for p in observation.pods if p.spec.kube_qos is KubeQos.BEST_EFFORT]
+    if not observation.node.kubelet_static_cpus:
         yield tier
         yield from (p.group for p in inside if p.group is not None)
     moved = [p for p in inside if placed or not assigned(p.spec).cpus]
@@ -297,32 +307,32 @@ def _present(tier: GroupReading, everything: int) -> int:
         return everything
 
 
-def _sibling_shares(seen: Observation) -> int:
+def _sibling_shares(observation: Observation) -> int:
     """Weights beside the best-effort tier: the burstable tier's and each guaranteed pod's; all CPUs' if unreadable."""
     beside: Iterable[GroupReading | None] = (
-        seen.tiers.get(KubeQos.BURSTABLE),
-        *(p.group for p in seen.pods if p.spec.kube_qos is KubeQos.GUARANTEED),
+        observation.tiers.get(KubeQos.BURSTABLE),
+        *(p.group for p in observation.pods if p.spec.kube_qos is KubeQos.GUARANTEED),
     )
-    found = sum(max(_number(g.knobs.get(Knob.CPU_SHARES, 0)), 0) for g in beside if g is not None)
-    return found or 1024 * len(seen.node.processors)
+    shares = sum(max(_number(g.knobs.get(Knob.CPU_SHARES, 0)), 0) for g in beside if g is not None)
+    return shares or 1024 * len(observation.node.processors)
 
 
-def _has_work(seen: Observation) -> bool:
-    return any(p.spec.kube_qos is KubeQos.BEST_EFFORT and p.spec.phase == "Running" for p in seen.pods)
+def _has_work(observation: Observation) -> bool:
+    return any(p.spec.kube_qos is KubeQos.BEST_EFFORT and p.spec.phase == "Running" for p in observation.pods)
 
 
-def _waits(seen: Observation) -> bool:
+def _waits(observation: Observation) -> bool:
     """Whether tasks of the tier waited for a CPU much of the time."""
-    tier = seen.best_effort_root
-    groups = [tier, *(p.group for p in seen.pods if p.spec.kube_qos is KubeQos.BEST_EFFORT)]
+    tier = observation.best_effort_root
+    groups = [tier, *(p.group for p in observation.pods if p.spec.kube_qos is KubeQos.BEST_EFFORT)]
     pressed = any(g and g.cpu_pressure and g.cpu_pressure.some_avg10 >= WANTING_PERCENT for g in groups)
     delay = sum(g.run_delay_seconds or 0.0 for g in groups[1:] if g)
-    return pressed or delay * 100 >= seen.elapsed_seconds * WANTING_PERCENT
+    return pressed or delay * 100 >= observation.elapsed_seconds * WANTING_PERCENT
 
 
-def _outside(seen: Observation) -> Iterator[Verdict]:
+def _outside(observation: Observation) -> Iterator[Verdict]:
     """Pods whose label and place in the tree disagree: one escapes suppression, the other shares it."""
-    for pod in (p.spec for p in seen.pods):
+    for pod in (p.spec for p in observation.pods):
         if pod.qos_class is QosClass.BE and pod.kube_qos is not KubeQos.BEST_EFFORT:
             text = f"labelled BE, but Kubernetes' class is {pod.kube_qos}: it has CPU requests and is not suppressed"
             yield Verdict(pod.key, "OutsideTier", text, warning=True)

@@ -42,8 +42,8 @@ class Choice:
 
 def wanted_count(millicores: int, all_cpus: int, before: int, least: int = LEAST_CPUS) -> int:
     """How many CPUs make up the target, when there were `before`; least: 1 where best effort disturbs others."""
-    wanted = max(math.ceil(millicores / MILLICORES_PER_CORE), least)
-    return min(wanted, before + math.ceil(all_cpus * GROWTH_SHARE), max(all_cpus, 1))
+    target_count = max(math.ceil(millicores / MILLICORES_PER_CORE), least)
+    return min(target_count, before + math.ceil(all_cpus * GROWTH_SHARE), max(all_cpus, 1))
 
 
 def choose(count: int, node: NodeReading, pods: Iterable[PodSpec]) -> Choice:
@@ -76,10 +76,10 @@ def taken(count: int, among: Iterable[Processor]) -> list[int]:
 
 
 def _buckets(among: Iterable[Processor]) -> list[list[Processor]]:
-    found: dict[tuple[int, int], list[Processor]] = {}
+    buckets: dict[tuple[int, int], list[Processor]] = {}
     for processor in sorted(among, key=lambda p: (p.core, p.id)):
-        found.setdefault((processor.numa_node, processor.socket), []).append(processor)
-    return sorted(found.values(), key=lambda bucket: (-len(bucket), min(p.id for p in bucket)))
+        buckets.setdefault((processor.numa_node, processor.socket), []).append(processor)
+    return sorted(buckets.values(), key=lambda bucket: (-len(bucket), min(p.id for p in bucket)))
 
 
 def _pairs(bucket: Iterable[Processor]) -> Iterator[tuple[int, int]]:

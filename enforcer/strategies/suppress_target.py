@@ -33,7 +33,7 @@ _RESERVED_CPUS_ONLY: Final = "ReservedCPUsOnly"
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class CpuDemand:
     """Who uses the CPU, millicores. None of them negative."""
 
     capacity: int
@@ -49,7 +49,7 @@ class Demand:
         return self.latency_sensitive + max(self.system, self.reserved)
 
 
-class _Reservation(msgspec.Struct, frozen=True, rename="camel"):
+class _ReservationPolicy(msgspec.Struct, frozen=True, rename="camel"):
     resources: dict[str, str | int | float] | None = None
     apply_policy: str = ""
 
@@ -59,19 +59,21 @@ def suppressible(pod: PodSpec) -> bool:
     return pod.qos_class is QosClass.BE or pod.kube_qos is KubeQos.BEST_EFFORT
 
 
-def demand(seen: Observation) -> Demand | None:
+def demand(observation: Observation) -> CpuDemand | None:
     """Who uses the CPU now; None while the machine's own use is not known. Pods without a figure count as system."""
-    if seen.node.cpu.millicores is None:
+    if observation.node.cpu.millicores is None:
         return None
-    apps = [(app.qos_class is QosClass.BE, app.group) for app in seen.host_applications]
-    parts = [*((suppressible(pod.spec), pod.group) for pod in seen.pods), *apps]
+    apps = [(app.qos_class is QosClass.BE, app.group) for app in observation.host_applications]
+    parts = [*((suppressible(pod.spec), pod.group) for pod in observation.pods), *apps]
     best_effort = _sum(group for yields, group in parts if yields)
     others = _sum(group for yields, group in parts if not yields)
-    system = max(int(seen.node.cpu.millicores) - best_effort - others, 0)
-    return Demand(seen.node.cpu_millicores, others, best_effort, system, reserved_millicores(seen.node))
+    system = max(int(observation.node.cpu.millicores) - best_effort - others, 0)
+    return CpuDemand(
+        observation.node.cpu_millicores, others, best_effort, system, reserved_millicores(observation.node)
+    )
 
 
-def with_least(millicores: int, use: Demand, thresholds: Thresholds) -> int:
+def with_least(millicores: int, use: CpuDemand, thresholds: Thresholds) -> int:
     """Not below the share that the policy leaves best effort in any case."""
     percent = thresholds.cpu_suppress_min_percent
     return millicores if percent is None else max(millicores, use.capacity * percent // 100)
@@ -88,10 +90,12 @@ def _annotated(node: NodeReading) -> int:
     if cpus:
         return MILLICORES_PER_CORE * len(cpus)
     try:
-        found = msgspec.json.decode(node.annotations.get(NODE_RESERVATION_ANNOTATION, "{}"), type=_Reservation)
-        if found.apply_policy == _RESERVED_CPUS_ONLY:
+        reservation = msgspec.json.decode(
+            node.annotations.get(NODE_RESERVATION_ANNOTATION, "{}"), type=_ReservationPolicy
+        )
+        if reservation.apply_policy == _RESERVED_CPUS_ONLY:
             return 0
-        return parse_millicores((found.resources or {}).get("cpu", 0), node.name)
+        return parse_millicores((reservation.resources or {}).get("cpu", 0), node.name)
     except (*NO_JSON, QuantityError):
         return 0
 

@@ -18,7 +18,7 @@ from typing import Final
 from cotenant.model import node_policy
 from cotenant.model.node_policy import NodePolicy
 from cotenant.model.resource import KIB
-from enforcer.contract import Observation, Plan, Step, Surface, SurfaceWant, Verdict
+from enforcer.contract import Observation, Step, StrategyPlan, Surface, SurfaceWant, Verdict
 
 NAME: Final = "system"
 MIN_FREE: Final = "vm/min_free_kbytes"
@@ -29,7 +29,7 @@ TOO_MUCH: Final = "ReserveTooLarge"
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class KernelSettings:
     """The strategy; `on`: whether the node's settings ask for it."""
 
     on: bool = False
@@ -38,25 +38,27 @@ class System:
     def initial(self) -> None:
         """It remembers nothing."""
 
-    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+    def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """Both values, or none."""
-        return Step(_plan(seen, policy) if self.on else Plan(), state)
+        return Step(_plan(observation, policy) if self.on else StrategyPlan(), state)
 
 
-def _plan(seen: Observation, policy: NodePolicy) -> Plan:
-    total = seen.node.memory_total_bytes // KIB
+def _plan(observation: Observation, policy: NodePolicy) -> StrategyPlan:
+    total = observation.node.memory_total_bytes // KIB
     scale = _want(SCALE, policy.system.watermark_scale_factor, "policy's watermark scale")
     reserve = total * policy.system.min_free_kbytes_factor // FACTOR_WHOLE
     switches = tuple(
         _want(switch.key, switch.value, f"policy's {switch.field}")
         for switch in switches_of(policy.system)
-        if switch.key in seen.node.kernel_switches
+        if switch.key in observation.node.kernel_switches
     )
     if reserve * LARGEST_PART > total:
-        message = f"{seen.node.name}: {reserve} KiB kept free of {total} KiB would be over a twentieth; not set"
-        return Plan(surfaces=(scale, *switches), verdicts=(Verdict(seen.node.name, TOO_MUCH, message, warning=True),))
+        message = f"{observation.node.name}: {reserve} KiB kept free of {total} KiB would be over a twentieth; not set"
+        return StrategyPlan(
+            surfaces=(scale, *switches), verdicts=(Verdict(observation.node.name, TOO_MUCH, message, warning=True),)
+        )
     why = f"{policy.system.min_free_kbytes_factor} / {FACTOR_WHOLE} of {total} KiB"
-    return Plan(surfaces=(_want(MIN_FREE, reserve, why), scale, *switches))
+    return StrategyPlan(surfaces=(_want(MIN_FREE, reserve, why), scale, *switches))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +72,16 @@ class KernelSwitch:
 
 def switches_of(system: node_policy.System) -> tuple[KernelSwitch, ...]:
     """The switches that a policy sets, whether this kernel has them or not."""
-    given = {
+    policy_values = {
         "memcgReapBackGround": ("sysfs/kernel/mm/memcg_reaper/reap_background", system.memcg_reap_back_ground or None),
         "pageCacheLimitEnabled": ("sysfs/kernel/mm/pagecache_limit/enabled", system.page_cache_limit_enabled),
         "schedGroupIdentityEnabled": ("kernel/sched_group_identity_enabled", system.sched_group_identity_enabled),
         "schedIdleSaverWmark": ("kernel/sched_idle_saver_wmark", system.sched_idle_saver_wmark),
     }
     numbers = (
-        KernelSwitch(key, value, f"systemStrategy.{name}") for name, (key, value) in given.items() if value is not None
+        KernelSwitch(key, value, f"systemStrategy.{name}")
+        for name, (key, value) in policy_values.items()
+        if value is not None
     )
     features = (
         KernelSwitch(f"sched_features/{name}", name if on else f"NO_{name}", f"systemStrategy.schedFeatures.{name}")

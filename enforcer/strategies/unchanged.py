@@ -26,16 +26,16 @@ class Unchanged(Generic[AnswerT]):
         self, pods: Iterable[PodReading], basis: Basis, answer: Callable[[PodReading], AnswerT]
     ) -> list[tuple[PodReading, AnswerT]]:
         """The pods with their answers; basis: what an answer is made from beside the pod and its cgroups' places."""
-        known, fresh, found = self._known, {}, []
+        cached, fresh, answers = self._known, {}, []
         for pod in pods:
             made_from = (pod.spec, *basis, *places(pod))
-            kept = known.get(pod.spec.uid)
-            if kept is None or kept[0] != made_from:
-                kept = made_from, answer(pod)
-            fresh[pod.spec.uid] = kept
-            found.append((pod, kept[1]))
+            entry = cached.get(pod.spec.uid)
+            if entry is None or entry[0] != made_from:
+                entry = made_from, answer(pod)
+            fresh[pod.spec.uid] = entry
+            answers.append((pod, entry[1]))
         self._known = fresh
-        return found
+        return answers
 
 
 def places(pod: PodReading) -> list[CgroupPath | None]:

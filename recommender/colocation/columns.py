@@ -1,4 +1,4 @@
-"""Terms of all nodes for one resource as columns: what the formulas read, whoever filled it. Pure."""
+"""Terms of all nodes for one resource as columns: the input of the formulas. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNKNOWN: Final = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeColumns:
-    """Terms of n nodes for one resource, (n,) each, in its unit, whole and >= 0 where nothing else is said.
+    """Terms of n nodes for one resource, (n,) each, in its unit, integers >= 0 unless a field says otherwise.
 
     reserved: not offered to pods, by the kubelet or an annotation; system_used: outside of pods and host applications;
     host_batch, host_mid: host applications whose class is above batch, above mid; node_used: all of it, UNKNOWN = not
@@ -78,20 +78,20 @@ class PeakForecast:
 NO_FORECAST: Final = PeakForecast(float("nan"), float("nan"), 0)
 
 
-def forecast_columns(nodes: tuple[str, ...], known: Mapping[str, PeakForecast]) -> dict[str, Any]:
+def forecast_columns(nodes: tuple[str, ...], forecast_by_node: Mapping[str, PeakForecast]) -> dict[str, Any]:
     """prod_peak, violation and origins of the nodes, (n,) each."""
-    found = [known.get(name, NO_FORECAST) for name in nodes]
+    forecasts = [forecast_by_node.get(name, NO_FORECAST) for name in nodes]
     return {
-        "prod_peak": np.array([f.peak for f in found], dtype=np.float64),
-        "violation": np.array([f.violation for f in found], dtype=np.float64),
-        "origins": np.array([f.origins for f in found], dtype=np.int64),
+        "prod_peak": np.array([f.peak for f in forecasts], dtype=np.float64),
+        "violation": np.array([f.violation for f in forecasts], dtype=np.float64),
+        "origins": np.array([f.origins for f in forecasts], dtype=np.int64),
     }
 
 
 def whole(amounts: npt.ArrayLike) -> Integers:
     """Amounts rounded up to integers, clipped to 0..AMOUNT_CAP; NaN counts as 0, infinity as AMOUNT_CAP."""
-    known = np.nan_to_num(np.asarray(amounts, dtype=np.float64), nan=0.0, posinf=AMOUNT_CAP, neginf=0.0)
-    return np.ceil(np.clip(known, 0, AMOUNT_CAP)).astype(np.int64)
+    finite = np.nan_to_num(np.asarray(amounts, dtype=np.float64), nan=0.0, posinf=AMOUNT_CAP, neginf=0.0)
+    return np.ceil(np.clip(finite, 0, AMOUNT_CAP)).astype(np.int64)
 
 
 def share(amounts: Integers, percent: Floats) -> Integers:

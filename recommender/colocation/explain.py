@@ -44,7 +44,7 @@ _AFTERWARDS: Final = frozenset({"normalization", "third_party"})
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TermLine:
     """One term: how it enters, its amount in the resource's unit, and what it is."""
 
     sign: str
@@ -64,7 +64,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class AmountExplained:
-    """One extended resource of a node; `published` is what the Node says now, None = nothing or not asked."""
+    """One extended resource of a node; `published` is the Node's present amount, None = absent or not read."""
 
     name: str
     band: Band
@@ -76,7 +76,7 @@ class AmountExplained:
     reason: Reason
     sentence: str
     note: str
-    lines: tuple[Line, ...]
+    lines: tuple[TermLine, ...]
     parameters: tuple[Parameter, ...]
     published: int | None = None
 
@@ -106,31 +106,35 @@ class Context:
     notes: tuple[str, ...] = ()
 
 
-def explain(found: Sequence[Reclaimable], context: Context) -> NodeExplained:
+def explain(reclaimables: Sequence[Reclaimable], context: Context) -> NodeExplained:
     """Of one node's messages (batch and mid of both resources, in any order)."""
     strategy, measured = context.resolved.strategy, context.measured_seconds
-    known = measured is not None and measured == measured  # noqa: PLR0124 - NaN is not known
+    is_measured = measured is not None and measured == measured  # noqa: PLR0124 - NaN is not known
     return NodeExplained(
-        node=found[0].node,
+        node=reclaimables[0].node,
         computed_seconds=int(context.now_seconds),
-        metric_age_seconds=context.now_seconds - measured if known and measured is not None else None,
+        metric_age_seconds=context.now_seconds - measured if is_measured and measured is not None else None,
         degrade_seconds=strategy.degrade_minutes * 60,
         layers=tuple(layer.name for layer in context.resolved.layers if layer.values),
-        amounts=tuple(_amount(one, context) for one in sorted(found, key=lambda r: (r.band, r.resource))),
+        amounts=tuple(_amount(one, context) for one in sorted(reclaimables, key=lambda r: (r.band, r.resource))),
         notes=(*context.resolved.notes, *context.notes),
     )
 
 
-def formula(found: Reclaimable) -> str:
+def formula(reclaimable: Reclaimable) -> str:
     """The formula with whole numbers in the unit, to be done by hand: "max(100 - 35 - 7 - 33, 0) = 25"."""
-    terms = dict(found.terms)
+    terms = dict(reclaimable.terms)
     after = {name: terms.pop(name) for name in [*terms] if name in _AFTERWARDS}
-    text = _batch(terms) if found.band is Band.BATCH else _mid(terms)
+    text = _batch(terms) if reclaimable.band is Band.BATCH else _mid(terms)
     for name, amount in after.items():
         text = f"{text} {LABELS[name][0]} {amount}"
     if "third_party" in after:
         text = f"max({text}, 0)"
-    return f"{text} = {found.amount}" if found.reason is Reason.OK else f"{text}, withdrawn ({found.reason})"
+    return (
+        f"{text} = {reclaimable.amount}"
+        if reclaimable.reason is Reason.OK
+        else f"{text}, withdrawn ({reclaimable.reason})"
+    )
 
 
 def _batch(terms: dict[str, int]) -> str:
@@ -146,43 +150,47 @@ def _mid(terms: dict[str, int]) -> str:
     return f"min({least} + {terms['unallocated_share']}, {terms['cap']})"
 
 
-def _amount(found: Reclaimable, context: Context) -> AmountExplained:
+def _amount(reclaimable: Reclaimable, context: Context) -> AmountExplained:
     strategy = context.resolved.strategy
-    name = EXTENDED_RESOURCES[found.band, found.resource]
-    fill = _words(found, strategy)
-    shown = ((term, amount) for term, amount in found.terms.items() if (found.band, term) != (Band.MID, "capacity"))
+    name = EXTENDED_RESOURCES[reclaimable.band, reclaimable.resource]
+    fill = _words(reclaimable, strategy)
+    shown = (
+        (term, amount)
+        for term, amount in reclaimable.terms.items()
+        if (reclaimable.band, term) != (Band.MID, "capacity")
+    )
     return AmountExplained(
         name=name,
-        band=found.band,
-        resource=found.resource,
-        unit=found.resource.unit,
-        amount=found.amount,
-        formula=formula(found),
-        policy=found.policy,
-        reason=found.reason,
-        sentence="" if found.reason is Reason.OK else SENTENCES[found.reason],
-        note=found.note,
-        lines=tuple(Line(LABELS[term][0], amount, term, fill(LABELS[term][1])) for term, amount in shown),
-        parameters=tuple(_parameters(found, context.resolved)),
+        band=reclaimable.band,
+        resource=reclaimable.resource,
+        unit=reclaimable.resource.unit,
+        amount=reclaimable.amount,
+        formula=formula(reclaimable),
+        policy=reclaimable.policy,
+        reason=reclaimable.reason,
+        sentence="" if reclaimable.reason is Reason.OK else SENTENCES[reclaimable.reason],
+        note=reclaimable.note,
+        lines=tuple(TermLine(LABELS[term][0], amount, term, fill(LABELS[term][1])) for term, amount in shown),
+        parameters=tuple(_parameters(reclaimable, context.resolved)),
         published=context.published.get(name),
     )
 
 
-def _words(found: Reclaimable, strategy: ColocationStrategy) -> Callable[[str], str]:
+def _words(reclaimable: Reclaimable, strategy: ColocationStrategy) -> Callable[[str], str]:
     """Fills the percentages into a label."""
-    r, batch = found.resource, found.band is Band.BATCH
+    r, batch = reclaimable.resource, reclaimable.band is Band.BATCH
     values = {
         "reclaim": strategy.reclaim_percent(r),
         "cap": strategy.batch_percent(r) if batch else strategy.mid_percent(r),
         "static": strategy.mid_static_percent(r),
         "unallocated": strategy.mid_unallocated_percent,
     }
-    return lambda words: words.format(**values)
+    return lambda label: label.format(**values)
 
 
-def _parameters(found: Reclaimable, resolved: Resolved) -> Iterable[Parameter]:
-    for pattern in PARAMETERS[found.band]:
-        attribute = pattern.format(r=found.resource.value)
+def _parameters(reclaimable: Reclaimable, resolved: Resolved) -> Iterable[Parameter]:
+    for pattern in PARAMETERS[reclaimable.band]:
+        attribute = pattern.format(r=reclaimable.resource.value)
         value = getattr(resolved.strategy, attribute)
         text = "not set" if value is None else str(value)
         yield Parameter(KEY_OF[attribute], text, resolved.origin(attribute))

@@ -1,4 +1,4 @@
-"""What a Node object says that matters to colocation: its size, its annotations read, its published amounts. Pure.
+"""The parts of a Node object that colocation needs: its size, decoded annotations and published amounts. Pure.
 
 An annotation that cannot be read is ignored and noted. Source: koordinator-sh/koordinator `apis/extension` (node).
 """
@@ -39,7 +39,7 @@ Extended = Mapping[tuple[Band, Resource], int]
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class ColocationNode:
     """One node. reservation: the annotation's amounts; third_party: what other schedulers took of each band.
 
     annotated_origin: the annotation originExtendedAllocatable as it stands, None = there is none.
@@ -53,7 +53,7 @@ class NodeFacts:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, node: Node) -> NodeFacts:
+    def of(cls, node: Node) -> ColocationNode:
         """Read a node's annotations."""
         reader = _Annotations(node)
         return cls(
@@ -66,13 +66,13 @@ class NodeFacts:
         )
 
     def reserved(self, resource: Resource) -> int:
-        """Not offered to pods: the annotation, or what the kubelet keeps when that is more."""
+        """Amounts not offered to pods: the annotation's, or what the kubelet reserves when that is more."""
         capacity = self.node.capacity.get(resource, 0)
         kubelet = capacity - self.node.allocatable.get(resource, capacity)
         return max(self.reservation.get(resource, 0), kubelet, 0)
 
 
-def fact_columns(facts: Sequence[NodeFacts], resource: Resource) -> dict[str, Any]:
+def fact_columns(facts: Sequence[ColocationNode], resource: Resource) -> dict[str, Any]:
     """Columns of NodeColumns that the nodes themselves give, (n,) each."""
     third = {band: whole([f.third_party.get((band, resource), 0) for f in facts]) for band in Band}
     return {
@@ -93,9 +93,9 @@ class _Annotations:
 
     def reservation(self) -> Amounts:
         """Amounts by name; reserved CPUs win over an amount of cpu. The policy of applying them is the scheduler's."""
-        given = self._object(NODE_RESERVATION_ANNOTATION)
-        found = self._amounts(given.get("resources"), NODE_RESERVATION_ANNOTATION)
-        cpus = given.get("reservedCPUs")
+        document = self._object(NODE_RESERVATION_ANNOTATION)
+        amounts = self._amounts(document.get("resources"), NODE_RESERVATION_ANNOTATION)
+        cpus = document.get("reservedCPUs")
         if cpus:
             count = cpu_count(cpus) if isinstance(cpus, str) else None
             if count is None:
@@ -103,8 +103,8 @@ class _Annotations:
                     NODE_RESERVATION_ANNOTATION, f"reservedCPUs {shown(cpus)} is no list of CPUs such as 0-3,8"
                 )
             else:
-                found[Resource.CPU] = count * MILLICORES_PER_CORE
-        return found
+                amounts[Resource.CPU] = count * MILLICORES_PER_CORE
+        return amounts
 
     def ratio(self) -> float:
         """CPU normalization; 1 where there is none."""
@@ -123,48 +123,48 @@ class _Annotations:
     def third_party(self) -> dict[tuple[Band, Resource], int]:
         """Sum of all allocations of each band."""
         allocations = self._object(THIRD_PARTY_ALLOCATIONS_ANNOTATION).get("allocations") or []
-        found: dict[tuple[Band, Resource], int] = {}
+        amounts: dict[tuple[Band, Resource], int] = {}
         for one in allocations if isinstance(allocations, list) else []:
             band = _BANDS.get(str(one.get("priority"))) if isinstance(one, Mapping) else None
             if band is not None:
                 for resource, amount in self._extended(one.get("resources"), band).items():
-                    found[band, resource] = found.get((band, resource), 0) + amount
-        return found
+                    amounts[band, resource] = amounts.get((band, resource), 0) + amount
+        return amounts
 
-    def _extended(self, given: Any, band: Band) -> dict[Resource, int]:
+    def _extended(self, resources: Any, band: Band) -> dict[Resource, int]:
         names = {EXTENDED_RESOURCES[band, r]: r for r in Resource}
-        found: dict[Resource, int] = {}
-        for name, text in given.items() if isinstance(given, Mapping) else ():
+        amounts: dict[Resource, int] = {}
+        for name, text in resources.items() if isinstance(resources, Mapping) else ():
             resource = names.get(RESOURCE_ALIASES.get(str(name), str(name)))
             if resource is not None:
                 try:
-                    found[resource] = parse_bytes(text, name)
+                    amounts[resource] = parse_bytes(text, name)
                 except QuantityError as error:
                     self._ignore(THIRD_PARTY_ALLOCATIONS_ANNOTATION, error.message)
-        return found
+        return amounts
 
-    def _amounts(self, given: Any, annotation: str) -> dict[Resource, int]:
-        found: dict[Resource, int] = {}
-        for resource in Resource if isinstance(given, Mapping) else ():
-            if resource.value in given:
+    def _amounts(self, resources: Any, annotation: str) -> dict[Resource, int]:
+        amounts: dict[Resource, int] = {}
+        for resource in Resource if isinstance(resources, Mapping) else ():
+            if resource.value in resources:
                 try:
-                    found[resource] = parse_amount(resource, given[resource.value], resource.value)
+                    amounts[resource] = parse_amount(resource, resources[resource.value], resource.value)
                 except QuantityError as error:
                     self._ignore(annotation, error.message)
-        return found
+        return amounts
 
     def _object(self, annotation: str) -> Mapping[str, Any]:
         text = self.annotations.get(annotation)
         if text is None:
             return {}
         try:
-            found = json.loads(text)
+            document = json.loads(text)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            document = None
+        if not isinstance(document, dict):
             self._ignore(annotation, "it is no JSON object")
             return {}
-        return found
+        return document
 
     def _ignore(self, annotation: str, why: str) -> None:
         self.notes.append(f"annotation {annotation}: {why}; ignored")

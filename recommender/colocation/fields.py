@@ -22,7 +22,7 @@ _DURATION: Final = re.compile(r"(?=.)(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What a field may be, in words, and the reading of a JSON value; `read` gives None for a value outside."""
+    """The allowed values of a field as text, and its decoder; `read` returns None for a value outside the domain."""
 
     words: str
     read: Callable[[Any], Any]
@@ -30,12 +30,12 @@ class Domain:
 
 def whole(low: int, high: int = LARGEST) -> Domain:
     """A whole number from low to high."""
-    words = f"a whole number >= {low}" if high == LARGEST else f"a whole number from {low} to {high}"
-    return Domain(words, lambda v: v if type(v) is int and low <= v <= high else None)
+    description = f"a whole number >= {low}" if high == LARGEST else f"a whole number from {low} to {high}"
+    return Domain(description, lambda v: v if type(v) is int and low <= v <= high else None)
 
 
 def one_of(*values: str) -> Domain:
-    """One of some words."""
+    """One of a set of strings."""
     return Domain(f"one of {', '.join(values)}", lambda v: v if isinstance(v, str) and v in values else None)
 
 
@@ -52,8 +52,8 @@ def _durations(value: Any) -> tuple[int, ...] | None:
     texts = value.get("durations") if isinstance(value, Mapping) else None
     if not isinstance(texts, list):
         return None
-    found = [_DURATION.fullmatch(t) if isinstance(t, str) else None for t in texts]
-    seconds = tuple(int(m[1] or 0) * 3600 + int(m[2] or 0) * 60 + int(m[3] or 0) for m in found if m is not None)
+    matches = [_DURATION.fullmatch(t) if isinstance(t, str) else None for t in texts]
+    seconds = tuple(int(m[1] or 0) * 3600 + int(m[2] or 0) * 60 + int(m[3] or 0) for m in matches if m is not None)
     return seconds if len(seconds) == len(texts) and all(seconds) else None
 
 
@@ -102,35 +102,35 @@ FIELDS: Final[Mapping[str, tuple[str, Domain]]] = {
 KEY_OF: Final[Mapping[str, str]] = {attribute: key for key, (attribute, _) in FIELDS.items()}
 
 
-def read_fields(given: Mapping[str, Any], what: str) -> dict[str, Any]:
+def read_fields(config: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Attribute -> value of the known keys that are set; SettingsError names key, value and range."""
-    found: dict[str, Any] = {}
-    for key, value in given.items():
+    values: dict[str, Any] = {}
+    for key, value in config.items():
         if value is None or key not in FIELDS:
             continue
         attribute, domain = FIELDS[key]
-        found[attribute] = read = domain.read(value)
+        values[attribute] = read = domain.read(value)
         if read is None:
             raise refusal(what, key, value, domain.words)
-    return found
+    return values
 
 
-def refusal(what: str, key: str, value: Any, words: str) -> SettingsError:
+def refusal(what: str, key: str, value: Any, requirement: str) -> SettingsError:
     """The error for one value."""
-    return SettingsError(f"{what}: {key} is {shown(value)}, it must be {words}", fix=f"Correct {key} in {what}.")
+    return SettingsError(f"{what}: {key} is {shown(value)}, it must be {requirement}", fix=f"Correct {key} in {what}.")
 
 
 def read_object(text: str, what: str) -> dict[str, Any]:
-    """A JSON object; SettingsError says where the text stops being one."""
+    """Decode a JSON object; SettingsError gives the position of the syntax error."""
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise SettingsError(
             f"{what} is not JSON: {str(error)[:120]}", fix=f"Correct the JSON text of {what}."
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise SettingsError(f"{what} is JSON, but no object", fix='Write {"enable": true, ...}.')
-    return found
+    return document
 
 
 def percent_of_ratio(text: str) -> int | None:

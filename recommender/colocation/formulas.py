@@ -119,18 +119,18 @@ class BandColumns:
         return map(self.message, range(len(self.nodes)))
 
 
-def batch(columns: NodeColumns, given: Parameters, now_seconds: float) -> BandColumns:
+def batch(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> BandColumns:
     """What batch pods may use on each node: capacity less margin, system and high-priority pods."""
-    terms = [Term("safety_margin", share(columns.capacity, 100 - given.reclaim_percent))]
-    by_request = given.policy == POLICIES.index("request")
+    terms = [Term("safety_margin", share(columns.capacity, 100 - parameters.reclaim_percent))]
+    by_request = parameters.policy == POLICIES.index("request")
     terms.append(Term("reserved", columns.reserved, by_request))
     system = np.maximum(columns.system_used + columns.host_batch, columns.reserved)
     terms.append(Term("system_used", system, ~by_request))
-    pods, notes = pod_terms(columns, given)
+    pods, notes = pod_terms(columns, parameters)
     terms += pods
     amount = columns.capacity - sum((t.counted for t in terms), np.zeros_like(columns.capacity))
-    capped = np.isfinite(given.batch_percent)
-    cap = Term("cap", share(columns.capacity, given.batch_percent), capped)
+    capped = np.isfinite(parameters.batch_percent)
+    cap = Term("cap", share(columns.capacity, parameters.batch_percent), capped)
     amount = np.maximum(np.where(capped, np.minimum(amount, cap.values), amount), 0)
     more = normalization(amount, columns.cpu_ratio) if columns.resource is Resource.CPU else np.zeros_like(amount)
     third = columns.third_batch
@@ -140,32 +140,32 @@ def batch(columns: NodeColumns, given: Parameters, now_seconds: float) -> BandCo
         resource=columns.resource,
         amounts=np.maximum(amount + more - third, 0),
         original=amount + more,
-        reasons=_reasons(columns, given, now_seconds),
+        reasons=_reasons(columns, parameters, now_seconds),
         policies=POLICIES,
-        policy=given.policy.astype(np.int64),
+        policy=parameters.policy.astype(np.int64),
         notes=notes,
         terms=(Term("capacity", columns.capacity), *terms, cap, *_afterwards(more, third)),
     )
 
 
-def mid(columns: NodeColumns, given: Parameters, now_seconds: float) -> BandColumns:
-    """What mid pods may use on each node: what prod will not use for long, and a share of what nobody requested."""
-    static = given.mid_static > 0
+def mid(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> BandColumns:
+    """Capacity for mid pods on each node: what prod will not use for 24 hours, and a share of what is unrequested."""
+    static = parameters.mid_static > 0
     dynamic = ~static
-    fixed = share(columns.capacity, given.mid_static_percent)
+    fixed = share(columns.capacity, parameters.mid_static_percent)
     taken = np.maximum(columns.system_used + columns.host_mid, columns.reserved)
     unallocated = np.maximum(columns.capacity - taken - columns.prod_request, 0)
     unused = np.where(columns.node_used == UNKNOWN, 0, np.maximum(columns.capacity - columns.node_used, 0))
-    left = share(unallocated, given.mid_unallocated_percent)
-    cap = share(columns.capacity, given.mid_percent)
-    amount = np.where(static, fixed, np.minimum(columns.prod_reclaimable, unused) + left)
+    unallocated_share = share(unallocated, parameters.mid_unallocated_percent)
+    cap = share(columns.capacity, parameters.mid_percent)
+    amount = np.where(static, fixed, np.minimum(columns.prod_reclaimable, unused) + unallocated_share)
     amount = np.maximum(np.minimum(amount, cap), 0)
     terms = (
         Term("capacity", columns.capacity),
         Term("static_share", fixed, static),
         Term("prod_reclaimable", columns.prod_reclaimable, dynamic),
         Term("unused", unused, dynamic),
-        Term("unallocated_share", left, dynamic),
+        Term("unallocated_share", unallocated_share, dynamic),
         Term("cap", cap),
     )
     return BandColumns(
@@ -174,7 +174,7 @@ def mid(columns: NodeColumns, given: Parameters, now_seconds: float) -> BandColu
         resource=columns.resource,
         amounts=np.maximum(amount - columns.third_mid, 0),
         original=amount,
-        reasons=_reasons(columns, given, now_seconds),
+        reasons=_reasons(columns, parameters, now_seconds),
         policies=("dynamic", "static"),
         policy=static.astype(np.int64),
         notes=np.zeros(len(columns.nodes), dtype=np.int64),
@@ -190,27 +190,27 @@ def prod_reclaimable(requested: Floats, room: Floats, unreclaimable: Floats) -> 
     where it stands on Koordinator's predictor for want of a longer record, the system's peak too.
     Source: koordlet, priority-class predictor: min(requests - peaks, allocatable - peaks), floor 0.
     """
-    left = np.minimum(requested, room) - unreclaimable
-    return np.where(np.isfinite(left), np.maximum(left, 0.0), 0.0)
+    reclaimable = np.minimum(requested, room) - unreclaimable
+    return np.where(np.isfinite(reclaimable), np.maximum(reclaimable, 0.0), 0.0)
 
 
-def pod_terms(columns: NodeColumns, given: Parameters) -> tuple[list[Term], npt.NDArray[np.int64]]:
+def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term], npt.NDArray[np.int64]]:
     """What high-priority pods take, by policy, and which note explains it."""
-    policy = given.policy
+    policy = parameters.policy
     by_forecast = policy == POLICIES.index("forecast")
-    known = by_forecast & np.isfinite(columns.prod_peak)
+    has_forecast = by_forecast & np.isfinite(columns.prod_peak)
     peak = _peak(columns)
     with np.errstate(invalid="ignore"):
-        held = columns.violation <= given.forecast_violation
-    alone = known & held & (columns.origins >= given.forecast_origins)
-    ahead = alone | (known & (peak >= columns.hp_used))
+        reliable = columns.violation <= parameters.forecast_violation
+    alone = has_forecast & reliable & (columns.origins >= parameters.forecast_origins)
+    ahead = alone | (has_forecast & (peak >= columns.hp_used))
     terms = [
         Term("hp_used", columns.hp_used, (policy == POLICIES.index("usage")) | (by_forecast & ~ahead)),
         Term("hp_request", columns.hp_request, policy == POLICIES.index("request")),
         Term("hp_max", columns.hp_max, policy == POLICIES.index("maxUsageRequest")),
         Term("hp_peak", peak, ahead),
     ]
-    return terms, np.asarray(np.select([~by_forecast, alone, ahead, known], [0, 1, 2, 3], 4))
+    return terms, np.asarray(np.select([~by_forecast, alone, ahead, has_forecast], [0, 1, 2, 3], 4))
 
 
 def _peak(columns: NodeColumns) -> Integers:
@@ -233,12 +233,12 @@ def _afterwards(more: Integers, third: Integers) -> tuple[Term, Term]:
     return Term("normalization", more, more > 0), Term("third_party", third, third > 0)
 
 
-def _reasons(columns: NodeColumns, given: Parameters, now_seconds: float) -> npt.NDArray[np.int64]:
+def _reasons(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> npt.NDArray[np.int64]:
     """Index into REASONS; an age of exactly degrade_seconds is not yet old."""
     age = now_seconds - columns.measured_seconds
     with np.errstate(invalid="ignore"):
-        late = age > given.degrade_seconds
-    return np.asarray(np.select([given.enabled == 0, np.isnan(age), late], [3, 1, 2], 0))
+        late = age > parameters.degrade_seconds
+    return np.asarray(np.select([parameters.enabled == 0, np.isnan(age), late], [3, 1, 2], 0))
 
 
 def _row(strategy: ColocationStrategy, resource: Resource) -> tuple[float, ...]:

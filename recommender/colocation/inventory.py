@@ -12,7 +12,7 @@ import numpy as np
 from cotenant.model.cluster import Inventory
 from cotenant.model.resource import Resource
 from recommender.colocation.columns import NodeColumns, PeakForecast, forecast_columns, whole
-from recommender.colocation.facts import NodeFacts, fact_columns
+from recommender.colocation.facts import ColocationNode, fact_columns
 from recommender.colocation.pods import Measured, PodColumns
 from recommender.colocation.strategy import ColocationConfig, ColocationStrategy
 
@@ -36,7 +36,7 @@ class Usages:
 def node_columns(inventory: Inventory, resource: Resource, now: Usages) -> NodeColumns:
     """Sum the inventory's pods on their nodes; gone pods with a metric ("dangling") count with their usage."""
     nodes = tuple(n.name for n in inventory.nodes)
-    facts = [NodeFacts.of(node) for node in inventory.nodes]
+    facts = [ColocationNode.of(node) for node in inventory.nodes]
     sums = _pods(inventory, resource, now.pods).sums(nodes, resource)
     terms: dict[str, Any] = {name: whole(column) for name, column in sums.items()}
     used = whole([now.nodes.get(name, 0.0) for name in nodes])

@@ -26,20 +26,22 @@ def zone_batch(capacities: Sequence[int], pods: PodTerms, node: NodeColumns, str
 
     Under the policy `forecast` what the forecast adds to (or takes from) present usage is split evenly.
     """
-    given, count, resource = Parameters.of([strategy], node.resource), len(capacities), node.resource
+    parameters, count, resource = Parameters.of([strategy], node.resource), len(capacities), node.resource
     capacity, fine = np.asarray(capacities, dtype=np.int64), _fineness(resource)
     reserved = _split(float(node.reserved[0]), count, fine)
     system = max(_split(float(node.system_used[0] + node.host_batch[0]), count, fine), reserved)
     policy = strategy.policy(resource)
     used = _by_zone(getattr(pods, _PODS_BY_POLICY[policy]), zone_shares(pods.zones, count), fine)
     if policy == "forecast":
-        taken = sum(int(t.counted[0]) for t in pod_terms(node, given)[0])
+        taken = sum(int(t.counted[0]) for t in pod_terms(node, parameters)[0])
         used = used + _split(float(taken - node.hp_used[0]), count, fine)
     percent = np.full(count, strategy.reclaim_percent(resource), dtype=np.float64)
-    left = (capacity - share(capacity, 100 - percent)) * fine - (reserved if policy == "request" else system) - used
+    remaining = (
+        (capacity - share(capacity, 100 - percent)) * fine - (reserved if policy == "request" else system) - used
+    )
     cap = strategy.batch_percent(resource)
     bound = np.inf if cap is None else share(capacity, np.full(count, float(cap))) * fine
-    amounts = whole(np.minimum(left, bound) / fine)
+    amounts = whole(np.minimum(remaining, bound) / fine)
     return amounts + normalization(amounts, node.cpu_ratio) if resource is Resource.CPU else amounts
 
 

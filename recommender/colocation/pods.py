@@ -126,9 +126,9 @@ class PodColumns:
         if before:
             old = [self._slots[key] for key in before]
             self._usage[:, old], self._listed[old] = np.nan, False
-        rows = [row for found in measured.values() for row in found]
-        for node, found in measured.items():
-            self._reported[node] = [(node, row[0], row[1]) for row in found]
+        rows = [row for measurements in measured.values() for row in measurements]
+        for node, measurements in measured.items():
+            self._reported[node] = [(node, row[0], row[1]) for row in measurements]
         if rows:
             slots = [self._slot(key) for node in measured for key in self._reported[node]]
             usage = np.array([row[3] for row in rows], dtype=np.float64)
@@ -173,7 +173,7 @@ class PodColumns:
         )
 
     def _by_request(self, used: npt.NDArray[np.int64], measured: Booleans, resource: Resource) -> Booleans:
-        """Whether a pod's request stands for its usage: it has no metric, or its CPUs are exclusive and never lent."""
+        """Whether the request counts as the pod's usage: it has no metric, or its CPUs are exclusive and never lent."""
         exclusive = self._qos[used] == QOS_CODE[QosClass.LSE]
         return ~measured | exclusive if resource is Resource.CPU else ~measured
 

@@ -23,7 +23,7 @@ from cotenant.model.protocol import EXTENDED_RESOURCES, ORIGIN_ALLOCATABLE_ANNOT
 from cotenant.model.reclaimable import Band
 from cotenant.model.resource import Resource
 from recommender.colocation.columns import Booleans, Floats
-from recommender.colocation.facts import NodeFacts
+from recommender.colocation.facts import ColocationNode
 from recommender.colocation.formulas import REASONS, BandColumns
 from recommender.colocation.state import Computed
 from recommender.colocation.strategy import ColocationStrategy
@@ -34,7 +34,7 @@ KEYS: Final[tuple[Key, ...]] = tuple(EXTENDED_RESOURCES)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Published:
-    """What stands on the nodes and what should, (keys, nodes) each; NaN = not there."""
+    """Present and desired amounts of the nodes, (keys, nodes) each; NaN = absent."""
 
     capacity: Floats
     allocatable: Floats
@@ -44,7 +44,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Verdict:
+class WriteReasons:
     """Why a node is written, (nodes,) each; none of them = it is not."""
 
     keys: Booleans
@@ -58,7 +58,7 @@ class Verdict:
 
 
 def publish(
-    facts: Sequence[NodeFacts],
+    facts: Sequence[ColocationNode],
     strategies: Sequence[ColocationStrategy],
     computed: Computed,
     written_seconds: Mapping[str, float],
@@ -72,15 +72,15 @@ def publish(
     if not facts:
         return []
     since = now_seconds - np.array([written_seconds.get(f.node.name, -np.inf) for f in facts])
-    found = smoothed(standing(facts, computed), computed, strategies, since)
-    verdict = judge(found, strategies, since)
+    published = smoothed(standing(facts, computed), computed, strategies, since)
+    verdict = judge(published, strategies, since)
     return [
-        _write(facts[i], _texts(found.wanted[:, i]), _texts(found.original[:, i]), _why(verdict, i, computed))
+        _write(facts[i], _texts(published.wanted[:, i]), _texts(published.original[:, i]), _why(verdict, i, computed))
         for i in map(int, np.flatnonzero(verdict.write))
     ]
 
 
-def standing(facts: Sequence[NodeFacts], computed: Computed) -> Published:
+def standing(facts: Sequence[ColocationNode], computed: Computed) -> Published:
     """Published and computed amounts side by side."""
     names = [EXTENDED_RESOURCES[key] for key in KEYS]
     return Published(
@@ -92,35 +92,37 @@ def standing(facts: Sequence[NodeFacts], computed: Computed) -> Published:
 
 
 def smoothed(
-    found: Published, computed: Computed, strategies: Sequence[ColocationStrategy], since: Floats
+    published: Published, computed: Computed, strategies: Sequence[ColocationStrategy], since: Floats
 ) -> Published:
     """Rises held back to maxRisePercent of capacity per updateTimeThresholdSeconds; falls come at once."""
     percent = np.array([np.nan if s.max_rise_percent is None else s.max_rise_percent for s in strategies])
     interval = np.array([s.update_threshold_seconds for s in strategies], dtype=np.float64)
     share = percent / 100 * np.clip(since / interval, 0, 1)
     capacity = _table([computed[key].terms[0].values for key in KEYS])
-    ceiling = np.floor(found.allocatable + capacity * share)
-    held = np.where(np.isnan(ceiling), found.wanted, np.minimum(found.wanted, ceiling))
-    return Published(found.capacity, found.allocatable, held, found.original)
+    ceiling = np.floor(published.allocatable + capacity * share)
+    capped = np.where(np.isnan(ceiling), published.wanted, np.minimum(published.wanted, ceiling))
+    return Published(published.capacity, published.allocatable, capped, published.original)
 
 
-def judge(found: Published, strategies: Sequence[ColocationStrategy], since: Floats) -> Verdict:
+def judge(published: Published, strategies: Sequence[ColocationStrategy], since: Floats) -> WriteReasons:
     """Which nodes are worth a write, and why."""
     threshold = np.array([s.diff_threshold for s in strategies])
     interval = np.array([s.update_threshold_seconds for s in strategies], dtype=np.float64)
-    missing = np.isnan(found.wanted)
-    keys = (missing != np.isnan(found.allocatable)) | (missing != np.isnan(found.capacity))
-    sides = [np.nan_to_num(np.abs(found.wanted - old)) for old in (found.allocatable, found.capacity)]
-    olds = [np.nan_to_num(old) for old in (found.allocatable, found.capacity)]
-    moved = np.any([apart > old * threshold for apart, old in zip(sides, olds, strict=True)], axis=0) & ~missing
+    missing = np.isnan(published.wanted)
+    keys = (missing != np.isnan(published.allocatable)) | (missing != np.isnan(published.capacity))
+    sides = [np.nan_to_num(np.abs(published.wanted - old)) for old in (published.allocatable, published.capacity)]
+    olds = [np.nan_to_num(old) for old in (published.allocatable, published.capacity)]
+    moved = (
+        np.any([difference > old * threshold for difference, old in zip(sides, olds, strict=True)], axis=0) & ~missing
+    )
     differs = (np.maximum(*sides) > 0) & ~missing
-    return Verdict(keys.any(axis=0), moved.any(axis=0), differs.any(axis=0) & (since >= interval))
+    return WriteReasons(keys.any(axis=0), moved.any(axis=0), differs.any(axis=0) & (since >= interval))
 
 
-def _write(facts: NodeFacts, wanted: Mapping[str, str], original: Mapping[str, str], why: str) -> Intent:
-    """One node's write: all of its amounts, or the removal of what stands there."""
+def _write(facts: ColocationNode, amounts: Mapping[str, str], original: Mapping[str, str], why: str) -> Intent:
+    """One node's write: all of its amounts, or the removal of the published ones."""
     address = Address("v1", "nodes", facts.node.name)
-    if not wanted:
+    if not amounts:
         removals = tuple({"op": "remove", "path": path} for path in _paths(facts))
         return Patch(address, removals, subresource="status", why=why)
     metadata: dict[str, Any] = {"name": facts.node.name}
@@ -128,10 +130,12 @@ def _write(facts: NodeFacts, wanted: Mapping[str, str], original: Mapping[str, s
         text = json.dumps({"resources": original}, separators=(",", ":"), sort_keys=True)
         metadata["annotations"] = {ORIGIN_ALLOCATABLE_ANNOTATION: text}
     body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-    return Apply(address, body | {"status": {"capacity": wanted, "allocatable": wanted}}, subresource="status", why=why)
+    return Apply(
+        address, body | {"status": {"capacity": amounts, "allocatable": amounts}}, subresource="status", why=why
+    )
 
 
-def _paths(facts: NodeFacts) -> Iterator[str]:
+def _paths(facts: ColocationNode) -> Iterator[str]:
     """JSON pointers of what is published on a node now."""
     for part, amounts in (("capacity", facts.node.extended_capacity), ("allocatable", facts.node.extended_allocatable)):
         for name in EXTENDED_RESOURCES.values():
@@ -145,7 +149,7 @@ def _texts(amounts: Floats) -> dict[str, str]:
     return {EXTENDED_RESOURCES[key]: str(int(amount)) for key, amount in pairs if not math.isnan(amount)}
 
 
-def _why(verdict: Verdict, i: int, computed: Computed) -> str:
+def _why(verdict: WriteReasons, i: int, computed: Computed) -> str:
     """One sentence for the log and the Event."""
     reason = REASONS[computed[KEYS[0]].reasons[i]]
     if verdict.keys[i]:

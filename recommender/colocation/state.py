@@ -26,7 +26,7 @@ from recommender.colocation.columns import (
     forecast_columns,
     whole,
 )
-from recommender.colocation.facts import NodeFacts, fact_columns
+from recommender.colocation.facts import ColocationNode, fact_columns
 from recommender.colocation.formulas import BandColumns, Parameters, batch, mid
 from recommender.colocation.numa import zone_batch
 from recommender.colocation.pods import PodColumns
@@ -40,26 +40,26 @@ _ABOVE_MID: Final = _ABOVE_BATCH - {PriorityClass.MID}
 
 
 @dataclass(frozen=True, slots=True)
-class _Fixed:
+class _NodeParameters:
     """What changes only with nodes or the configuration, for one resource."""
 
     facts: Mapping[str, Any]
     given: Parameters
 
 
-class Colocation:
+class ColocationState:
     """Mutable state of one cluster; for one thread."""
 
     def __init__(self, config: ColocationConfig) -> None:
         """A cluster without nodes."""
         self._config = config
-        self._facts: dict[str, NodeFacts] = {}
+        self._facts: dict[str, ColocationNode] = {}
         self._resolved: dict[str, Resolved] = {}
         self._by_key: dict[tuple[object, ...], Resolved] = {}
         self._metrics: dict[str, NodeMetric] = {}
         self._pods = PodColumns()
         self._forecasts: Mapping[Resource, Mapping[str, PeakForecast]] = {}
-        self._fixed: dict[Resource, _Fixed] = {}
+        self._fixed: dict[Resource, _NodeParameters] = {}
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class Colocation:
         return tuple(self._facts)
 
     @property
-    def facts(self) -> Sequence[NodeFacts]:
+    def facts(self) -> Sequence[ColocationNode]:
         """What the Node objects say, in the order of `nodes`."""
         return tuple(self._facts.values())
 
@@ -94,7 +94,7 @@ class Colocation:
     def upsert_nodes(self, nodes: Iterable[Node]) -> None:
         """Nodes as they are now."""
         for node in nodes:
-            self._facts[node.name] = NodeFacts.of(node)
+            self._facts[node.name] = ColocationNode.of(node)
             self._resolved[node.name] = self._resolve(node)
         self._fixed.clear()
 
@@ -114,9 +114,9 @@ class Colocation:
 
     def report(self, metrics: Iterable[NodeMetric]) -> None:
         """New reports of nodes."""
-        found = {metric.node: metric for metric in metrics}
-        self._metrics |= found
-        self._pods.report(found.values())
+        metrics_by_node = {metric.node: metric for metric in metrics}
+        self._metrics |= metrics_by_node
+        self._pods.report(metrics_by_node.values())
 
     def forget(self, node: str) -> None:
         """The node's NodeMetric is gone."""
@@ -129,12 +129,12 @@ class Colocation:
 
     def compute(self, now_seconds: float) -> Computed:
         """Batch and mid of every node."""
-        found: dict[tuple[Band, Resource], BandColumns] = {}
+        computed: dict[tuple[Band, Resource], BandColumns] = {}
         for resource in Resource:
-            columns, given = self.columns(resource), self._of_nodes(resource).given
-            found[Band.BATCH, resource] = batch(columns, given, now_seconds)
-            found[Band.MID, resource] = mid(columns, given, now_seconds)
-        return found
+            columns, parameters = self.columns(resource), self._of_nodes(resource).given
+            computed[Band.BATCH, resource] = batch(columns, parameters, now_seconds)
+            computed[Band.MID, resource] = mid(columns, parameters, now_seconds)
+        return computed
 
     def columns(self, resource: Resource) -> NodeColumns:
         """Terms of all nodes."""
@@ -163,13 +163,13 @@ class Colocation:
 
     def offered(self, computed: Computed) -> dict[str, dict[Resource, int]]:
         """What each node lends to batch, of `compute`; without what is withdrawn."""
-        found: dict[str, dict[Resource, int]] = {}
+        offered_by_node: dict[str, dict[Resource, int]] = {}
         for resource in Resource:
             columns = computed[Band.BATCH, resource]
             for node, amount, lent in zip(columns.nodes, columns.amounts, columns.lent, strict=True):
                 if lent:
-                    found.setdefault(node, {})[resource] = int(amount)
-        return found
+                    offered_by_node.setdefault(node, {})[resource] = int(amount)
+        return offered_by_node
 
     def zones(self, node: str, resource: Resource, capacities: Sequence[int]) -> Integers:
         """Batch amount of each NUMA zone of a node, given the zones' capacities in order, (zones,)."""
@@ -177,10 +177,10 @@ class Colocation:
         pods = self._pods.terms(resource, node)
         return zone_batch(capacities, pods, columns.take(columns.nodes.index(node)), self._resolved[node].strategy)
 
-    def _of_nodes(self, resource: Resource) -> _Fixed:
+    def _of_nodes(self, resource: Resource) -> _NodeParameters:
         if resource not in self._fixed:
             facts = fact_columns(self.facts, resource)
-            self._fixed[resource] = _Fixed(facts, Parameters.of(self.strategies, resource))
+            self._fixed[resource] = _NodeParameters(facts, Parameters.of(self.strategies, resource))
         return self._fixed[resource]
 
     def _resolve(self, node: Node) -> Resolved:

@@ -39,7 +39,7 @@ RATIO_LABELS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ColocationStrategy:
-    """Every field of colocation-config; defaults are Koordinator's, our own fields stand last."""
+    """Every field of colocation-config; defaults are Koordinator's, cotenant's own fields come last."""
 
     enable: bool = False
     metric_aggregate_seconds: int = 300
@@ -69,10 +69,10 @@ class ColocationStrategy:
     """Most that a published amount may rise per update_threshold_seconds, percent of capacity; None = at once."""
 
     @classmethod
-    def of_settings(cls, given: ReclaimableSettings) -> ColocationStrategy:
-        """What holds where no ConfigMap says otherwise; colocation itself is on."""
-        names = set(cls.__dataclass_fields__) & set(given.__struct_fields__)
-        return cls(enable=True, **{name: getattr(given, name) for name in names})
+    def of_settings(cls, settings: ReclaimableSettings) -> ColocationStrategy:
+        """The strategy without a ConfigMap; colocation itself is enabled."""
+        names = set(cls.__dataclass_fields__) & set(settings.__struct_fields__)
+        return cls(enable=True, **{name: getattr(settings, name) for name in names})
 
     def policy(self, resource: Resource) -> str:
         """How batch is computed."""
@@ -97,7 +97,7 @@ class ColocationStrategy:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One place that says something about a node: its name for people, and attribute -> value."""
+    """One source of strategy values for a node: its display name, and attribute -> value."""
 
     name: str
     values: Mapping[str, Any]
@@ -127,34 +127,36 @@ class NodeEntry:
 
 @dataclass(frozen=True, slots=True)
 class ColocationConfig:
-    """Defaults, what the cluster says, and what it says for some nodes."""
+    """Defaults, the cluster's strategy, and its overrides for selected nodes."""
 
     base: ColocationStrategy = field(default_factory=ColocationStrategy)
     cluster: Layer = field(default_factory=lambda: Layer(f"ConfigMap {CONFIG_KEY}", {}))
     entries: tuple[NodeEntry, ...] = ()
 
     @classmethod
-    def of_settings(cls, given: ReclaimableSettings) -> ColocationConfig:
+    def of_settings(cls, settings: ReclaimableSettings) -> ColocationConfig:
         """What the settings say, where no ConfigMap is looked at; fields that they leave alone count as defaults."""
-        base, wanted = ColocationStrategy(enable=True), ColocationStrategy.of_settings(given)
-        said = {
-            f.name: getattr(wanted, f.name) for f in fields(base) if getattr(wanted, f.name) != getattr(base, f.name)
+        base, strategy = ColocationStrategy(enable=True), ColocationStrategy.of_settings(settings)
+        changed = {
+            f.name: getattr(strategy, f.name)
+            for f in fields(base)
+            if getattr(strategy, f.name) != getattr(base, f.name)
         }
-        return cls(base, Layer("settings recommender.reclaimable", said))
+        return cls(base, Layer("settings recommender.reclaimable", changed))
 
     @classmethod
     def parse(cls, text: str) -> ColocationConfig:
         """The ConfigMap's key `colocation-config`; SettingsError names what is wrong, with its range."""
-        given = read_object(text, CONFIG_KEY)
-        entries = given.get("nodeConfigs")
+        config = read_object(text, CONFIG_KEY)
+        entries = config.get("nodeConfigs")
         entries = [] if entries is None else entries
         if not isinstance(entries, list):
             raise refusal(CONFIG_KEY, "nodeConfigs", entries, "a list of objects")
-        cluster = Layer(f"ConfigMap {CONFIG_KEY}", read_fields(given, CONFIG_KEY))
+        cluster = Layer(f"ConfigMap {CONFIG_KEY}", read_fields(config, CONFIG_KEY))
         return cls(cluster=cluster, entries=tuple(_entry(entry, i) for i, entry in enumerate(entries)))
 
     def resolve(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Resolved:
-        """The strategy of a node with these labels and annotations; what cannot be read there is ignored, and noted."""
+        """The strategy of a node with these labels and annotations; undecodable values are ignored and noted."""
         entry = next((e for e in self.entries if e.selector.matches(labels)), None)
         layers, notes = [self.cluster], []
         if entry:
@@ -172,12 +174,12 @@ class ColocationConfig:
         return index, annotations.get(COLOCATION_STRATEGY_ANNOTATION), *(labels.get(label) for label in RATIO_LABELS)
 
 
-def _entry(given: Any, index: int) -> NodeEntry:
+def _entry(entry: Any, index: int) -> NodeEntry:
     what = f"{CONFIG_KEY} nodeConfigs[{index}]"
-    if not isinstance(given, Mapping):
-        raise refusal(CONFIG_KEY, f"nodeConfigs[{index}]", given, "an object")
-    selector = LabelSelector.parse(given.get("nodeSelector"), f"{what}.nodeSelector")
-    return NodeEntry(str(given.get("name") or index), selector, read_fields(given, what))
+    if not isinstance(entry, Mapping):
+        raise refusal(CONFIG_KEY, f"nodeConfigs[{index}]", entry, "an object")
+    selector = LabelSelector.parse(entry.get("nodeSelector"), f"{what}.nodeSelector")
+    return NodeEntry(str(entry.get("name") or index), selector, read_fields(entry, what))
 
 
 def _annotation(annotations: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
@@ -192,10 +194,10 @@ def _annotation(annotations: Mapping[str, str]) -> tuple[dict[str, Any], list[st
 
 def _labels(labels: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """What the node's ratio labels set; a bad one is ignored alone."""
-    found, notes = {}, []
+    percents, notes = {}, []
     for label, attribute in RATIO_LABELS.items():
         if label in labels:
-            found[attribute] = percent = percent_of_ratio(labels[label])
+            percents[attribute] = percent = percent_of_ratio(labels[label])
             if percent is None:
                 notes.append(f"label {label} is {shown(labels[label])}, no ratio from 0 to 10; it is ignored")
-    return {k: v for k, v in found.items() if v is not None}, notes
+    return {k: v for k, v in percents.items() if v is not None}, notes

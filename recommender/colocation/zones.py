@@ -32,7 +32,7 @@ Lend = Callable[[str, Resource, Sequence[int]], npt.NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """A NUMA zone: where it stands in the object, its capacities, and what stands there of our resources.
+    """A NUMA zone: its index in the object, its capacities, and the published amounts of cotenant's resources.
 
     places: name of a resource -> its place in the zone's list; published: our resources as they are.
     """
@@ -68,8 +68,8 @@ def publish_zones(
     amount below which a move is not written.
     """
     for topology in topologies:
-        wanted = _wanted(topology, offered.get(topology.node, {}), lend)
-        operations = [op for zone in topology.zones for op in _operations(zone, wanted, threshold)]
+        zone_amounts = _wanted(topology, offered.get(topology.node, {}), lend)
+        operations = [op for zone in topology.zones for op in _operations(zone, zone_amounts, threshold)]
         if operations:
             address = Address(TOPOLOGY_GROUP, TOPOLOGIES, topology.node)
             yield Patch(address, tuple(operations), why="batch amounts of NUMA zones")
@@ -77,7 +77,7 @@ def publish_zones(
 
 def _wanted(topology: Topology, offered: Mapping[Resource, int], lend: Lend) -> dict[str, dict[int, int]]:
     """Name of a resource -> place of a zone -> amount; nothing where nothing is offered."""
-    found: dict[str, dict[int, int]] = {}
+    zone_amounts: dict[str, dict[int, int]] = {}
     for resource in Resource:
         zones = [zone for zone in topology.zones if resource in zone.capacities]
         if not zones or resource not in offered:
@@ -86,13 +86,15 @@ def _wanted(topology: Topology, offered: Mapping[Resource, int], lend: Lend) -> 
         total = amounts.sum()
         share = min(1.0, offered[resource] / total) if total > 0 else 0.0
         name = EXTENDED_RESOURCES[Band.BATCH, resource]
-        found[name] = {zone.place: int(amount * share) for zone, amount in zip(zones, amounts, strict=True)}
-    return found
+        zone_amounts[name] = {zone.place: int(amount * share) for zone, amount in zip(zones, amounts, strict=True)}
+    return zone_amounts
 
 
-def _operations(zone: Zone, wanted: Mapping[str, Mapping[int, int]], threshold: float) -> Iterator[Mapping[str, Any]]:
+def _operations(
+    zone: Zone, zone_amounts: Mapping[str, Mapping[int, int]], threshold: float
+) -> Iterator[Mapping[str, Any]]:
     """Of one zone; removals last and from the end, so that places stay right."""
-    moves = [(n, wanted.get(n, {}).get(zone.place)) for n in _names() if _moved(zone, n, wanted, threshold)]
+    moves = [(n, zone_amounts.get(n, {}).get(zone.place)) for n in _names() if _moved(zone, n, zone_amounts, threshold)]
     if not moves:
         return
     base = f"/zones/{zone.place}"
@@ -104,18 +106,18 @@ def _operations(zone: Zone, wanted: Mapping[str, Mapping[int, int]], threshold: 
         if amount is not None:
             text = str(amount)
             entry = {"name": name, "capacity": text, "allocatable": text, "available": text}
-            there = name in zone.places
-            at = str(zone.places[name]) if there else "-"
-            yield {"op": "replace" if there else "add", "path": f"{base}/resources/{at}", "value": entry}
+            is_listed = name in zone.places
+            at = str(zone.places[name]) if is_listed else "-"
+            yield {"op": "replace" if is_listed else "add", "path": f"{base}/resources/{at}", "value": entry}
     for place in sorted((zone.places[n] for n, amount in moves if amount is None), reverse=True):
         yield {"op": "remove", "path": f"{base}/resources/{place}"}
 
 
-def _moved(zone: Zone, name: str, wanted: Mapping[str, Mapping[int, int]], threshold: float) -> bool:
-    amount, there = wanted.get(name, {}).get(zone.place), zone.published.get(name)
-    if amount is None or there is None:
+def _moved(zone: Zone, name: str, zone_amounts: Mapping[str, Mapping[int, int]], threshold: float) -> bool:
+    amount, published_amount = zone_amounts.get(name, {}).get(zone.place), zone.published.get(name)
+    if amount is None or published_amount is None:
         return (amount is None) != (name not in zone.places)
-    return abs(amount - there) > threshold * there
+    return abs(amount - published_amount) > threshold * published_amount
 
 
 def _names() -> tuple[str, ...]:
@@ -137,9 +139,9 @@ def _zone(place: int, body: Mapping[str, Any]) -> Zone | None:
     return Zone(place, str(body.get("name", "")), capacities, places, ours)
 
 
-def _whole(given: Any) -> int:
+def _whole(amount: Any) -> int:
     """Of an amount of ours; what is no whole number counts as 0 and is written anew."""
     try:
-        return int(str(given))
+        return int(str(amount))
     except ValueError:
         return 0

@@ -18,8 +18,8 @@ Floats = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
-    """An account of one plan over a time, in pod-hours where nothing else is said.
+class PlanAccount:
+    """The back-test account of one plan over a period, in pod-hours unless a field says otherwise.
 
     peaks: runs of slots in which pods were needed; missed_peaks: those that found room for less than nine tenths of
     what they needed.
@@ -59,25 +59,25 @@ ENOUGH = 0.9
 """Share of a peak's need that room must have been there for, or it was missed."""
 
 
-def account(need: Floats, held: npt.NDArray[Any], step_seconds: float) -> Ledger:
+def account(need: Floats, reserved: npt.NDArray[Any], step_seconds: float) -> PlanAccount:
     """Of one series (T,)."""
-    known = np.isfinite(need)
-    wanted, kept = np.where(known, need, 0.0), np.where(known, held, 0.0)
-    used = np.minimum(wanted, kept)
+    finite = np.isfinite(need)
+    needed_pods, reserved_pods = np.where(finite, need, 0.0), np.where(finite, reserved, 0.0)
+    used = np.minimum(needed_pods, reserved_pods)
     hours = step_seconds / HOUR_SECONDS
-    peaks, missed = _peaks(wanted, used)
-    return Ledger(
-        needed=float(wanted.sum()) * hours,
-        held=float(kept.sum()) * hours,
+    peaks, missed = _peaks(needed_pods, used)
+    return PlanAccount(
+        needed=float(needed_pods.sum()) * hours,
+        held=float(reserved_pods.sum()) * hours,
         used=float(used.sum()) * hours,
-        idle=float((kept - used).sum()) * hours,
-        missed=float((wanted - used).sum()) * hours,
+        idle=float((reserved_pods - used).sum()) * hours,
+        missed=float((needed_pods - used).sum()) * hours,
         peaks=peaks,
         missed_peaks=missed,
     )
 
 
-def skill(plan: Ledger, baseline: Ledger, miss_cost_ratio: float) -> float:
+def skill(plan: PlanAccount, baseline: PlanAccount, miss_cost_ratio: float) -> float:
     """1 - cost / the baseline's cost; NaN where the baseline cost nothing."""
     other = baseline.cost(miss_cost_ratio)
     return 1 - plan.cost(miss_cost_ratio) / other if other > 0 else float("nan")
@@ -101,16 +101,16 @@ def last_week(demand: Floats, slots_per_week: int, block: int) -> Floats:
     shifted = np.full_like(demand, np.nan)
     shifted[..., slots_per_week:] = demand[..., :-slots_per_week] if slots_per_week < demand.shape[-1] else np.nan
     blocks = shifted.reshape(*shifted.shape[:-1], -1, block)
-    seen = np.isfinite(blocks)
-    highest = np.where(seen, blocks, -np.inf).max(axis=-1)
+    finite = np.isfinite(blocks)
+    highest = np.where(finite, blocks, -np.inf).max(axis=-1)
     return np.repeat(np.where(np.isneginf(highest), np.nan, highest), block, axis=-1)
 
 
-def _peaks(wanted: Floats, used: Floats) -> tuple[int, int]:
-    inside = np.concatenate([[0], (wanted > 0).astype(np.int8), [0]])
+def _peaks(needed_pods: Floats, used: Floats) -> tuple[int, int]:
+    inside = np.concatenate([[0], (needed_pods > 0).astype(np.int8), [0]])
     edges = np.flatnonzero(np.diff(inside)).reshape(-1, 2)
     if not len(edges):
         return 0, 0
-    sums = [np.concatenate([[0.0], np.cumsum(one)]) for one in (wanted, used)]
+    sums = [np.concatenate([[0.0], np.cumsum(one)]) for one in (needed_pods, used)]
     total, covered = (one[edges[:, 1]] - one[edges[:, 0]] for one in sums)
     return len(edges), int((covered < ENOUGH * total).sum())

@@ -17,7 +17,7 @@ from cotenant.settings.plans import PlanSettings
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What guards look at: amounts by resource name (cpu in millicores, others in their unit).
+    """The input of the guards: amounts by resource name (cpu in millicores, others in their unit).
 
     wanted: what the plan would hold; held: what other plans hold; allocatable: of the whole cluster; quota_left: of the
     namespace, only the resources that a ResourceQuota bounds; skill: of the plan's forecasts against the same time last
@@ -32,9 +32,9 @@ class Situation:
     skill: float | None = None
 
 
-def judge(seen: Situation, settings: PlanSettings) -> tuple[PlanGuardResult, ...]:
+def judge(situation: Situation, settings: PlanSettings) -> tuple[PlanGuardResult, ...]:
     """Every guard's verdict."""
-    return (_switch(settings), _budget(seen, settings), _quota(seen), _skill(seen, settings))
+    return (_switch(settings), _budget(situation, settings), _quota(situation), _skill(situation, settings))
 
 
 def blocking(verdicts: tuple[PlanGuardResult, ...]) -> PlanGuardResult | None:
@@ -50,54 +50,54 @@ def _switch(settings: PlanSettings) -> PlanGuardResult:
     )
 
 
-def _budget(seen: Situation, settings: PlanSettings) -> PlanGuardResult:
+def _budget(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
     share = settings.cluster_budget_fraction
-    if not seen.allocatable:
+    if not situation.allocatable:
         return PlanGuardResult(
             "cluster budget", False, "CapacityUnknown", "What the cluster's nodes have is not known (yet)."
         )
-    for name, amount in sorted(seen.wanted.items()):
-        whole = seen.allocatable.get(name)
-        if not whole:
+    for name, amount in sorted(situation.wanted.items()):
+        capacity = situation.allocatable.get(name)
+        if not capacity:
             continue
-        asked = amount + seen.held.get(name, 0)
-        if asked > share * whole:
+        requested = amount + situation.held.get(name, 0)
+        if requested > share * capacity:
             return PlanGuardResult(
                 "cluster budget",
                 False,
                 "OverBudget",
-                f"{name}: {asked / whole:.1%} of the cluster would be held by plans, {share:.0%} is allowed.",
+                f"{name}: {requested / capacity:.1%} of the cluster would be held by plans, {share:.0%} is allowed.",
             )
     return PlanGuardResult(
         "cluster budget", True, "WithinBudget", f"Plans hold no more than {share:.0%} of the cluster."
     )
 
 
-def _quota(seen: Situation) -> PlanGuardResult:
-    for name, amount in sorted(seen.wanted.items()):
-        left = seen.quota_left.get(name)
-        if left is not None and amount > left:
+def _quota(situation: Situation) -> PlanGuardResult:
+    for name, amount in sorted(situation.wanted.items()):
+        remaining = situation.quota_left.get(name)
+        if remaining is not None and amount > remaining:
             return PlanGuardResult(
                 "namespace quota",
                 False,
                 "OverQuota",
-                f"{name}: the plan's pods need {amount}, the namespace's ResourceQuota has {left} left.",
+                f"{name}: the plan's pods need {amount}, the namespace's ResourceQuota has {remaining} left.",
             )
     return PlanGuardResult(
         "namespace quota", True, "WithinQuota", "The namespace's quota has room for the plan's pods."
     )
 
 
-def _skill(seen: Situation, settings: PlanSettings) -> PlanGuardResult:
-    if seen.source is not WindowSource.FORECAST:
+def _skill(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
+    if situation.source is not WindowSource.FORECAST:
         return PlanGuardResult("forecast skill", True, "NotForecast", "The plan does not rest on a forecast.")
-    if seen.skill is None or not math.isfinite(seen.skill):
+    if situation.skill is None or not math.isfinite(situation.skill):
         return PlanGuardResult(
             "forecast skill", False, "SkillUnknown", "No back-test of this workload's forecasts yet."
         )
-    found = f"Skill against the same time last week: {seen.skill:+.2f}"
-    if seen.skill <= settings.minimum_skill:
+    skill_text = f"Skill against the same time last week: {situation.skill:+.2f}"
+    if situation.skill <= settings.minimum_skill:
         return PlanGuardResult(
-            "forecast skill", False, "NoSkill", f"{found}; above {settings.minimum_skill:g} is asked."
+            "forecast skill", False, "NoSkill", f"{skill_text}; above {settings.minimum_skill:g} is asked."
         )
-    return PlanGuardResult("forecast skill", True, "Skilled", f"{found}.")
+    return PlanGuardResult("forecast skill", True, "Skilled", f"{skill_text}.")

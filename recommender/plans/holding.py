@@ -1,4 +1,4 @@
-"""How much room is kept from moment to moment: raised at once, given back slowly. Pure.
+"""How many pods are reserved from moment to moment: raised at once, released with hysteresis. Pure.
 
 Less is held only when so much less is wanted that a forecast's flicker does not explain it, and not twice within a
 short time; nothing at all is wanted only when every wanted pod is gone. The live controller and the replay share it.
@@ -15,30 +15,32 @@ from recommender.plans.sizing import Counts
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ReservedPods:
     """Pods that room is kept for, and when that was last changed."""
 
     count: int
     changed_at_seconds: float = float("-inf")
 
 
-def hold(held: Held, wanted: int, now_seconds: float, settings: PlanSettings) -> Held:
-    """What to keep when `wanted` pods are wanted now."""
-    if wanted > held.count:
-        return Held(wanted, now_seconds)
-    enough = wanted < held.count * (1 - settings.hysteresis_fraction) or (wanted == 0 and held.count > 0)
-    if enough and now_seconds - held.changed_at_seconds >= settings.change_interval_seconds:
-        return Held(wanted, now_seconds)
-    return held
+def hold(current: ReservedPods, needed_pods: int, now_seconds: float, settings: PlanSettings) -> ReservedPods:
+    """What to reserve when `needed_pods` pods are needed now."""
+    if needed_pods > current.count:
+        return ReservedPods(needed_pods, now_seconds)
+    enough = needed_pods < current.count * (1 - settings.hysteresis_fraction) or (
+        needed_pods == 0 and current.count > 0
+    )
+    if enough and now_seconds - current.changed_at_seconds >= settings.change_interval_seconds:
+        return ReservedPods(needed_pods, now_seconds)
+    return current
 
 
-def replayed(wanted: Counts, step_seconds: float, settings: PlanSettings) -> Counts:
-    """The same over slots, (n, T): what is kept when `wanted` was wanted slot by slot."""
-    kept = np.zeros_like(wanted)
-    for row, counts in enumerate(wanted.tolist()):
-        held = Held(0)
+def replayed(needed_pods: Counts, step_seconds: float, settings: PlanSettings) -> Counts:
+    """The same over slots, (n, T): the pods that are reserved for `needed_pods`, slot by slot."""
+    reserved_pods = np.zeros_like(needed_pods)
+    for row, counts in enumerate(needed_pods.tolist()):
+        current = ReservedPods(0)
         for slot, count in enumerate(counts):
-            if count != held.count:
-                held = hold(held, count, slot * step_seconds, settings)
-            kept[row, slot] = held.count
-    return kept
+            if count != current.count:
+                current = hold(current, count, slot * step_seconds, settings)
+            reserved_pods[row, slot] = current.count
+    return reserved_pods

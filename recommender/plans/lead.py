@@ -1,4 +1,4 @@
-"""How long before a window its room is reserved: so early that it is there, and warm, when the demand is. Pure."""
+"""How long before a window its capacity is reserved, so that pods are running when the demand begins. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Lead:
 
     @property
     def seconds(self) -> int:
-        """Their sum and what the plan asks for on top, in whole seconds."""
+        """The sum of the parts and the plan's own lead, in whole seconds."""
         parts = (self.pod_start_seconds, self.free_seconds, self.scheduler_seconds, self.period_seconds)
         return math.ceil(sum(parts) + self.wish_seconds)
 
@@ -48,9 +48,9 @@ def lead(wish_seconds: float, starts_seconds: Sequence[float], settings: PlanSet
 
     Batch pods give CPU back at once (it is compressible) and memory by eviction: `room_free_seconds` is that lead.
     """
-    known = [s for s in starts_seconds if math.isfinite(s) and s >= 0]
-    measured = len(known) >= FEWEST_STARTS
-    start = float(np.quantile(known, _P95)) if measured else settings.pod_start_seconds
+    valid_starts_seconds = [s for s in starts_seconds if math.isfinite(s) and s >= 0]
+    measured = len(valid_starts_seconds) >= FEWEST_STARTS
+    start = float(np.quantile(valid_starts_seconds, _P95)) if measured else settings.pod_start_seconds
     return Lead(
         start, settings.room_free_seconds, settings.scheduler_seconds, settings.interval_seconds, wish_seconds, measured
     )

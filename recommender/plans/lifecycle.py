@@ -35,9 +35,9 @@ from cotenant.model.usage import DAY_SECONDS
 from cotenant.settings.plans import PlanSettings
 from recommender.plans import schedule
 from recommender.plans.guards import blocking
-from recommender.plans.holding import Held, hold
+from recommender.plans.holding import ReservedPods, hold
 from recommender.plans.lead import Lead
-from recommender.plans.scoring import Look, observe, score
+from recommender.plans.scoring import RoomUse, observe, score
 from recommender.plans.sizing import Counts, most
 
 APPROVED: Final = "Approved"
@@ -48,7 +48,7 @@ OBSERVED_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outlook:
+class PodForecast:
     """Forecast of the pods that are needed beyond those that run anyway, slot by slot.
 
     wanted: at the plan's quantile; median: at 0.5, what says whether demand is still high.
@@ -78,13 +78,13 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PlanObservation:
     """What is known of the world: units are the present occurrence's; expected: of the back-test."""
 
-    look: Look
+    look: RoomUse
     lead: Lead
     guards: tuple[PlanGuardResult, ...] = ()
-    outlook: Outlook | None = None
+    outlook: PodForecast | None = None
     expected: Expected | None = None
     units: tuple[PlanReservation, ...] = ()
     price_per_core_hour: float = 0.0
@@ -92,7 +92,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """The status to write, and pods that room is wanted for; 0 = give everything back that is not used."""
 
     status: PlanStatus
@@ -102,28 +102,28 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class _Turn:
     plan: Plan
-    seen: Seen
+    seen: PlanObservation
     now: float
     settings: PlanSettings
 
 
-def step(plan: Plan, seen: Seen, now_seconds: float, settings: PlanSettings) -> Step:
-    """One look at a plan. The same look twice gives the same status (but for what time passed in between)."""
-    turn = _Turn(plan, seen, now_seconds, settings)
+def step(plan: Plan, observation: PlanObservation, now_seconds: float, settings: PlanSettings) -> PlanStep:
+    """One step of a plan's life cycle. Idempotent: the same input gives the same status, but for the elapsed time."""
+    turn = _Turn(plan, observation, now_seconds, settings)
     status = plan.status
     if status.phase is None or status.phase.over:
         status = _taken(turn, status)
     status = _known(turn, status)
     while True:
         phase = status.phase or PlanPhase.PROPOSED
-        made = _PHASES[phase](turn, status) if phase in _PHASES else Step(status)
-        if made.status.phase == phase:
-            return made
-        status = made.status
+        next_step = _PHASES[phase](turn, status) if phase in _PHASES else PlanStep(status)
+        if next_step.status.phase == phase:
+            return next_step
+        status = next_step.status
 
 
 def next_window(plan: Plan, now_seconds: float, lead_seconds: float) -> Span | None:
-    """The occurrence to care for; None when there is none (any more)."""
+    """The present occurrence; None when there is none (any more)."""
     done = plan.status.last_end_seconds
     if plan.suspended:
         return None
@@ -162,42 +162,46 @@ def _known(turn: _Turn, status: PlanStatus) -> PlanStatus:
     return replace(status, lead_seconds=lead, reserve_at_seconds=status.window.start_seconds - lead)
 
 
-def _waiting(turn: _Turn, status: PlanStatus) -> Step:
+def _waiting(turn: _Turn, status: PlanStatus) -> PlanStep:
     """Proposed, Approved, Rejected: room is not wanted yet."""
     status = _moved(turn, status)
     window = status.window
     if window is None:
-        return Step(_said(turn, status, APPROVED, "NoOccurrence", "There is no further occurrence."))
+        return PlanStep(_said(turn, status, APPROVED, "NoOccurrence", "There is no further occurrence."))
     decided = _decided(turn, status)
     status = replace(status, phase=decided.phase, count=turn.plan.count)
     status = _said(turn, status, APPROVED, decided.reason, decided.message, decided.phase is PlanPhase.APPROVED)
     if turn.now >= last_chance(turn.plan, window):
         return _given_up(turn, status, window)
     if decided.phase is not PlanPhase.APPROVED or turn.now < status.reserve_at_seconds:
-        return Step(status)
+        return PlanStep(status)
     blocked = blocking(turn.seen.guards)
     if blocked:
-        return Step(_said(turn, status, RESERVED, blocked.reason, blocked.message))
+        return PlanStep(_said(turn, status, RESERVED, blocked.reason, blocked.message))
     if _demand(turn, window, 0) == 0:
-        return Step(_said(turn, status, RESERVED, NO_DEMAND, "The forecast no longer asks for more pods."))
-    return Step(replace(status, phase=PlanPhase.RESERVED, progress=OccurrenceProgress()))
+        return PlanStep(_said(turn, status, RESERVED, NO_DEMAND, "The forecast no longer asks for more pods."))
+    return PlanStep(replace(status, phase=PlanPhase.RESERVED, progress=OccurrenceProgress()))
 
 
-def _given_up(turn: _Turn, status: PlanStatus, window: Span) -> Step:
+def _given_up(turn: _Turn, status: PlanStatus, window: Span) -> PlanStep:
     """The window passed without room: Missed when it was approved, else the next one is proposed."""
     if status.phase is PlanPhase.APPROVED:
         reason, message = _why_missed(status)
         ended = replace(status, phase=PlanPhase.SCORED if reason == NO_DEMAND else PlanPhase.MISSED)
-        return Step(_scored(turn, _said(turn, ended, RESERVED, reason, message)))
+        return PlanStep(_scored(turn, _said(turn, ended, RESERVED, reason, message)))
     following = next_window(turn.plan, turn.now, turn.seen.lead.seconds)
     if following is None or following == window:
-        return Step(status)
+        return PlanStep(status)
     return _waiting(turn, replace(status, window=following, phase=PlanPhase.PROPOSED))
 
 
 def _why_missed(status: PlanStatus) -> tuple[str, str]:
-    found = next((c for c in status.conditions if c.type == RESERVED and c.message), None)
-    return (found.reason, found.message) if found else ("Missed", "The deadline passed before room was reserved.")
+    condition = next((c for c in status.conditions if c.type == RESERVED and c.message), None)
+    return (
+        (condition.reason, condition.message)
+        if condition
+        else ("Missed", "The deadline passed before room was reserved.")
+    )
 
 
 def _moved(turn: _Turn, status: PlanStatus) -> PlanStatus:
@@ -262,8 +266,8 @@ def _against(turn: _Turn, expected: Expected | None) -> str:
         return f"{blocked.guard}: {blocked.message}"
     limits = (policy.minimum_hit_ratio, policy.maximum_idle_core_hours, policy.maximum_cost)
     if expected is None:
-        asked = any(limit is not None for limit in limits)
-        return "The policy asks for figures of a back-test, and there is none yet." if asked else ""
+        has_limits = any(limit is not None for limit in limits)
+        return "The policy asks for figures of a back-test, and there is none yet." if has_limits else ""
     least, idle, cost = limits
     checks = (
         (
@@ -279,35 +283,37 @@ def _against(turn: _Turn, expected: Expected | None) -> str:
     return next((word for fails, word in checks if fails), "")
 
 
-def _holding(turn: _Turn, status: PlanStatus) -> Step:
+def _holding(turn: _Turn, status: PlanStatus) -> PlanStep:
     """Reserved, Held, Extended: room is kept."""
     window = status.window
     if window is None:
-        return Step(replace(status, phase=PlanPhase.RELEASED))
-    begun = turn.now >= window.start_seconds
+        return PlanStep(replace(status, phase=PlanPhase.RELEASED))
+    started = turn.now >= window.start_seconds
     stop = _stop(turn, status, window)
-    there_first = turn.seen.look.complete and status.progress.available_at_seconds is None
+    ready_first = turn.seen.look.complete and status.progress.available_at_seconds is None
     due = turn.now - status.progress.as_of_seconds >= OBSERVED_SHARE * turn.settings.interval_seconds
-    if stop or due or there_first:
-        status = replace(status, progress=observe(status.progress, turn.seen.look, turn.now, begun))
+    if stop or due or ready_first:
+        status = replace(status, progress=observe(status.progress, turn.seen.look, turn.now, started))
     if stop:
-        return Step(_said(turn, replace(status, phase=PlanPhase.RELEASED), RESERVED, *stop))
+        return PlanStep(_said(turn, replace(status, phase=PlanPhase.RELEASED), RESERVED, *stop))
     first = not status.progress.changed_at_seconds
-    kept = Held(0) if first else Held(status.count, status.progress.changed_at_seconds)
-    now_held = hold(kept, _demand(turn, window, status.count), turn.now, turn.settings)
+    current = ReservedPods(0) if first else ReservedPods(status.count, status.progress.changed_at_seconds)
+    now_held = hold(current, _demand(turn, window, status.count), turn.now, turn.settings)
     progress = replace(status.progress, changed_at_seconds=now_held.changed_at_seconds)
-    phase = PlanPhase.RESERVED if not begun else PlanPhase.HELD
+    phase = PlanPhase.RESERVED if not started else PlanPhase.HELD
     if turn.now >= window.end_seconds:
         phase = PlanPhase.EXTENDED
-    there = turn.seen.look.held
-    word = f"Room for {there} of {now_held.count} pods is there."
+    ready_pods = turn.seen.look.held
+    word = f"Room for {ready_pods} of {now_held.count} pods is there."
     status = replace(status, phase=phase, count=now_held.count, progress=progress)
-    status = _said(turn, status, RESERVED, "Held" if there >= now_held.count else "Reserving", word, there > 0)
-    return Step(status, now_held.count)
+    status = _said(
+        turn, status, RESERVED, "Held" if ready_pods >= now_held.count else "Reserving", word, ready_pods > 0
+    )
+    return PlanStep(status, now_held.count)
 
 
 def _stop(turn: _Turn, status: PlanStatus, window: Span) -> tuple[str, str] | None:
-    """(reason, message) when the room is to be given back now."""
+    """(reason, message) when the reservation has to be released now."""
     plan = turn.plan
     forced = (
         (not turn.settings.enabled, "SwitchedOff", "The setting plans.enabled is off."),
@@ -315,9 +321,9 @@ def _stop(turn: _Turn, status: PlanStatus, window: Span) -> tuple[str, str] | No
         (not _still_approved(turn, status), "Withdrawn", "The approval was withdrawn."),
         (_replaced(turn, window), "Replaced", "The next occurrence takes its place."),
     )
-    found = next(((reason, message) for fails, reason, message in forced if fails), None)
-    if found:
-        return found
+    stop_reason = next(((reason, message) for fails, reason, message in forced if fails), None)
+    if stop_reason:
+        return stop_reason
     if turn.now >= window.end_seconds:
         return None if _extends(turn, window) else ("Ended", "The window is over.")
     if plan.source is WindowSource.FORECAST and _fallen(turn, status, window):
@@ -333,7 +339,7 @@ def _replaced(turn: _Turn, window: Span) -> bool:
 
 
 def _still_approved(turn: _Turn, status: PlanStatus) -> bool:
-    """A person's word may be taken back; what the policy approved stays, whatever the back-test says meanwhile."""
+    """Whether the approval holds: a person may withdraw one; the policy's stays, whatever later back-tests show."""
     approval, plan = turn.plan.approval, turn.plan
     if approval is None or not _counts(plan, approval, status):
         return plan.policy.auto
@@ -355,7 +361,7 @@ def _fallen(turn: _Turn, status: PlanStatus, window: Span) -> bool:
     return settled and outlook is not None and outlook.covers(rest) and outlook.most(rest) == 0
 
 
-def _demand(turn: _Turn, window: Span, kept: int) -> int:
+def _demand(turn: _Turn, window: Span, reserved_pods: int) -> int:
     """Pods that room is wanted for now: a forecast plan's follow forecast and present, up to its count."""
     plan, outlook = turn.plan, turn.seen.outlook
     if plan.source is not WindowSource.FORECAST or outlook is None:
@@ -363,25 +369,25 @@ def _demand(turn: _Turn, window: Span, kept: int) -> int:
     begin = max(turn.now, window.start_seconds)
     ahead = (begin, begin + turn.seen.lead.seconds + outlook.step_seconds)
     if not outlook.covers(ahead):
-        return kept or plan.count
+        return reserved_pods or plan.count
     present = turn.seen.look.used + turn.seen.look.missed
     return min(plan.count, max(outlook.most(ahead), present))
 
 
-def _released(turn: _Turn, status: PlanStatus) -> Step:
-    """Free room is given back; the account is closed once none is left."""
+def _released(turn: _Turn, status: PlanStatus) -> PlanStep:
+    """Release free reservations; close the account once none is left."""
     free = turn.seen.look.held - turn.seen.look.used
     if free > 0:
-        return Step(status)
+        return PlanStep(status)
     failed = status.progress.most_held == 0 and status.count > 0
-    return Step(_scored(turn, replace(status, phase=PlanPhase.FAILED if failed else PlanPhase.SCORED)))
+    return PlanStep(_scored(turn, replace(status, phase=PlanPhase.FAILED if failed else PlanPhase.SCORED)))
 
 
 def _scored(turn: _Turn, status: PlanStatus) -> PlanStatus:
     """The status with the occurrence's score, the one before in the history."""
-    made = score(replace(turn.plan, status=status), turn.now, turn.seen.price_per_core_hour)
+    occurrence_score = score(replace(turn.plan, status=status), turn.now, turn.seen.price_per_core_hour)
     history = (*((status.score,) if status.score else ()), *status.history)[: turn.plan.history_limit]
-    return replace(status, score=made, history=history)
+    return replace(status, score=occurrence_score, history=history)
 
 
 def _said(
@@ -392,11 +398,11 @@ def _said(
     word = str(true)
     since = before.since if before and before.status == word and before.since else moment(turn.now)
     others = tuple(c for c in status.conditions if c.type != kind)
-    made = (*others, PlanCondition(kind, word, reason, message, since))
-    return replace(status, conditions=tuple(sorted(made, key=lambda c: c.type)))
+    conditions = (*others, PlanCondition(kind, word, reason, message, since))
+    return replace(status, conditions=tuple(sorted(conditions, key=lambda c: c.type)))
 
 
-_PHASES: Final[dict[PlanPhase, Callable[[_Turn, PlanStatus], Step]]] = {
+_PHASES: Final[dict[PlanPhase, Callable[[_Turn, PlanStatus], PlanStep]]] = {
     PlanPhase.PROPOSED: _waiting,
     PlanPhase.APPROVED: _waiting,
     PlanPhase.REJECTED: _waiting,

@@ -31,7 +31,7 @@ class NodeRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PreviewContext:
     """What a preview rests on."""
 
     nodes: Sequence[NodeRoom]
@@ -39,13 +39,13 @@ class Place:
     price_per_core_hour: float
 
 
-def preview(plan: Plan, window: Span, place: Place, guards: tuple[PlanGuardResult, ...] = ()) -> Preview:
+def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanGuardResult, ...] = ()) -> Preview:
     """As if the plan were reserved now; most free CPU first, as the scheduler's default score does."""
     counts = placed(plan.per_pod, plan.count, place.nodes)
     hours, cores = window.seconds / HOUR_SECONDS, plan.cores_per_pod
     batch = np.array([node.batch_millicores for node in place.nodes], dtype=np.float64) / 1000
     displaced = float(np.minimum(batch, counts * cores).sum()) * hours
-    held = plan.count * cores * hours
+    reserved_core_hours = plan.count * cores * hours
     missing = plan.count - int(counts.sum())
     then = placed_then(plan, place.nodes)
     late = None if then is None else plan.count - int(then.sum())
@@ -57,11 +57,11 @@ def preview(plan: Plan, window: Span, place: Place, guards: tuple[PlanGuardResul
         unplaced=missing,
         nodes_then=() if then is None else _named(place.nodes, then),
         unplaced_then=late,
-        quota_left={n: left - plan.count * plan.per_pod.get(n, 0) for n, left in place.quota_left.items()},
+        quota_left={n: remaining - plan.count * plan.per_pod.get(n, 0) for n, remaining in place.quota_left.items()},
         displaced_core_hours=displaced,
         displaced_cost=displaced * place.price_per_core_hour,
-        held_core_hours=held,
-        held_cost=held * place.price_per_core_hour,
+        held_core_hours=reserved_core_hours,
+        held_cost=reserved_core_hours * place.price_per_core_hour,
         expected=expected,
         guards=guards,
         notes=tuple(_notes(plan, missing, late)),
@@ -82,7 +82,9 @@ def placed_then(plan: Plan, nodes: Sequence[NodeRoom]) -> Counts | None:
 
 def room_then(free: Mapping[str, int], allocatable: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
     """Free room of a node at a moment at which so much will be used: what is asked for stays asked for."""
-    return {n: min(left, allocatable[n] - used[n]) if n in used else left for n, left in free.items()}
+    return {
+        n: min(free_amount, allocatable[n] - used[n]) if n in used else free_amount for n, free_amount in free.items()
+    }
 
 
 def _named(nodes: Sequence[NodeRoom], counts: Counts) -> tuple[tuple[str, int], ...]:
@@ -118,9 +120,9 @@ def _notes(plan: Plan, missing: int, late: int | None) -> list[str]:
 
 def _without(plan: Plan, missing: int, expected: Expected | None) -> str:
     """What happens when nothing is reserved."""
-    words = "Without it, pods of this workload compete for free room when the peak begins"
-    words += f"; today {missing} of {plan.count} would wait." if missing else "; today all of them would find it."
+    text = "Without it, pods of this workload compete for free room when the peak begins"
+    text += f"; today {missing} of {plan.count} would wait." if missing else "; today all of them would find it."
     if expected and expected.occurrences:
         peaks = f"{expected.occurrences} past {'peak' if expected.occurrences == 1 else 'peaks'}"
-        words += f" In {peaks} {expected.hit_ratio:.0%} of the held room would have been used."
-    return words
+        text += f" In {peaks} {expected.hit_ratio:.0%} of the held room would have been used."
+    return text

@@ -1,4 +1,4 @@
-"""From forecasts to proposed plans: which window, how many pods, at which quantile, and what its past says. Pure.
+"""From forecasts to proposed plans: the window, the number of pods, the quantile, and their back-test. Pure.
 
 t* is where the chosen quantile of the demand first exceeds what runs anyway; the window ends where it no longer does.
 The quantile is the one that would have been cheapest over the last days, with forecasts made with what was known then:
@@ -19,7 +19,7 @@ from cotenant.model.identity import WorkloadRef
 from cotenant.model.plan import Expected, Proposal, Span
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.settings.plans import PlanSettings
-from recommender.plans.backtest import Ledger, account, last_week, none, skill, static
+from recommender.plans.backtest import PlanAccount, account, last_week, none, skill, static
 from recommender.plans.holding import replayed
 from recommender.plans.sizing import Counts, level_path, pods
 
@@ -51,7 +51,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rehearsal:
-    """One workload's last days, slot by slot of `step_seconds`: demand (T,), and what forecasts made before said of it.
+    """One workload's last days, slot by slot of `step_seconds`: demand (T,), and the forecasts made before it.
 
     quantiles: (T, levels), NaN where none was made; a_week_before: (T,), NaN where not known; reaction_seconds: how
     long after a pod was needed room for it is there: pods that wait raise what is held.
@@ -74,8 +74,8 @@ class Tested:
     """What a rehearsal found: the quantile, its account, that of a cron of last week, and the skill against it."""
 
     tau: float
-    plan: Ledger
-    cron: Ledger
+    plan: PlanAccount
+    cron: PlanAccount
     skill: float
 
 
@@ -83,33 +83,33 @@ def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
     """The quantile to use for a workload, by its rehearsal."""
     need = need_of(past.demand, size)
     need = np.where(np.isfinite(past.quantiles[:, 0]), need, np.nan)
-    held = dict(zip(TAUS, _kept(size, past, TAUS, settings), strict=True))
-    accounts = {tau: account(need, held[tau], past.step_seconds) for tau in TAUS}
+    reserved_by_tau = dict(zip(TAUS, _kept(size, past, TAUS, settings), strict=True))
+    accounts = {tau: account(need, reserved_by_tau[tau], past.step_seconds) for tau in TAUS}
     tau = min(TAUS, key=lambda t: accounts[t].cost(settings.miss_cost_ratio))
     alike = np.where(np.isfinite(past.a_week_before), need, np.nan)
     cron = account(alike, pods(past.a_week_before, size.base, size.capacity), past.step_seconds)
-    own = account(alike, held[tau], past.step_seconds)
+    own = account(alike, reserved_by_tau[tau], past.step_seconds)
     return Tested(tau, accounts[tau], cron, skill(own, cron, settings.miss_cost_ratio))
 
 
-def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[str, Ledger, bool]]:
+def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[str, PlanAccount, bool]]:
     """(policy, account, whether it is proposed) of each quantile and of the baselines, over the rehearsed days.
 
     Static: room for the highest need at all times, known afterwards.
     """
     need = np.where(np.isfinite(past.quantiles[:, 0]), need_of(past.demand, size), np.nan)
     chosen, step = tested(size, past, settings).tau, past.step_seconds
-    found = [
-        (f"forecast q{tau:g}", account(need, held, step), tau == chosen)
-        for tau, held in zip(TAUS, _kept(size, past, TAUS, settings), strict=True)
+    contestants = [
+        (f"forecast q{tau:g}", account(need, reserved, step), tau == chosen)
+        for tau, reserved in zip(TAUS, _kept(size, past, TAUS, settings), strict=True)
     ]
     cron = pods(past.a_week_before, size.base, size.capacity)
-    seen = need[np.isfinite(need)]
-    enough = float(seen.max(initial=0.0))
-    found.append(("same time last week", account(need, cron, step), False))
-    found.append(("static head-room", account(need, static(need, enough), step), False))
-    found.append(("nothing", account(need, none(need), step), False))
-    return found
+    finite_need = need[np.isfinite(need)]
+    enough = float(finite_need.max(initial=0.0))
+    contestants.append(("same time last week", account(need, cron, step), False))
+    contestants.append(("static head-room", account(need, static(need, enough), step), False))
+    contestants.append(("nothing", account(need, none(need), step), False))
+    return contestants
 
 
 def need_of(demand: Floats, size: Size) -> Floats:
@@ -119,9 +119,9 @@ def need_of(demand: Floats, size: Size) -> Floats:
 
 
 def kept(size: Size, past: Rehearsal, tau: float, settings: PlanSettings) -> Counts:
-    """Pods that would have been held at a quantile, (T,): the forecast's or the present ones, given back slowly."""
-    held: Counts = _kept(size, past, (tau,), settings)[0]
-    return held
+    """Pods that would have been reserved at a quantile, (T,): the forecast's or the present need, with hysteresis."""
+    reserved: Counts = _kept(size, past, (tau,), settings)[0]
+    return reserved
 
 
 def _kept(size: Size, past: Rehearsal, taus: Sequence[float], settings: PlanSettings) -> Counts:
@@ -130,8 +130,8 @@ def _kept(size: Size, past: Rehearsal, taus: Sequence[float], settings: PlanSett
     present = np.zeros(past.demand.size, dtype=np.int64)
     present[late:] = np.nan_to_num(need_of(past.demand, size))[: present.size - late]
     paths = np.stack([level_path(past.quantiles, tau) for tau in taus]) * (1 + settings.headroom_ratio)
-    wanted = np.maximum(pods(paths, size.base, size.capacity), present)
-    return replayed(wanted, past.step_seconds, settings)
+    needed_pods = np.maximum(pods(paths, size.base, size.capacity), present)
+    return replayed(needed_pods, past.step_seconds, settings)
 
 
 def a_week_before(demand: Floats, step_seconds: int) -> Floats:
@@ -141,7 +141,7 @@ def a_week_before(demand: Floats, step_seconds: int) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ahead:
+class DayForecast:
     """The forecast of the next day: quantiles (H, levels) in millicores, in slots from `start_seconds` on."""
 
     start_seconds: int
@@ -149,27 +149,27 @@ class Ahead:
     quantiles: Floats
 
 
-def propose(size: Size, ahead: Ahead, past: Rehearsal, settings: PlanSettings, digest: str = "") -> Proposal:
-    """The plan for a workload's next peak, or a Proposal that says by its reason why there is none."""
-    found = tested(size, past, settings)
-    wanted = _wanted(size, ahead, found.tau, settings)
-    window, slots = _window(wanted, ahead, settings)
-    count = int(wanted[slots].max(initial=0)) if window else 0
+def propose(size: Size, ahead: DayForecast, past: Rehearsal, settings: PlanSettings, digest: str = "") -> Proposal:
+    """The plan for a workload's next peak, or a Proposal whose reason explains why there is none."""
+    evaluation = tested(size, past, settings)
+    needed_pods = _wanted(size, ahead, evaluation.tau, settings)
+    window, slots = _window(needed_pods, ahead, settings)
+    count = int(needed_pods[slots].max(initial=0)) if window else 0
     return Proposal(
         workload=size.workload,
-        reason=_reason(found, past, window, settings),
+        reason=_reason(evaluation, past, window, settings),
         count=count,
-        quantile=found.tau,
+        quantile=evaluation.tau,
         window=window,
         per_pod=dict(size.per_pod),
         base_pods=round(size.base / size.capacity, 2),
-        coverage=found.plan.coverage if past.days else None,
-        skill=found.skill if math.isfinite(found.skill) else None,
-        words=f"In the last {past.days:.0f} days it {found.plan.words(size.request_millicores / 1000)}.",
-        expected=_expected(size, found, past, count),
+        coverage=evaluation.plan.coverage if past.days else None,
+        skill=evaluation.skill if math.isfinite(evaluation.skill) else None,
+        words=f"In the last {past.days:.0f} days it {evaluation.plan.words(size.request_millicores / 1000)}.",
+        expected=_expected(size, evaluation, past, count),
         start_seconds=ahead.start_seconds,
         step_seconds=ahead.step_seconds,
-        wanted=tuple(wanted.tolist()),
+        wanted=tuple(needed_pods.tolist()),
         median=tuple(_wanted(size, ahead, _MEDIAN, settings).tolist()),
         levels=TAUS,
         ladder=tuple(tuple(_wanted(size, ahead, tau, settings).tolist()) for tau in TAUS),
@@ -177,59 +177,59 @@ def propose(size: Size, ahead: Ahead, past: Rehearsal, settings: PlanSettings, d
     )
 
 
-def _wanted(size: Size, ahead: Ahead, tau: float, settings: PlanSettings) -> Counts:
+def _wanted(size: Size, ahead: DayForecast, tau: float, settings: PlanSettings) -> Counts:
     return pods(level_path(ahead.quantiles, tau) * (1 + settings.headroom_ratio), size.base, size.capacity)
 
 
-def windows(wanted: Sequence[int] | Counts, step_seconds: int, gap_seconds: float) -> list[tuple[int, int]]:
+def windows(needed_pods: Sequence[int] | Counts, step_seconds: int, gap_seconds: float) -> list[tuple[int, int]]:
     """[first, after) of each run of slots in which pods are wanted; runs with a shorter pause between them are one."""
-    inside = np.concatenate([[0], (np.asarray(wanted) > 0).astype(np.int8), [0]])
-    found: list[tuple[int, int]] = []
+    inside = np.concatenate([[0], (np.asarray(needed_pods) > 0).astype(np.int8), [0]])
+    runs: list[tuple[int, int]] = []
     for first, after in np.flatnonzero(np.diff(inside)).reshape(-1, 2).tolist():
-        if found and (first - found[-1][1]) * step_seconds < gap_seconds:
-            found[-1] = (found[-1][0], after)
+        if runs and (first - runs[-1][1]) * step_seconds < gap_seconds:
+            runs[-1] = (runs[-1][0], after)
         else:
-            found.append((first, after))
-    return found
+            runs.append((first, after))
+    return runs
 
 
-def _window(wanted: Counts, ahead: Ahead, settings: PlanSettings) -> tuple[Span | None, slice]:
+def _window(needed_pods: Counts, ahead: DayForecast, settings: PlanSettings) -> tuple[Span | None, slice]:
     """The window with most pod-time of those that are still to begin; None when there is none."""
     shortest = 60 * settings.minimum_window_minutes
     runs = [
         (first, after)
-        for first, after in windows(wanted, ahead.step_seconds, 60 * settings.join_gap_minutes)
+        for first, after in windows(needed_pods, ahead.step_seconds, 60 * settings.join_gap_minutes)
         if first > 0 and (after - first) * ahead.step_seconds >= shortest
     ]
     if not runs:
         return None, slice(0, 0)
-    first, after = max(runs, key=lambda run: int(wanted[run[0] : run[1]].sum()))
+    first, after = max(runs, key=lambda run: int(needed_pods[run[0] : run[1]].sum()))
     start = ahead.start_seconds + first * ahead.step_seconds
     return Span(start, ahead.start_seconds + after * ahead.step_seconds), slice(first, after)
 
 
-def _reason(found: Tested, past: Rehearsal, window: Span | None, settings: PlanSettings) -> str:
+def _reason(evaluation: Tested, past: Rehearsal, window: Span | None, settings: PlanSettings) -> str:
     """Reason code: ok, or why nothing is proposed."""
     if window is None:
         return "no-peak"
-    if past.days < min(2, settings.backtest_days) or not math.isfinite(found.skill):
+    if past.days < min(2, settings.backtest_days) or not math.isfinite(evaluation.skill):
         return "not-enough-history"
-    if found.skill <= settings.minimum_skill:
+    if evaluation.skill <= settings.minimum_skill:
         return "no-skill"
-    return "ok" if found.plan.coverage >= settings.minimum_coverage else "uncovered"
+    return "ok" if evaluation.plan.coverage >= settings.minimum_coverage else "uncovered"
 
 
-def _expected(size: Size, found: Tested, past: Rehearsal, count: int) -> Expected | None:
+def _expected(size: Size, evaluation: Tested, past: Rehearsal, count: int) -> Expected | None:
     """Per day of the rehearsal; None when there was none."""
     if not past.days:
         return None
-    idle = found.plan.idle * size.request_millicores / 1000 / past.days
+    idle = evaluation.plan.idle * size.request_millicores / 1000 / past.days
     return Expected(
-        hit_ratio=found.plan.hit_ratio,
-        missed_pods=(1 - found.plan.coverage) * count,
-        occurrences=found.plan.peaks,
+        hit_ratio=evaluation.plan.hit_ratio,
+        missed_pods=(1 - evaluation.plan.coverage) * count,
+        occurrences=evaluation.plan.peaks,
         idle_core_hours=idle,
-        displaced_batch_core_hours=found.plan.used * size.request_millicores / 1000 / past.days,
+        displaced_batch_core_hours=evaluation.plan.used * size.request_millicores / 1000 / past.days,
         cost=idle * size.price_per_core_hour,
         currency=size.currency,
     )

@@ -38,7 +38,7 @@ _HOLDER: Final = {"name": "room", "image": "registry.k8s.io/pause:3.10"}
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class OwnerTemplate:
     """What is read of the workload: its pod template and the selector of its pods."""
 
     template: Json
@@ -52,29 +52,31 @@ def unit_name(plan: Plan, window: Span, number: int) -> str:
 
 
 def reservations(
-    plan: Plan, want: int, expires_seconds: float, owner: Owner | None, there: Sequence[Reservation]
+    plan: Plan, want: int, expires_seconds: float, owner: OwnerTemplate | None, existing: Sequence[Reservation]
 ) -> list[Intent]:
     """Writes that bring the plan's Reservations to `want` of its present occurrence.
 
-    there: all Reservations of the plan. Used ones stay until they are collected; free ones beyond `want`, and those of
-    other occurrences, are deleted. Without an owner nothing new is made.
+    existing: all Reservations of the plan. Used ones stay until they are collected; free ones beyond `want`, and those
+    of other occurrences, are deleted. Without an owner no new one is created.
     """
     window = plan.status.window
-    named = {one.name: one for one in there if not one.deleting}
-    wanted = [unit_name(plan, window, i) for i in range(want)] if window and want else []
-    made: list[Intent] = []
-    for name in wanted:
-        known = named.get(name)
-        due = known is None or ((known.expires_seconds or 0) < expires_seconds and not known.status.phase.ended)
+    active_by_name = {one.name: one for one in existing if not one.deleting}
+    unit_names = [unit_name(plan, window, i) for i in range(want)] if window and want else []
+    intents: list[Intent] = []
+    for name in unit_names:
+        reservation = active_by_name.get(name)
+        due = reservation is None or (
+            (reservation.expires_seconds or 0) < expires_seconds and not reservation.status.phase.ended
+        )
         if due and owner and window:
-            why = "the plan's window comes" if known is None else "the window is extended"
+            why = "the plan's window comes" if reservation is None else "the window is extended"
             address = Address(SCHEDULING_GROUP, "reservations", name)
-            made.append(Apply(address, _reservation(plan, name, expires_seconds, owner), why=why))
-    for name in sorted(named.keys() - set(wanted)):
-        if free(named[name]):
+            intents.append(Apply(address, _reservation(plan, name, expires_seconds, owner), why=why))
+    for name in sorted(active_by_name.keys() - set(unit_names)):
+        if free(active_by_name[name]):
             address = Address(SCHEDULING_GROUP, "reservations", name)
-            made.append(Delete(address, named[name].uid, why="the plan no longer wants it"))
-    return made
+            intents.append(Delete(address, active_by_name[name].uid, why="the plan no longer wants it"))
+    return intents
 
 
 def free(one: Reservation) -> bool:
@@ -82,7 +84,7 @@ def free(one: Reservation) -> bool:
     return not one.status.phase.ended and not one.status.owners
 
 
-def _reservation(plan: Plan, name: str, expires_seconds: float, owner: Owner) -> dict[str, Any]:
+def _reservation(plan: Plan, name: str, expires_seconds: float, owner: OwnerTemplate) -> dict[str, Any]:
     window = plan.status.window
     start = moment(window.start_seconds) if window else ""
     return {
@@ -103,11 +105,11 @@ def _reservation(plan: Plan, name: str, expires_seconds: float, owner: Owner) ->
     }
 
 
-def template(plan: Plan, owner: Owner) -> dict[str, Any]:
+def template(plan: Plan, owner: OwnerTemplate) -> dict[str, Any]:
     """Pod template of the room: the plan's, else where the owner's pods may be placed, with the plan's size."""
     if plan.template:
-        given = dict(plan.template)
-        return {**given, "metadata": {**(given.get("metadata") or {}), "namespace": plan.namespace}}
+        pod_template = dict(plan.template)
+        return {**pod_template, "metadata": {**(pod_template.get("metadata") or {}), "namespace": plan.namespace}}
     spec = owner.template.get("spec") or {}
     placing = {key: spec[key] for key in _PLACING if key in spec}
     labels = (owner.template.get("metadata") or {}).get("labels") or {}
@@ -118,12 +120,12 @@ def template(plan: Plan, owner: Owner) -> dict[str, Any]:
     }
 
 
-def buffer(plan: Plan, want: int, version: str, there: Json | None) -> list[Intent]:
+def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Intent]:
     """The CapacityBuffer of a plan: what makes an autoscaler add a machine before the peak."""
     address = Address(f"{BUFFER_GROUP}/{version}", "capacitybuffers", f"cotenant-{plan.name}"[:253], plan.namespace)
     if not want:
-        return [Delete(address, why="the plan no longer wants it")] if there else []
-    if there and (there.get("spec") or {}).get("replicas") == want:
+        return [Delete(address, why="the plan no longer wants it")] if live else []
+    if live and (live.get("spec") or {}).get("replicas") == want:
         return []
     group = plan.owner.api_version.partition("/")[0] if "/" in plan.owner.api_version else ""
     owner = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ReservationPlan", "name": plan.name, "uid": plan.uid}
@@ -145,7 +147,7 @@ def buffer(plan: Plan, want: int, version: str, there: Json | None) -> list[Inte
 
 
 class Floor(msgspec.Struct, frozen=True):
-    """What FLOOR_ANNOTATION says. original None: the field was not set (Kubernetes takes 1)."""
+    """The content of FLOOR_ANNOTATION. original None: the field was not set (Kubernetes' default is 1)."""
 
     plan: str
     original: int | None
@@ -182,13 +184,13 @@ def floor(plan: Plan, want: int, autoscaler: Json) -> list[Intent]:
     target = max(target, original or 1)
     if remembered and remembered.floor == target and present == target:
         return []
-    kept = Floor(plan.key, original, target)
-    operations = [_test_min(present), *_annotate(autoscaler, kept), _set_min(target)]
+    replica_floor = Floor(plan.key, original, target)
+    operations = [_test_min(present), *_annotate(autoscaler, replica_floor), _set_min(target)]
     return [_patch(autoscaler, plan.namespace, operations, f"at least {target} replicas for the window")]
 
 
 def restore(autoscaler: Json, remembered: Floor, namespace: str) -> Intent:
-    """Give an autoscaler back what stood there, unless somebody has set something else meanwhile."""
+    """Restore an autoscaler's own minReplicas, unless another writer has changed it meanwhile."""
     present = (autoscaler.get("spec") or {}).get("minReplicas")
     operations: list[Json] = [_test_min(present), {"op": "remove", "path": _pointer(FLOOR_ANNOTATION)}]
     if present == remembered.floor:
@@ -206,15 +208,15 @@ def _name(autoscaler: Json) -> str:
     return str((autoscaler.get("metadata") or {}).get("name") or "")
 
 
-def _annotate(autoscaler: Json, kept: Floor) -> list[Json]:
-    text = msgspec.json.encode(kept).decode()
-    made: list[Json] = []
+def _annotate(autoscaler: Json, replica_floor: Floor) -> list[Json]:
+    text = msgspec.json.encode(replica_floor).decode()
+    operations: list[Json] = []
     meta = autoscaler.get("metadata") or {}
     if not meta.get("annotations"):
         # The first annotation needs the map, and must not replace one that somebody made meanwhile.
-        made.append({"op": "test", "path": "/metadata/resourceVersion", "value": meta.get("resourceVersion")})
-        made.append({"op": "add", "path": "/metadata/annotations", "value": {}})
-    return [*made, {"op": "add", "path": _pointer(FLOOR_ANNOTATION), "value": text}]
+        operations.append({"op": "test", "path": "/metadata/resourceVersion", "value": meta.get("resourceVersion")})
+        operations.append({"op": "add", "path": "/metadata/annotations", "value": {}})
+    return [*operations, {"op": "add", "path": _pointer(FLOOR_ANNOTATION), "value": text}]
 
 
 def _test_min(present: int | None) -> Json:

@@ -126,7 +126,7 @@ _NICKNAMES: Final = {
 def _instant(wall: datetime, zone: ZoneInfo) -> float:
     """Unix time of a local time: its first pass; of one that does not exist, the next minute that does."""
     while True:
-        there = wall.replace(tzinfo=zone).astimezone(UTC)
-        if there.astimezone(zone).replace(tzinfo=None, fold=0) == wall:
-            return there.timestamp()
+        instant = wall.replace(tzinfo=zone).astimezone(UTC)
+        if instant.astimezone(zone).replace(tzinfo=None, fold=0) == wall:
+            return instant.timestamp()
         wall += _MINUTE

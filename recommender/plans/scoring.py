@@ -12,8 +12,8 @@ from cotenant.model.usage import HOUR_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What is there now: pods that room is kept for (free or used), of these used; pods that wait without room."""
+class RoomUse:
+    """Present counts: reserved pods (free or used), of these used; pods that wait without a reservation."""
 
     held: int
     used: int
@@ -24,16 +24,17 @@ class Look:
     """Cores of the held room in which batch runs; None: not known."""
 
 
-def lent_cores(held: float, batch: float, lendable: float) -> float:
-    """Cores of a node's held room in which batch stands: what it asks for beyond what could be lent without that room.
+def lent_cores(reserved_cores: float, batch: float, lendable: float) -> float:
+    """Reserved cores of a node that batch uses: what batch requests beyond what could be lent without the reservation.
 
-    held: free held room; batch: what batch pods request there; lendable: what the node offers them, held room included.
+    reserved_cores: reserved and unused; batch: what batch pods request on the node; lendable: what the node offers
+    them, the reserved cores included.
     """
-    return min(held, max(0.0, batch - max(0.0, lendable - held)))
+    return min(reserved_cores, max(0.0, batch - max(0.0, lendable - reserved_cores)))
 
 
-def observe(progress: OccurrenceProgress, look: Look, now_seconds: float, counts: bool) -> OccurrenceProgress:
-    """The progress with what held since the last look; `counts`: whether the window has begun.
+def observe(progress: OccurrenceProgress, look: RoomUse, now_seconds: float, counts: bool) -> OccurrenceProgress:
+    """The progress with the time since the last observation added; `counts`: whether the window has begun.
 
     What is seen now is taken for the whole time since the last look, which is one control period.
     """
@@ -64,7 +65,7 @@ def score(plan: Plan, end_seconds: float, price_per_core_hour: float) -> Score:
         raise ValueError(f"plan {plan.key} has no occurrence to score")
     idle = (progress.held_pod_seconds - progress.used_pod_seconds) / HOUR_SECONDS * plan.cores_per_pod
     needed = progress.used_pod_seconds + progress.missed_pod_seconds
-    there, lent = progress.available_at_seconds, progress.lent_core_seconds
+    available_at_seconds, lent = progress.available_at_seconds, progress.lent_core_seconds
     return Score(
         start_seconds=window.start_seconds,
         end_seconds=max(end_seconds, window.start_seconds + 1),
@@ -76,6 +77,6 @@ def score(plan: Plan, end_seconds: float, price_per_core_hour: float) -> Score:
         idle_core_hours=max(0.0, idle),
         cost=max(0.0, idle) * price_per_core_hour,
         missed_core_minutes=progress.missed_pod_seconds / 60 * plan.cores_per_pod,
-        lead_seconds=None if there is None else int(window.start_seconds - there),
+        lead_seconds=None if available_at_seconds is None else int(window.start_seconds - available_at_seconds),
         lent_core_hours=None if lent is None else lent / HOUR_SECONDS,
     )

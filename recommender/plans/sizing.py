@@ -45,7 +45,7 @@ def level_path(quantiles: Floats, tau: float) -> Floats:
 
 
 def pods(path: Floats, base: float | Floats, per_pod: float | Floats) -> Counts:
-    """Whole pods that `path` needs beyond `base`, all in one unit; where the path is NaN there is nothing to say: 0."""
+    """Whole pods that `path` needs beyond `base`, all in one unit; 0 where the path is NaN."""
     above = np.nan_to_num(np.asarray(path, dtype=np.float64) - base)
     count: Counts = np.ceil(np.maximum(above, 0) / np.maximum(per_pod, 1e-9) - 1e-9).astype(np.int64)
     return count

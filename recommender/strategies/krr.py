@@ -145,9 +145,11 @@ def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> Measured:
     for container, values in evidence.by_container(SOURCE[CPU]):
         points = values[np.isfinite(values)].astype(np.float64)
         stored[:, container] = np.quantile(points, [p / 100 for p in percentiles]) if points.size else np.nan
-    found = _answer_else_stored(answers, stored)
+    percentile_values = _answer_else_stored(answers, stored)
     request_rule, limit_rule = (f"p{p:g} over all pods' points of CPU usage" for p in percentiles)
-    return Measured(found[0], found[1], _resolution(evidence, answers[0]), (request_rule, limit_rule))
+    return Measured(
+        percentile_values[0], percentile_values[1], _resolution(evidence, answers[0]), (request_rule, limit_rule)
+    )
 
 
 def _memory(evidence: Evidence, krr: KrrSettings) -> Measured:
@@ -178,20 +180,20 @@ def _resolution(evidence: Evidence, answers: Floats) -> Integers:
 
 def _highest_killing_limit(evidence: Evidence) -> Floats:
     """Highest memory limit in force at any OOM kill, (n,); NaN without a kill."""
-    found = np.full(len(evidence), np.nan)
+    limits_bytes = np.full(len(evidence), np.nan)
     for index, kills in enumerate(evidence.oom_kills):
         for kill in kills:
-            found[index] = np.fmax(found[index], evidence.limit_at(index, kill))
-    return found
+            limits_bytes[index] = np.fmax(limits_bytes[index], evidence.limit_at(index, kill))
+    return limits_bytes
 
 
 def _over_pods(evidence: Evidence, server: ServerQuantiles, what: Callable[[PodAnswer], float]) -> Floats:
     """Maximum of one answer over the pods of each container, (n,); NaN without a finite one."""
-    found = np.full(len(evidence) + 1, -np.inf)
+    highest = np.full(len(evidence) + 1, -np.inf)
     rows = np.array([evidence.server_rows.get(pod, -1) for pod in server.pods], dtype=np.int64)
     answers = np.array([what(answer) for answer in server.pods.values()], dtype=np.float64)
-    np.maximum.at(found, rows, np.where(np.isfinite(answers), answers, -np.inf))
-    return np.where(np.isfinite(found), found, np.nan)[:-1]
+    np.maximum.at(highest, rows, np.where(np.isfinite(answers), answers, -np.inf))
+    return np.where(np.isfinite(highest), highest, np.nan)[:-1]
 
 
 def _observed_seconds(evidence: Evidence, resource: Resource) -> Floats:

@@ -44,7 +44,7 @@ _NO_KILLS: Final[tuple[int, list[tuple[int, float]]]] = (-1, [])
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
-    """Bounds of one resource, (n,) whole amounts in the unit; `measured` says whether there was any sample."""
+    """Bounds of one resource, (n,) whole amounts in the unit; `measured`: whether there was any sample."""
 
     target: Integers
     lower: Integers
@@ -63,8 +63,8 @@ class Vpa:
         histograms = {CPU: cpu_histograms(evidence, own), MEMORY: memory_histograms(evidence, own)}
         columns = []
         for resource, batch in histograms.items():
-            found = estimate(batch, days, _floors(evidence, resource, own), own)
-            columns.append(_Column(evidence, resource, found, days, own))
+            estimates = estimate(batch, days, _floors(evidence, resource, own), own)
+            columns.append(_VpaColumn(evidence, resource, estimates, days, own))
         rows = range(len(evidence))
         return [
             recommendation(self.name, evidence, i, [v for c in columns for v in c.values(i)], settings) for i in rows
@@ -76,10 +76,10 @@ def confidence(evidence: Evidence) -> Floats:
     days, minutes = np.zeros(len(evidence)), np.zeros(len(evidence))
     for container, values in evidence.by_container(SOURCE[CPU]):
         step = evidence.usage[SOURCE[CPU]].grid.step_seconds
-        there = np.isfinite(_valid(values))
-        slots = np.flatnonzero(there.any(axis=0))
+        sampled = np.isfinite(_valid(values))
+        slots = np.flatnonzero(sampled.any(axis=0))
         days[container] = (slots[-1] - slots[0]) * step / DAY_SECONDS if slots.size else 0.0
-        minutes[container] = there.sum() * step / 60
+        minutes[container] = sampled.sum() * step / 60
     return np.minimum(days, minutes / MINUTES_PER_DAY)
 
 
@@ -117,8 +117,8 @@ def pod_peaks(
     """
     interval = own.memory_interval_hours * HOUR_SECONDS
     if kills:
-        found = _peaks_with_kills(times, values, kills, own)
-        return np.array(list(found), dtype=np.int64), np.array(list(found.values()))
+        peak_by_end = _peaks_with_kills(times, values, kills, own)
+        return np.array(list(peak_by_end), dtype=np.int64), np.array(list(peak_by_end.values()))
     if not times.size:
         return times, values
     position, starts = np.unique((times - times[0]) // interval, return_index=True)
@@ -136,7 +136,7 @@ def _peaks_with_kills(
     interval = own.memory_interval_hours * HOUR_SECONDS
     events = [(at, False, request) for at, request in kills]  # before a sample of the same second
     events += zip(times.tolist(), [True] * len(times), values.tolist(), strict=True)
-    found: dict[int, float] = {}
+    peak_by_end: dict[int, float] = {}
     end, peak, highest = min(events)[0], 0.0, 0.0
     for at, sampled, amount in sorted(events):
         if not sampled:
@@ -147,9 +147,9 @@ def _peaks_with_kills(
             peak = highest = 0.0
         elif amount <= highest:
             continue
-        found[end] = highest = amount
+        peak_by_end[end] = highest = amount
         peak = amount if sampled else peak
-    return found
+    return peak_by_end
 
 
 def estimate(histograms: HistogramBatch, days: Floats, floors: Integers, own: VpaSettings) -> Estimate:
@@ -164,11 +164,13 @@ def estimate(histograms: HistogramBatch, days: Floats, floors: Integers, own: Vp
     return Estimate(target, lower, upper, np.isfinite(bases[:, 0]))
 
 
-class _Column:
+class _VpaColumn:
     """Values of one resource of all containers."""
 
-    def __init__(self, evidence: Evidence, resource: Resource, found: Estimate, days: Floats, own: VpaSettings) -> None:
-        self.evidence, self.resource, self.found, self.days = evidence, resource, found, days
+    def __init__(
+        self, evidence: Evidence, resource: Resource, estimates: Estimate, days: Floats, own: VpaSettings
+    ) -> None:
+        self.evidence, self.resource, self.estimates, self.days = evidence, resource, estimates, days
         self.formula = f"max(p{100 * own.target_fraction:g} of the histogram x {1 + own.margin_fraction:g}, floor)"
         self.highest = evidence.highest_seen(resource)
         self.scaled = evidence.scaled_by_autoscaler(resource)
@@ -176,9 +178,9 @@ class _Column:
     def values(self, index: int) -> list[Value]:
         """Request and, where there is one now, limit of one container."""
         now, limit_now = (self.evidence.now(index, self.resource, which) for which in Field)
-        if not self.found.measured[index]:
+        if not self.estimates.measured[index]:
             return [withheld(self.resource, Field.REQUEST, now, Reason.NO_DATA, {})]
-        target = int(self.found.target[index])
+        target = int(self.estimates.target[index])
         limit = proportional_limit(limit_now, now, target)
         request = self._value(index, Field.REQUEST, target, self.formula)
         if limit is None:
@@ -194,8 +196,8 @@ class _Column:
 
     def _inputs(self, index: int) -> dict[str, Any]:
         inputs = known(
-            lower_bound=int(self.found.lower[index]),
-            upper_bound=int(self.found.upper[index]),
+            lower_bound=int(self.estimates.lower[index]),
+            upper_bound=int(self.estimates.upper[index]),
             confidence_days=float(self.days[index]),
             observed_max=float(self.highest[index]),
         )
@@ -206,13 +208,13 @@ class _Column:
 def _all_peaks(evidence: Evidence, own: VpaSettings) -> tuple[Integers, Integers, Floats]:
     """(container, end of interval, peak) over all pods, (k,) each."""
     kills = _kills_by_pod(evidence)
-    found = []
+    columns = []
     for pod, (container, times, values) in _memory_of_pods(evidence, kills).items():
         ends, peaks = pod_peaks(times, values, kills.get(pod, _NO_KILLS)[1], own)
-        found.append((np.full(len(ends), container), ends, peaks))
-    if not found:
+        columns.append((np.full(len(ends), container), ends, peaks))
+    if not columns:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0)
-    owners, all_ends, all_peaks = (np.concatenate(part) for part in zip(*found, strict=True))
+    owners, all_ends, all_peaks = (np.concatenate(part) for part in zip(*columns, strict=True))
     return owners, all_ends, all_peaks
 
 
@@ -221,26 +223,26 @@ def _memory_of_pods(
 ) -> dict[PodContainerRef, tuple[int, Integers, Floats]]:
     """(container, times, whole bytes) of each pod with samples; a pod with a kill alone has empty ones."""
     nothing = np.empty(0, dtype=np.int64), np.empty(0)
-    found = {pod: (container, *nothing) for pod, (container, _) in kills.items()}
+    series_by_pod = {pod: (container, *nothing) for pod, (container, _) in kills.items()}
     if SOURCE[MEMORY] in evidence.usage:
         usage, rows = evidence.usage[SOURCE[MEMORY]], evidence.usage_rows[SOURCE[MEMORY]]
         times = usage.grid.times()
         for pod, row, series in zip(usage.refs, rows.tolist(), _valid(usage.values), strict=True):
-            seen = np.isfinite(series)
-            if row >= 0 and seen.any():
-                found[pod] = (row, times[seen], np.floor(series[seen], dtype=np.float64))
-    return found
+            finite = np.isfinite(series)
+            if row >= 0 and finite.any():
+                series_by_pod[pod] = (row, times[finite], np.floor(series[finite], dtype=np.float64))
+    return series_by_pod
 
 
 def _kills_by_pod(evidence: Evidence) -> dict[PodContainerRef, tuple[int, list[tuple[int, float]]]]:
     """(container, [(seconds, memory request then)]) of each pod with OOM kills; the template's where unknown."""
-    found: dict[PodContainerRef, tuple[int, list[tuple[int, float]]]] = {}
+    kills_by_pod: dict[PodContainerRef, tuple[int, list[tuple[int, float]]]] = {}
     for index, kills in enumerate(evidence.oom_kills):
         for kill in kills:
             recorded = evidence.at(Signal.MEMORY_REQUEST, kill.subject, kill.time_seconds)
             request = np.nan_to_num(recorded if np.isfinite(recorded) else evidence.requests[MEMORY][index])
-            found.setdefault(kill.subject, (index, []))[1].append((kill.time_seconds, float(request)))
-    return found
+            kills_by_pod.setdefault(kill.subject, (index, []))[1].append((kill.time_seconds, float(request)))
+    return kills_by_pod
 
 
 def _valid(values: FloatMatrix) -> FloatMatrix:

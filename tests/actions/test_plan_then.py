@@ -18,7 +18,7 @@ from cotenant.model.plan_desk import PlanRef
 from cotenant.model.table import Table
 from cotenant.model.views import FORECASTS
 from dashboard import reserving
-from recommender.plans.preview import NodeRoom, Place, preview, room_then
+from recommender.plans.preview import NodeRoom, PreviewContext, preview, room_then
 from tests.support import plans
 from tests.support.plans import HOUR, NAMESPACE, SIX, Scene, person
 
@@ -58,17 +58,17 @@ def test_nodes_that_are_busier_then_take_fewer_pods_and_requests_stay_asked_for(
     calm = room_then({"cpu": 600}, {"cpu": 4000}, {"cpu": 100})
     assert (busy, calm) == ({"cpu": 600}, {"cpu": 600})
     nodes = [NodeRoom("a", {"cpu": 1200}, then=busy), NodeRoom("b", {"cpu": 600}, then=calm)]
-    found = preview(PLAN, WINDOW, Place(nodes, {}, 0.1))
+    found = preview(PLAN, WINDOW, PreviewContext(nodes, {}, 0.1))
     assert (found.unplaced, found.nodes) == (0, (("a", 2), ("b", 1)))
     assert (found.unplaced_then, found.nodes_then) == (1, (("a", 1), ("b", 1)))
     assert found.notes == ("1 of 3 pods fit on no node when the window begins: nodes are busier then.",)
 
 
 def test_without_a_forecast_it_is_not_known_and_nodes_without_one_count_as_now() -> None:
-    blind = preview(PLAN, WINDOW, Place([NodeRoom("a", {"cpu": 1500})], {}, 0.1))
+    blind = preview(PLAN, WINDOW, PreviewContext([NodeRoom("a", {"cpu": 1500})], {}, 0.1))
     assert (blind.unplaced, blind.unplaced_then, blind.nodes_then, blind.notes) == (0, None, (), ())
     nodes = [NodeRoom("a", {"cpu": 1000}), NodeRoom("b", {"cpu": 500}, then={"cpu": 400})]
-    assert preview(PLAN, WINDOW, Place(nodes, {}, 0.1)).nodes_then == (("a", 2),)
+    assert preview(PLAN, WINDOW, PreviewContext(nodes, {}, 0.1)).nodes_then == (("a", 2),)
 
 
 def test_the_half_hour_of_the_moment_counts_and_beyond_the_forecast_nothing_is_known() -> None:

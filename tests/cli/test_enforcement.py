@@ -20,12 +20,12 @@ from cotenant.model.errors import UsageError
 from cotenant.settings.enforcer import EnforcerSettings
 from cotenant.sim.api_server import EmbeddedServer
 from dashboard.source import StoreSource
-from enforcer.changes import Done, Outcome
+from enforcer.changes import Done, WriteOutcome
 from enforcer.contract import Knob, Level
 from enforcer.loop import Memory, decide
 from enforcer.recording import Recorder
 from enforcer.registry import strategies
-from enforcer.telling import LOG_FILE, AgentMetrics, Teller
+from enforcer.telling import LOG_FILE, ActionReporter, AgentMetrics
 from tests.enforcer.test_recording import AGES, ON, TIERS, KubeQos, moments
 from tests.support import dashboard as support
 
@@ -47,9 +47,9 @@ def run(*words: str) -> Result:
 def log_of(folder: Path, *, dry_run: bool = False, node: str = "n1") -> Path:
     """An agent's own log of one minute."""
     folder.mkdir()
-    teller = Teller(folder, AgentMetrics(Metrics("t", "t")), None, node, dry_run)
+    teller = ActionReporter(folder, AgentMetrics(Metrics("t", "t")), None, node, dry_run)
     now = SystemClock().now_seconds() - 600
-    outcome = Outcome.WOULD_WRITE if dry_run else Outcome.WRITTEN
+    outcome = WriteOutcome.WOULD_WRITE if dry_run else WriteOutcome.WRITTEN
     for step in range(3):
         done = Done(
             TIER, Knob.CPU_QUOTA, Level.QOS, 300_000 - step, outcome, "cpu-suppress", "so", before=300_001 - step

@@ -25,7 +25,7 @@ from cotenant.settings.root import Settings
 from cotenant.sim.demo import CLUSTER, fill
 from profiler.synthetic import SyntheticSpec
 from recommender.colocation.publish import publish
-from recommender.colocation.state import Colocation
+from recommender.colocation.state import ColocationState
 from recommender.colocation.strategy import ColocationConfig
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
@@ -122,7 +122,7 @@ def test_a_live_node_is_explained_from_its_objects(control_plane: ControlPlane, 
 
 def intents(inputs: NodeInputs, *, later: float = 0.0) -> list[Intent]:
     """What the manager would write for one node."""
-    state = Colocation(ColocationConfig.parse((inputs.config_map or {})["colocation-config"]))
+    state = ColocationState(ColocationConfig.parse((inputs.config_map or {})["colocation-config"]))
     state.upsert_nodes([inputs.node])
     state.upsert_pods(inputs.pods)
     state.report([inputs.metric] if inputs.metric else [])

@@ -11,7 +11,7 @@ from enforcer.apply import Applier
 from enforcer.cgroupfs import Hierarchy
 from enforcer.changes import Done
 from enforcer.contract import CpuUse, Observation, PodSpec, Strategy
-from enforcer.journal import Journal
+from enforcer.journal import OriginalsJournal
 from enforcer.layout import Layout
 from enforcer.observe import NodeFacts, Observer
 from tests.enforcer.readings import policy
@@ -25,7 +25,7 @@ class OneStrategy:
         self.facts = facts or NodeFacts("n1")
         self._strategy, self._state = strategy, strategy.initial()
         self._observer = Observer(hierarchy, layout)
-        self._journal = Journal(folder)
+        self._journal = OriginalsJournal(folder)
         self._applier = Applier(hierarchy, self._journal, dry_run=False)
         self.seen: Observation | None = None
         self.verdicts: list[str] = []

@@ -19,10 +19,10 @@ from enforcer.contract import (
     MemoryUse,
     NodeReading,
     Observation,
-    Plan,
     PodReading,
     PodSpec,
     Processor,
+    StrategyPlan,
     Value,
 )
 
@@ -99,6 +99,6 @@ def seen(
     return Observation(at, 1.7e9 + at, machine or node(), root, tiers, tuple(pods), supported=supported)
 
 
-def values(plan: Plan, knob: Knob) -> dict[str, Value]:
+def values(plan: StrategyPlan, knob: Knob) -> dict[str, Value]:
     """Value by cgroup path of one knob."""
     return {w.path: w.value for w in plan.wants if w.knob is knob}

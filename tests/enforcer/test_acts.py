@@ -17,10 +17,10 @@ from cotenant.settings.best_effort import BestEffortSettings
 from cotenant.settings.enforcer import EnforcerSettings
 from enforcer.acts import EVENT_REASONS, act_of, changes, held_to, reason_of, sample_of, seconds_of
 from enforcer.contract import NO_LIMIT, CpuUse, Evict, Knob, Level, NodeForecast, Verdict, Want
-from enforcer.loop import Ages, Memory, Mode, Round, decide
+from enforcer.loop import AgentMode, Ages, Memory, TickDecision, decide
 from enforcer.recount import Verdicts
 from enforcer.registry import strategies
-from enforcer.status import Action, stamp
+from enforcer.status import ActionRecord, stamp
 from enforcer.strategies.suppress import Suppress, SuppressState
 from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
 
@@ -28,8 +28,10 @@ TIER = TIERS[KubeQos.BEST_EFFORT]
 ON = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}}
 
 
-def write(strategy: str, knob: str, before: Any, value: Any, **more: Any) -> Action:
-    return Action("2026-11-19T12:00:00.500Z", "write", TIER, "written", strategy, "so", knob, before, value, **more)
+def write(strategy: str, knob: str, before: Any, value: Any, **more: Any) -> ActionRecord:
+    return ActionRecord(
+        "2026-11-19T12:00:00.500Z", "write", TIER, "written", strategy, "so", knob, before, value, **more
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,15 +73,15 @@ def test_what_was_not_done_has_the_reason_of_its_outcome() -> None:
     ("outcome", "reason"), [("asked", "Evicting"), ("would-ask", "WouldEvict"), ("refused", "EvictionRefused")]
 )
 def test_an_eviction_is_about_its_pod_in_the_lane_of_evictions(outcome: str, reason: str) -> None:
-    said = Action("2026-11-19T12:00:00Z", "evict", "etl/a-1", outcome, "BECPUEvict", "starves", pod="etl/a-1")
+    said = ActionRecord("2026-11-19T12:00:00Z", "evict", "etl/a-1", outcome, "BECPUEvict", "starves", pod="etl/a-1")
     act = act_of(said, "n1")
     assert (act.reason, act.lane, act.pod, act.subject, act.warning) == (reason, Lane.EVICTION, "etl/a-1", "", True)
 
 
 def test_a_finding_keeps_its_own_reason_and_words() -> None:
-    act = act_of(Action("2026-11-19T12:00:00Z", "verdict", "web/a", "Interference", message="cpi 3"), "n1", True)
+    act = act_of(ActionRecord("2026-11-19T12:00:00Z", "verdict", "web/a", "Interference", message="cpi 3"), "n1", True)
     assert (act.lane, act.pod, act.why, act.strategy) == (Lane.INTERFERENCE, "web/a", "cpi 3", "")
-    assert act_of(Action("2026-11-19T12:00:00Z", "verdict", "n1", "NoPolicy", message="x"), "n1").pod == ""
+    assert act_of(ActionRecord("2026-11-19T12:00:00Z", "verdict", "n1", "NoPolicy", message="x"), "n1").pod == ""
 
 
 def test_the_same_act_has_the_same_identity_after_it_went_through_an_annotation() -> None:
@@ -125,9 +127,9 @@ def test_a_sample_says_who_uses_the_cpu_and_what_best_effort_is_held_to() -> Non
 
 
 def test_without_a_figure_of_the_machine_or_a_policy_there_is_no_target() -> None:
-    unknown = sample_of(seen(machine=node(4, None)), Round(Mode.ACT))
+    unknown = sample_of(seen(machine=node(4, None)), TickDecision(AgentMode.ACT))
     assert (unknown.others, unknown.best_effort, unknown.target, unknown.limit) == (None, None, None, None)
-    assert sample_of(seen(machine=node(4, 100.0)), Round(Mode.RELEASE)).target is None
+    assert sample_of(seen(machine=node(4, 100.0)), TickDecision(AgentMode.RELEASE)).target is None
 
 
 def test_the_target_that_is_reported_is_the_one_that_is_applied() -> None:
@@ -145,7 +147,9 @@ def test_the_target_that_is_reported_is_the_one_that_is_applied() -> None:
     # 65 % of 4000 - 1500 - the 500 that are expected to come
     assert sample_of(soon, decided).target == held_to(soon, decided.wants) == 600
     capped = Suppress().step(moment, policy(ON), SuppressState(), cap_millicores=300).plan
-    shown = Round(Mode.ACT, capped.wants, best_effort_target_millicores=capped.best_effort_target_millicores)
+    shown = TickDecision(
+        AgentMode.ACT, capped.wants, best_effort_target_millicores=capped.best_effort_target_millicores
+    )
     assert sample_of(moment, shown).target == held_to(moment, shown.wants) == 300
 
 
@@ -157,7 +161,7 @@ def test_cpus_and_quota_hold_by_the_smaller_one_and_bursts_add_up() -> None:
         Want("b", Knob.CPU_QUOTA, 60_000, Level.CONTAINER, "cpu-burst", "", back_to=50_000),
         Want("p", Knob.CPU_QUOTA, 999_999, Level.POD, "cpu-burst", "", back_to=1),
     )
-    sample = sample_of(seen(machine=node(4, 100.0)), Round(Mode.ACT, wants))
+    sample = sample_of(seen(machine=node(4, 100.0)), TickDecision(AgentMode.ACT, wants))
     # 3 CPUs, or 2.5 by quota; 0.2 + 0.1 cores granted, the pod's own quota is not counted again.
     assert sample.limit == 2500 and sample.burst == pytest.approx(300)
 
@@ -175,14 +179,14 @@ def test_changes_of_decisions_are_told_as_a_dry_run_would() -> None:
     path = web.group.path if web.group else ""
     want = Want(path, Knob.MEMORY_LOW, 5, Level.POD, "memory-qos", "why")
     leaves = Evict("default", "web", "u-web", "MemoryEvict", "full")
-    told = list(changes(moment, Round(Mode.ACT, (want,)), {}, (leaves,)))
+    told = list(changes(moment, TickDecision(AgentMode.ACT, (want,)), {}, (leaves,)))
     assert [(a.reason, a.pod, a.before, a.after, a.dry) for a in (act_of(one, "n1") for one, _ in told)] == [
         ("MemoryProtected", "default/web", "0", "5", True),
         ("WouldEvict", "default/web", "", "", True),
     ]
     kept = {(path, Knob.MEMORY_LOW): want}
-    assert not list(changes(moment, Round(Mode.ACT, (want,)), kept))
-    (back,) = changes(moment, Round(Mode.ACT), kept)
+    assert not list(changes(moment, TickDecision(AgentMode.ACT, (want,)), kept))
+    (back,) = changes(moment, TickDecision(AgentMode.ACT), kept)
     assert back[0].outcome == "restored" and act_of(back[0], "n1").holds is False
 
 

@@ -29,8 +29,8 @@ from enforcer.eviction_queue import EvictionAnswer
 from enforcer.evictions import request_of
 from enforcer.reporting import NOTE_SECONDS, PATH, Reporter, Whose
 from enforcer.sources import ApiSources
-from enforcer.suppressed import Held, note
-from enforcer.usage import Usage, node_metric, own_object
+from enforcer.suppressed import SuppressionHistory, note
+from enforcer.usage import UsageHistory, node_metric, own_object
 from profiler.node_metric.status import ProdOutlook, Report
 from profiler.node_metric.turn import ReportContext, ReportDecision, outlooks, turn_of
 from scheduler_ext.extender.metric import ExtenderNodeWire, node_of
@@ -126,7 +126,7 @@ def test_an_agent_says_on_its_node_how_much_best_effort_was_held_back_and_nothin
     plane: ControlPlane, agent: KubeClient
 ) -> None:
     guarded(plane, agent)
-    held = Held(((int(time.time() // 60), 90.0, 360.0),))  # 90 of 360 s
+    held = SuppressionHistory(((int(time.time() // 60), 90.0, 360.0),))  # 90 of 360 s
     made, foreign = note("a-0", held, {}), note("b-0", held, {})
     assert made is not None and foreign is not None
     wait_for("the guard of nodes", lambda: not allowed(agent, foreign))
@@ -158,7 +158,7 @@ def test_everything_else_of_its_node_is_closed_to_an_agent(
     plane: ControlPlane, agent: KubeClient, change: dict[str, Any]
 ) -> None:
     guarded(plane, agent)
-    held = note("b-0", Held(((0, 1.0, 360.0),)), {})
+    held = note("b-0", SuppressionHistory(((0, 1.0, 360.0),)), {})
     assert held is not None
     wait_for("the guard of nodes", lambda: not allowed(agent, held))
     metadata = {"name": "a-0", **change.get("metadata", {})}
@@ -302,7 +302,7 @@ def test_while_the_api_server_is_away_the_last_policy_holds_and_grows_old(
 def status_of(node: str, at: float | None = None) -> Any:
     """The status of a node after half a minute, as the agent makes it."""
     web = readings.pod("web", cpu=CpuUse(300.0), memory=MemoryUse(1 << 30, 1 << 30))
-    usage, last = Usage(), readings.seen()
+    usage, last = UsageHistory(), readings.seen()
     for second in range(30):
         machine = replace(readings.node(4, 1000.0), name=node)
         last = replace(readings.seen(web, machine=machine, at=float(second)), wall_seconds=at or time.time())

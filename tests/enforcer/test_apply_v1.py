@@ -18,10 +18,10 @@ import pytest
 from cotenant.model.qos import QosClass
 from enforcer.apply import Applier
 from enforcer.cgroupfs import Hierarchy
-from enforcer.changes import Done, Note, Outcome
-from enforcer.contract import NO_LIMIT, ContainerSpec, Knob, KubeQos, Level, Observation, Plan, PodSpec, Want
+from enforcer.changes import Done, OriginalValue, WriteOutcome
+from enforcer.contract import NO_LIMIT, ContainerSpec, Knob, KubeQos, Level, Observation, PodSpec, StrategyPlan, Want
 from enforcer.cpusets import format_cpus, parse_cpus
-from enforcer.journal import Journal
+from enforcer.journal import OriginalsJournal
 from enforcer.layout import Layout
 from enforcer.observe import NodeFacts, Observer
 from tests.enforcer.own_cgroups import ROOT, Subtree, wait_for
@@ -56,11 +56,11 @@ class Node:
         return self.observer.read([POD], [], NodeFacts("n"), applier.held if applier else frozenset())
 
     def tick(self, applier: Applier, *wants: Want) -> list[Done]:
-        return applier.apply([Plan(wants)], self.see(applier))
+        return applier.apply([StrategyPlan(wants)], self.see(applier))
 
     @contextlib.contextmanager
     def agent(self, dry_run: bool = False, boot: str = "b") -> Iterator[Applier]:
-        with Journal(self.folder, boot) as journal:
+        with OriginalsJournal(self.folder, boot) as journal:
             yield Applier(self.hierarchy, journal, dry_run)
 
     def shows(self, path: str, knob: Knob) -> object:
@@ -80,11 +80,11 @@ def node(subtree: Subtree, tmp_path: Path) -> Iterator[Node]:
 def test_a_quota_is_set_read_back_and_given_back(node: Node) -> None:
     with node.agent() as applier:
         done = node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000))
-        assert [(d.outcome, d.before, d.found) for d in done] == [(Outcome.WRITTEN, NO_LIMIT, 20_000)]
+        assert [(d.outcome, d.before, d.found) for d in done] == [(WriteOutcome.WRITTEN, NO_LIMIT, 20_000)]
         assert node.tree.read("cpu", TIER, "cpu.cfs_quota_us") == "20000"
         assert applier.held == {(TIER, Knob.CPU_QUOTA)}
         assert node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000)) == []  # a quiet tick writes nothing
-        assert [d.outcome for d in node.tick(applier)] == [Outcome.RESTORED]
+        assert [d.outcome for d in node.tick(applier)] == [WriteOutcome.RESTORED]
     assert node.tree.read("cpu", TIER, "cpu.cfs_quota_us") == "-1"
 
 
@@ -94,8 +94,8 @@ def test_a_dry_run_says_what_it_would_write_and_writes_nothing(node: Node) -> No
         again = node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000))
         assert applier.give_back() == []
     assert [(d.outcome, d.repeated) for d in (*first, *again)] == [
-        (Outcome.WOULD_WRITE, False),
-        (Outcome.WOULD_WRITE, True),
+        (WriteOutcome.WOULD_WRITE, False),
+        (WriteOutcome.WOULD_WRITE, True),
     ]
     assert node.shows(TIER, Knob.CPU_QUOTA) == NO_LIMIT
     assert not (node.folder / "originals.json").exists()
@@ -114,7 +114,7 @@ def test_wants_in_any_order_are_taken_by_the_real_kernel_and_given_back(node: No
             chosen = chance.sample(places, chance.randint(0, 10))
             wants = [want(path, knob, some_value(chance, knob, cpus)) for path, knob in chosen]
             done = node.tick(applier, *wants)
-            assert {d.outcome for d in done} <= {Outcome.WRITTEN, Outcome.RESTORED}, done
+            assert {d.outcome for d in done} <= {WriteOutcome.WRITTEN, WriteOutcome.RESTORED}, done
         for _ in range(2):
             applier.give_back()
     assert {place: node.shows(*place) for place in places} == before
@@ -141,7 +141,7 @@ def test_cpus_are_taken_also_from_a_sandbox_that_no_container_names(node: Node) 
     first, everything = str(cpus[0]), format_cpus(cpus)
     with node.agent() as applier:
         done = node.tick(applier, *(want(path, Knob.CPUSET_CPUS, first) for path in LEVELS))
-        assert {d.outcome for d in done} == {Outcome.WRITTEN}
+        assert {d.outcome for d in done} == {WriteOutcome.WRITTEN}
         assert [node.shows(p, Knob.CPUSET_CPUS) for p in (*LEVELS, sandbox)] == [first] * 4
         assert node.tick(applier, *(want(path, Knob.CPUSET_CPUS, first) for path in LEVELS)) == []
         applier.give_back()
@@ -171,8 +171,8 @@ def test_another_writer_is_seen_written_over_once_a_tick_and_told_as_a_conflict(
             other.join()
         node.tick(applier, quota)
         assert node.shows(TIER, Knob.CPU_QUOTA) == 20_000
-        assert Outcome.CONFLICT in {d.outcome for d in told}
-        conflicts = [d for d in told if d.outcome is Outcome.CONFLICT]
+        assert WriteOutcome.CONFLICT in {d.outcome for d in told}
+        conflicts = [d for d in told if d.outcome is WriteOutcome.CONFLICT]
         assert "somebody else keeps setting 77000" in conflicts[0].message
         assert [d.repeated for d in conflicts] == [False] + [True] * (len(conflicts) - 1)
         applier.give_back()
@@ -209,8 +209,8 @@ def test_after_kill_9_the_next_start_gives_back_what_is_not_wanted_any_more(node
     with node.agent() as applier:
         done = node.tick(applier, want(TIER, Knob.CPU_QUOTA, 5000))  # the quota is still wanted, idle is not
         assert {(d.knob, d.outcome) for d in done} == {
-            (Knob.CPU_IDLE, Outcome.RESTORED),
-            (Knob.CPU_SHARES, Outcome.RESTORED),
+            (Knob.CPU_IDLE, WriteOutcome.RESTORED),
+            (Knob.CPU_SHARES, WriteOutcome.RESTORED),
         }
         assert node.tick(applier, want(TIER, Knob.CPU_QUOTA, 5000)) == []
         assert applier.held == {(TIER, Knob.CPU_QUOTA)}
@@ -245,8 +245,8 @@ def test_what_another_agent_beside_this_one_writes_is_no_original_either(node: N
 
 def test_notes_of_another_boot_are_nothing(node: Node) -> None:
     node.hierarchy.write_knob(TIER, Knob.CPU_QUOTA, 5000)
-    stale = Note(TIER, Knob.CPU_QUOTA, Level.QOS, 70_000, (5000,))
-    with Journal(node.folder, "b") as journal:
+    stale = OriginalValue(TIER, Knob.CPU_QUOTA, Level.QOS, 70_000, (5000,))
+    with OriginalsJournal(node.folder, "b") as journal:
         journal.save({stale.place: stale})
     with node.agent(boot="another") as applier:
         node.tick(applier)
@@ -275,8 +275,10 @@ def test_a_cgroup_that_goes_away_is_gone_and_forgotten(node: Node) -> None:
     with node.agent() as applier:
         seen = node.see()
         node.tree.remove(POD_PATH)
-        done = applier.apply([Plan((want(CONTAINER, Knob.CPU_QUOTA, 5000), want(TIER, Knob.CPU_QUOTA, 9000)))], seen)
-        assert {(d.path, d.outcome) for d in done} == {(CONTAINER, Outcome.GONE), (TIER, Outcome.WRITTEN)}
+        done = applier.apply(
+            [StrategyPlan((want(CONTAINER, Knob.CPU_QUOTA, 5000), want(TIER, Knob.CPU_QUOTA, 9000)))], seen
+        )
+        assert {(d.path, d.outcome) for d in done} == {(CONTAINER, WriteOutcome.GONE), (TIER, WriteOutcome.WRITTEN)}
         node.tree.make(CONTAINER)
         assert [d.path for d in node.tick(applier)] == [TIER]  # the new one of that name is nothing to us
     assert (node.folder / "originals.json").read_bytes().count(b"cpu.quota") == 0
@@ -286,7 +288,7 @@ def test_cpus_that_the_machine_does_not_have_are_left_out(node: Node) -> None:
     before = node.shows(CONTAINER, Knob.CPUSET_CPUS)
     with node.agent() as applier:
         done = node.tick(applier, want(CONTAINER, Knob.CPUSET_CPUS, "0-6000"), want(TIER, Knob.CPU_SHARES, 7))
-        assert [(d.knob, d.outcome) for d in done] == [(Knob.CPU_SHARES, Outcome.WRITTEN)]
+        assert [(d.knob, d.outcome) for d in done] == [(Knob.CPU_SHARES, WriteOutcome.WRITTEN)]
         assert node.shows(CONTAINER, Knob.CPUSET_CPUS) == before
         applier.give_back()
     assert node.shows(TIER, Knob.CPU_SHARES) == 2
@@ -307,7 +309,7 @@ def test_a_memory_limit_follows_what_is_used_down_and_is_never_below_it(node: No
     limit = want(CONTAINER, Knob.MEMORY_LIMIT, 24 << 20)
     with node.agent() as applier:
         done = node.tick(applier, limit)
-        assert [d.outcome for d in done] == [Outcome.WRITTEN]
+        assert [d.outcome for d in done] == [WriteOutcome.WRITTEN]
         assert "not below what is used" in done[0].why
         held, used = node.shows(CONTAINER, Knob.MEMORY_LIMIT), memory_of(node)
         assert isinstance(held, int) and 48 << 20 < used <= held < 80 << 20
@@ -324,8 +326,8 @@ def test_a_memory_limit_follows_what_is_used_down_and_is_never_below_it(node: No
 def test_a_limit_below_what_is_used_is_not_given_back_at_once_either(node: Node) -> None:
     """It was lifted while the container grew: it stays noted, and the next agent takes it down as far as it may."""
     node.hierarchy.write_knob(CONTAINER, Knob.MEMORY_LIMIT, 24 << 20)
-    before = Note(CONTAINER, Knob.MEMORY_LIMIT, Level.CONTAINER, 24 << 20, (24 << 20,))
-    with Journal(node.folder, "b") as journal:
+    before = OriginalValue(CONTAINER, Knob.MEMORY_LIMIT, Level.CONTAINER, 24 << 20, (24 << 20,))
+    with OriginalsJournal(node.folder, "b") as journal:
         journal.save({before.place: before})
     with node.agent() as applier:
         node.tick(applier, want(CONTAINER, Knob.MEMORY_LIMIT, 96 << 20))
@@ -348,7 +350,7 @@ def memory_of(node: Node) -> int:
 
 def test_what_the_kernel_refuses_is_told_once_and_tried_ever_more_seldom(node: Node) -> None:
     now = [0.0]
-    with Journal(node.folder, "b") as journal:
+    with OriginalsJournal(node.folder, "b") as journal:
         applier = Applier(node.hierarchy, journal, dry_run=False, monotonic=lambda: now[0])
         refused = Want("kubepods", Knob.CPUSET_MEMS, "63", Level.KUBEPODS, "test", "no machine has this node")
         tried = []
@@ -358,7 +360,7 @@ def test_what_the_kernel_refuses_is_told_once_and_tried_ever_more_seldom(node: N
             now[0] += 1.0
     # tried at once in the next tick, then after 2, 4, 8, 16 seconds
     assert [at for at, *_ in tried] == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0]
-    assert {outcome for _, outcome, _ in tried} == {Outcome.FAILED}
+    assert {outcome for _, outcome, _ in tried} == {WriteOutcome.FAILED}
     assert [repeated for *_, repeated in tried] == [False] + [True] * 5
 
 
@@ -368,7 +370,7 @@ def test_what_cannot_be_noted_is_not_touched(node: Node, tmp_path: Path) -> None
     full.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(full)], check=True)
     try:
-        with Journal(full, "b") as journal:
+        with OriginalsJournal(full, "b") as journal:
             applier = Applier(node.hierarchy, journal, dry_run=False)
             node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000))
             with contextlib.suppress(OSError), (full / "filler").open("wb") as filler:
@@ -376,10 +378,10 @@ def test_what_cannot_be_noted_is_not_touched(node: Node, tmp_path: Path) -> None
                     filler.write(b"x" * 4096)
                     filler.flush()
             done = node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000), want(CONTAINER, Knob.CPU_QUOTA, 5000))
-            assert [(d.path, d.outcome) for d in done] == [(CONTAINER, Outcome.NOT_NOTED)]
+            assert [(d.path, d.outcome) for d in done] == [(CONTAINER, WriteOutcome.NOT_NOTED)]
             assert node.shows(CONTAINER, Knob.CPU_QUOTA) == NO_LIMIT
-            assert [d.outcome for d in applier.give_back()] == [Outcome.RESTORED]
-        with Journal(full, "b") as journal:
+            assert [d.outcome for d in applier.give_back()] == [WriteOutcome.RESTORED]
+        with OriginalsJournal(full, "b") as journal:
             assert journal.damaged == ""
     finally:
         subprocess.run(["umount", str(full)], check=True)

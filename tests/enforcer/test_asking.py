@@ -15,7 +15,7 @@ from enforcer.asking import WithKubelet, joined
 from enforcer.contract import PodSpec
 from enforcer.kubelet import Assignments
 from enforcer.runtime.pod_resources import PodResources, objection
-from enforcer.sources import Told
+from enforcer.sources import AgentInputs
 from tests.cluster.waiting import wait_for
 
 pytestmark = pytest.mark.server
@@ -28,7 +28,7 @@ SAID = Assignments(frozenset({"default/own", "default/web"}), {"default/own": fr
 class Silent:
     """Sources that know two pods."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: AgentInputs) -> None:
         self.told = told
 
     def start(self) -> None:
@@ -37,14 +37,14 @@ class Silent:
     def wait(self, timeout_seconds: float) -> bool:  # noqa: ARG002 - the contract
         return True
 
-    def read(self) -> Told:
+    def read(self) -> AgentInputs:
         return self.told
 
     def stop(self) -> None:
         """Nothing to end."""
 
 
-HEARD = Told((OWN, WEB), 0.0)
+HEARD = AgentInputs((OWN, WEB), 0.0)
 
 
 def test_who_the_kubelet_does_not_name_keeps_its_cpus_while_it_is_known_here() -> None:

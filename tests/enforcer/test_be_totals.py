@@ -9,7 +9,7 @@ from cotenant.model.node_policy import decode
 from cotenant.model.protocol import EXTENDED_SPEC_ANNOTATION, SKIP_HOOKS_LABEL
 from cotenant.model.qos import QosClass
 from enforcer.container_resources import BATCH_CPU, BATCH_MEMORY
-from enforcer.contract import Knob, KubeQos, Level, Plan, PodReading
+from enforcer.contract import Knob, KubeQos, Level, PodReading, StrategyPlan
 from enforcer.strategies.be_totals import BeTotals
 from tests.enforcer.readings import MIB, container, node, seen
 from tests.enforcer.readings import pod as any_pod
@@ -24,7 +24,7 @@ def pod(name: str, qos: QosClass = QosClass.BE, batch: bool = True, **others: An
     return any_pod(name, inside, qos=qos, kube=KubeQos.BEST_EFFORT, **others)
 
 
-def plan(*pods: PodReading, **of_node: Any) -> Plan:
+def plan(*pods: PodReading, **of_node: Any) -> StrategyPlan:
     return BeTotals().step(seen(*pods, machine=node(**of_node)), POLICY, None).plan
 
 
@@ -51,7 +51,7 @@ def test_the_tier_above_the_pods_is_left_as_it_is() -> None:
 
 def test_nobody_else_is_touched() -> None:
     others = [pod(q.value.lower() or "none", q) for q in QosClass if q is not QosClass.BE]
-    assert plan(*others) == Plan()
+    assert plan(*others) == StrategyPlan()
 
 
 def test_pods_that_leave_ended_or_want_to_be_left_alone_are() -> None:
@@ -60,7 +60,7 @@ def test_pods_that_leave_ended_or_want_to_be_left_alone_are() -> None:
         pod("b", phase="Succeeded"),
         pod("c", labels={SKIP_HOOKS_LABEL: "true"}),
     ]
-    assert plan(*pods) == Plan()
+    assert plan(*pods) == StrategyPlan()
 
 
 def test_a_pod_without_a_cgroup_waits_for_it() -> None:

@@ -14,8 +14,8 @@ from cotenant.model.node_policy import NodePolicy
 from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.settings.best_effort import BestEffortSettings
 from enforcer.container_resources import BATCH_CPU
-from enforcer.contract import CpuUse, Evict, Knob, KubeQos, MemoryUse, Observation, Plan, PodReading, Pressure
-from enforcer.loop import Ages, Memory, Mode, decide
+from enforcer.contract import CpuUse, Evict, Knob, KubeQos, MemoryUse, Observation, PodReading, Pressure, StrategyPlan
+from enforcer.loop import AgentMode, Ages, Memory, decide
 from enforcer.strategies.best_effort import BestEffort, BestEffortState
 from enforcer.strategies.eviction import EVICTION_ENABLED_LABEL
 from tests.enforcer.readings import GIB, container, node, pod, policy, seen, values
@@ -51,7 +51,7 @@ def world(*pods: PodReading, at: float = 0.0, available: int = 6 * GIB) -> Obser
     return seen(*pods, machine=replace(node(10, total), memory_available_bytes=available), at=at)
 
 
-def run(*worlds: Observation, at: NodePolicy | None = None, **given: Any) -> tuple[list[Plan], BestEffortState]:
+def run(*worlds: Observation, at: NodePolicy | None = None, **given: Any) -> tuple[list[StrategyPlan], BestEffortState]:
     strategy = BestEffort(BestEffortSettings(**given))
     state, plans = strategy.initial(), []
     for one in worlds:
@@ -91,7 +91,7 @@ def test_who_left_for_memory_counts_for_cpu() -> None:
 
 def test_a_policy_that_is_off_does_and_remembers_nothing() -> None:
     off = policy({"resourceUsedThresholdWithBE": {**BOUNDS, "enable": False}})
-    assert run(world(*STARVED, available=0), at=off) == ([Plan()], BestEffortState())
+    assert run(world(*STARVED, available=0), at=off) == ([StrategyPlan()], BestEffortState())
 
 
 def test_an_antagonist_is_first_held_then_evicted_with_the_reason() -> None:
@@ -121,7 +121,7 @@ def test_on_old_knowledge_nobody_is_evicted_and_best_effort_gets_no_more(blind: 
     _, memory = decide(world(*STARVED), slo(), Memory(), strategies, ages)
     free = replace(world(web(100.0), *STARVED[1:], at=1.0), **{blind: 301.0})
     now, _ = decide(free, slo(), memory, strategies, ages)
-    assert now.mode is Mode.HOLD
+    assert now.mode is AgentMode.HOLD
     assert now.evictions == ()
     assert {(w.path, w.value) for w in now.wants if w.knob is Knob.CPU_QUOTA} == {(TIER, 90_000)}
 

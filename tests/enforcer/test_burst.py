@@ -17,9 +17,9 @@ from enforcer.contract import NO_LIMIT, CpuUse, Knob, Observation, PodReading
 from enforcer.strategies.burst import (
     Burst,
     BurstState,
-    Load,
-    Move,
-    Quota,
+    PoolLoad,
+    QuotaMove,
+    QuotaStep,
     Tokens,
     buffer_microseconds,
     guarded,
@@ -143,45 +143,45 @@ def test_an_annotation_that_cannot_be_read_leaves_the_nodes_policy(note: str) ->
 @pytest.mark.parametrize(
     ("move", "load", "expected"),
     [
-        (Move.UP, Load.IDLE, Move.UP),
-        (Move.UP, Load.COOLING, Move.REMAIN),
-        (Move.UP, Load.UNKNOWN, Move.REMAIN),
-        (Move.UP, Load.OVERLOAD, Move.DOWN),
-        (Move.REMAIN, Load.IDLE, Move.REMAIN),
-        (Move.REMAIN, Load.COOLING, Move.REMAIN),
-        (Move.REMAIN, Load.UNKNOWN, Move.REMAIN),
-        (Move.REMAIN, Load.OVERLOAD, Move.DOWN),
-        *((Move.DOWN, load, Move.DOWN) for load in Load),
-        *((Move.RESET, load, Move.RESET) for load in Load),
+        (QuotaMove.UP, PoolLoad.IDLE, QuotaMove.UP),
+        (QuotaMove.UP, PoolLoad.COOLING, QuotaMove.REMAIN),
+        (QuotaMove.UP, PoolLoad.UNKNOWN, QuotaMove.REMAIN),
+        (QuotaMove.UP, PoolLoad.OVERLOAD, QuotaMove.DOWN),
+        (QuotaMove.REMAIN, PoolLoad.IDLE, QuotaMove.REMAIN),
+        (QuotaMove.REMAIN, PoolLoad.COOLING, QuotaMove.REMAIN),
+        (QuotaMove.REMAIN, PoolLoad.UNKNOWN, QuotaMove.REMAIN),
+        (QuotaMove.REMAIN, PoolLoad.OVERLOAD, QuotaMove.DOWN),
+        *((QuotaMove.DOWN, load, QuotaMove.DOWN) for load in PoolLoad),
+        *((QuotaMove.RESET, load, QuotaMove.RESET) for load in PoolLoad),
     ],
 )
-def test_the_nodes_guard(move: Move, load: Load, expected: Move) -> None:
+def test_the_nodes_guard(move: QuotaMove, load: PoolLoad, expected: QuotaMove) -> None:
     assert guarded(move, load) is expected
 
 
 @pytest.mark.parametrize(
     ("move", "now", "percent", "then"),
     [
-        (Move.UP, 50_000, 300, 60_000),
-        (Move.UP, 50_001, 300, 60_001),  # 60,001.2
-        (Move.UP, 140_000, 300, 150_000),  # 168,000 is above 50,000 * 300 %
-        (Move.UP, 50_000, 100, 50_000),  # nothing above the limit
-        (Move.DOWN, 100_000, 300, 80_000),
-        (Move.DOWN, 60_000, 300, 50_000),  # 48,000 is below the limit
-        (Move.REMAIN, 70_000, 300, 70_000),
-        (Move.REMAIN, 20_000, 300, 50_000),  # somebody set it below the limit
-        (Move.RESET, 150_000, 300, 50_000),
+        (QuotaMove.UP, 50_000, 300, 60_000),
+        (QuotaMove.UP, 50_001, 300, 60_001),  # 60,001.2
+        (QuotaMove.UP, 140_000, 300, 150_000),  # 168,000 is above 50,000 * 300 %
+        (QuotaMove.UP, 50_000, 100, 50_000),  # nothing above the limit
+        (QuotaMove.DOWN, 100_000, 300, 80_000),
+        (QuotaMove.DOWN, 60_000, 300, 50_000),  # 48,000 is below the limit
+        (QuotaMove.REMAIN, 70_000, 300, 70_000),
+        (QuotaMove.REMAIN, 20_000, 300, 50_000),  # somebody set it below the limit
+        (QuotaMove.RESET, 150_000, 300, 50_000),
     ],
 )
-def test_one_step_of_a_quota_of_half_a_core(move: Move, now: int, percent: int, then: int) -> None:
+def test_one_step_of_a_quota_of_half_a_core(move: QuotaMove, now: int, percent: int, then: int) -> None:
     assert next_quota(strategy(cfs_quota_burst_percent=percent), 50_000, now, move).then == then
 
 
 @pytest.mark.parametrize(
     ("used", "load"),
-    [(1799.0, Load.IDLE), (1800.0, Load.COOLING), (1999.0, Load.COOLING), (2000.0, Load.OVERLOAD)],
+    [(1799.0, PoolLoad.IDLE), (1800.0, PoolLoad.COOLING), (1999.0, PoolLoad.COOLING), (2000.0, PoolLoad.OVERLOAD)],
 )
-def test_the_pool_is_loaded_by_its_threshold(used: float, load: Load) -> None:
+def test_the_pool_is_loaded_by_its_threshold(used: float, load: PoolLoad) -> None:
     # 4 CPUs shared, threshold 50 %: overload from 2,000 millicores, cooling from 0.9 of that.
     assert pool_load(idle(), 50, ((0.0, used),)) is load
 
@@ -190,15 +190,15 @@ def test_bound_pods_take_cpus_from_the_pool_and_best_effort_only_use() -> None:
     bound = pod("db", container(requests={"cpu": 2000}), qos=QosClass.LSR, cpu=CpuUse(1500.0))
     batch = pod("job", container(requests={"cpu": 1000}), qos=QosClass.BE, cpu=CpuUse(1000.0))
     # used = 3,400 - 1,500 - 1,000 = 900; pool = 4,000 - 2,000; 45 %: cooling. With 3,500: 50 %, overload.
-    for total, load in ((3400.0, Load.COOLING), (3500.0, Load.OVERLOAD)):
+    for total, load in ((3400.0, PoolLoad.COOLING), (3500.0, PoolLoad.OVERLOAD)):
         step = Burst().step(idle(bound, batch, used=total), AUTO, BurstState())
         assert pool_load(idle(bound, batch, used=total), 50, step.state.pool_use) is load
 
 
 def test_a_pool_without_cpus_is_full_and_without_a_measurement_unknown() -> None:
     bound = pod("db", container(requests={"cpu": 4000}), qos=QosClass.LSE)
-    assert pool_load(idle(bound), 50, ((0.0, 0.0),)) is Load.OVERLOAD
-    assert pool_load(idle(), 50, ()) is Load.UNKNOWN
+    assert pool_load(idle(bound), 50, ((0.0, 0.0),)) is PoolLoad.OVERLOAD
+    assert pool_load(idle(), 50, ()) is PoolLoad.UNKNOWN
     plan = Burst().step(idle(web(THROTTLED), used=None), AUTO, BurstState()).plan
     assert values(plan, Knob.CPU_QUOTA) == {}
 
@@ -208,7 +208,7 @@ def test_the_guard_looks_at_the_mean_of_five_ticks() -> None:
     for tick, used in enumerate([4000.0, 500.0, 500.0, 500.0, 500.0]):
         state = Burst().step(idle(at=float(tick), used=used), AUTO, state).state
     # (4,000 + 4 * 500) / 5 = 1,200 of 4,000: idle; a sixth tick forgets the first.
-    assert pool_load(idle(), 50, state.pool_use) is Load.IDLE
+    assert pool_load(idle(), 50, state.pool_use) is PoolLoad.IDLE
     assert len(state.pool_use) == 5
     state = Burst().step(idle(at=5.0, used=500.0), AUTO, state).state
     assert [used for _, used in state.pool_use] == [500.0] * 5
@@ -299,14 +299,14 @@ def test_what_it_remembers_survives_a_restart() -> None:
     assert msgspec.json.decode(msgspec.json.encode(state), type=BurstState) == state
 
 
-quotas = st.tuples(st.integers(1000, 10**6), st.integers(100, 400), st.integers(0, 100), st.sampled_from(Move)).map(
-    lambda t: next_quota(strategy(cfs_quota_burst_percent=t[1]), t[0], t[0] + t[0] * t[2] // 100, t[3])
-)
+quotas = st.tuples(
+    st.integers(1000, 10**6), st.integers(100, 400), st.integers(0, 100), st.sampled_from(QuotaMove)
+).map(lambda t: next_quota(strategy(cfs_quota_burst_percent=t[1]), t[0], t[0] + t[0] * t[2] // 100, t[3]))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(quotas, min_size=1, max_size=4), st.integers(0, 10**5))
-def test_containers_fit_in_their_pod_and_a_pod_at_rest_is_as_it_was(moved: list[Quota], overhead: int) -> None:
+def test_containers_fit_in_their_pod_and_a_pod_at_rest_is_as_it_was(moved: list[QuotaStep], overhead: int) -> None:
     value, base = pod_quota(sum(q.now for q in moved) + overhead, moved)
     assert value >= sum(q.then for q in moved)
     assert all(q.base <= q.then <= q.ceiling for q in moved)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.model.qos import QosClass
-from enforcer.contract import NO_LIMIT, Knob, KubeQos, NodeReading, Plan, PodReading, Processor
+from enforcer.contract import NO_LIMIT, Knob, KubeQos, NodeReading, PodReading, Processor, StrategyPlan
 from enforcer.cpusets import parse_cpus
 from enforcer.strategies.cpuset_pools import CpusetPools
 from tests.enforcer.readings import GIB, container, pod, policy, seen, values
@@ -38,7 +38,7 @@ def web(qos: QosClass = QosClass.LS, **others: Any) -> PodReading:
     return pod("web", container(), qos=qos, **others)
 
 
-def decided(*pods: PodReading, node: NodeReading | None = None, of: Any = None, **how: Any) -> Plan:
+def decided(*pods: PodReading, node: NodeReading | None = None, of: Any = None, **how: Any) -> StrategyPlan:
     return CpusetPools(**how).step(seen(*pods, machine=node or machine()), of or policy(), None).plan
 
 

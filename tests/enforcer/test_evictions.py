@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enforcer.contract import Evict, PodSpec
-from enforcer.evictions import AGAIN_SECONDS, Asked, Rate, admitted, request_of, unfit
+from enforcer.evictions import AGAIN_SECONDS, EvictionBudget, Rate, admitted, request_of, unfit
 
 
 def pod(name: str, **others: object) -> PodSpec:
@@ -25,7 +25,7 @@ PODS = {f"u-{n}": pod(n) for n in "abcdefgh"}
 
 def test_a_burst_is_asked_at_once_and_the_rest_as_the_bucket_fills() -> None:
     rate = Rate(per_minute=6, burst=3)
-    first = admitted([wish(n) for n in "abcde"], PODS, Asked(), 100.0, rate)
+    first = admitted([wish(n) for n in "abcde"], PODS, EvictionBudget(), 100.0, rate)
     assert [e.name for e in first.now] == ["a", "b", "c"]
     assert first.refused == {"u-d": "more than 6 evictions a minute", "u-e": "more than 6 evictions a minute"}
     # Six a minute is one in ten seconds.
@@ -35,14 +35,14 @@ def test_a_burst_is_asked_at_once_and_the_rest_as_the_bucket_fills() -> None:
 
 
 def test_a_pod_that_was_asked_is_not_asked_again_before_its_time() -> None:
-    first = admitted([wish("a")], PODS, Asked(), 0.0, Rate())
+    first = admitted([wish("a")], PODS, EvictionBudget(), 0.0, Rate())
     soon = admitted([wish("a")], PODS, first.asked, AGAIN_SECONDS - 1, Rate())
     assert soon.refused == {"u-a": "asked already"}
     assert [e.name for e in admitted([wish("a")], PODS, soon.asked, AGAIN_SECONDS, Rate()).now] == ["a"]
 
 
 def test_a_rate_of_none_evicts_nobody() -> None:
-    assert admitted([wish("a")], PODS, Asked(), 0.0, Rate(per_minute=0)).now == ()
+    assert admitted([wish("a")], PODS, EvictionBudget(), 0.0, Rate(per_minute=0)).now == ()
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_pod_that_is_to_go_at_once_gets_the_shortest_time_that_a_kubelet_gives
 def test_never_more_than_the_burst_and_what_the_time_brought(
     steps: list[tuple[float, list[str]]], per_minute: int, burst: int
 ) -> None:
-    at, asked, count = 0.0, Asked(), 0
+    at, asked, count = 0.0, EvictionBudget(), 0
     for passed, names in steps:
         at += passed
         round_ = admitted([wish(n) for n in names], PODS, asked, at, Rate(per_minute, burst))

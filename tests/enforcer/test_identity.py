@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.model.qos import QosClass
-from enforcer.contract import Knob, KubeQos, Plan, PodReading
+from enforcer.contract import Knob, KubeQos, PodReading, StrategyPlan
 from enforcer.strategies.identity import GroupIdentity
 from tests.enforcer.readings import EVERY_KNOB, container, pod, policy, seen, values
 
@@ -29,7 +29,7 @@ def rules(cpu: str = "groupIdentity", suppress: bool = False, **idle: int) -> An
     )
 
 
-def decided(*pods: PodReading, of: Any = None, supported: frozenset[Knob] = EVERY_KNOB) -> Plan:
+def decided(*pods: PodReading, of: Any = None, supported: frozenset[Knob] = EVERY_KNOB) -> StrategyPlan:
     return GroupIdentity().step(seen(*pods, supported=supported), of or rules(), None).plan
 
 

@@ -19,7 +19,7 @@ from enforcer.strategies.baseline import (
     FIRST,
     GROWTH,
     Baseline,
-    Signal,
+    InterferenceSignal,
     bucket,
     measured,
     throttles_itself,
@@ -230,11 +230,11 @@ def test_every_signal_that_the_machine_has_is_read() -> None:
     found = measured(replace(one, group=group), 2.0)
     # 0.5 s of 2 s in the run queue
     assert found == {
-        Signal.CPU_WAIT: 3.0,
-        Signal.RUN_DELAY: 25.0,
-        Signal.CYCLES: 1.5,
-        Signal.MEMORY_WAIT: 2.0,
-        Signal.IO_WAIT: 7.0,
+        InterferenceSignal.CPU_WAIT: 3.0,
+        InterferenceSignal.RUN_DELAY: 25.0,
+        InterferenceSignal.CYCLES: 1.5,
+        InterferenceSignal.MEMORY_WAIT: 2.0,
+        InterferenceSignal.IO_WAIT: 7.0,
     }
     assert measured(replace(web(None), group=None), 1.0) == {}
 
@@ -242,7 +242,7 @@ def test_every_signal_that_the_machine_has_is_read() -> None:
 def test_waiting_is_the_containers_where_the_pod_has_none() -> None:
     one = web(None)
     two = tuple(replace(c, group=replace(c.group, run_delay_seconds=0.2)) for c in one.containers if c.group)
-    assert measured(replace(one, containers=two), 1.0) == {Signal.RUN_DELAY: pytest.approx(20.0)}
+    assert measured(replace(one, containers=two), 1.0) == {InterferenceSignal.RUN_DELAY: pytest.approx(20.0)}
 
 
 def test_who_started_between_two_readings_of_the_pressure_is_found() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cotenant.model.node_policy import Block
 from cotenant.model.qos import QosClass
-from enforcer.contract import Knob, Plan, PodReading
+from enforcer.contract import Knob, PodReading, StrategyPlan
 from enforcer.strategies.io import DiskLimits, blocks_of, device_of
 from tests.enforcer.readings import EVERY_KNOB, MIB, node, pod, policy, seen, values
 
@@ -33,7 +33,7 @@ def web(note: Any = None) -> PodReading:
     return pod("web", qos=QosClass.LS, annotations={} if text is None else {"koordinator.sh/blkioQOS": text})
 
 
-def decided(of: Any, note: Any = None, supported: frozenset[Knob] = EVERY_KNOB) -> Plan:
+def decided(of: Any, note: Any = None, supported: frozenset[Knob] = EVERY_KNOB) -> StrategyPlan:
     return DiskLimits().step(seen(web(note), machine=node(block_devices=DEVICES), supported=supported), of, None).plan
 
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.model.errors import StoreError, UsageError
-from enforcer.changes import Note, Place
+from enforcer.changes import OriginalValue, Place
 from enforcer.contract import NO_LIMIT, Knob, Level
-from enforcer.journal import FILE, VERSION, Journal
+from enforcer.journal import FILE, VERSION, OriginalsJournal
 
 NAMES = st.text("abcdef0123456789", min_size=1, max_size=12).map(lambda name: f"kubepods/pod{name}")
 NUMBERS = st.one_of(st.just(NO_LIMIT), st.integers(1000, 10**6))
@@ -23,33 +23,33 @@ NOTES = st.dictionaries(
     NAMES, st.tuples(NUMBERS, st.lists(NUMBERS, max_size=3), st.text("abc", max_size=4)), max_size=6
 ).map(
     lambda found: {
-        (path, Knob.CPU_QUOTA): Note(path, Knob.CPU_QUOTA, Level.POD, before, tuple(written), who)
+        (path, Knob.CPU_QUOTA): OriginalValue(path, Knob.CPU_QUOTA, Level.POD, before, tuple(written), who)
         for path, (before, written, who) in found.items()
     }
 )
-ONE = Note("kubepods/besteffort", Knob.CPUSET_CPUS, Level.QOS, "", ("0", "0-1"), "suppress")
+ONE = OriginalValue("kubepods/besteffort", Knob.CPUSET_CPUS, Level.QOS, "", ("0", "0-1"), "suppress")
 
 
 @given(NOTES)
 @settings(max_examples=40)
-def test_what_was_saved_is_there_after_a_restart(notes: dict[Place, Note]) -> None:
+def test_what_was_saved_is_there_after_a_restart(notes: dict[Place, OriginalValue]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        with Journal(Path(folder), "boot") as journal:
+        with OriginalsJournal(Path(folder), "boot") as journal:
             journal.save(notes)
-        with Journal(Path(folder), "boot") as journal:
+        with OriginalsJournal(Path(folder), "boot") as journal:
             assert journal.notes == notes
             assert journal.damaged == ""
 
 
 @given(NOTES, st.integers(0, 400))
 @settings(max_examples=60)
-def test_a_file_cut_anywhere_is_damaged_or_whole_and_never_half(notes: dict[Place, Note], length: int) -> None:
+def test_a_file_cut_anywhere_is_damaged_or_whole_and_never_half(notes: dict[Place, OriginalValue], length: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        with Journal(Path(folder), "boot") as journal:
+        with OriginalsJournal(Path(folder), "boot") as journal:
             journal.save({**notes, ONE.place: ONE})
         whole = (Path(folder) / FILE).read_bytes()
         (Path(folder) / FILE).write_bytes(whole[:length])
-        with Journal(Path(folder), "boot") as journal:
+        with OriginalsJournal(Path(folder), "boot") as journal:
             if length >= len(whole):
                 assert journal.notes == {**notes, ONE.place: ONE}
             else:
@@ -58,7 +58,7 @@ def test_a_file_cut_anywhere_is_damaged_or_whole_and_never_half(notes: dict[Plac
 
 
 def test_an_unchanged_tick_does_not_touch_the_disk(tmp_path: Path) -> None:
-    with Journal(tmp_path) as journal:
+    with OriginalsJournal(tmp_path) as journal:
         journal.save({ONE.place: ONE})
         before = (tmp_path / FILE).stat()
         journal.save({ONE.place: ONE})
@@ -67,19 +67,19 @@ def test_an_unchanged_tick_does_not_touch_the_disk(tmp_path: Path) -> None:
 
 
 def test_another_boots_cgroups_are_gone_and_so_are_its_notes(tmp_path: Path) -> None:
-    with Journal(tmp_path, "one") as journal:
+    with OriginalsJournal(tmp_path, "one") as journal:
         journal.save({ONE.place: ONE})
-    with Journal(tmp_path, "two") as journal:
+    with OriginalsJournal(tmp_path, "two") as journal:
         assert (journal.notes, journal.damaged) == ({}, "")
 
 
 def test_a_second_agent_on_the_node_is_refused_until_the_first_ends(tmp_path: Path) -> None:
-    with Journal(tmp_path):
+    with OriginalsJournal(tmp_path):
         with pytest.raises(UsageError, match="another agent"):
-            Journal(tmp_path)
-        watching = Journal(tmp_path, wait_for_lock=False)
+            OriginalsJournal(tmp_path)
+        watching = OriginalsJournal(tmp_path, wait_for_lock=False)
         watching.close()
-    with Journal(tmp_path) as journal:
+    with OriginalsJournal(tmp_path) as journal:
         assert journal.notes == {}
 
 
@@ -101,7 +101,7 @@ STRANGE = st.one_of(
 @given(NOTES, st.lists(STRANGE, min_size=1, max_size=4), st.sampled_from([None, 1, VERSION, VERSION + 7]), st.randoms())
 @settings(max_examples=60)
 def test_what_is_known_is_read_and_what_is_not_is_named_and_kept_for_who_knows_it(
-    notes: dict[Place, Note], strange: list[object], version: int | None, order: random.Random
+    notes: dict[Place, OriginalValue], strange: list[object], version: int | None, order: random.Random
 ) -> None:
     entries = [*(msgspec.to_builtins(note) | {"new field": 1} for note in notes.values()), *strange]
     order.shuffle(entries)
@@ -109,13 +109,13 @@ def test_what_is_known_is_read_and_what_is_not_is_named_and_kept_for_who_knows_i
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / FILE).write_text(json.dumps(file if version is None else file | {"version": version}))
-        with Journal(folder, "b") as journal:
+        with OriginalsJournal(folder, "b") as journal:
             assert (journal.notes, journal.damaged, journal.lost) == (notes, "", True)
             newer = version is not None and version > VERSION
             assert len(journal.complaints) == len(strange) + newer
             assert newer == (f"version {VERSION + 7}" in journal.complaints[0])
             journal.save({ONE.place: ONE})
-        with Journal(folder, "b") as journal:
+        with OriginalsJournal(folder, "b") as journal:
             assert journal.notes == {ONE.place: ONE}
         saved = json.loads((folder / FILE).read_text())
         assert saved["version"] == VERSION
@@ -127,23 +127,23 @@ def test_what_is_known_is_read_and_what_is_not_is_named_and_kept_for_who_knows_i
 def test_an_entry_that_cannot_be_used_is_named_by_knob_and_cgroup(tmp_path: Path) -> None:
     newer = {"path": "kubepods/besteffort", "knob": "memory.zswap.max", "level": "qos", "original": 0}
     (tmp_path / FILE).write_text(json.dumps({"version": 9, "boot": "", "notes": [newer]}))
-    with Journal(tmp_path) as journal:
+    with OriginalsJournal(tmp_path) as journal:
         assert "memory.zswap.max of kubepods/besteffort cannot be used and is left as it is" in journal.complaints[1]
 
 
 def test_a_new_folder_and_one_of_another_boot_say_that_nothing_is_known(tmp_path: Path) -> None:
-    with Journal(tmp_path, "one") as journal:
+    with OriginalsJournal(tmp_path, "one") as journal:
         assert (journal.lost, journal.complaints) == (True, ())
         journal.begin({})
-    with Journal(tmp_path, "one") as journal:
+    with OriginalsJournal(tmp_path, "one") as journal:
         assert not journal.lost
-    with Journal(tmp_path, "two") as journal:
+    with OriginalsJournal(tmp_path, "two") as journal:
         assert journal.lost
 
 
 def test_a_file_that_is_nested_for_its_own_sake_is_damaged_and_no_agent_stumbles_over_it(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('{"boot":"","notes":[],"x":' + "[" * 200_000)
-    with Journal(tmp_path) as journal:
+    with OriginalsJournal(tmp_path) as journal:
         assert journal.notes == {}
         assert "set aside" in journal.damaged
 
@@ -151,4 +151,4 @@ def test_a_file_that_is_nested_for_its_own_sake_is_damaged_and_no_agent_stumbles
 def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="file"):
-        Journal(tmp_path / "file" / "state")
+        OriginalsJournal(tmp_path / "file" / "state")

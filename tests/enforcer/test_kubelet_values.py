@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from enforcer.changes import Note
+from enforcer.changes import OriginalValue
 from enforcer.contract import (
     NO_LIMIT,
     ContainerReading,
@@ -41,7 +41,7 @@ def seen(tier: dict[Knob, Value] | None = None, container: dict[Knob, Value] | N
     return Observation(1.0, 1.0, NodeReading("n", (), 1, 1), kubepods, tiers, (pod,))
 
 
-def named(notes: dict[tuple[str, Knob], Note]) -> dict[tuple[str, Knob], tuple[Value, tuple[Value, ...]]]:
+def named(notes: dict[tuple[str, Knob], OriginalValue]) -> dict[tuple[str, Knob], tuple[Value, tuple[Value, ...]]]:
     return {place: (note.original, note.written) for place, note in notes.items()}
 
 

@@ -10,9 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.model.node_policy import NodePolicy
-from enforcer.changes import Note, wants_of
-from enforcer.contract import NO_LIMIT, Evict, Knob, KubeQos, Level, Observation, Plan, Step, Value, Verdict, Want
-from enforcer.loop import Ages, Memory, Mode, Round, decide, held, merged, mode_of
+from enforcer.changes import OriginalValue, wants_of
+from enforcer.contract import (
+    NO_LIMIT,
+    Evict,
+    Knob,
+    KubeQos,
+    Level,
+    Observation,
+    Step,
+    StrategyPlan,
+    Value,
+    Verdict,
+    Want,
+)
+from enforcer.loop import AgentMode, Ages, Memory, TickDecision, decide, held, merged, mode_of
 from tests.enforcer.readings import TIERS, pod, policy, seen
 
 BE = TIERS[KubeQos.BEST_EFFORT]
@@ -27,7 +39,7 @@ def want(value: Value, path: str = BE, knob: Knob = Knob.CPU_QUOTA, strategy: st
 class Saying:
     """A strategy that says what a test tells it, and counts its steps."""
 
-    plan: Plan
+    plan: StrategyPlan
     name: str = "one"
 
     def initial(self) -> int:
@@ -41,7 +53,7 @@ class Saying:
 class Breaking:
     """A strategy that raises from its second step on."""
 
-    plan: Plan
+    plan: StrategyPlan
     name: str = "breaking"
 
     def initial(self) -> int:
@@ -53,33 +65,33 @@ class Breaking:
         return Step(self.plan, state + 1)
 
 
-def once(strategies: Sequence[object], at: Observation, memory: Memory | None = None) -> tuple[Round, Memory]:
+def once(strategies: Sequence[object], at: Observation, memory: Memory | None = None) -> tuple[TickDecision, Memory]:
     return decide(at, policy(), memory or Memory(), strategies, AGES)
 
 
 @pytest.mark.parametrize(
     ("policy_age", "pods_age", "mode"),
     [
-        (300.0, 120.0, Mode.ACT),
-        (300.1, 0.0, Mode.HOLD),
-        (0.0, 120.1, Mode.HOLD),
-        (3900.0, 0.0, Mode.HOLD),
-        (3900.1, 0.0, Mode.RELEASE),
-        (float("inf"), float("inf"), Mode.RELEASE),
+        (300.0, 120.0, AgentMode.ACT),
+        (300.1, 0.0, AgentMode.HOLD),
+        (0.0, 120.1, AgentMode.HOLD),
+        (3900.0, 0.0, AgentMode.HOLD),
+        (3900.1, 0.0, AgentMode.RELEASE),
+        (float("inf"), float("inf"), AgentMode.RELEASE),
     ],
 )
-def test_the_mode_follows_the_age_of_what_is_known(policy_age: float, pods_age: float, mode: Mode) -> None:
+def test_the_mode_follows_the_age_of_what_is_known(policy_age: float, pods_age: float, mode: AgentMode) -> None:
     at = replace(seen(), policy_age_seconds=policy_age, pods_age_seconds=pods_age)
     assert mode_of(at, policy(), AGES) is mode
 
 
 def test_on_old_knowledge_best_effort_gets_no_more_than_an_agent_before_had_left_it() -> None:
     before = {
-        (BE, Knob.CPU_QUOTA): Note(BE, Knob.CPU_QUOTA, Level.QOS, NO_LIMIT, (9000, 5000)),
-        (BE, Knob.CPU_SHARES): Note(BE, Knob.CPU_SHARES, Level.QOS, 2, (1024, 2597)),
+        (BE, Knob.CPU_QUOTA): OriginalValue(BE, Knob.CPU_QUOTA, Level.QOS, NO_LIMIT, (9000, 5000)),
+        (BE, Knob.CPU_SHARES): OriginalValue(BE, Knob.CPU_SHARES, Level.QOS, 2, (1024, 2597)),
     }
     stale = replace(seen(), policy_age_seconds=301.0)
-    looser = [Saying(Plan((want(20_000),)))]
+    looser = [Saying(StrategyPlan((want(20_000),)))]
     decided, memory = decide(stale, policy(), Memory(wants=wants_of(before)), looser, AGES)
     assert {(w.knob, w.value) for w in decided.wants} == {(Knob.CPU_QUOTA, 5000)}
     assert {w.value for w in decide(stale, policy(), memory, looser, AGES)[0].wants} == {5000}
@@ -87,34 +99,34 @@ def test_on_old_knowledge_best_effort_gets_no_more_than_an_agent_before_had_left
 
 
 def test_without_a_policy_nothing_is_wanted_and_the_reason_is_told() -> None:
-    decided, memory = decide(seen(), None, Memory({"one": 4}), [Saying(Plan((want(5000),)))], AGES)
-    assert (decided.mode, decided.wants, memory) == (Mode.RELEASE, (), Memory())
+    decided, memory = decide(seen(), None, Memory({"one": 4}), [Saying(StrategyPlan((want(5000),)))], AGES)
+    assert (decided.mode, decided.wants, memory) == (AgentMode.RELEASE, (), Memory())
     assert [verdict.reason for verdict in decided.verdicts] == ["NoPolicy"]
 
 
 def test_strategies_remember_from_tick_to_tick() -> None:
-    strategy = Saying(Plan((want(5000),)))
+    strategy = Saying(StrategyPlan((want(5000),)))
     _, memory = once([strategy], seen())
     _, memory = once([strategy], seen(at=1.0), memory)
     assert memory.states == {"one": 2}
 
 
 def test_of_two_values_for_one_knob_the_first_strategys_holds_and_it_is_told() -> None:
-    first, second = Saying(Plan((want(5000),))), Saying(Plan((want(9000, strategy="two"),)), "two")
+    first, second = Saying(StrategyPlan((want(5000),))), Saying(StrategyPlan((want(9000, strategy="two"),)), "two")
     decided, _ = once([first, second], seen())
     assert [w.value for w in decided.wants] == [5000]
     assert [(v.reason, v.warning) for v in decided.verdicts] == [("KnobConflict", True)]
 
 
 def test_the_same_value_twice_is_no_conflict() -> None:
-    wants, told = merged([Plan((want(5000),)), Plan((want(5000, strategy="two"),))], "n1")
+    wants, told = merged([StrategyPlan((want(5000),)), StrategyPlan((want(5000, strategy="two"),))], "n1")
     assert len(wants) == 1 and told == []
 
 
 def test_a_strategy_that_breaks_keeps_its_last_wants_and_lets_the_others_go_on() -> None:
     evicts = Evict("x", "a", "u", "breaking", "why")
-    broken = Breaking(Plan((want(5000, strategy="breaking"),), (evicts,)))
-    fine = Saying(Plan((want(7, "kubepods", Knob.CPU_SHARES),)))
+    broken = Breaking(StrategyPlan((want(5000, strategy="breaking"),), (evicts,)))
+    fine = Saying(StrategyPlan((want(7, "kubepods", Knob.CPU_SHARES),)))
     _, memory = once([broken, fine], seen())
     decided, memory = once([broken, fine], seen(at=1.0), memory)
     assert {w.value for w in decided.wants} == {5000, 7}
@@ -124,7 +136,7 @@ def test_a_strategy_that_breaks_keeps_its_last_wants_and_lets_the_others_go_on()
 
 def test_what_a_broken_strategy_wanted_of_a_cgroup_that_is_gone_is_dropped() -> None:
     web = pod("web")
-    broken = Breaking(Plan((want(5000, web.group.path if web.group else "", strategy="breaking"),)))
+    broken = Breaking(StrategyPlan((want(5000, web.group.path if web.group else "", strategy="breaking"),)))
     _, memory = once([broken], seen(web))
     assert once([broken], seen(at=1.0), memory)[0].wants == ()
 
@@ -134,15 +146,15 @@ def stale(at: float = 1.0) -> Observation:
 
 
 def test_on_a_stale_policy_nobody_is_evicted_and_best_effort_gets_no_more() -> None:
-    _, memory = once([Saying(Plan((want(5000),)))], seen())
-    more = Saying(Plan((want(9000),), (Evict("x", "a", "u", "one", "why"),)))
+    _, memory = once([Saying(StrategyPlan((want(5000),)))], seen())
+    more = Saying(StrategyPlan((want(9000),), (Evict("x", "a", "u", "one", "why"),)))
     decided, memory = once([more], stale(), memory)
-    assert (decided.mode, [w.value for w in decided.wants], decided.evictions) == (Mode.HOLD, [5000], ())
+    assert (decided.mode, [w.value for w in decided.wants], decided.evictions) == (AgentMode.HOLD, [5000], ())
     assert decided.verdicts[-1].reason == "Stale"
     # Less than before is allowed, and then is the new "before".
-    decided, memory = once([Saying(Plan((want(3000),)))], stale(2.0), memory)
+    decided, memory = once([Saying(StrategyPlan((want(3000),)))], stale(2.0), memory)
     assert [w.value for w in decided.wants] == [3000]
-    decided, _ = once([Saying(Plan())], stale(3.0), memory)
+    decided, _ = once([Saying(StrategyPlan())], stale(3.0), memory)
     assert [w.value for w in decided.wants] == [3000]
 
 
@@ -170,7 +182,7 @@ def test_other_tiers_follow_their_strategies_also_on_old_knowledge() -> None:
 
 def test_a_verdict_of_a_strategy_reaches_the_round() -> None:
     verdict = Verdict("n1", "Idle", "nothing to do")
-    assert once([Saying(Plan(verdicts=(verdict,)))], seen())[0].verdicts == (verdict,)
+    assert once([Saying(StrategyPlan(verdicts=(verdict,)))], seen())[0].verdicts == (verdict,)
 
 
 _QUOTA = st.integers(1000, 10**6) | st.just(NO_LIMIT)
@@ -178,10 +190,10 @@ _QUOTA = st.integers(1000, 10**6) | st.just(NO_LIMIT)
 
 @given(st.lists(_QUOTA, min_size=1, max_size=8))
 def test_on_old_knowledge_a_quota_never_grows(values: list[int]) -> None:
-    _, memory = once([Saying(Plan((want(values[0]),)))], seen())
+    _, memory = once([Saying(StrategyPlan((want(values[0]),)))], seen())
     last = float("inf") if values[0] == NO_LIMIT else values[0]
     for number, value in enumerate(values[1:]):
-        decided, memory = once([Saying(Plan((want(value),)))], stale(1.0 + number), memory)
+        decided, memory = once([Saying(StrategyPlan((want(value),)))], stale(1.0 + number), memory)
         now = decided.wants[0].value
         now = float("inf") if now == NO_LIMIT else now
         assert now <= last

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.model.qos import QosClass
-from enforcer.contract import KubeQos, Plan, PodReading, Surface, Uplink
+from enforcer.contract import KubeQos, PodReading, StrategyPlan, Surface, Uplink
 from enforcer.strategies.network import Network, addresses
 from enforcer.surfaces import Traffic, values_of
-from enforcer.wire import PodWire, pod_of
+from enforcer.wire import AgentPodWire, pod_of
 from tests.enforcer.readings import node, pod, policy, seen
 
 GIGABIT = Uplink("eth0", 1_000_000_000)
@@ -30,11 +30,11 @@ def rules(total: int | str = 0, how: str | None = "tc", **classes: dict[str, Any
     )
 
 
-def decided(of: Any, *pods: PodReading, link: Uplink | None = GIGABIT) -> Plan:
+def decided(of: Any, *pods: PodReading, link: Uplink | None = GIGABIT) -> StrategyPlan:
     return Network().step(seen(*pods, machine=node(uplink=link)), of, None).plan
 
 
-def traffic(plan: Plan) -> Traffic:
+def traffic(plan: StrategyPlan) -> Traffic:
     ((device, found),) = values_of(plan.surfaces, Surface.TRAFFIC, Traffic)
     assert device == "eth0"
     return found
@@ -86,17 +86,17 @@ def test_addresses_come_from_the_pods_status() -> None:
         "spec": {"hostNetwork": False},
         "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.7"}, {"ip": "fd00::7"}]},
     }
-    assert addresses([pod_of(msgspec.convert(wire, PodWire))], QosClass.BE) == ("10.0.0.7", "fd00::7")
+    assert addresses([pod_of(msgspec.convert(wire, AgentPodWire))], QosClass.BE) == ("10.0.0.7", "fd00::7")
 
 
 @pytest.mark.parametrize("how", [None, "terway-qos"])
 def test_only_by_tc(how: str | None) -> None:
-    assert decided(rules(how=how, be={"egressLimit": 20})) == Plan()
+    assert decided(rules(how=how, be={"egressLimit": 20})) == StrategyPlan()
 
 
 def test_off_no_link_and_no_speed_are_different_answers() -> None:
-    assert decided(rules()) == Plan()
-    assert decided(rules(), link=None) == Plan()
+    assert decided(rules()) == StrategyPlan()
+    assert decided(rules(), link=None) == StrategyPlan()
     assert [v.reason for v in decided(rules(be={}), link=None).verdicts] == ["UplinkUnknown"]
     plan = decided(rules(be={}), link=Uplink("eth0"))
     assert (plan.surfaces, [v.reason for v in plan.verdicts]) == ((), ["BandwidthUnknown"])

@@ -14,7 +14,7 @@ from cotenant.settings.enforcer import EnforcerSettings
 from enforcer.acts import EVICTION_REASONS
 from enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation
 from enforcer.eviction_queue import EvictionAnswer
-from enforcer.loop import Ages, Memory, Mode, Round, decide
+from enforcer.loop import AgentMode, Ages, Memory, TickDecision, decide
 from enforcer.pod_evictions import UNANSWERED_SECONDS, PodEvictions
 from enforcer.registry import strategies
 from tests.enforcer.readings import GIB, container, node, pod, policy, seen
@@ -61,8 +61,8 @@ class World:
         return PodEvictions(self.settings, tell, self.api, self.runtime)
 
 
-def tick(mode: Mode = Mode.ACT, out: Evict = OUT) -> Round:
-    return Round(mode, evictions=() if mode is Mode.HOLD else (out,), urgent=(out,) if out.urgent else ())
+def tick(mode: AgentMode = AgentMode.ACT, out: Evict = OUT) -> TickDecision:
+    return TickDecision(mode, evictions=() if mode is AgentMode.HOLD else (out,), urgent=(out,) if out.urgent else ())
 
 
 def at(seconds: float) -> Observation:
@@ -94,7 +94,7 @@ def test_the_runtime_is_not_asked_when(when: str) -> None:
     then = at(1.0)
     if when == "the pod leaves":
         then = seen(replace(JOB, spec=replace(JOB.spec, deleting=True)), at=1.0)
-    evictions.step(Round(Mode.ACT) if when == "memory is there again" else tick(out=out), then)
+    evictions.step(TickDecision(AgentMode.ACT) if when == "memory is there again" else tick(out=out), then)
     assert world.runtime is None or world.runtime.asked == []
     assert world.told == [("refused", BUDGET)]
 
@@ -113,15 +113,15 @@ def test_an_api_server_that_does_not_answer_is_not_waited_for() -> None:
 def test_while_the_api_server_is_away_urgent_ones_are_ended_at_once_and_others_stay() -> None:
     world = World()
     evictions = world.evictions()
-    evictions.step(tick(Mode.HOLD), at(0.0))
-    evictions.step(tick(Mode.HOLD), at(1.0))  # asked already
+    evictions.step(tick(AgentMode.HOLD), at(0.0))
+    evictions.step(tick(AgentMode.HOLD), at(1.0))  # asked already
     assert world.runtime and world.runtime.asked == [("job", "the API server has not been heard of for long")]
     assert world.api and world.api.asked == []
     other = World()
-    other.evictions().step(tick(Mode.HOLD, replace(OUT, urgent=False)), at(0.0))
+    other.evictions().step(tick(AgentMode.HOLD, replace(OUT, urgent=False)), at(0.0))
     assert other.runtime and other.runtime.asked == []
     system = World()
-    system.evictions().step(tick(Mode.HOLD), seen(replace(JOB, spec=replace(JOB.spec, static=True))))
+    system.evictions().step(tick(AgentMode.HOLD), seen(replace(JOB, spec=replace(JOB.spec, static=True))))
     assert system.runtime and system.runtime.asked == []
 
 
@@ -130,10 +130,10 @@ def test_without_an_api_server_and_in_a_dry_run_it_is_told() -> None:
     alone.evictions().step(tick(), at(0.0))
     assert alone.runtime and alone.runtime.asked == [("job", "there is no API server to ask")]
     dry = World(settings=EnforcerSettings(stop_containers=True), api=None, runtime=None)
-    dry.evictions().step(tick(Mode.HOLD), at(0.0))
+    dry.evictions().step(tick(AgentMode.HOLD), at(0.0))
     assert dry.told == [("would-stop", "the API server has not been heard of for long")]
     plain = World(settings=EnforcerSettings(), api=None, runtime=None)
-    plain.evictions().step(tick(Mode.HOLD), at(0.0))
+    plain.evictions().step(tick(AgentMode.HOLD), at(0.0))
     assert plain.told == []
 
 
@@ -149,11 +149,11 @@ def test_only_best_effort_and_only_while_memory_runs_out_is_urgent_also_while_th
     machine = replace(node(4, 100.0), memory_available_bytes=GIB // 64)  # of 8 GiB
     running = strategies(EnforcerSettings(best_effort=BestEffortSettings()))
 
-    def decided(available: int, pods_age_seconds: float) -> Round:
+    def decided(available: int, pods_age_seconds: float) -> TickDecision:
         moment = seen(job, machine=replace(machine, memory_available_bytes=available))
         return decide(replace(moment, pods_age_seconds=pods_age_seconds), rules, Memory(), running, Ages())[0]
 
     away = decided(GIB // 64, 1000.0)
-    assert (away.mode, away.evictions, [e.name for e in away.urgent]) == (Mode.HOLD, (), ["job"])
+    assert (away.mode, away.evictions, [e.name for e in away.urgent]) == (AgentMode.HOLD, (), ["job"])
     full = decided(GIB * 2, 0.0)  # 75 % used: more than 70 %, and no emergency
     assert ([e.name for e in full.evictions], full.urgent) == (["job"], ())

@@ -11,25 +11,25 @@ from hypothesis import strategies as st
 
 from enforcer.agent import with_ages
 from enforcer.contract import KubeQos, PodSpec
-from enforcer.loop import Ages, Memory, Mode, decide
-from enforcer.recalling import FILE, REFRESH_SECONDS, SAVE_SECONDS, KnownFile, Recalling
-from enforcer.sources import NEVER, Told
-from enforcer.wire import NodeFacts
+from enforcer.loop import AgentMode, Ages, Memory, decide
+from enforcer.recalling import FILE, REFRESH_SECONDS, SAVE_SECONDS, LastInputsFile, Recalling
+from enforcer.sources import NEVER, AgentInputs
+from enforcer.wire import NodeDescription
 from tests.enforcer.readings import container, pod, policy, seen
 
 ON = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}})
 WEB = pod("web", container(requests={"cpu": 500}), annotations={"koordinator.sh/x": "y"}).spec
 ETL = PodSpec("default", "etl", "u-etl", kube_qos=KubeQos.BEST_EFFORT, phase="Running", owner=("Job", "etl"))
-NODE = NodeFacts("n1", "uid-1", {"cpu": 2000}, {"cpu": 2000}, {"zone": "a"})
-SILENT = Told(node=NodeFacts("n1"), policy_origin="NodeSLO not heard of yet")
-HEARD = Told((WEB, ETL), 0.0, NODE, ON, 0.0, "NodeSLO")
+NODE = NodeDescription("n1", "uid-1", {"cpu": 2000}, {"cpu": 2000}, {"zone": "a"})
+SILENT = AgentInputs(node=NodeDescription("n1"), policy_origin="NodeSLO not heard of yet")
+HEARD = AgentInputs((WEB, ETL), 0.0, NODE, ON, 0.0, "NodeSLO")
 
 
 @dataclass
 class Saying:
     """Sources that say what a test tells them."""
 
-    told: Told = SILENT
+    told: AgentInputs = SILENT
 
     def start(self) -> None:
         """Nothing to begin."""
@@ -37,7 +37,7 @@ class Saying:
     def wait(self, timeout_seconds: float) -> bool:  # noqa: ARG002 - the contract
         return self.told is not SILENT
 
-    def read(self) -> Told:
+    def read(self) -> AgentInputs:
         return self.told
 
     def stop(self) -> None:
@@ -54,9 +54,9 @@ class Life:
     node: str = "n1"
     says: Saying = field(default_factory=Saying)
 
-    def begin(self, told: Told = SILENT) -> Recalling:
+    def begin(self, told: AgentInputs = SILENT) -> Recalling:
         self.says = Saying(told)
-        file = KnownFile(self.folder, self.boot, self.node)
+        file = LastInputsFile(self.folder, self.boot, self.node)
         sources = Recalling(self.says, file, lambda: self.now)
         sources.start()
         return sources
@@ -100,8 +100,8 @@ def test_what_is_heard_at_last_takes_the_place_of_what_was_recalled(life: Life) 
 def test_a_node_that_was_deleted_is_not_recalled(life: Life) -> None:
     sources = life.begin(HEARD)
     sources.read()
-    life.says.told = replace(HEARD, node=NodeFacts("n1"))
-    assert sources.read().node == NodeFacts("n1")
+    life.says.told = replace(HEARD, node=NodeDescription("n1"))
+    assert sources.read().node == NodeDescription("n1")
 
 
 @pytest.mark.parametrize("change", [{"boot": "another"}, {"node": "n2"}, {"boot": ""}], ids=str)
@@ -179,13 +179,20 @@ def test_recalled_pods_without_a_cgroup_are_gone_and_heard_ones_are_not() -> Non
     assert [p.spec.name for p in with_ages(reading, HEARD).pods] == ["web", "old"]
 
 
-@pytest.mark.parametrize(("age", "mode"), [(299.0, Mode.ACT), (301.0, Mode.HOLD), (3901.0, Mode.RELEASE)])
-def test_a_recalled_policy_holds_and_is_given_up_by_its_true_age_and_says_so(age: float, mode: Mode) -> None:
+@pytest.mark.parametrize(
+    ("age", "mode"), [(299.0, AgentMode.ACT), (301.0, AgentMode.HOLD), (3901.0, AgentMode.RELEASE)]
+)
+def test_a_recalled_policy_holds_and_is_given_up_by_its_true_age_and_says_so(age: float, mode: AgentMode) -> None:
     told = replace(HEARD, policy_age_seconds=age, pods_age_seconds=0.0, recalled=("policy",))
     decided, _ = decide(with_ages(seen(), told), told.policy, Memory(), [], Ages())
     assert decided.mode is mode
     reasons = [verdict.reason for verdict in decided.verdicts]
-    assert reasons == {Mode.ACT: ["Recalled"], Mode.HOLD: ["Recalled", "Stale"], Mode.RELEASE: ["PolicyGivenUp"]}[mode]
+    assert (
+        reasons
+        == {AgentMode.ACT: ["Recalled"], AgentMode.HOLD: ["Recalled", "Stale"], AgentMode.RELEASE: ["PolicyGivenUp"]}[
+            mode
+        ]
+    )
 
 
 def test_what_was_never_heard_is_never_recalled(life: Life) -> None:

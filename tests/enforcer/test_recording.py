@@ -10,7 +10,7 @@ import pytest
 from cotenant.model.errors import UsageError
 from cotenant.model.node_policy import NodePolicy
 from cotenant.settings.enforcer import EnforcerSettings
-from enforcer.contract import CpuUse, Knob, Level, MemoryUse, Observation, Plan, Step, Want
+from enforcer.contract import CpuUse, Knob, Level, MemoryUse, Observation, Step, StrategyPlan, Want
 from enforcer.loop import Ages, Memory, decide
 from enforcer.recording import Recorder, replayed
 from enforcer.registry import strategies
@@ -32,7 +32,9 @@ class Climbing:
 
     def step(self, seen: Observation, policy: NodePolicy, state: int) -> Step[int]:  # noqa: ARG002 - the contract
         path = TIERS[KubeQos.BEST_EFFORT]
-        return Step(Plan((Want(path, Knob.CPU_QUOTA, state, Level.QOS, self.name, "up"),)), state + self.step_size)
+        return Step(
+            StrategyPlan((Want(path, Knob.CPU_QUOTA, state, Level.QOS, self.name, "up"),)), state + self.step_size
+        )
 
 
 def moments(count: int) -> list[Observation]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.model.qos import QosClass
-from enforcer.contract import KubeQos, Plan, PodReading, ResctrlReading, Surface
+from enforcer.contract import KubeQos, PodReading, ResctrlReading, StrategyPlan, Surface
 from enforcer.resctrlfs import _LINE
 from enforcer.strategies.resctrl import Resctrl, bandwidth, cache_mask
 from enforcer.surfaces import ResctrlGroup, values_of
@@ -26,11 +26,11 @@ def rules(**classes: dict[str, Any]) -> Any:
     return policy({"resourceQOSStrategy": of})
 
 
-def decided(of: Any, *pods: PodReading, offers: ResctrlReading | None = INTEL, **how: Any) -> Plan:
+def decided(of: Any, *pods: PodReading, offers: ResctrlReading | None = INTEL, **how: Any) -> StrategyPlan:
     return Resctrl(**how).step(seen(*pods, machine=node(resctrl=offers)), of, None).plan
 
 
-def groups(plan: Plan) -> dict[str, ResctrlGroup]:
+def groups(plan: StrategyPlan) -> dict[str, ResctrlGroup]:
     return dict(values_of(plan.surfaces, Surface.RESCTRL, ResctrlGroup))
 
 
@@ -97,7 +97,7 @@ def test_amd_and_processors_with_one_of_the_two() -> None:
 
 
 def test_off_and_not_supported_are_different_answers() -> None:
-    assert decided(policy(), offers=None) == Plan()
+    assert decided(policy(), offers=None) == StrategyPlan()
     assert [v.reason for v in decided(rules(be={}), offers=None).verdicts] == ["ResctrlUnsupported"]
     assert decided(policy()).surfaces == ()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from enforcer.changes import Note, Notes, Outcome
+from enforcer.changes import Notes, OriginalValue, WriteOutcome
 from enforcer.contract import NO_LIMIT, CgroupPath, ContainerSpec, Knob, Level, MemoryUse, Value, Want
 from enforcer.settle import settle
 from tests.enforcer.v1_kernel import (
@@ -86,22 +86,22 @@ def test_a_second_strategy_is_refused_and_told_why() -> None:
     )
     assert [(w.value, w.strategy) for w in settled.writes] == [(2, "first")]
     assert [(d.outcome, d.strategy, d.message) for d in settled.refused] == [
-        (Outcome.REFUSED, "second", "first wants 2: first says so")
+        (WriteOutcome.REFUSED, "second", "first wants 2: first says so")
     ]
 
 
 @pytest.mark.parametrize(
     ("wanted", "outcome", "message"),
     [
-        (want("system.slice", Knob.CPU_SHARES, 2), Outcome.REFUSED, "no cgroup of a pod"),
-        (want("", Knob.CPU_SHARES, 2), Outcome.REFUSED, "no cgroup of a pod"),
-        (want("../../etc", Knob.CPU_SHARES, 2), Outcome.REFUSED, "no cgroup of a pod"),
-        (want(C1, Knob.CPU_IDLE, 7), Outcome.REFUSED, "7 is not within 0..1"),
-        (want(C1, Knob.CPUSET_CPUS, ""), Outcome.REFUSED, "names nothing"),
-        (want(C1, Knob.CPU_BVT, -1), Outcome.UNSUPPORTED, "no such file"),
+        (want("system.slice", Knob.CPU_SHARES, 2), WriteOutcome.REFUSED, "no cgroup of a pod"),
+        (want("", Knob.CPU_SHARES, 2), WriteOutcome.REFUSED, "no cgroup of a pod"),
+        (want("../../etc", Knob.CPU_SHARES, 2), WriteOutcome.REFUSED, "no cgroup of a pod"),
+        (want(C1, Knob.CPU_IDLE, 7), WriteOutcome.REFUSED, "7 is not within 0..1"),
+        (want(C1, Knob.CPUSET_CPUS, ""), WriteOutcome.REFUSED, "names nothing"),
+        (want(C1, Knob.CPU_BVT, -1), WriteOutcome.UNSUPPORTED, "no such file"),
     ],
 )
-def test_what_cannot_be_done_is_answered_and_touches_nothing(wanted: Want, outcome: Outcome, message: str) -> None:
+def test_what_cannot_be_done_is_answered_and_touches_nothing(wanted: Want, outcome: WriteOutcome, message: str) -> None:
     settled = settle([plan(wanted)], V1Kernel().seen(), {}, V1)
     assert (settled.writes, settled.notes) == ((), {})
     assert [done.outcome for done in settled.refused] == [outcome]
@@ -210,7 +210,7 @@ def test_a_cgroup_without_cpus_yet_is_left_to_the_runtime() -> None:
 
 
 def test_a_note_of_a_cgroup_that_was_not_seen_is_kept() -> None:
-    note = Note("kubepods/podx", Knob.CPU_QUOTA, Level.POD, NO_LIMIT, (5000,))
+    note = OriginalValue("kubepods/podx", Knob.CPU_QUOTA, Level.POD, NO_LIMIT, (5000,))
     settled = settle([], V1Kernel().seen(), {note.place: note}, V1)
     assert settled.notes == {note.place: note}
 
@@ -250,7 +250,7 @@ def test_a_memory_limit_never_falls_below_the_working_set(
     present = NO_LIMIT if present_mib < 0 else present_mib * MIB
     kernel = V1Kernel({C1: {Knob.MEMORY_LIMIT: present}})
     target = target_mib * MIB
-    note = Note(C1, Knob.MEMORY_LIMIT, Level.CONTAINER, target, (present,))
+    note = OriginalValue(C1, Knob.MEMORY_LIMIT, Level.CONTAINER, target, (present,))
     notes: Notes = {note.place: note} if gives_back else {}
     plans = [] if gives_back else [plan(want(C1, Knob.MEMORY_LIMIT, target))]
     memory = MemoryUse((working_mib + cache_mib) * MIB, working_mib * MIB)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from enforcer.changes import Done, Note, Outcome
+from enforcer.changes import Done, OriginalValue, WriteOutcome
 from enforcer.contract import CpuUse, Knob, Level, MemoryUse, Verdict, Want
-from enforcer.loop import Mode, Round
-from enforcer.status import About, Held, NodeStatus, Said, action_of, stamp, status
+from enforcer.loop import AgentMode, TickDecision
+from enforcer.status import About, HeldValue, NodeStatus, VerdictStatus, action_of, stamp, status
 from tests.enforcer.readings import TIERS, KubeQos, container, pod, seen
 
 ETL = pod("etl", container(), kube=KubeQos.BEST_EFFORT, cpu=CpuUse(12.34), memory=MemoryUse(9, 7))
@@ -21,19 +21,21 @@ def want(path: str, knob: Knob, value: int) -> Want:
 
 def test_each_value_stands_with_its_pod_and_with_what_it_goes_back_to() -> None:
     wants = (want(f"{PATH}/id-main", Knob.CPU_SHARES, 1024), want(BE, Knob.CPU_QUOTA, 5000))
-    note = Note(wants[0].path, Knob.CPU_SHARES, Level.CONTAINER, 2)
+    note = OriginalValue(wants[0].path, Knob.CPU_SHARES, Level.CONTAINER, 2)
     verdicts = (Verdict("default/etl", "Starved", "gets nothing"), Verdict("n1", "Idle", "quiet", warning=True))
-    found = status(seen(ETL), Round(Mode.ACT, wants, verdicts=verdicts), {note.place: note}, About(dry_run=False))
+    found = status(
+        seen(ETL), TickDecision(AgentMode.ACT, wants, verdicts=verdicts), {note.place: note}, About(dry_run=False)
+    )
     (one,) = found.pods
-    held = Held(f"{PATH}/id-main", "cpu.shares", 1024, "be-totals", "its batch resources", original=2)
-    assert (one.values, one.verdicts) == ((held,), (Said("Starved", "gets nothing"),))
+    held = HeldValue(f"{PATH}/id-main", "cpu.shares", 1024, "be-totals", "its batch resources", original=2)
+    assert (one.values, one.verdicts) == ((held,), (VerdictStatus("Starved", "gets nothing"),))
     assert (one.cpu_millicores, one.memory_bytes, one.kubernetes_qos) == (12.3, 7, "BestEffort")
     assert [value.cgroup for value in found.others] == [BE]
-    assert found.verdicts == (Said("Idle", "quiet", warning=True),)
+    assert found.verdicts == (VerdictStatus("Idle", "quiet", warning=True),)
 
 
 def test_it_is_read_back_as_it_was_written() -> None:
-    found = status(seen(ETL), Round(Mode.HOLD), {}, About(policy_origin="NodeSLO", notes=("a",)))
+    found = status(seen(ETL), TickDecision(AgentMode.HOLD), {}, About(policy_origin="NodeSLO", notes=("a",)))
     assert msgspec.json.decode(msgspec.json.encode(found), type=NodeStatus) == found
 
 
@@ -41,11 +43,13 @@ def test_an_age_that_is_not_known_is_null() -> None:
     from dataclasses import replace
 
     never = replace(seen(), policy_age_seconds=1e9)
-    assert status(never, Round(Mode.RELEASE), {}, About()).policy_age_seconds is None
+    assert status(never, TickDecision(AgentMode.RELEASE), {}, About()).policy_age_seconds is None
 
 
 def test_an_action_says_what_was_done_to_whom() -> None:
-    done = Done(BE, Knob.CPU_QUOTA, Level.QOS, -1, Outcome.RESTORED, "cpu-suppress", "what stood there before", 5000)
+    done = Done(
+        BE, Knob.CPU_QUOTA, Level.QOS, -1, WriteOutcome.RESTORED, "cpu-suppress", "what stood there before", 5000
+    )
     action = action_of(done, stamp(0.0), "", dry_run=False)
     assert (action.time, action.action, action.before, action.value) == (
         "1970-01-01T00:00:00.000Z",

@@ -20,7 +20,7 @@ from enforcer.strategies.identity import GroupIdentity
 from enforcer.strategies.io import DiskLimits
 from enforcer.strategies.memory_qos import MemoryProtection
 from enforcer.strategies.normalisation import Normalisation
-from enforcer.wire import PodWire, pod_of
+from enforcer.wire import AgentPodWire, pod_of
 from tests.enforcer.one_strategy import OneStrategy
 from tests.support.kubepods import Kubepods, Pod, missing
 
@@ -50,7 +50,7 @@ def agents(node: Kubepods, tmp_path: Path) -> Iterator[Any]:
 
 
 def specs(*pods: Pod) -> list[PodSpec]:
-    return [pod_of(msgspec.convert(pod.body, PodWire)) for pod in pods]
+    return [pod_of(msgspec.convert(pod.body, AgentPodWire)) for pod in pods]
 
 
 def status(cpus: str) -> dict[str, str]:

@@ -22,8 +22,8 @@ from enforcer.contract import (
     Level,
     NodeForecast,
     Observation,
-    Plan,
     Pressure,
+    StrategyPlan,
     Value,
 )
 from enforcer.cpusets import parse_cpus
@@ -52,7 +52,7 @@ def world(
     return replace(found, tiers={**found.tiers, KubeQos.BEST_EFFORT: group})
 
 
-def run(*worlds: Observation, at: NodePolicy | None = None, **given: Any) -> tuple[list[Plan], SuppressState]:
+def run(*worlds: Observation, at: NodePolicy | None = None, **given: Any) -> tuple[list[StrategyPlan], SuppressState]:
     strategy = Suppress(BestEffortSettings(**given))
     state, plans = strategy.initial(), []
     for one in worlds:
@@ -68,7 +68,7 @@ def quotas(*worlds: Observation, at: NodePolicy | None = None, **given: Any) -> 
 
 def test_a_policy_that_is_off_wants_nothing() -> None:
     off = policy({"resourceUsedThresholdWithBE": {"enable": False}})
-    assert run(world(2000.0), at=off) == ([Plan()], SuppressState())
+    assert run(world(2000.0), at=off) == ([StrategyPlan()], SuppressState())
 
 
 def test_switching_off_forgets_and_wants_nothing_any_more() -> None:
@@ -76,13 +76,13 @@ def test_switching_off_forgets_and_wants_nothing_any_more() -> None:
     held = strategy.step(world(2000.0), slo(), strategy.initial())
     assert held.plan.wants
     off = policy({"resourceUsedThresholdWithBE": {"enable": False}})
-    assert strategy.step(world(2000.0), off, held.state).plan == Plan()
+    assert strategy.step(world(2000.0), off, held.state).plan == StrategyPlan()
 
 
 def test_without_a_tier_there_is_nothing_to_hold() -> None:
     assert Suppress().step(seen(machine=node(2, 0.0)), slo(), SuppressState()).plan.wants
     bare = replace(seen(machine=node(2, 0.0)), tiers={})
-    assert Suppress().step(bare, slo(), SuppressState()).plan == Plan()
+    assert Suppress().step(bare, slo(), SuppressState()).plan == StrategyPlan()
 
 
 # protection

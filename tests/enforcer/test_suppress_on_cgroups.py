@@ -15,13 +15,13 @@ from enforcer.apply import Applier
 from enforcer.cgroupfs import Hierarchy
 from enforcer.container_resources import BATCH_CPU, BATCH_MEMORY
 from enforcer.contract import CpuUse, Knob, Observation
-from enforcer.journal import Journal
+from enforcer.journal import OriginalsJournal
 from enforcer.layout import Layout
 from enforcer.observe import NodeFacts, Observer
-from enforcer.strategies.baseline import Signal, measured
+from enforcer.strategies.baseline import InterferenceSignal, measured
 from enforcer.strategies.be_totals import BeTotals
 from enforcer.strategies.best_effort import BestEffort
-from enforcer.wire import PodWire, pod_of
+from enforcer.wire import AgentPodWire, pod_of
 from tests.enforcer.own_cgroups import wait_for
 from tests.enforcer.readings import policy, values
 from tests.support.kubepods import Kubepods, Pod, missing
@@ -50,12 +50,12 @@ class Agent:
         hierarchy = Hierarchy()
         self._node = node
         self._observer = Observer(hierarchy, Layout(base=(node.base,)))
-        self._applier = Applier(hierarchy, Journal(folder), dry_run=False)
+        self._applier = Applier(hierarchy, OriginalsJournal(folder), dry_run=False)
         self._strategy = BestEffort(BestEffortSettings(**given))
         self._state = self._strategy.initial()
 
     def look(self) -> Observation:
-        pods = [pod_of(msgspec.convert(p.body, PodWire)) for p in self._node.pods.values()]
+        pods = [pod_of(msgspec.convert(p.body, AgentPodWire)) for p in self._node.pods.values()]
         seen = self._observer.read(pods, (), NodeFacts("n1"), self._applier.held)
         use = sum(p.group.cpu.millicores or 0.0 for p in seen.pods if p.group)
         return replace(
@@ -151,7 +151,9 @@ def test_a_services_waiting_is_measured_here(node: Kubepods, tmp_path: Path) -> 
     def measures() -> bool:
         burn(node, web, 0.02)
         seen = agent.look()
-        found.extend(v for s, v in measured(seen.pods[0], seen.elapsed_seconds).items() if s is Signal.RUN_DELAY)
+        found.extend(
+            v for s, v in measured(seen.pods[0], seen.elapsed_seconds).items() if s is InterferenceSignal.RUN_DELAY
+        )
         return bool(found)
 
     wait_for(measures)

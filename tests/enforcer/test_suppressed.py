@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cotenant.model.enforcement import LaneSample
 from cotenant.model.protocol import SUPPRESSED_FRACTION_ANNOTATION
 from enforcer.contract import CpuUse, GroupReading, Level
-from enforcer.suppressed import LEAST_SECONDS, MINUTES, Held, note, share
+from enforcer.suppressed import LEAST_SECONDS, MINUTES, SuppressionHistory, note, share
 
 NOW = 1_790_000_040.0
 """Unix time, at the beginning of a minute."""
@@ -43,8 +43,8 @@ def test_best_effort_is_held_back_where_what_it_is_let_have_binds(
     assert share(now, group) == pytest.approx(expected)
 
 
-def after(ticks: int, throttled: int, began: float = NOW, held: Held | None = None) -> Held:
-    found = held or Held()
+def after(ticks: int, throttled: int, began: float = NOW, held: SuppressionHistory | None = None) -> SuppressionHistory:
+    found = held or SuppressionHistory()
     for number in range(ticks):
         found = found.after(sample(began + number), tier(10, throttled), 1.0)
     return found
@@ -75,7 +75,7 @@ def test_a_clock_that_is_set_back_forgets_what_was_to_come() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_the_fraction_is_one_and_the_memory_an_hour(ticks: list[tuple[float, int, int, float]]) -> None:
-    held = Held()
+    held = SuppressionHistory()
     for at, periods, throttled, elapsed in ticks:
         held = held.after(sample(NOW + at), tier(periods, throttled), elapsed)
     assert len(held.minutes) <= MINUTES
@@ -105,4 +105,4 @@ def test_the_node_is_written_only_when_it_says_something_else(
 
 def test_without_a_node_or_a_history_nothing_is_written() -> None:
     assert note("", after(600, 5), {}) is None
-    assert note("n1", Held(), {}) is None
+    assert note("n1", SuppressionHistory(), {}) is None

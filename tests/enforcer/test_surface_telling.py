@@ -12,7 +12,7 @@ import pytest
 
 from cotenant.edges.telemetry import Metrics
 from enforcer.contract import Surface, SurfaceWant
-from enforcer.telling import LOG_CAP_BYTES, LOG_FILE, AgentMetrics, Teller
+from enforcer.telling import LOG_CAP_BYTES, LOG_FILE, ActionReporter, AgentMetrics
 
 KEY = "vm/min_free_kbytes"
 
@@ -28,12 +28,12 @@ def told(folder: Path) -> list[tuple[str, str, str]]:
 
 
 @pytest.fixture
-def teller(tmp_path: Path, request: Any) -> Teller:
-    return Teller(tmp_path, AgentMetrics(Metrics("0", "3")), None, "n1", getattr(request, "param", False))
+def teller(tmp_path: Path, request: Any) -> ActionReporter:
+    return ActionReporter(tmp_path, AgentMetrics(Metrics("0", "3")), None, "n1", getattr(request, "param", False))
 
 
 def test_a_log_that_cannot_be_turned_over_is_told_of_and_written_again_once_it_can(
-    teller: Teller, tmp_path: Path
+    teller: ActionReporter, tmp_path: Path
 ) -> None:
     (tmp_path / LOG_FILE).touch()
     os.truncate(tmp_path / LOG_FILE, LOG_CAP_BYTES + 1)
@@ -46,7 +46,7 @@ def test_a_log_that_cannot_be_turned_over_is_told_of_and_written_again_once_it_c
     assert (teller.error, told(tmp_path)) == ("", [("write", "written", f"sysctl/{KEY}")])
 
 
-def test_only_changes_are_told(teller: Teller, tmp_path: Path) -> None:
+def test_only_changes_are_told(teller: ActionReporter, tmp_path: Path) -> None:
     for _ in range(3):
         teller.surface(Surface.SYSCTL, [want("1")], [], 0.0)
     assert told(tmp_path) == [("write", "written", f"sysctl/{KEY}")]
@@ -58,14 +58,14 @@ def test_only_changes_are_told(teller: Teller, tmp_path: Path) -> None:
     assert told(tmp_path) == [("restore", "restored", f"sysctl/{KEY}")]
 
 
-def test_what_fails_is_told_until_it_changes(teller: Teller, tmp_path: Path) -> None:
+def test_what_fails_is_told_until_it_changes(teller: ActionReporter, tmp_path: Path) -> None:
     for wrong in ([f"{KEY}: Permission denied"], [f"{KEY}: Permission denied"], [], []):
         teller.surface(Surface.SYSCTL, [want("1")], wrong, 0.0)
     assert [outcome for _, outcome, _ in told(tmp_path)] == ["failed", "written"]
 
 
 @pytest.mark.parametrize("teller", [True], indirect=True)
-def test_a_dry_run_says_what_it_would_write(teller: Teller, tmp_path: Path) -> None:
+def test_a_dry_run_says_what_it_would_write(teller: ActionReporter, tmp_path: Path) -> None:
     teller.surface(Surface.SYSCTL, [want("1")], [], 0.0)
     (line,) = [json.loads(line) for line in (tmp_path / LOG_FILE).read_text().splitlines()]
     assert (line["outcome"], line["dry_run"], line["value"]) == ("would-write", True, "1")

@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enforcer.contract import Knob, Surface
-from enforcer.loop import Mode, Round
+from enforcer.loop import AgentMode, TickDecision
 from enforcer.status import About, status
-from enforcer.strategies.system import MIN_FREE, SCALE, System
+from enforcer.strategies.system import MIN_FREE, SCALE, KernelSettings
 from enforcer.unsupported import unsupported
 from tests.enforcer.readings import EVERY_KNOB, node, policy, seen
 
 
 def test_both_values_by_the_policy() -> None:
-    plan = System(on=True).step(seen(), policy(), None).plan
+    plan = KernelSettings(on=True).step(seen(), policy(), None).plan
     # 8 GiB = 8,388,608 KiB; * 100 / 10,000 = 83,886; scale as it stands.
     assert {(w.surface, w.key): w.value for w in plan.surfaces} == {
         (Surface.SYSCTL, MIN_FREE): "83886",
@@ -43,7 +43,7 @@ def test_vendor_switches_are_written_where_the_kernel_has_them_and_else_named_as
     rules = policy({"systemStrategy": VENDOR})
     has = {key: "?" for key in WRITTEN if key != "kernel/sched_idle_saver_wmark"}
     moment = seen(machine=node(kernel_switches=has))
-    plan = System(on=True).step(moment, rules, None).plan
+    plan = KernelSettings(on=True).step(moment, rules, None).plan
     assert {w.key: w.value for w in plan.surfaces if w.key not in (MIN_FREE, SCALE)} == {k: WRITTEN[k] for k in has}
     [missing] = unsupported(rules, moment, switches_on=True)
     assert missing.field == "systemStrategy.schedIdleSaverWmark"
@@ -55,7 +55,7 @@ def test_vendor_switches_are_written_where_the_kernel_has_them_and_else_named_as
 
 def test_what_the_policy_does_not_set_leaves_the_kernel_as_it_is() -> None:
     moment = seen(machine=node(kernel_switches=dict.fromkeys(WRITTEN, "1")))
-    plan = System(on=True).step(moment, policy(), None).plan
+    plan = KernelSettings(on=True).step(moment, policy(), None).plan
     assert {w.key for w in plan.surfaces} == {MIN_FREE, SCALE}
     assert unsupported(policy(), moment, switches_on=False) == ()
 
@@ -87,19 +87,21 @@ def test_fields_of_classes_that_have_no_effect_here_are_named() -> None:
         "hostApplications[nginx].strategy",
     }
     # the status says it
-    shown = status(seen(), Round(Mode.ACT), {}, About(unsupported=unsupported(rules, seen(), switches_on=True)))
+    shown = status(
+        seen(), TickDecision(AgentMode.ACT), {}, About(unsupported=unsupported(rules, seen(), switches_on=True))
+    )
     assert [one.field for one in shown.unsupported][:1] == [f"{prefix}.cpuQOS.coreExpeller"]
 
 
 def test_off_says_nothing() -> None:
-    assert System().step(seen(), policy(), None).plan.surfaces == ()
+    assert KernelSettings().step(seen(), policy(), None).plan.surfaces == ()
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 10**6), st.integers(1, 400))
 def test_a_reserve_never_takes_more_than_a_twentieth(factor: int, scale: int) -> None:
     of = policy({"systemStrategy": {"minFreeKbytesFactor": factor, "watermarkScaleFactor": scale}})
-    plan = System(on=True).step(seen(), of, None).plan
+    plan = KernelSettings(on=True).step(seen(), of, None).plan
     reserve = {w.key: int(w.value) for w in plan.surfaces}.get(MIN_FREE, 0)
     assert reserve * 20 <= 8_388_608
     assert bool(plan.verdicts) == (factor > 500)

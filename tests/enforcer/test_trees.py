@@ -12,7 +12,7 @@ import pytest
 from cotenant.model.qos import QosClass
 from enforcer.apply import Applier
 from enforcer.cgroupfs import Hierarchy
-from enforcer.changes import Outcome
+from enforcer.changes import WriteOutcome
 from enforcer.contract import (
     NO_LIMIT,
     ContainerSpec,
@@ -23,14 +23,14 @@ from enforcer.contract import (
     Level,
     MemoryUse,
     Observation,
-    Plan,
     PodSpec,
     Pressure,
     Processor,
+    StrategyPlan,
     Value,
     Want,
 )
-from enforcer.journal import Journal
+from enforcer.journal import OriginalsJournal
 from enforcer.layout import Driver, Layout, Runtime
 from enforcer.observe import NodeFacts, Observer
 
@@ -135,14 +135,16 @@ def test_a_knob_is_written_and_given_back(
     tmp_path: Path, tree: str, wanted: tuple[Knob, Value], file: str, text: str
 ) -> None:
     at = grown(tree, tmp_path)
-    with Hierarchy(at / "cgroup") as hierarchy, Journal(tmp_path / "state") as journal:
+    with Hierarchy(at / "cgroup") as hierarchy, OriginalsJournal(tmp_path / "state") as journal:
         layout = hierarchy.detect().layout
         assert layout is not None
         tier = layout.tier(KubeQos.BEST_EFFORT)
         before = hierarchy.read_knob(tier, wanted[0])
         applier = Applier(hierarchy, journal, dry_run=False)
-        done = applier.apply([Plan((Want(tier, *wanted, Level.QOS, "test", "so"),))], look(hierarchy, layout, at))
-        assert [d.outcome for d in done] == [Outcome.WRITTEN]
+        done = applier.apply(
+            [StrategyPlan((Want(tier, *wanted, Level.QOS, "test", "so"),))], look(hierarchy, layout, at)
+        )
+        assert [d.outcome for d in done] == [WriteOutcome.WRITTEN]
         assert (at / file.format(tier)).read_text() == text
-        assert [d.outcome for d in applier.give_back()] == [Outcome.RESTORED]
+        assert [d.outcome for d in applier.give_back()] == [WriteOutcome.RESTORED]
         assert hierarchy.read_knob(tier, wanted[0]) == before

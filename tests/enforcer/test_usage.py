@@ -14,7 +14,7 @@ from cotenant.model.nodemetric import NodeMetric
 from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.model.resource import Resource
 from enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation
-from enforcer.usage import Usage, node_metric, own_object
+from enforcer.usage import UsageHistory, node_metric, own_object
 from tests.enforcer.readings import GIB, node, pod, seen
 
 POLICY = CollectPolicy(aggregate_seconds=60, durations_seconds=(60, 120))
@@ -33,7 +33,7 @@ def at(second: float, millicores: float | None, web: float | None = 300.0) -> Ob
     return seen(one, machine=node(4, millicores), at=second)
 
 
-def told(usage: Usage, last: Observation, policy: CollectPolicy = POLICY) -> dict[str, Any]:
+def told(usage: UsageHistory, last: Observation, policy: CollectPolicy = POLICY) -> dict[str, Any]:
     made = node_metric(last, usage, policy)
     assert made is not None and made.subresource == "status"
     status: dict[str, Any] = made.body["status"]
@@ -41,7 +41,7 @@ def told(usage: Usage, last: Observation, policy: CollectPolicy = POLICY) -> dic
 
 
 def test_usage_is_the_mean_of_the_window_and_the_system_has_the_rest() -> None:
-    usage = Usage(120)
+    usage = UsageHistory(120)
     for second in range(60):
         usage.take(at(second, 1000.0 + 10 * (second % 2)))
     status = told(usage, at(59, 1000.0))
@@ -60,7 +60,7 @@ def test_usage_is_the_mean_of_the_window_and_the_system_has_the_rest() -> None:
 
 
 def test_what_is_written_is_read_by_the_manager_as_it_was_meant() -> None:
-    usage = Usage()
+    usage = UsageHistory()
     for second in range(30):
         usage.take(at(second, 1000.0))
     made = node_metric(at(29, 1000.0), usage, POLICY)
@@ -73,7 +73,7 @@ def test_what_is_written_is_read_by_the_manager_as_it_was_meant() -> None:
 
 
 def test_a_window_is_told_once_its_samples_span_more_than_half_of_it() -> None:
-    usage = Usage()
+    usage = UsageHistory()
     for second in range(45):
         usage.take(at(second, float(second)))
     status = told(usage, at(44, 44.0))
@@ -86,26 +86,26 @@ def test_a_window_is_told_once_its_samples_span_more_than_half_of_it() -> None:
 
 
 def test_before_the_first_cpu_reading_there_is_nothing_to_tell() -> None:
-    usage = Usage()
+    usage = UsageHistory()
     usage.take(at(0, None))
     assert node_metric(at(0, None), usage, POLICY) is None
 
 
 def test_a_pod_whose_cpu_is_not_known_yet_is_told_with_its_memory_alone() -> None:
-    usage = Usage()
+    usage = UsageHistory()
     for second in range(3):
         usage.take(at(second, 500.0, web=None))
     assert told(usage, at(2, 500.0))["podsMetric"][0]["podUsage"]["resources"] == {"memory": str(GIB)}
 
 
 def test_the_system_never_uses_less_than_nothing() -> None:
-    usage = Usage()
+    usage = UsageHistory()
     usage.take(at(0, 100.0, web=300.0))
     assert told(usage, at(0, 100.0))["nodeMetric"]["systemUsage"]["resources"]["cpu"] == "0m"
 
 
 def test_old_samples_and_pods_that_left_are_forgotten() -> None:
-    usage = Usage(keep_seconds=100)
+    usage = UsageHistory(keep_seconds=100)
     for second in range(0, 1000, 5):
         usage.take(at(second, 500.0))
     # Samples every 5 s of the last 100 s: 0, 5, ..., 100 back = 21; ten-second sums: at most 11.
@@ -113,7 +113,7 @@ def test_old_samples_and_pods_that_left_are_forgotten() -> None:
 
 
 def test_a_fast_tick_does_not_fill_the_memory() -> None:
-    usage = Usage(keep_seconds=100)
+    usage = UsageHistory(keep_seconds=100)
     for step in range(2000):
         usage.take(at(step / 10, 500.0))
     # One sample in 0.9 s or more: ticks of 0.1 s give one every 0.9 s at most.
@@ -150,7 +150,7 @@ def test_any_collect_policy_is_a_usable_one(collect: dict[str, Any]) -> None:
 @given(st.lists(st.integers(0, 64_000), min_size=32, max_size=60))
 @settings(max_examples=40)
 def test_percentiles_are_of_the_nearest_rank(values: list[int]) -> None:
-    usage = Usage()
+    usage = UsageHistory()
     for second, value in enumerate(values):
         usage.take(at(second, float(value)))
     found = told(usage, at(len(values), 0.0))["nodeMetric"]["aggregatedNodeUsages"][0]["usage"]

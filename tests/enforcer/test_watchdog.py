@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from enforcer.contract import NO_LIMIT, Knob
-from enforcer.watchdog import Watched, give_back, watch
+from enforcer.watchdog import WatchedAgent, give_back, watch
 from tests.enforcer.own_cgroups import Subtree, wait_for
 
 pytestmark = pytest.mark.server
@@ -61,7 +61,7 @@ def test_it_waits_as_long_as_the_agent_lives_and_gives_back_when_it_was_killed(
             process.wait()
         return now[0] > 300
 
-    watch(Watched(tmp_path, "b", 40.0), hierarchy, wait, told.append, lambda: now[0])
+    watch(WatchedAgent(tmp_path, "b", 40.0), hierarchy, wait, told.append, lambda: now[0])
     assert [[done.outcome for done in batch] for batch in told] == [["restored"]]
     assert hierarchy.read_knob(TIER, Knob.CPU_QUOTA) == NO_LIMIT
 
@@ -72,16 +72,16 @@ def test_an_agent_that_stands_still_loses_its_values_and_takes_them_again_when_i
     process, hierarchy = agent(subtree, tmp_path), subtree.hierarchy()
     try:
         process.send_signal(signal.SIGSTOP)
-        assert [done.outcome for done in give_back(Watched(tmp_path, "b", 1.0), hierarchy)] == ["restored"]
+        assert [done.outcome for done in give_back(WatchedAgent(tmp_path, "b", 1.0), hierarchy)] == ["restored"]
         assert hierarchy.read_knob(TIER, Knob.CPU_QUOTA) == NO_LIMIT
         process.send_signal(signal.SIGCONT)
         wait_for(lambda: hierarchy.read_knob(TIER, Knob.CPU_QUOTA) == 5000)
     finally:
         process.kill()
         process.wait()
-    assert [done.value for done in give_back(Watched(tmp_path, "b", 1.0), hierarchy)] == [NO_LIMIT]
+    assert [done.value for done in give_back(WatchedAgent(tmp_path, "b", 1.0), hierarchy)] == [NO_LIMIT]
     assert hierarchy.read_knob(TIER, Knob.CPU_QUOTA) == NO_LIMIT
 
 
 def test_with_nothing_noted_nothing_is_done(subtree: Subtree, tmp_path: Path) -> None:
-    assert give_back(Watched(tmp_path, "b", 1.0), subtree.hierarchy()) == []
+    assert give_back(WatchedAgent(tmp_path, "b", 1.0), subtree.hierarchy()) == []

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from cotenant.model.errors import QuantityError, UsageError
 from cotenant.model.qos import PriorityClass, QosClass
 from enforcer.contract import ContainerSpec, KubeQos
-from enforcer.wire import ForecastWire, NodeWire, PodWire, container_id, forecast_of, kube_qos, node_of, pod_of
+from enforcer.wire import (
+    AgentNodeWire,
+    AgentPodWire,
+    UsageForecastWire,
+    container_id,
+    forecast_of,
+    kube_qos,
+    node_of,
+    pod_of,
+)
 
 BATCH_POD = {
     "metadata": {
@@ -43,8 +52,8 @@ BATCH_POD = {
 }
 
 
-def read(body: dict[str, object]) -> PodWire:
-    return msgspec.json.decode(msgspec.json.encode(body), type=PodWire)
+def read(body: dict[str, object]) -> AgentPodWire:
+    return msgspec.json.decode(msgspec.json.encode(body), type=AgentPodWire)
 
 
 def test_a_batch_pod_is_read_with_its_class_its_amounts_and_its_container() -> None:
@@ -120,7 +129,7 @@ def test_a_node_is_read_in_the_units_of_pods() -> None:
         "metadata": {"name": "n1", "uid": "u", "labels": {"zone": "a"}, "annotations": {"x.y/z": "1"}},
         "status": {"allocatable": {"cpu": "3920m", "kubernetes.io/batch-cpu": "1000", "memory": "1Ki"}},
     }
-    found = node_of(msgspec.convert(node, NodeWire))
+    found = node_of(msgspec.convert(node, AgentNodeWire))
     assert found.allocatable == {"cpu": 3920, "kubernetes.io/batch-cpu": 1000, "memory": 1024}
     assert (found.uid, found.labels, found.annotations) == ("u", {"zone": "a"}, {})
 
@@ -132,6 +141,6 @@ def test_a_forecast_is_read_with_unix_times() -> None:
         "cpu": {"q95Millicores": [1, 2]},
         "memory": {"q95Bytes": [3]},
     }
-    found = forecast_of(msgspec.json.decode(msgspec.json.encode({"spec": spec}), type=ForecastWire))
+    found = forecast_of(msgspec.json.decode(msgspec.json.encode({"spec": spec}), type=UsageForecastWire))
     assert (found.start_seconds, found.valid_until_seconds, found.step_seconds) == (1800.0, 86_400.0, 1800)
     assert (found.q95_cpu_millicores, found.q95_memory_bytes) == ((1, 2), (3,))

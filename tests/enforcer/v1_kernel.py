@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from cotenant.model.qos import QosClass
-from enforcer.changes import Write
+from enforcer.changes import KnobWrite
 from enforcer.contract import (
     NO_LIMIT,
     CgroupPath,
@@ -22,9 +22,9 @@ from enforcer.contract import (
     MemoryUse,
     NodeReading,
     Observation,
-    Plan,
     PodReading,
     PodSpec,
+    StrategyPlan,
     Value,
     Want,
 )
@@ -83,7 +83,7 @@ class V1Kernel:
                 if not cpus or not cpus <= allowed:
                     raise Refused(f"{path}: CPUs {sorted(cpus)} not within {sorted(allowed)} of {above}")
 
-    def carry_out(self, writes: Iterable[Write]) -> None:
+    def carry_out(self, writes: Iterable[KnobWrite]) -> None:
         for write in writes:
             self.write(write.path, write.knob, write.value)
 
@@ -130,8 +130,8 @@ def want(
     return Want(path, knob, value, level, strategy, f"{strategy} says so", back_to, made_from)
 
 
-def plan(*wants: Want) -> Plan:
-    return Plan(wants)
+def plan(*wants: Want) -> StrategyPlan:
+    return StrategyPlan(wants)
 
 
 def with_memory(seen: Observation, path: CgroupPath, memory: MemoryUse, high: Value) -> Observation:

@@ -31,9 +31,9 @@ from cotenant.settings.kube import KubeSettings
 from cotenant.settings.root import Settings
 from cotenant.settings.store import StoreSettings
 from cotenant.sim.api_server import EmbeddedServer
-from enforcer.changes import Done, Outcome
+from enforcer.changes import Done, WriteOutcome
 from enforcer.contract import Evict, Knob, Level
-from enforcer.telling import AgentMetrics, Teller
+from enforcer.telling import ActionReporter, AgentMetrics
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
@@ -55,7 +55,7 @@ class Agent:
     def quota(self, at: float, before: int, after: int) -> None:
         """Best effort's quota moves, and the Event is written."""
         why = f"65 % of 16000 m without {after} m of others"
-        done = Done(TIER, Knob.CPU_QUOTA, Level.QOS, after, Outcome.WRITTEN, "cpu-suppress", why, before=before)
+        done = Done(TIER, Knob.CPU_QUOTA, Level.QOS, after, WriteOutcome.WRITTEN, "cpu-suppress", why, before=before)
         self._tell(at, lambda teller: teller.done([done], None, at))
 
     def evicts(self, at: float, namespace: str) -> None:
@@ -65,7 +65,7 @@ class Agent:
 
     def _tell(self, at: float, act: Any) -> None:
         recorder = EventRecorder(self._client, NODE_AGENT, FixedClock(at))
-        teller = Teller(self._folder, AgentMetrics(Metrics("t", "t")), recorder, self.node, dry_run=False)
+        teller = ActionReporter(self._folder, AgentMetrics(Metrics("t", "t")), recorder, self.node, dry_run=False)
         act(teller)
         assert (recorder.flush(), recorder.error) == (1, None)
         recorder.close()

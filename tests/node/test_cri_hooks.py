@@ -20,7 +20,7 @@ from cotenant.settings.runtime import RuntimeSettings
 from enforcer.container_resources import ContainerResources
 from enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
 from enforcer.runtime.bounded import Bounded, Late
-from enforcer.runtime.cri_hooks import CriHooks, Passage, patience
+from enforcer.runtime.cri_hooks import CriHooks, ForwardedCall, patience
 from enforcer.runtime.cri_messages import cgroup_parent_of, lay_over, merge_environment
 from enforcer.runtime.facts import Decide
 from enforcer.runtime.hook_servers import HookServers
@@ -102,7 +102,7 @@ def test_containers_that_are_made_at_the_same_time_are_all_decided_on() -> None:
         over.wait(60)
         return pods.decide(pod, of)
 
-    async def together(at: CriHooks) -> list[Passage]:
+    async def together(at: CriHooks) -> list[ForwardedCall]:
         first, second = (asyncio.create_task(at.enter("CreateContainer", creation(batch_pod()))) for _ in range(2))
         await asyncio.to_thread(going.wait, 60)
         over.set()
@@ -191,7 +191,7 @@ def test_what_was_set_is_kept_when_a_later_decision_fails() -> None:
             raise ZeroDivisionError
         return pods.decide(pod, of)
 
-    async def life() -> Passage:
+    async def life() -> ForwardedCall:
         at = hooks(decide)
         created = await at.enter("CreateContainer", creation(batch_pod()))
         assert created.done is not None

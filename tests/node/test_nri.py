@@ -17,7 +17,7 @@ from enforcer.contract import ContainerSpec, PodSpec
 from enforcer.runtime.bounded import Bounded
 from enforcer.runtime.facts import Decide
 from enforcer.runtime.messages import nri
-from enforcer.runtime.nri import Event, NriEvent, NriPlugin
+from enforcer.runtime.nri import NriEvent, NriEventType, NriPlugin
 from tests.cluster.waiting import wait_for
 from tests.node import pods
 from tests.node.fake_nri import TO_PLUGIN, FakeRuntime, Peer, PluginError, container, pod
@@ -278,10 +278,10 @@ def test_events_wake_who_listens_also_in_the_way_of_older_runtimes(runtime: Fake
         peer.create(BATCH, container(of="b"))
         wait_for("four events", lambda: len(heard) == 4)
     assert [(e.event, e.pod_uid, e.container_id) for e in heard] == [
-        (Event.SYNCHRONIZE, "", ""),
-        (Event.RUN_POD_SANDBOX, "b-uid", ""),
-        (Event.POST_START_CONTAINER, "b-uid", "b-main"),
-        (Event.CREATE_CONTAINER, "b-uid", "b-main"),
+        (NriEventType.SYNCHRONIZE, "", ""),
+        (NriEventType.RUN_POD_SANDBOX, "b-uid", ""),
+        (NriEventType.POST_START_CONTAINER, "b-uid", "b-main"),
+        (NriEventType.CREATE_CONTAINER, "b-uid", "b-main"),
     ]
 
 

@@ -12,7 +12,7 @@ from enforcer.container_resources import ContainerResources
 from enforcer.contract import ContainerSpec, PodSpec
 from enforcer.runtime.bounded import Bounded
 from enforcer.runtime.facts import Decide
-from enforcer.runtime.nri import Event, NriEvent, NriPlugin
+from enforcer.runtime.nri import NriEvent, NriEventType, NriPlugin
 from tests.cluster.waiting import wait_for
 from tests.node import pods
 from tests.node.containerd import Containerd
@@ -157,10 +157,10 @@ def test_the_reconciler_is_woken_when_a_container_has_started(
     made = plugin()
     batch = batch_pod(containerd_with_nri)
     main = cri.run(batch)
-    wanted = NriEvent(Event.POST_START_CONTAINER, batch.uid, main)
+    wanted = NriEvent(NriEventType.POST_START_CONTAINER, batch.uid, main)
     wait_for("the event", lambda: wanted in made.heard)  # type: ignore[attr-defined]
     kinds = [e.event for e in made.heard if e.pod_uid == batch.uid]  # type: ignore[attr-defined]
-    assert kinds[:3] == [Event.RUN_POD_SANDBOX, Event.CREATE_CONTAINER, Event.POST_START_CONTAINER]
+    assert kinds[:3] == [NriEventType.RUN_POD_SANDBOX, NriEventType.CREATE_CONTAINER, NriEventType.POST_START_CONTAINER]
 
 
 def test_many_containers_at_once_all_start_with_their_limits(

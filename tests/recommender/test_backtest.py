@@ -16,7 +16,7 @@ from cotenant.model.reasons import Reason
 from cotenant.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.model.resource import MIB, Resource
 from cotenant.model.usage import Signal, Usage
-from recommender.backtest import Amounts, Outcome, Recorded, backtest, present, proposed, record, share_above
+from recommender.backtest import Amounts, BacktestColumns, Recorded, backtest, present, proposed, record, share_above
 from recommender.evidence import Evidence
 from tests.support.evidence import Case, evidence_of
 
@@ -39,7 +39,7 @@ def amounts(evidence: Evidence, **given: float) -> Amounts:
     return made
 
 
-def outcome(case: Case, **given: float) -> Outcome:
+def outcome(case: Case, **given: float) -> BacktestColumns:
     evidence = evidence_of(case)
     return backtest(record(evidence, 7), present(evidence), amounts(evidence, **given))
 

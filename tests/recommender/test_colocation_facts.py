@@ -17,19 +17,19 @@ from cotenant.model.protocol import (
 )
 from cotenant.model.reclaimable import Band
 from cotenant.model.resource import GIB, Resource
-from recommender.colocation.facts import NodeFacts, cpu_count
+from recommender.colocation.facts import ColocationNode, cpu_count
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 
 
-def facts(**annotations: str) -> NodeFacts:
+def facts(**annotations: str) -> ColocationNode:
     names = {
         "reservation": NODE_RESERVATION_ANNOTATION,
         "ratio": CPU_NORMALIZATION_RATIO_ANNOTATION,
         "third": THIRD_PARTY_ALLOCATIONS_ANNOTATION,
     }
     given_annotations = {names[k]: v for k, v in annotations.items()}
-    return NodeFacts.of(
+    return ColocationNode.of(
         Node("n", {CPU: 10_000, MEMORY: 10 * GIB}, {CPU: 9_000, MEMORY: 10 * GIB}, {}, given_annotations)
     )
 

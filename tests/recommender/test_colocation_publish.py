@@ -25,7 +25,7 @@ from cotenant.model.reasons import Reason
 from cotenant.model.resource import Resource
 from recommender.colocation.explain import Context, NodeExplained, explain
 from recommender.colocation.publish import publish
-from recommender.colocation.state import Colocation
+from recommender.colocation.state import ColocationState
 from recommender.colocation.strategy import ColocationConfig, ColocationStrategy
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
@@ -36,17 +36,17 @@ ON = ColocationStrategy(enable=True, cpu_reclaim_percent=100, memory_reclaim_per
 
 def cluster(
     used: int = 0, standing: dict[str, int] | None = None, *, strategy: ColocationStrategy = ON, **more: Any
-) -> Colocation:
+) -> ColocationState:
     """Node n of 10,000 m and 10,000 bytes; `used` by the system of both, `standing` published."""
     amounts = {CPU: 10_000, MEMORY: 10_000}
     extended = {"extended_capacity": standing or {}, "extended_allocatable": standing or {}}
-    found = Colocation(ColocationConfig(base=strategy))
+    found = ColocationState(ColocationConfig(base=strategy))
     found.upsert_nodes([Node("n", amounts, amounts, **{**extended, **more})])
     found.report([NodeMetric("n", NOW, {CPU: used, MEMORY: used}, {CPU: used, MEMORY: used})])
     return found
 
 
-def writes(found: Colocation, since: float | None = 1000.0, now: float = NOW) -> list[Intent]:
+def writes(found: ColocationState, since: float | None = 1000.0, now: float = NOW) -> list[Intent]:
     written = {} if since is None else {"n": now - since}
     return publish(found.facts, found.strategies, found.compute(now), written, now)
 
@@ -182,7 +182,7 @@ def test_what_was_written_needs_no_second_write(
         assert writes(after, None) == []
 
 
-def explained(found: Colocation, now: float = NOW) -> NodeExplained:
+def explained(found: ColocationState, now: float = NOW) -> NodeExplained:
     metric = found.metric("n")
     context = Context(found.resolved("n"), now, metric.update_seconds if metric else None, {BATCH_CPU: 7})
     return explain([columns.message(0) for columns in found.compute(now).values()], context)

@@ -21,7 +21,7 @@ from cotenant.model.reclaimable import Band
 from cotenant.model.resource import GIB, Resource
 from recommender.colocation.columns import PeakForecast
 from recommender.colocation.pods import PodColumns
-from recommender.colocation.state import Colocation, Computed
+from recommender.colocation.state import ColocationState, Computed
 from recommender.colocation.strategy import ColocationConfig, ColocationStrategy
 from tests.support import colocation as plain
 
@@ -99,7 +99,7 @@ class World:
         self.pods: dict[str, Pod] = {}
         self.metrics: dict[str, NodeMetric] = {}
         self.nodes: dict[str, Node] = {}
-        self.state = Colocation(config)
+        self.state = ColocationState(config)
 
     def take(self, step: Step) -> None:
         kind, thing = step
@@ -192,8 +192,8 @@ def metric(name: str = "a", **usage: int) -> NodeMetric:
     return NodeMetric(name, NOW, {CPU: sum(usage.values())}, {}, found)
 
 
-def state(**more: Any) -> Colocation:
-    return Colocation(ColocationConfig(base=ColocationStrategy(enable=True, cpu_reclaim_percent=100, **more)))
+def state(**more: Any) -> ColocationState:
+    return ColocationState(ColocationConfig(base=ColocationStrategy(enable=True, cpu_reclaim_percent=100, **more)))
 
 
 def test_a_pod_that_moved_counts_by_request_there_and_dangles_here() -> None:
@@ -212,7 +212,7 @@ def test_nodes_of_one_cluster_follow_their_own_strategies() -> None:
         '{"enable": true, "cpuReclaimThresholdPercent": 50, "nodeConfigs": [{"name": "big", "nodeSelector":'
         ' {"matchLabels": {"pool": "big"}}, "cpuReclaimThresholdPercent": 80, "batchCPUThresholdPercent": 10}]}'
     )
-    found = Colocation(config)
+    found = ColocationState(config)
     found.upsert_nodes([
         node("plain"),
         node("entry", labels={"pool": "big"}),

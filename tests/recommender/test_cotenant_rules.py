@@ -21,7 +21,7 @@ from cotenant.model.resource import GIB, MIB, Resource
 from cotenant.settings.recommender import CotenantSettings, RecommenderSettings, SeveritySettings
 from recommender.strategies.cotenant import jobs, sizing
 from recommender.strategies.cotenant.daemons import group_of
-from recommender.strategies.cotenant.grading import Change, Grades
+from recommender.strategies.cotenant.grading import GradedChange, Grades
 from tests.support.scenario import DAY, Scenario, Track, amount, steady, value
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
@@ -217,21 +217,21 @@ def test_a_nodes_group_is_its_label_then_its_type_then_its_size() -> None:
 @pytest.mark.parametrize(
     ("change", "level"),
     [
-        (Change(CPU, REQUEST, None, 400, 3), Severity.WARNING),  # nothing is requested
-        (Change(CPU, LIMIT, None, 400, 3), Severity.GOOD),
-        (Change(MEMORY, LIMIT, 4 * GIB, 1 * GIB, 9), Severity.GOOD),  # harms nobody
-        (Change(MEMORY, LIMIT, 1 * GIB, 2 * GIB, 1, risk=True), Severity.CRITICAL),
-        (Change(MEMORY, REQUEST, 2 * GIB, 1 * GIB, 1, risk=True), Severity.OK),  # not a raise: by size
-        (Change(CPU, REQUEST, 1000, 400, 5), Severity.CRITICAL),  # 60 %, 3 of 1000 cores
-        (Change(CPU, REQUEST, 1000, 400, 4), Severity.WARNING),  # 2.4 cores are below 0.3 % of the cluster
-        (Change(CPU, REQUEST, 1000, 550, 100), Severity.WARNING),  # 45 % are below a half
-        (Change(CPU, REQUEST, 400, 1000, 100), Severity.WARNING),  # a raise without risk is never critical
-        (Change(CPU, REQUEST, 1000, 850, 1), Severity.OK),
-        (Change(CPU, REQUEST, 1000, 950, 100), Severity.GOOD),  # 5 %
-        (Change(CPU, REQUEST, 20, 10, 1), Severity.GOOD),  # 10 m
+        (GradedChange(CPU, REQUEST, None, 400, 3), Severity.WARNING),  # nothing is requested
+        (GradedChange(CPU, LIMIT, None, 400, 3), Severity.GOOD),
+        (GradedChange(MEMORY, LIMIT, 4 * GIB, 1 * GIB, 9), Severity.GOOD),  # harms nobody
+        (GradedChange(MEMORY, LIMIT, 1 * GIB, 2 * GIB, 1, risk=True), Severity.CRITICAL),
+        (GradedChange(MEMORY, REQUEST, 2 * GIB, 1 * GIB, 1, risk=True), Severity.OK),  # not a raise: by size
+        (GradedChange(CPU, REQUEST, 1000, 400, 5), Severity.CRITICAL),  # 60 %, 3 of 1000 cores
+        (GradedChange(CPU, REQUEST, 1000, 400, 4), Severity.WARNING),  # 2.4 cores are below 0.3 % of the cluster
+        (GradedChange(CPU, REQUEST, 1000, 550, 100), Severity.WARNING),  # 45 % are below a half
+        (GradedChange(CPU, REQUEST, 400, 1000, 100), Severity.WARNING),  # a raise without risk is never critical
+        (GradedChange(CPU, REQUEST, 1000, 850, 1), Severity.OK),
+        (GradedChange(CPU, REQUEST, 1000, 950, 100), Severity.GOOD),  # 5 %
+        (GradedChange(CPU, REQUEST, 20, 10, 1), Severity.GOOD),  # 10 m
     ],
 )
-def test_severity_is_risk_or_a_large_share_of_cluster_and_container(change: Change, level: Severity) -> None:
+def test_severity_is_risk_or_a_large_share_of_cluster_and_container(change: GradedChange, level: Severity) -> None:
     assert Grades(SeveritySettings(), {CPU: 1_000_000.0, MEMORY: 4000.0 * GIB}).of(change) is level
 
 

@@ -13,7 +13,7 @@ from cotenant.model.reasons import Reason
 from cotenant.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.model.resource import GIB, Resource
 from cotenant.settings.actions import GuardrailSettings
-from recommender.guardrails import Around, Guardrail, Outcome, blocking, judge, judge_batch
+from recommender.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, blocking, judge, judge_batch
 
 DEFAULTS = GuardrailSettings()
 HOUR = 3600.0
@@ -22,7 +22,7 @@ LIVE: dict[str, Any] = {
     "spec": {"replicas": 2},
     "status": {"observedGeneration": 3, "readyReplicas": 2, "updatedReplicas": 2},
 }
-CALM = Around(LIVE, 1000 * HOUR)
+CALM = GuardrailContext(LIVE, 1000 * HOUR)
 
 
 def recommendation(
@@ -45,13 +45,13 @@ def low_memory(field: Field) -> Recommendation:
     return recommendation(int(2.5 * GIB), int(2.1 * GIB), Resource.MEMORY, field, observed_max=2.0 * GIB)
 
 
-def judged(one: Recommendation, around: Around = CALM) -> dict[str, Guardrail]:
+def judged(one: Recommendation, around: GuardrailContext = CALM) -> dict[str, Guardrail]:
     return {rule.rule: rule for rule in judge([one], around, DEFAULTS)}
 
 
 def test_a_small_change_with_good_evidence_passes_everything() -> None:
     found = judged(recommendation())
-    assert {rule.outcome for rule in found.values()} == {Outcome.PASS}
+    assert {rule.outcome for rule in found.values()} == {GuardrailOutcome.PASS}
     assert all(rule.why and rule.words() == "pass" for rule in found.values())
 
 
@@ -76,9 +76,11 @@ def test_a_small_change_with_good_evidence_passes_everything() -> None:
         ("second-person", recommendation(), replace(CALM, qos=QosClass.LSR)),
     ],
 )  # fmt: skip
-def test_a_rule_stops_what_it_is_for_and_nothing_else_does(rule: str, one: Recommendation, around: Around) -> None:
+def test_a_rule_stops_what_it_is_for_and_nothing_else_does(
+    rule: str, one: Recommendation, around: GuardrailContext
+) -> None:
     found = judged(one, around)
-    failed = [name for name, judged_ in found.items() if judged_.outcome is Outcome.FAIL]
+    failed = [name for name, judged_ in found.items() if judged_.outcome is GuardrailOutcome.FAIL]
     assert failed == [rule]
     assert blocking(found.values(), ()) == [found[rule]] and blocking(found.values(), [rule]) == []
     assert found[rule].words(overridden=True) == f"overridden: {found[rule].why}"
@@ -86,16 +88,22 @@ def test_a_rule_stops_what_it_is_for_and_nothing_else_does(rule: str, one: Recom
 
 def test_raising_is_not_cooled_down_and_never_a_step_too_far() -> None:
     found = judged(recommendation(1000, 4000), replace(CALM, changed_seconds=CALM.seconds - HOUR))
-    assert {rule.outcome for rule in found.values()} == {Outcome.PASS}
+    assert {rule.outcome for rule in found.values()} == {GuardrailOutcome.PASS}
 
 
 def test_a_second_person_may_let_a_reserved_workload_change() -> None:
     found = judged(recommendation(), replace(CALM, qos=QosClass.LSE, second_person="bea"))
-    assert found["second-person"].outcome is Outcome.WARN
+    assert found["second-person"].outcome is GuardrailOutcome.WARN
     assert found["second-person"].why == "approved by bea: nobody has checked the name"
 
 
 def test_a_batch_may_not_move_too_much_at_once() -> None:
-    assert [g.outcome for g in judge_batch(20, 1000, 10_000, DEFAULTS)] == [Outcome.PASS, Outcome.PASS]
-    assert [g.outcome for g in judge_batch(21, 1001, 10_000, DEFAULTS)] == [Outcome.FAIL, Outcome.FAIL]
-    assert judge_batch(1, 0, 0, DEFAULTS)[1].outcome is Outcome.PASS
+    assert [g.outcome for g in judge_batch(20, 1000, 10_000, DEFAULTS)] == [
+        GuardrailOutcome.PASS,
+        GuardrailOutcome.PASS,
+    ]
+    assert [g.outcome for g in judge_batch(21, 1001, 10_000, DEFAULTS)] == [
+        GuardrailOutcome.FAIL,
+        GuardrailOutcome.FAIL,
+    ]
+    assert judge_batch(1, 0, 0, DEFAULTS)[1].outcome is GuardrailOutcome.PASS

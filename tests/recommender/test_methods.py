@@ -20,11 +20,11 @@ from cotenant.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.model.resource import Resource
 from cotenant.settings.recommender import PatchSettings
 from recommender.added import added
-from recommender.bundles import COMMANDS, PULL_REQUEST, Judged, bundle
+from recommender.bundles import COMMANDS, PULL_REQUEST, JudgedWorkload, bundle
 from recommender.changing import annotated, carries, inverse, planned
-from recommender.guardrails import Guardrail, Outcome
-from recommender.in_place import Answer, Resized, answer, judged, owned, pod_writes
-from recommender.methods import Subject, first_of, impossible, suggested, waves, writes
+from recommender.guardrails import Guardrail, GuardrailOutcome
+from recommender.in_place import Resized, ResizeOutcome, answer, judged, owned, pod_writes
+from recommender.methods import MethodContext, first_of, impossible, suggested, waves, writes
 
 WEB = WorkloadRef("shop", "Deployment", "web")
 OLD = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
@@ -65,10 +65,10 @@ def applied(body: dict[str, Any], operations: Any) -> dict[str, Any]:
     return made
 
 
-SUBJECT = Subject(live(), (recommendation(),), [pod(), pod("web-1-b")])
+SUBJECT = MethodContext(live(), (recommendation(),), [pod(), pod("web-1-b")])
 
 
-def only(one: Recommendation) -> Subject:
+def only(one: Recommendation) -> MethodContext:
     return replace(SUBJECT, recommendations=(one,))
 
 
@@ -97,7 +97,7 @@ def test_in_place_pods_come_first_and_the_annotation_last() -> None:
         (only(recommendation(workload=WorkloadRef("shop", "CronJob", "c"))), Method.IN_PLACE, "of a CronJob end by"),
     ],
 )  # fmt: skip
-def test_a_way_that_is_not_there_says_why(subject: Subject, method: Method, why: str) -> None:
+def test_a_way_that_is_not_there_says_why(subject: MethodContext, method: Method, why: str) -> None:
     assert why in impossible(subject)[method]
 
 
@@ -127,16 +127,16 @@ def test_what_a_node_answers_is_read_from_conditions_and_amounts() -> None:
         "containerStatuses": [{"name": "app", "resources": {**NEW, "requests": {"cpu": "0.8", "memory": "1024Mi"}}}]
     }
     cases = [
-        ({}, Answer.SILENT), (done, Answer.DONE), (condition("PodResizeInProgress"), Answer.GOING),
-        ({**done, **condition("PodResizePending", "Deferred")}, Answer.DEFERRED),
-        (condition("PodResizePending", "Infeasible"), Answer.INFEASIBLE),
-        ({**done, **condition("PodResizePending", "Infeasible", observedGeneration=1)}, Answer.DONE),
+        ({}, ResizeOutcome.SILENT), (done, ResizeOutcome.DONE), (condition("PodResizeInProgress"), ResizeOutcome.GOING),
+        ({**done, **condition("PodResizePending", "Deferred")}, ResizeOutcome.DEFERRED),
+        (condition("PodResizePending", "Infeasible"), ResizeOutcome.INFEASIBLE),
+        ({**done, **condition("PodResizePending", "Infeasible", observedGeneration=1)}, ResizeOutcome.DONE),
     ]  # fmt: skip
     for status, expected in cases:
         assert answer({**pod(status=status, generation=2), "spec": pod()["spec"]}, write).answer is expected
-    why, _ = judged([Resized("a", Answer.DONE), Resized("b", Answer.INFEASIBLE, "cpu: 3 of 2")])
+    why, _ = judged([Resized("a", ResizeOutcome.DONE), Resized("b", ResizeOutcome.INFEASIBLE, "cpu: 3 of 2")])
     assert why.startswith("resize infeasible: b: its node can never give that: cpu: 3 of 2; ask for less, or choose")
-    assert judged([Resized("a", Answer.DONE)] * 2) == ("", "2 pods resized in place")
+    assert judged([Resized("a", ResizeOutcome.DONE)] * 2) == ("", "2 pods resized in place")
 
 
 def test_a_canary_is_at_least_one_and_never_all() -> None:
@@ -198,8 +198,8 @@ def test_what_admission_adds_is_told_from_what_was_sent() -> None:
 
 @pytest.mark.parametrize("form", list(BundleForm))
 def test_a_bundle_has_the_numbers_and_the_rules_of_each_workload(form: BundleForm) -> None:
-    rules = (Guardrail("cool-down", Outcome.FAIL, "changed 2 hours ago | <b>x</b>"),)
-    found = bundle([Judged(WEB, (recommendation(monthly_saving=12.5),), rules)], form, PatchSettings(), "EUR")
+    rules = (Guardrail("cool-down", GuardrailOutcome.FAIL, "changed 2 hours ago | <b>x</b>"),)
+    found = bundle([JudgedWorkload(WEB, (recommendation(monthly_saving=12.5),), rules)], form, PatchSettings(), "EUR")
     text = found[PULL_REQUEST]
     # Two replicas request 200m less each.
     assert "0.40 cores" in text and "12.50 EUR a month" in text
@@ -210,6 +210,6 @@ def test_a_bundle_has_the_numbers_and_the_rules_of_each_workload(form: BundleFor
 
 def test_what_cannot_be_written_is_named_in_the_text() -> None:
     odd = recommendation(role=ContainerRole.INJECTED)
-    found = bundle([Judged(WEB, (odd,), (), "the cluster is silent")], BundleForm.SSA, PatchSettings())
+    found = bundle([JudgedWorkload(WEB, (odd,), (), "the cluster is silent")], BundleForm.SSA, PatchSettings())
     assert set(found) == {PULL_REQUEST} and "Not in the files: app" in found[PULL_REQUEST]
     assert "Not checked against the cluster: the cluster is silent" in found[PULL_REQUEST]

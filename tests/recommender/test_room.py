@@ -13,8 +13,8 @@ from cotenant.model.reasons import Reason
 from cotenant.model.recommendation import Action, Backtest, Field, Recommendation, Value
 from cotenant.model.resource import GIB, Resource
 from cotenant.settings.actions import GuardrailSettings
-from recommender.guardrails import Around, Guardrail, Outcome, judge
-from recommender.ruling import Room
+from recommender.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, judge
+from recommender.ruling import ClusterLimits
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 
@@ -37,18 +37,18 @@ def recommendation(resource: Resource = CPU, now: int = 1000, amount: int = 1500
 
 
 def judged(
-    one: Recommendation, room: Room, resources: dict[str, Any] | None = None, **more: Any
+    one: Recommendation, room: ClusterLimits, resources: dict[str, Any] | None = None, **more: Any
 ) -> dict[str, Guardrail]:
-    around = replace(Around(live(resources or BURSTABLE), 1e6, room=room), **more)
+    around = replace(GuardrailContext(live(resources or BURSTABLE), 1e6, room=room), **more)
     return {rule.rule: rule for rule in judge([one], around, GuardrailSettings())}
 
 
 def failed(found: dict[str, Guardrail]) -> list[str]:
-    return [name for name, rule in found.items() if rule.outcome is Outcome.FAIL]
+    return [name for name, rule in found.items() if rule.outcome is GuardrailOutcome.FAIL]
 
 
-def limits(**item: Any) -> Room:
-    return Room(limit_ranges=[{"spec": {"limits": [{"type": "Container", **item}]}}])
+def limits(**item: Any) -> ClusterLimits:
+    return ClusterLimits(limit_ranges=[{"spec": {"limits": [{"type": "Container", **item}]}}])
 
 
 @pytest.mark.parametrize(
@@ -58,18 +58,21 @@ def limits(**item: Any) -> Room:
         (limits(min={"cpu": "2"}), "app requests 1500m of cpu, and the least is 2"),
         # 2 GiB to 1 GiB is twice.
         (limits(maxLimitRequestRatio={"memory": "1.5"}), "limit of memory is 2 times its request, and the most is 1.5"),
-        (Room(limit_ranges=[{"spec": {"limits": [{"type": "Pod", "max": {"cpu": "1"}}]}}]), "the pod has 1500m of cpu"),
+        (
+            ClusterLimits(limit_ranges=[{"spec": {"limits": [{"type": "Pod", "max": {"cpu": "1"}}]}}]),
+            "the pod has 1500m of cpu",
+        ),
     ],
 )  # fmt: skip
-def test_a_limit_range_that_would_refuse_the_pods_stops_it(room: Room, words: str) -> None:
+def test_a_limit_range_that_would_refuse_the_pods_stops_it(room: ClusterLimits, words: str) -> None:
     found = judged(recommendation(), room)
     assert failed(found) == ["limit-range"] and words in found["limit-range"].why
     assert "have it changed" in found["limit-range"].why
 
 
-def quota(hard: str, used: str) -> Room:
+def quota(hard: str, used: str) -> ClusterLimits:
     status = {"hard": {"requests.cpu": hard}, "used": {"requests.cpu": used}}
-    return Room(quotas=[{"metadata": {"name": "team"}, "spec": {}, "status": status}])
+    return ClusterLimits(quotas=[{"metadata": {"name": "team"}, "spec": {}, "status": status}])
 
 
 def test_a_quota_that_is_too_small_for_all_replicas_stops_it() -> None:
@@ -79,7 +82,7 @@ def test_a_quota_that_is_too_small_for_all_replicas_stops_it() -> None:
     assert "requests.cpu has 1900m left and 2 more would be needed" in found["quota"].why
     assert failed(judged(recommendation(), quota("6", "4"))) == []
     scoped = {**quota("1", "1").quotas[0], "spec": {"scopes": ["BestEffort"]}}  # type: ignore[index]
-    assert failed(judged(recommendation(), Room(quotas=[scoped]))) == []
+    assert failed(judged(recommendation(), ClusterLimits(quotas=[scoped]))) == []
 
 
 def test_a_daemon_set_needs_its_quota_on_every_node() -> None:
@@ -87,35 +90,35 @@ def test_a_daemon_set_needs_its_quota_on_every_node() -> None:
     del daemon["spec"]["replicas"]
     daemon["status"] = {"observedGeneration": 1, "desiredNumberScheduled": 4}
     assert "2 more would be needed" in judged(recommendation(), quota("5900m", "4"), live=daemon)["quota"].why
-    assert judged(recommendation(), quota("6", "4"), live=daemon)["quota"].outcome is not Outcome.FAIL
+    assert judged(recommendation(), quota("6", "4"), live=daemon)["quota"].outcome is not GuardrailOutcome.FAIL
 
 
 def test_a_quota_without_room_for_a_surge_is_warned_of_and_not_where_nothing_rolls() -> None:
     # A cut needs nothing more in the end, but while it rolls a fifth pod of 800m beside four of 1 core.
     found = judged(recommendation(now=1000, amount=800), quota("4", "4"))
-    assert found["quota"].outcome is Outcome.WARN and "old pods have to end" in found["quota"].why
+    assert found["quota"].outcome is GuardrailOutcome.WARN and "old pods have to end" in found["quota"].why
     calm = judged(recommendation(now=1000, amount=800), quota("4", "4"), method=Method.IN_PLACE)
-    assert calm["quota"].outcome is Outcome.PASS
+    assert calm["quota"].outcome is GuardrailOutcome.PASS
 
 
 def test_a_pod_that_no_node_could_hold_is_stopped() -> None:
-    small = Room(nodes=[{CPU: 1400, MEMORY: 8 * GIB}, {CPU: 4000, MEMORY: GIB // 2}])
+    small = ClusterLimits(nodes=[{CPU: 1400, MEMORY: 8 * GIB}, {CPU: 4000, MEMORY: GIB // 2}])
     found = judged(recommendation(), small)
     assert (
         failed(found) == ["node-fit"]
         and "0 of 2 nodes are big enough for a pod of 1500m of cpu" in found["node-fit"].why
     )
-    assert failed(judged(recommendation(), Room(nodes=[{CPU: 1500, MEMORY: GIB}]))) == []
+    assert failed(judged(recommendation(), ClusterLimits(nodes=[{CPU: 1500, MEMORY: GIB}]))) == []
 
 
 def test_a_guaranteed_workload_is_not_made_burstable_unasked() -> None:
-    found = judged(recommendation(amount=900), Room(), GUARANTEED)
+    found = judged(recommendation(amount=900), ClusterLimits(), GUARANTEED)
     assert failed(found) == ["qos-class"] and "from Guaranteed into Burstable" in found["qos-class"].why
 
 
-def scaler(*, kind: str = "Utilization", resource: str = "cpu") -> Room:
+def scaler(*, kind: str = "Utilization", resource: str = "cpu") -> ClusterLimits:
     metric = {"type": "Resource", "resource": {"name": resource, "target": {"type": kind, "averageUtilization": 60}}}
-    return Room(scalers=[{"metadata": {"name": "web-hpa"}, "spec": {"metrics": [metric]}}])
+    return ClusterLimits(scalers=[{"metadata": {"name": "web-hpa"}, "spec": {"metrics": [metric]}}])
 
 
 def test_an_autoscaler_whose_trigger_would_move_unseen_stops_it() -> None:
@@ -129,30 +132,32 @@ def test_an_autoscaler_whose_trigger_would_move_unseen_stops_it() -> None:
 
 def test_kills_in_the_window_ask_for_more_memory_first() -> None:
     killed = Backtest(14.0, 0.0, 0.0, 0, 3, 0, 0, 0)
-    found = judged(recommendation(backtest=killed), Room())
+    found = judged(recommendation(backtest=killed), ClusterLimits())
     assert failed(found) == ["oom"] and "app (3)" in found["oom"].why
-    assert failed(judged(recommendation(MEMORY, GIB, int(1.5 * GIB), backtest=killed), Room())) == []
+    assert failed(judged(recommendation(MEMORY, GIB, int(1.5 * GIB), backtest=killed), ClusterLimits())) == []
 
 
 def test_a_change_that_is_hardly_one_is_left_alone() -> None:
     # 8 % is below 10 %.
-    found = judged(recommendation(now=1000, amount=920), Room())
+    found = judged(recommendation(now=1000, amount=920), ClusterLimits())
     assert failed(found) == ["dead-band"] and "the largest change is 8%" in found["dead-band"].why
 
 
 def test_outside_a_window_only_memory_is_raised() -> None:
     closed = {"windows": ["mon 03:00-04:00 UTC"]}  # 1e6 seconds are a Monday at 13:46
-    found = judged(recommendation(), Room(), **closed)
+    found = judged(recommendation(), ClusterLimits(), **closed)
     assert (
         failed(found) == ["change-window"]
         and "the next one opens Mon 03:00 UTC, in 157.2 hours" in found["change-window"].why
     )
     more = recommendation(MEMORY, GIB, int(1.5 * GIB))
-    assert failed(judged(more, Room(), **closed)) == []
-    assert failed(judged(more, Room(), windows_spare_memory=False, **closed)) == ["change-window"]
+    assert failed(judged(more, ClusterLimits(), **closed)) == []
+    assert failed(judged(more, ClusterLimits(), windows_spare_memory=False, **closed)) == ["change-window"]
 
 
 def test_values_that_only_the_webhook_brings_need_it() -> None:
-    found = judged(recommendation(), Room(), method=Method.ANNOTATE, webhook="no webhook of ours is registered")
+    found = judged(
+        recommendation(), ClusterLimits(), method=Method.ANNOTATE, webhook="no webhook of ours is registered"
+    )
     assert failed(found) == ["webhook"]
-    assert failed(judged(recommendation(), Room(), method=Method.TEMPLATE, webhook="none")) == []
+    assert failed(judged(recommendation(), ClusterLimits(), method=Method.TEMPLATE, webhook="none")) == []

@@ -18,7 +18,7 @@ from cotenant.pipeline.enforcement import DOCUMENT, keep
 from cotenant.sim import demo
 from cotenant.sim.enforced_node import TIER, Actor, SecondDemand, SimulatedNode
 from cotenant.sim.enforcement import LATE_SECONDS, SECONDS, hill, scenario
-from enforcer.changes import Write
+from enforcer.changes import KnobWrite
 from enforcer.contract import Knob, Level
 from profiler.synthetic import SyntheticSpec, generate
 
@@ -149,7 +149,7 @@ def test_online_pods_come_first_and_best_effort_shares_what_is_left() -> None:
     # web is capped at its limit of 3 cores; 4 - 3 - 0.2 = 0.8 cores are left, shared 1 : 3.
     assert used == {"web": 3000.0, "one": pytest.approx(200.0), "two": pytest.approx(600.0)}
     assert seen.node.cpu.millicores == pytest.approx(4000.0)
-    machine.obey([Write(TIER, Knob.CPU_QUOTA, 40_000, Level.QOS, "t", "")])
+    machine.obey([KnobWrite(TIER, Knob.CPU_QUOTA, 40_000, Level.QOS, "t", "")])
     held = machine.look(SecondDemand({"one": 1000.0, "two": 3000.0}, 0.0), 1.0, 1.0)
     assert sum(p.group.cpu.millicores or 0 for p in held.pods if p.group) == pytest.approx(400.0)
 

@@ -40,23 +40,23 @@ LENGTH_CAP: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AnnotationRule:
     """How one annotation is read: `parse` raises ValueError for a value outside `domain`."""
 
     domain: str
     parse: Callable[[str], Any]
 
 
-def _one_of(*words: str) -> Rule:
+def _one_of(*choices: str) -> AnnotationRule:
     def parse(text: str) -> str:
-        if text not in words:
+        if text not in choices:
             raise ValueError(text)
         return text
 
-    return Rule("one of " + ", ".join(words), parse)
+    return AnnotationRule("one of " + ", ".join(choices), parse)
 
 
-def _number(above: float, most: float, *, open_below: bool) -> Rule:
+def _number(above: float, most: float, *, open_below: bool) -> AnnotationRule:
     def parse(text: str) -> float:
         if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-?[0-9]{1,3})?", text):
             raise ValueError(text)
@@ -65,10 +65,10 @@ def _number(above: float, most: float, *, open_below: bool) -> Rule:
             raise ValueError(text)
         return number
 
-    return Rule(f"a number {'>' if open_below else '>='} {above:g} and <= {most:g}", parse)
+    return AnnotationRule(f"a number {'>' if open_below else '>='} {above:g} and <= {most:g}", parse)
 
 
-def _quantity(parse: Callable[[str], int], example: str) -> Rule:
+def _quantity(parse: Callable[[str], int], example: str) -> AnnotationRule:
     def positive(text: str) -> int:
         try:
             amount = parse(text)
@@ -78,7 +78,7 @@ def _quantity(parse: Callable[[str], int], example: str) -> Rule:
             raise ValueError(text)
         return amount
 
-    return Rule(f"a Kubernetes quantity above 0, such as {example}", positive)
+    return AnnotationRule(f"a Kubernetes quantity above 0, such as {example}", positive)
 
 
 def _names(text: str) -> frozenset[str]:
@@ -88,9 +88,9 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(names)
 
 
-_FLAG: Final = Rule("true or false", lambda text: {"true": True, "false": False}[text])
+_FLAG: Final = AnnotationRule("true or false", lambda text: {"true": True, "false": False}[text])
 _CPU, _MEMORY = _quantity(parse_millicores, "250m"), _quantity(parse_bytes, "1Gi")
-RULES: Final[Mapping[str, Rule]] = {
+RULES: Final[Mapping[str, AnnotationRule]] = {
     "profile": _one_of(*PROFILES),
     "cpu-fraction": _number(0, 1, open_below=True),
     "cpu-margin": _number(0, 10, open_below=False),
@@ -102,7 +102,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "lower-limits": _FLAG,
     "cpu-limit": _one_of("keep", "unset"),
     "keep-qos-class": _FLAG,
-    "exclude-containers": Rule("container names separated by commas", _names),
+    "exclude-containers": AnnotationRule("container names separated by commas", _names),
     "skip": _FLAG,
 }
 ELSEWHERE: Final = frozenset(

@@ -103,16 +103,16 @@ def _kept(drafts: Drafts, mine: list[Slot], sums: tuple[int, int], pod: _Pod) ->
     """The requests of `mine` so that their sum with the fixed ones times the new target is the old trigger."""
     before, fixed = sums
     trigger = before * pod.target / 100
-    asked = sum(drafts[slot].amount for slot in mine)
-    if fixed + asked == before:
+    requested = sum(drafts[slot].amount for slot in mine)
+    if fixed + requested == before:
         return drafts, Solution(pod.resource, pod.scaler.name, pod.target, pod.target, trigger)
-    target = max(1, min(pod.most, int(100 * trigger / (fixed + asked))))
-    missing = max(0, ceil(trigger * 100 / target) - fixed - asked)
+    target = max(1, min(pod.most, int(100 * trigger / (fixed + requested))))
+    missing = max(0, ceil(trigger * 100 / target) - fixed - requested)
     unit = MIB if pod.resource is Resource.MEMORY else 1
-    made = dict(drafts)
+    solved_drafts = dict(drafts)
     for slot in mine:
-        share = drafts[slot].amount / asked if asked else 1 / len(mine)
+        share = drafts[slot].amount / requested if requested else 1 / len(mine)
         more = rounded_up(missing * share, unit)
         moved = drafts[slot].moved(f"autoscaler {pod.scaler.name}", drafts[slot].amount + more, Reason.HPA_SOLVED)
-        made[slot] = replace(moved, reason=Reason.HPA_SOLVED)
-    return made, Solution(pod.resource, pod.scaler.name, pod.target, target, trigger)
+        solved_drafts[slot] = replace(moved, reason=Reason.HPA_SOLVED)
+    return solved_drafts, Solution(pod.resource, pod.scaler.name, pod.target, target, trigger)

@@ -39,8 +39,8 @@ def bounds_of(inventory: Inventory) -> Bounds:
     for quota in inventory.quotas:
         quotas[quota.namespace].append(quota)
     return Bounds(
-        {n: tuple(found) for n, found in ranges.items()},
-        {n: tuple(found) for n, found in quotas.items()},
+        {n: tuple(bounds) for n, bounds in ranges.items()},
+        {n: tuple(bounds) for n, bounds in quotas.items()},
         _rooms(inventory, _daemons(inventory)),
         _rooms(inventory, {}),
     )
@@ -61,22 +61,22 @@ def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds
 
 def ordered(drafts: Drafts) -> Drafts:
     """No request above its limit."""
-    made = dict(drafts)
+    bounded = dict(drafts)
     for slot, draft in drafts.items():
-        limit = made.get(Slot(slot.index, slot.resource, Field.LIMIT))
+        limit = bounded.get(Slot(slot.index, slot.resource, Field.LIMIT))
         if slot.field is Field.REQUEST and limit is not None:
-            made[slot] = draft.at_most("the proposed limit", limit.amount, limit.reason)
-    return made
+            bounded[slot] = draft.at_most("the proposed limit", limit.amount, limit.reason)
+    return bounded
 
 
 def _daemons(inventory: Inventory) -> Mapping[str, Mapping[Resource, int]]:
     """What daemons request on each node."""
-    found: dict[str, dict[Resource, int]] = defaultdict(lambda: dict.fromkeys(Resource, 0))
+    requests_by_node: dict[str, dict[Resource, int]] = defaultdict(lambda: dict.fromkeys(Resource, 0))
     for pod in inventory.pods:
         if pod.running and pod.workload.kind == "DaemonSet":
             for resource, amount in pod.requests.items():
-                found[pod.node][resource] += amount
-    return found
+                requests_by_node[pod.node][resource] += amount
+    return requests_by_node
 
 
 def _rooms(inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]) -> dict[Resource, int]:
@@ -93,18 +93,18 @@ def _rooms(inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]) ->
 
 
 def _in_range(drafts: Drafts, bound: LimitRange) -> Drafts:
-    made = dict(drafts)
+    bounded = dict(drafts)
     rule = f"LimitRange of namespace {bound.namespace}"
     for slot, draft in drafts.items():
         if slot.resource is bound.resource:
             low = draft.at_least(f"{rule}: minimum", bound.minimum, Reason.LIMIT_RANGE)
-            made[slot] = low.at_most(f"{rule}: maximum", bound.maximum, Reason.LIMIT_RANGE)
+            bounded[slot] = low.at_most(f"{rule}: maximum", bound.maximum, Reason.LIMIT_RANGE)
     if bound.max_ratio is not None:
-        for slot, draft in list(made.items()):
-            request = made.get(Slot(slot.index, slot.resource, Field.REQUEST))
+        for slot, draft in list(bounded.items()):
+            request = bounded.get(Slot(slot.index, slot.resource, Field.REQUEST))
             if slot.field is Field.LIMIT and slot.resource is bound.resource and request is not None:
-                made |= _in_ratio((slot, draft), request, max(bound.max_ratio, 1.0), f"{rule}: limit / request")
-    return made
+                bounded |= _in_ratio((slot, draft), request, max(bound.max_ratio, 1.0), f"{rule}: limit / request")
+    return bounded
 
 
 def _in_ratio(limit: tuple[Slot, Draft], request: Draft, ratio: float, rule: str) -> Drafts:
@@ -124,27 +124,27 @@ def _on_a_node(drafts: Drafts, workload: Workload, names: Mapping[int, str], bou
     place = {name: index for index, name in names.items()}
     together: dict[Slot, Draft] = {}
     fixed = 0
-    made = dict(drafts)
+    bounded = dict(drafts)
     for container in workload.containers:
         slot = Slot(place.get(container.name, -1), resource, Field.REQUEST)
-        draft = made.get(slot)
+        draft = bounded.get(slot)
         if draft is None:
             fixed += 0 if container.role is ContainerRole.INIT else container.requests.get(resource, 0)
         elif container.role is ContainerRole.INIT:
-            made[slot] = draft.at_most("largest node", room, Reason.NODE_SIZE)
+            bounded[slot] = draft.at_most("largest node", room, Reason.NODE_SIZE)
         else:
             together[slot] = draft
-    wanted = sum(draft.amount for draft in together.values())
-    if wanted and fixed + wanted > room:
-        share = max(room - fixed, 0) / wanted
+    requested = sum(draft.amount for draft in together.values())
+    if requested and fixed + requested > room:
+        share = max(room - fixed, 0) / requested
         for slot, draft in together.items():
             # where the others fill the node alone nothing fits: not our change to make, but no reason for a raise
             cut = floor(draft.amount * share) or min(draft.now or 1, draft.amount)
-            made[slot] = draft.at_most("largest node", cut, Reason.NODE_SIZE)
+            bounded[slot] = draft.at_most("largest node", cut, Reason.NODE_SIZE)
     if resource is MEMORY:
-        for slot in [s for s in made if s.resource is MEMORY and s.field is Field.LIMIT]:
-            made[slot] = made[slot].at_most("largest node", max(room, made[slot].now or 0), Reason.NODE_SIZE)
-    return made
+        for slot in [s for s in bounded if s.resource is MEMORY and s.field is Field.LIMIT]:
+            bounded[slot] = bounded[slot].at_most("largest node", max(room, bounded[slot].now or 0), Reason.NODE_SIZE)
+    return bounded
 
 
 def _in_quota(drafts: Drafts, quota: Quota, replicas: int) -> Drafts:
@@ -154,14 +154,14 @@ def _in_quota(drafts: Drafts, quota: Quota, replicas: int) -> Drafts:
     raises = {s: d.amount - (d.now or 0) for s, d in mine.items() if d.amount > (d.now or 0)}
     cuts = sum(d.now - d.amount for d in mine.values() if d.now is not None and d.now > d.amount)
     room = max(0, quota.hard - quota.used) // replicas + cuts
-    wanted = sum(raises.values())
-    if wanted <= room:
+    total_raise = sum(raises.values())
+    if total_raise <= room:
         return drafts
     rule = f"ResourceQuota {quota.name}: {max(0, quota.hard - quota.used)} {quota.resource.unit} left"
-    share = room / wanted
-    made = dict(drafts)
+    share = room / total_raise
+    bounded = dict(drafts)
     for slot, more in raises.items():
         draft = mine[slot]
         least = draft.now or 1  # an amount that is set for the first time cannot be zero
-        made[slot] = draft.at_most(rule, max((draft.now or 0) + floor(more * share), least), Reason.QUOTA)
-    return made
+        bounded[slot] = draft.at_most(rule, max((draft.now or 0) + floor(more * share), least), Reason.QUOTA)
+    return bounded

@@ -52,12 +52,12 @@ def by_group(evidence: Evidence, resource: Resource, fractions: Sequence[float])
         ref = usage.refs[row]
         if name := group.get(node_of.get((ref.namespace, ref.pod), "")):
             members[int(owners[row]), name].append(row)
-    found: dict[int, dict[str, float]] = defaultdict(dict)
+    needs: dict[int, dict[str, float]] = defaultdict(dict)
     for (container, name), rows in sorted(members.items()):
         amount = _needed(evidence, resource, np.array(rows), fractions[container])
         if np.isfinite(amount):
-            found[container][name] = amount
-    return {container: amounts for container, amounts in found.items() if len(amounts) > 1}
+            needs[container][name] = amount
+    return {container: amounts for container, amounts in needs.items() if len(amounts) > 1}
 
 
 def _needed(evidence: Evidence, resource: Resource, rows: Integers, fraction: float) -> float:
@@ -65,5 +65,5 @@ def _needed(evidence: Evidence, resource: Resource, rows: Integers, fraction: fl
         values = demand_of(evidence, rows, throttled_rows(evidence))[0]
     else:
         values, fraction = evidence.usage[SOURCE[resource]].values[rows], 1.0
-    seen = values[np.isfinite(values)]
-    return float(np.quantile(seen, fraction)) if seen.size else np.nan
+    samples = values[np.isfinite(values)]
+    return float(np.quantile(samples, fraction)) if samples.size else np.nan

@@ -34,21 +34,21 @@ FULL_DAY: Final = 0.5
 SPREAD_POWER: Final = 0.75
 
 
-class Calibrated(NamedTuple):
+class DayRiskAmounts(NamedTuple):
     """Amounts (n,), NaN where there is too little history; margin: s, NaN where too few days were back-tested."""
 
     amounts: Floats
     margin: float
 
 
-def amounts(maxima: Floats, means: Floats, provided: Floats, risk: float) -> Calibrated:
+def amounts(maxima: Floats, means: Floats, provided: Floats, risk: float) -> DayRiskAmounts:
     """Requests for the next day.
 
     maxima, means: (n, days) of each day's demand, oldest first, NaN = no or too few samples; provided: (n,) limit or
     request, same unit; risk: share of days, 0..1.
     """
     margin = margin_for(outcomes(maxima, means, provided), risk)
-    return Calibrated(with_margin(maxima, means, provided, margin), margin)
+    return DayRiskAmounts(with_margin(maxima, means, provided, margin), margin)
 
 
 def with_margin(maxima: Floats, means: Floats, provided: Floats, margin: float) -> Floats:
@@ -59,19 +59,19 @@ def with_margin(maxima: Floats, means: Floats, provided: Floats, margin: float) 
 
 def outcomes(maxima: Floats, means: Floats, provided: Floats) -> Floats:
     """(peak - base) / spread of every back-tested day of every container, (n, days - 7) or (n, 0); NaN = no such."""
-    found = []
+    scores = []
     for day in range(SHORT_DAYS, maxima.shape[1]):
         base, spread, _ = expected(maxima[:, :day], means[:, :day], provided)
-        found.append((maxima[:, day] - base) / spread)
-    return np.stack(found, axis=1) if found else np.empty((len(maxima), 0))
+        scores.append((maxima[:, day] - base) / spread)
+    return np.stack(scores, axis=1) if scores else np.empty((len(maxima), 0))
 
 
 def margin_for(scores: npt.NDArray[np.floating], risk: float) -> float:
     """The (n + 1)(1 - risk) th smallest score, the largest where there are fewer; NaN for too few."""
-    known = np.sort(scores[np.isfinite(scores)])
-    if len(known) < LEAST_OUTCOMES:
+    ordered_scores = np.sort(scores[np.isfinite(scores)])
+    if len(ordered_scores) < LEAST_OUTCOMES:
         return np.nan
-    return float(known[min(ceil((len(known) + 1) * (1 - risk)), len(known)) - 1])
+    return float(ordered_scores[min(ceil((len(ordered_scores) + 1) * (1 - risk)), len(ordered_scores)) - 1])
 
 
 def expected(maxima: Floats, means: Floats, provided: Floats) -> tuple[Floats, Floats, Floats]:
@@ -85,5 +85,5 @@ def expected(maxima: Floats, means: Floats, provided: Floats) -> tuple[Floats, F
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = provided * (highest / mean) ** SPREAD_POWER
     enough = (days >= LEAST_DAYS) & (mean > 0) & (provided > 0)
-    found = base, spread, np.fmax(BEYOND_PROVIDED * provided, BEYOND_SEEN * highest)
-    return tuple(np.where(enough, column, np.nan) for column in found)  # type: ignore[return-value]
+    columns = base, spread, np.fmax(BEYOND_PROVIDED * provided, BEYOND_SEEN * highest)
+    return tuple(np.where(enough, column, np.nan) for column in columns)  # type: ignore[return-value]

@@ -31,7 +31,7 @@ Groups = Mapping[int, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Demand:
+class ResourceDemand:
     """One resource of all containers, (n,).
 
     largest_node: capacity, 0 = unknown. wanted: the proposal with its margin; urgent: the part of it that needs no
@@ -59,7 +59,7 @@ class Demand:
     coverage: Floats
 
 
-def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSettings) -> Demand:
+def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSettings) -> ResourceDemand:
     """Quantile, peaks that return daily or weekly; projected where they grow; with margin."""
     portrait, group = evidence.portraits[CPU], jobs.groups(evidence)
     fractions = np.array([(p.cpu_fraction, RISK_FRACTION, own.guaranteed_fraction) for p in policies]).reshape(-1, 3)
@@ -87,18 +87,18 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
         "throttled_share": pods.throttled_share,
     }
     # a job shorter than the start-up phase has nothing else
-    wanted = with_margin(np.where(np.isfinite(steady), steady, startup), policies)
+    amounts = with_margin(np.where(np.isfinite(steady), steady, startup), policies)
     by_risk, shown["day_risk_margin"] = _by_day_risk(evidence, own.cpu_day_risk)
     by_risk = jobs.shared(by_risk, group)
-    wanted = np.where(np.isfinite(by_risk), by_risk, wanted)
-    return Demand(
+    amounts = np.where(np.isfinite(by_risk), by_risk, amounts)
+    return ResourceDemand(
         CPU,
         _largest_node(evidence, CPU),
-        wanted,
+        amounts,
         urgent=np.full(len(evidence), np.nan),
         highest=jobs.shared(_highest(evidence, CPU), group),
         startup=startup,
-        reserved=np.fmax(wanted, with_margin(jobs.shared(reserved, group), policies)),
+        reserved=np.fmax(amounts, with_margin(jobs.shared(reserved, group), policies)),
         columns={n: c for n, c in terms.items() if n != "highest_pod_if_uneven"} | shown,
         groups=groups,
         high=jobs.shared(high, group),
@@ -108,7 +108,7 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
     )
 
 
-def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSettings) -> Demand:
+def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSettings) -> ResourceDemand:
     """Highest working set of any pod, start-up and short peaks included, with margin; raised by OOM kills."""
     group = jobs.groups(evidence)
     highest = jobs.shared(_highest(evidence, MEMORY), group)
@@ -116,15 +116,15 @@ def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantS
     after = [_after_kills(evidence, i, k, float(highest[i]), own) for i, k in kills]
     urgent = jobs.shared(np.array(after, dtype=np.float64), group)
     margin = 1 + np.array([p.memory_margin_fraction for p in policies])
-    wanted, leak = np.fmax(highest * margin, urgent), trend.leak(evidence, own)
-    return Demand(
+    amounts, leak = np.fmax(highest * margin, urgent), trend.leak(evidence, own)
+    return ResourceDemand(
         MEMORY,
         _largest_node(evidence, MEMORY),
-        wanted,
+        amounts,
         urgent=urgent,
         highest=highest,
         startup=jobs.shared(evidence.from_portrait(MEMORY, evidence.portraits[MEMORY].startup_max), group),
-        reserved=wanted,
+        reserved=amounts,
         columns={"after_oom": urgent, "leak_bytes_per_day": leak},
         groups=daemons.by_group(evidence, MEMORY, [1.0] * len(evidence)),
         high=highest,
@@ -138,8 +138,8 @@ def with_margin(demand: Floats, policies: Sequence[Policy]) -> Floats:
     """CPU demand + its share + the square root of demand x the root margin, (n,)."""
     share = np.array([p.cpu_margin_fraction for p in policies])
     root = np.array([p.cpu_root_margin_millicores for p in policies])
-    wanted: Floats = demand * (1 + share) + np.sqrt(np.maximum(demand, 0) * root)
-    return wanted
+    amounts: Floats = demand * (1 + share) + np.sqrt(np.maximum(demand, 0) * root)
+    return amounts
 
 
 def _by_day_risk(evidence: Evidence, risk: float | None) -> tuple[Floats, Floats]:
@@ -155,8 +155,8 @@ def _by_day_risk(evidence: Evidence, risk: float | None) -> tuple[Floats, Floats
         for column in (portrait.daily_maxima, portrait.daily_means)
     )
     provided = np.fmax(evidence.limits[CPU], evidence.requests[CPU])
-    found = day_risk.amounts(maxima, means, provided, risk)
-    return found.amounts, np.where(np.isfinite(found.amounts), found.margin, np.nan)
+    risk_amounts = day_risk.amounts(maxima, means, provided, risk)
+    return risk_amounts.amounts, np.where(np.isfinite(risk_amounts.amounts), risk_amounts.margin, np.nan)
 
 
 def _standing_out(peak: Floats, usual: Floats, own: CotenantSettings) -> Floats:
@@ -164,10 +164,10 @@ def _standing_out(peak: Floats, usual: Floats, own: CotenantSettings) -> Floats:
     return np.where(peak > own.returning_peak_ratio * usual, peak, np.nan)
 
 
-def _of_both(decayed: Floats, whole: Floats) -> Floats:
+def _of_both(decayed: Floats, whole_window: Floats) -> Floats:
     """The quantile of the whole window, moved towards the decaying one where that is higher, (n,)."""
-    both = np.fmax(whole, whole * (1 - RISEN) + decayed * RISEN)
-    return np.where(np.isfinite(both), both, np.fmax(decayed, whole))
+    both = np.fmax(whole_window, whole_window * (1 - RISEN) + decayed * RISEN)
+    return np.where(np.isfinite(both), both, np.fmax(decayed, whole_window))
 
 
 def _largest_node(evidence: Evidence, resource: Resource) -> int:
@@ -180,11 +180,11 @@ def _decayed(evidence: Evidence, fractions: Floats) -> Floats:
     A bucket's end may lie 5 % (or, for an idle container, 10 m) above all that was seen: never more than the maximum.
     """
     portrait, rows = evidence.portraits[CPU], evidence.portrait_rows[CPU]
-    found = np.full(len(evidence), np.nan)
+    quantiles = np.full(len(evidence), np.nan)
     for fraction in np.unique(fractions):
         mine = np.flatnonzero((fractions == fraction) & (rows >= 0))
-        found[mine] = portrait.histograms.select(rows[mine]).percentile(float(fraction))
-    return np.where(np.isfinite(found), np.fmin(found, evidence.from_portrait(CPU, portrait.maximum)), np.nan)
+        quantiles[mine] = portrait.histograms.select(rows[mine]).percentile(float(fraction))
+    return np.where(np.isfinite(quantiles), np.fmin(quantiles, evidence.from_portrait(CPU, portrait.maximum)), np.nan)
 
 
 def _highest(evidence: Evidence, resource: Resource) -> Floats:
@@ -204,7 +204,7 @@ def _neediest(size: int, groups: Groups) -> Floats:
 def _after_kills(
     evidence: Evidence, index: int, kills: tuple[Event, ...], highest: float, own: CotenantSettings
 ) -> float:
-    """Memory that the OOM kills ask for: more than the limit in force at each; NaN without a kill or any number."""
+    """Memory required after OOM kills: more than the limit in force at each; NaN without a kill or without a figure."""
     needed = np.nan
     for kill in kills:
         limit = evidence.limit_at(index, kill)

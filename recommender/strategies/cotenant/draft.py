@@ -1,4 +1,4 @@
-"""A value on its way: an amount that one rule after another may move, each leaving its mark. Pure."""
+"""A draft value: an amount that rules change one after another, each recorded as a clamp. Pure."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Draft:
     clamps: tuple[Clamp, ...] = ()
 
     def moved(self, rule: str, amount: float, reason: Reason) -> Draft:
-        """The draft at a whole amount that a rule asks for; itself when nothing changes."""
-        whole = max(0, int(amount))
-        if whole == self.amount:
+        """The draft at the rule's amount, rounded down to an integer; itself when nothing changes."""
+        rounded_amount = max(0, int(amount))
+        if rounded_amount == self.amount:
             return self
-        clamps = (*self.clamps, Clamp(rule, self.amount, whole))
-        return replace(self, amount=whole, reason=reason, clamps=clamps)
+        clamps = (*self.clamps, Clamp(rule, self.amount, rounded_amount))
+        return replace(self, amount=rounded_amount, reason=reason, clamps=clamps)
 
     def at_least(self, rule: str, amount: float | None, reason: Reason) -> Draft:
         """Moved up to a minimum, where there is one."""

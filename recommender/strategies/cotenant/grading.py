@@ -14,13 +14,13 @@ from cotenant.model.recommendation import Field, Severity
 from cotenant.model.resource import Resource
 from cotenant.settings.recommender import SeveritySettings
 from recommender.evidence import Evidence
-from recommender.strategies.cotenant.demand import Demand
+from recommender.strategies.cotenant.demand import ResourceDemand
 
 CPU = Resource.CPU
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class GradedChange:
     """A value as it is graded; amounts in the unit, None = not set."""
 
     resource: Resource
@@ -38,7 +38,7 @@ class Grades:
     steps: SeveritySettings
     totals: Mapping[Resource, float]
 
-    def of(self, change: Change) -> Severity:
+    def of(self, change: GradedChange) -> Severity:
         """The severity of one value."""
         now, amount = change.now, change.amount
         if now is None or amount is None:
@@ -67,7 +67,7 @@ def grades_of(evidence: Evidence, steps: SeveritySettings) -> Grades:
     return Grades(steps, {r: float(np.nansum(evidence.requests[r] * replicas)) for r in Resource})
 
 
-def at_risk(evidence: Evidence, demand: Demand, index: int, steps: SeveritySettings) -> bool:
+def at_risk(evidence: Evidence, demand: ResourceDemand, index: int, steps: SeveritySettings) -> bool:
     """Whether the present value already hurts: killed or beyond the request; starved of CPU by its limit."""
     request = float(evidence.requests[demand.resource][index])
     if demand.resource is CPU:

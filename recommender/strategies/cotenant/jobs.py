@@ -30,8 +30,8 @@ def template(workload: Workload) -> str:
 def episodic(evidence: Evidence) -> npt.NDArray[np.bool_]:
     """Whether a container runs now and then, (n,): those of jobs, and init containers, which run once a pod."""
     pairs = zip(evidence.containers, evidence.workloads, strict=True)
-    found = (w.ref.kind in EPISODIC or _role(w, c.container) is ContainerRole.INIT for c, w in pairs)
-    return np.fromiter(found, dtype=np.bool_, count=len(evidence))
+    flags = (w.ref.kind in EPISODIC or _role(w, c.container) is ContainerRole.INIT for c, w in pairs)
+    return np.fromiter(flags, dtype=np.bool_, count=len(evidence))
 
 
 def _role(workload: Workload, name: str) -> ContainerRole:
@@ -42,16 +42,16 @@ def _role(workload: Workload, name: str) -> ContainerRole:
 def groups(evidence: Evidence) -> Integers:
     """Number of the template of each container, (n,): equal for the containers of runs of one template."""
     numbers: dict[object, int] = {}
-    found = []
+    group_numbers = []
     for ref, workload in zip(evidence.containers, evidence.workloads, strict=True):
         key: object = ref
         if workload.ref.kind == "Job":
-            asked = tuple(
+            resources = tuple(
                 (c.name, *(tuple(sorted(a.items())) for a in (c.requests, c.limits))) for c in workload.containers
             )
-            key = (ref.workload.namespace, template(workload), ref.container, asked)
-        found.append(numbers.setdefault(key, len(numbers)))
-    return np.array(found, dtype=np.int64)
+            key = (ref.workload.namespace, template(workload), ref.container, resources)
+        group_numbers.append(numbers.setdefault(key, len(numbers)))
+    return np.array(group_numbers, dtype=np.int64)
 
 
 def shared(column: Floats, group: Integers) -> Floats:

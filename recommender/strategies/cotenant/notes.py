@@ -13,7 +13,7 @@ from cotenant.model.recommendation import Action, Field, Value
 from cotenant.model.resource import Resource
 from recommender.evidence import Evidence
 from recommender.strategies.cotenant.annotations import PREFIX
-from recommender.strategies.cotenant.demand import Demand
+from recommender.strategies.cotenant.demand import ResourceDemand
 from recommender.strategies.cotenant.jobs import template
 from recommender.strategies.cotenant.policy import Policy
 from recommender.strategies.cotenant.sizing import KEPT
@@ -24,24 +24,24 @@ SLOW_START: Final = 1.5
 
 
 def of(
-    evidence: Evidence, demand: Mapping[Resource, Demand], policy: Policy, index: int, values: Sequence[Value]
+    evidence: Evidence, demand: Mapping[Resource, ResourceDemand], policy: Policy, index: int, values: Sequence[Value]
 ) -> tuple[str, ...]:
     """All notes of one container, those about ignored annotations first."""
     by_field = {(v.resource, v.field): v for v in values}
-    said = [*policy.notes, *_of_role(evidence, demand[CPU], index), *_of_start(demand[CPU], index, by_field)]
-    said += _of_memory(demand[MEMORY], index)
-    said += _of_usage(demand[CPU], index)
-    said += _of_groups(demand, index)
-    said += _of_class(values)
-    said += (
+    sentences = [*policy.notes, *_of_role(evidence, demand[CPU], index), *_of_start(demand[CPU], index, by_field)]
+    sentences += _of_memory(demand[MEMORY], index)
+    sentences += _of_usage(demand[CPU], index)
+    sentences += _of_groups(demand, index)
+    sentences += _of_class(values)
+    sentences += (
         f"{v.resource} {v.field} is larger than any node: {_amount(v.resource, v.now)}"
         for v in values
         if v.field is Field.REQUEST and v.now is not None and 0 < demand[v.resource].largest_node < v.now
     )
-    return tuple(said)
+    return tuple(sentences)
 
 
-def _of_role(evidence: Evidence, demand: Demand, index: int) -> Iterator[str]:
+def _of_role(evidence: Evidence, demand: ResourceDemand, index: int) -> Iterator[str]:
     workload = evidence.workloads[index]
     container = workload.container(evidence.containers[index].container)
     if container is not None and container.role is ContainerRole.INJECTED:
@@ -52,7 +52,7 @@ def _of_role(evidence: Evidence, demand: Demand, index: int) -> Iterator[str]:
         yield f"one of the runs of {template(workload)}: sized by all of them"
 
 
-def _of_start(demand: Demand, index: int, values: Mapping[tuple[Resource, Field], Value]) -> Iterator[str]:
+def _of_start(demand: ResourceDemand, index: int, values: Mapping[tuple[Resource, Field], Value]) -> Iterator[str]:
     """A slow starter, and whether its limit covers the start."""
     request, limit = values.get((CPU, Field.REQUEST)), values.get((CPU, Field.LIMIT))
     startup = float(demand.startup[index])
@@ -67,7 +67,7 @@ def _of_start(demand: Demand, index: int, values: Mapping[tuple[Resource, Field]
         yield f"{text}; the limit does not cover the start, which will take longer"
 
 
-def _of_memory(demand: Demand, index: int) -> Iterator[str]:
+def _of_memory(demand: ResourceDemand, index: int) -> Iterator[str]:
     if np.isfinite(demand.leak[index]):
         yield (
             f"memory grows by {human_bytes(demand.leak[index])} a day since the last restart and does not come back: "
@@ -75,7 +75,7 @@ def _of_memory(demand: Demand, index: int) -> Iterator[str]:
         )
 
 
-def _of_usage(demand: Demand, index: int) -> Iterator[str]:
+def _of_usage(demand: ResourceDemand, index: int) -> Iterator[str]:
     highest, median = (float(demand.columns[name][index]) for name in ("highest_pod_p95", "median_pod_p95"))
     if np.isfinite(highest):
         yield (
@@ -90,17 +90,17 @@ def _of_usage(demand: Demand, index: int) -> Iterator[str]:
 def _of_class(values: Sequence[Value]) -> Iterator[str]:
     """What staying Guaranteed holds back."""
     for v in values:
-        kept = next((c for c in v.clamps if c.rule == KEPT and v.field is Field.REQUEST), None)
-        if kept is not None:
+        clamp = next((c for c in v.clamps if c.rule == KEPT and v.field is Field.REQUEST), None)
+        if clamp is not None:
             yield (
-                f"{v.resource} would need {_amount(v.resource, kept.before)}; the pod is Guaranteed, so its request "
+                f"{v.resource} would need {_amount(v.resource, clamp.before)}; the pod is Guaranteed, so its request "
                 f"stays at the limit, which is not lowered ({PREFIX}lower-limits or {PREFIX}keep-qos-class change that)"
             )
 
 
-def _of_groups(demand: Mapping[Resource, Demand], index: int) -> Iterator[str]:
-    for resource, found in demand.items():
-        groups = found.groups.get(index)
+def _of_groups(demand: Mapping[Resource, ResourceDemand], index: int) -> Iterator[str]:
+    for resource, resource_demand in demand.items():
+        groups = resource_demand.groups.get(index)
         if groups:
             most, least = max(groups, key=lambda g: groups[g]), min(groups, key=lambda g: groups[g])
             yield (

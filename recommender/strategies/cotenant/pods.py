@@ -33,7 +33,7 @@ WARM_UP_SLOTS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pods:
+class PodUsageColumns:
     """Columns over n containers, NaN = unknown, millicores of one pod.
 
     quantiles: (n, k) of all pods' samples together, each weighing the same; daily_half_hour: the half hour of the day
@@ -51,23 +51,23 @@ class Pods:
     throttled_share: Floats
 
 
-def summarise(evidence: Evidence, fractions: Floats) -> Pods:
+def summarise(evidence: Evidence, fractions: Floats) -> PodUsageColumns:
     """The columns for all containers of the evidence; `fractions` (n, k) says which quantiles of each, 0..1."""
-    columns = Pods(np.full(fractions.shape, np.nan), *(np.full(len(evidence), np.nan) for _ in range(5)))
+    columns = PodUsageColumns(np.full(fractions.shape, np.nan), *(np.full(len(evidence), np.nan) for _ in range(5)))
     signal = Signal.CPU_USAGE_MEAN
     if signal not in evidence.usage or not evidence.usage[signal].grid.size:
         return columns
     grid, beside = evidence.usage[signal].grid, throttled_rows(evidence)
     for owners, rows in _blocks(evidence.usage_rows[signal]):
-        wanted, throttled = demand_of(evidence, rows, beside)
-        values = _steady(wanted)
+        demand, throttled = demand_of(evidence, rows, beside)
+        values = _steady(demand)
         means = _half_hours(values, grid)
         met, first, place = np.unique(owners, return_index=True, return_inverse=True)
         for container, pods in zip(met, np.split(values, first[1:]), strict=True):
             columns.quantiles[container] = _quantiles(pods, fractions[container])
         weeks = _weeks(means, grid, place, len(met))
         columns.daily_half_hour[met], columns.weekly_hour[met] = _daily(weeks), _weekly(weeks)
-        columns.throttled_share[met] = _share(throttled, wanted, place, len(met))
+        columns.throttled_share[met] = _share(throttled, demand, place, len(met))
         p95 = np.where(
             np.isfinite(means).sum(axis=1) >= LEAST_HALF_HOURS, row_percentile(0.95)(means.astype(np.float32)), np.nan
         )
@@ -86,10 +86,10 @@ def demand_of(evidence: Evidence, rows: Integers, beside: Integers) -> tuple[Flo
     """(usage + throttled, throttled) of these CPU usage rows, (m, T); throttled time that is not known counts as 0."""
     values = evidence.usage[Signal.CPU_USAGE_MEAN].values[rows]
     values = np.where(np.isfinite(values) & (values >= 0), np.minimum(values, ABSURD), np.float32(np.nan))
-    throttled, found = np.zeros_like(values), beside[rows]
-    if (found >= 0).any():
-        refused = evidence.usage[Signal.CPU_THROTTLED_MEAN].values[found[found >= 0]]
-        throttled[found >= 0] = np.where(np.isfinite(refused) & (refused > 0), np.minimum(refused, ABSURD), 0)
+    throttled, throttle_rows = np.zeros_like(values), beside[rows]
+    if (throttle_rows >= 0).any():
+        refused = evidence.usage[Signal.CPU_THROTTLED_MEAN].values[throttle_rows[throttle_rows >= 0]]
+        throttled[throttle_rows >= 0] = np.where(np.isfinite(refused) & (refused > 0), np.minimum(refused, ABSURD), 0)
     return values + throttled, throttled
 
 
@@ -105,8 +105,8 @@ def _blocks(owners: Integers) -> Iterator[tuple[Integers, Integers]]:
 
 def _steady(values: FloatMatrix) -> FloatMatrix:
     """Without the first slots of pods that began inside the window: their start-up."""
-    there = np.isfinite(values)
-    first = there.argmax(axis=1)
+    finite = np.isfinite(values)
+    first = finite.argmax(axis=1)
     slot = np.arange(values.shape[1])
     young = (first > 0)[:, None] & (slot <= first[:, None] + WARM_UP_SLOTS)
     return np.where(young, np.float32(np.nan), values)
@@ -114,11 +114,11 @@ def _steady(values: FloatMatrix) -> FloatMatrix:
 
 def _quantiles(values: FloatMatrix, fractions: Floats) -> Floats:
     """Smallest seen amounts that at least these shares of the samples do not exceed; NaN without a sample."""
-    seen = values[np.isfinite(values)]
-    if not seen.size:
+    samples = values[np.isfinite(values)]
+    if not samples.size:
         return np.full(len(fractions), np.nan)
-    ranks = np.clip(np.ceil(fractions * seen.size).astype(np.int64) - 1, 0, seen.size - 1)
-    return np.partition(seen, ranks)[ranks].astype(np.float64)
+    ranks = np.clip(np.ceil(fractions * samples.size).astype(np.int64) - 1, 0, samples.size - 1)
+    return np.partition(samples, ranks)[ranks].astype(np.float64)
 
 
 def _half_hours(values: FloatMatrix, grid: TimeGrid) -> Floats:
@@ -144,13 +144,13 @@ def _weeks(means: Floats, grid: TimeGrid, place: Integers, size: int) -> Floats:
 def _daily(weeks: Floats) -> Floats:
     """Busiest half hour of the day by the lower quartile over its days, workdays and weekend apart, (n,)."""
     days = weeks.reshape(*weeks.shape[:2], 7, HALF_HOURS)
-    found = np.full(len(weeks), np.nan)
+    busiest = np.full(len(weeks), np.nan)
     for kind in (WORKDAYS, WEEKEND):
         ordered = np.sort(days[:, :, kind].reshape(len(days), -1, HALF_HOURS), axis=1)  # NaN sorts last
         count = np.isfinite(ordered).sum(axis=1, keepdims=True)
         quartile = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 4, axis=1)[:, 0]
-        found = np.fmax(found, np.fmax.reduce(quartile, axis=1))
-    return found
+        busiest = np.fmax(busiest, np.fmax.reduce(quartile, axis=1))
+    return busiest
 
 
 def _weekly(weeks: Floats) -> Floats:
@@ -164,9 +164,9 @@ def _weekly(weeks: Floats) -> Floats:
     return highest
 
 
-def _share(part: FloatMatrix, whole: FloatMatrix, place: Integers, size: int) -> Floats:
+def _share(part: FloatMatrix, total: FloatMatrix, place: Integers, size: int) -> Floats:
     sums = np.zeros((2, size))
-    for row, values in enumerate((part, whole)):
+    for row, values in enumerate((part, total)):
         np.add.at(sums[row], place, np.nansum(values, axis=1, dtype=np.float64))
     return np.nan_to_num(_ratio(sums[0], sums[1]))
 
@@ -180,8 +180,8 @@ def _ratio(amount: Floats, count: npt.NDArray[Any]) -> Floats:
 def _highest_and_median(each: Floats, place: Integers, size: int) -> tuple[Floats, Floats]:
     """Highest and median of the pods' numbers by container, NaN where none counts."""
     highest, median = np.full(size, np.nan), np.full(size, np.nan)
-    kept = np.flatnonzero(np.isfinite(each))
-    order = kept[np.lexsort((each[kept], place[kept]))]
+    finite_rows = np.flatnonzero(np.isfinite(each))
+    order = finite_rows[np.lexsort((each[finite_rows], place[finite_rows]))]
     met, first, count = np.unique(place[order], return_index=True, return_counts=True)
     highest[met] = each[order[first + count - 1]] if met.size else ()
     middle = [each[order[first + (count - 1) // 2]], each[order[first + count // 2]]] if met.size else [(), ()]

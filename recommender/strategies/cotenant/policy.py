@@ -1,4 +1,4 @@
-"""What holds for one workload: annotation before setting before profile, with the way each number came there. Pure."""
+"""The policy of one workload: annotation before setting before profile, with the origin of each number. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Numbers and wishes in force for a workload.
+    """Numbers and options in force for a workload.
 
     bounds: (minimum, maximum) of one container in the unit, None = none. overrides: per resource, the annotations that
     were used, each with what they went before. notes: annotations that were ignored, and why.
@@ -55,8 +55,8 @@ class Policy:
 def policies(workloads: tuple[Workload, ...], own: CotenantSettings) -> list[Policy]:
     """The policy of each; workloads without an annotation share one."""
     default = policy({}, own)
-    made = {id(w): policy(w.annotations, own) if w.annotations else default for w in workloads}
-    return [made[id(w)] for w in workloads]
+    policy_by_id = {id(w): policy(w.annotations, own) if w.annotations else default for w in workloads}
+    return [policy_by_id[id(w)] for w in workloads]
 
 
 def policy(annotations: Mapping[str, str], own: CotenantSettings) -> Policy:
@@ -65,16 +65,16 @@ def policy(annotations: Mapping[str, str], own: CotenantSettings) -> Policy:
     name: str = wishes.get("profile", own.profile)
     profile: ProfileSettings = getattr(own.profiles, name)
     numbers = {number: _number(number, wishes, own, profile) for number in NUMBERS}
-    words = {word: wishes.get(key, getattr(own, word)) for word, (key, _) in WORDS.items()}
+    choices = {word: wishes.get(key, getattr(own, word)) for word, (key, _) in WORDS.items()}
     return Policy(
         profile=name,
         cpu_fraction=numbers["cpu_fraction"],
         cpu_margin_fraction=numbers["cpu_margin_fraction"],
         cpu_root_margin_millicores=profile.cpu_root_margin_millicores,
         memory_margin_fraction=numbers["memory_margin_fraction"],
-        lower_limits=words["lower_limits"],
-        cpu_limit=words["cpu_limit"],
-        keep_qos_class=words["keep_qos_class"],
+        lower_limits=choices["lower_limits"],
+        cpu_limit=choices["cpu_limit"],
+        keep_qos_class=choices["keep_qos_class"],
         bounds={r: (wishes.get(f"min-{r}"), wishes.get(f"max-{r}")) for r in Resource},
         skip=wishes.get("skip", False),
         excluded=wishes.get("exclude-containers", frozenset()),
@@ -84,8 +84,8 @@ def policy(annotations: Mapping[str, str], own: CotenantSettings) -> Policy:
 
 
 def _number(name: str, wishes: Mapping[str, Any], own: CotenantSettings, profile: ProfileSettings) -> float:
-    wish, chosen = wishes.get(NUMBERS[name][0]), getattr(own, name)
-    return float(wish if wish is not None else chosen if chosen is not None else getattr(profile, name))
+    annotated, chosen = wishes.get(NUMBERS[name][0]), getattr(own, name)
+    return float(annotated if annotated is not None else chosen if chosen is not None else getattr(profile, name))
 
 
 def _overrides(resource: Resource, profile: str, wishes: Mapping[str, Any], own: CotenantSettings) -> list[str]:

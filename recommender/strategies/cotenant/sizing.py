@@ -15,7 +15,7 @@ from cotenant.model.resource import MIB, MILLICORES_PER_CORE, Resource
 from cotenant.settings.recommender import CotenantSettings
 from recommender.base import proportional_limit, rounded_up
 from recommender.strategies.cotenant.annotations import PREFIX
-from recommender.strategies.cotenant.demand import Demand
+from recommender.strategies.cotenant.demand import ResourceDemand
 from recommender.strategies.cotenant.draft import Draft
 from recommender.strategies.cotenant.policy import Policy
 
@@ -27,7 +27,7 @@ WHOLE_CORES: Final = frozenset({QosClass.LSR, QosClass.LSE})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ContainerContext:
     """One container in its workload with all that holds for it."""
 
     index: int
@@ -46,8 +46,8 @@ class Place:
         if self.container.role is ContainerRole.INIT:
             return 0
         staying = sum(c.role is not ContainerRole.INIT for c in self.workload.containers)
-        whole = self.own.pod_floor_millicores if resource is CPU else self.own.pod_floor_bytes
-        return -(-whole // max(1, staying))
+        pod_floor = self.own.pod_floor_millicores if resource is CPU else self.own.pod_floor_bytes
+        return -(-pod_floor // max(1, staying))
 
 
 def guaranteed(workload: Workload) -> bool:
@@ -62,7 +62,7 @@ def guaranteed(workload: Workload) -> bool:
     )
 
 
-def request(place: Place, demand: Demand) -> Draft:
+def request(place: ContainerContext, demand: ResourceDemand) -> Draft:
     """The demand rounded up, then floor, annotation, ladder, leak and dead band."""
     i, resource, now = place.index, demand.resource, place.container.requests.get(demand.resource)
     column = demand.reserved if place.guaranteed else demand.wanted
@@ -78,24 +78,24 @@ def request(place: Place, demand: Demand) -> Draft:
     return draft
 
 
-def memory_limit(place: Place, wish: Draft, demand: Demand) -> Draft | None:
-    """Memory's limit: what the request asks for, never below it; the present one where limits are not lowered.
+def memory_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDemand) -> Draft | None:
+    """The memory limit: sized like the request, never below it; the present one where limits are not lowered.
 
     None where there is none and none has to be: a first limit is a lower one.
     """
     now = place.container.limits.get(MEMORY)
     if now is None and not place.policy.lower_limits:
         return None
-    asked = replace(request(replace(place, container=_without_requests(place.container)), demand), now=now)
+    limit_draft = replace(request(replace(place, container=_without_requests(place.container)), demand), now=now)
     beyond = now is not None and float(demand.highest[place.index]) > now
-    asked = replace(asked, must_raise=asked.reason is Reason.OOM_BUMP or beyond)
-    draft = dead_band(place, kept_while_leaking(asked, demand, place.index), MEMORY)
+    limit_draft = replace(limit_draft, must_raise=limit_draft.reason is Reason.OOM_BUMP or beyond)
+    draft = dead_band(place, kept_while_leaking(limit_draft, demand, place.index), MEMORY)
     if not place.policy.lower_limits:
         draft = _kept(place, draft, now, MEMORY, Reason.LIMIT_KEPT)
-    return draft.at_least("never below the request", wish.amount, wish.reason)
+    return draft.at_least("never below the request", request_draft.amount, request_draft.reason)
 
 
-def cpu_limit(place: Place, wish: Draft, demand: Demand) -> Draft | None:
+def cpu_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDemand) -> Draft | None:
     """CPU's limit: at least the highest demand with its margin; None without one.
 
     It stays where limits are not lowered, and else moves in its ratio to the request.
@@ -104,21 +104,23 @@ def cpu_limit(place: Place, wish: Draft, demand: Demand) -> Draft | None:
     if now is None:
         return None
     if place.guaranteed:
-        return replace(wish, now=now, reason=Reason.QOS_CLASS, formula="limit = request, as now")
+        return replace(request_draft, now=now, reason=Reason.QOS_CLASS, formula="limit = request, as now")
     highest, margin = _with_limit_margin(place, demand)
-    in_ratio = proportional_limit(now, place.container.requests.get(CPU), wish.amount) or 0
+    in_ratio = proportional_limit(now, place.container.requests.get(CPU), request_draft.amount) or 0
     least, terms = (in_ratio, "limit x request / present request, ") if place.policy.lower_limits else (0, "")
     reason = Reason.OBSERVED_MAXIMUM if highest > least else Reason.OK
     formula = f"max({terms}highest demand x {margin:g}, request)"
-    draft = Draft(now, max(least, highest, wish.amount), reason, formula, must_raise=demand.highest[place.index] > now)
+    draft = Draft(
+        now, max(least, highest, request_draft.amount), reason, formula, must_raise=demand.highest[place.index] > now
+    )
     draft = draft.at_most(f"annotation {PREFIX}max-cpu", place.policy.bounds[CPU][1], Reason.ANNOTATION)
     draft = dead_band(place, draft, CPU)
     if not place.policy.lower_limits:
         draft = _kept(place, draft, now, CPU, Reason.LIMIT_KEPT)
-    return draft.at_least("never below the request", wish.amount, wish.reason)
+    return draft.at_least("never below the request", request_draft.amount, request_draft.reason)
 
 
-def raised_cpu_limit(place: Place, demand: Demand) -> Draft | None:
+def raised_cpu_limit(place: ContainerContext, demand: ResourceDemand) -> Draft | None:
     """CPU's limit where demand was seen above it, whatever else is not known yet; None where it was not.
 
     A limit holds no capacity: a higher one costs the neighbours nothing, so it needs no history.
@@ -131,19 +133,19 @@ def raised_cpu_limit(place: Place, demand: Demand) -> Draft | None:
     return draft.at_most(f"annotation {PREFIX}max-cpu", place.policy.bounds[CPU][1], Reason.ANNOTATION)
 
 
-def _with_limit_margin(place: Place, demand: Demand) -> tuple[int, float]:
+def _with_limit_margin(place: ContainerContext, demand: ResourceDemand) -> tuple[int, float]:
     """(highest demand ever seen with the limit's margin, 1 + margin)."""
     margin = 1 + place.own.cpu_limit_margin_fraction
     return rounded_up(float(np.nan_to_num(demand.highest[place.index])) * margin, 1), margin
 
 
-def _kept(place: Place, draft: Draft, now: int | None, resource: Resource, reason: Reason) -> Draft:
+def _kept(place: ContainerContext, draft: Draft, now: int | None, resource: Resource, reason: Reason) -> Draft:
     """Not below the present amount, unless an annotation's maximum is."""
     draft = draft.at_least(KEPT, now, reason)
     return draft.at_most(f"annotation {PREFIX}max-{resource}", place.policy.bounds[resource][1], Reason.ANNOTATION)
 
 
-def stepped(place: Place, resource: Resource, draft: Draft) -> Draft:
+def stepped(place: ContainerContext, resource: Resource, draft: Draft) -> Draft:
     """Whole cores where the class needs them, the settings' ladder, the annotations' bounds (the maximum last)."""
     bound = place.workload.qos in WHOLE_CORES and bool(draft.now) and (draft.now or 1) % MILLICORES_PER_CORE == 0
     if resource is CPU and bound:
@@ -161,14 +163,14 @@ def next_step(amount: int, steps: Sequence[int]) -> int | None:
     return min((step for step in steps if step >= amount), default=None)
 
 
-def kept_while_leaking(draft: Draft, demand: Demand, index: int) -> Draft:
+def kept_while_leaking(draft: Draft, demand: ResourceDemand, index: int) -> Draft:
     """No cut while memory leaks: it would only bring the kill forward."""
     if draft.now is None or not np.isfinite(demand.leak[index]):
         return draft
     return draft.at_least("no cut while memory leaks", draft.now, Reason.LEAK)
 
 
-def dead_band(place: Place, draft: Draft, resource: Resource) -> Draft:
+def dead_band(place: ContainerContext, draft: Draft, resource: Resource) -> Draft:
     """The present amount where the change is too small; not where it breaks a bound of the annotations."""
     low, high = place.policy.bounds[resource]
     now = draft.now
@@ -180,7 +182,7 @@ def dead_band(place: Place, draft: Draft, resource: Resource) -> Draft:
     return draft.moved("dead band", now, Reason.WITHIN_DEAD_BAND)
 
 
-def _decided_by(place: Place, demand: Demand) -> tuple[Reason, str]:
+def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason, str]:
     """(reason, formula) of the demand itself."""
     i, margin = place.index, 1 + place.policy.margin_fraction(demand.resource)
     if demand.resource is MEMORY:
@@ -210,7 +212,7 @@ def _decided_by(place: Place, demand: Demand) -> tuple[Reason, str]:
     return reason, f"max({terms}){_margin_of(place)}"
 
 
-def _margin_of(place: Place) -> str:
+def _margin_of(place: ContainerContext) -> str:
     """The CPU margin in words."""
     share, root = 1 + place.policy.cpu_margin_fraction, place.policy.cpu_root_margin_millicores
     return f" x {share:g}" * (share > 1) + f" + sqrt(demand x {root:g} m)" * (root > 0)

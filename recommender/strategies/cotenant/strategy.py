@@ -17,11 +17,11 @@ from cotenant.settings.recommender import CotenantSettings, RecommenderSettings
 from recommender.base import known, recommendation, withheld
 from recommender.evidence import Evidence
 from recommender.strategies.cotenant import autoscaler, bounds, notes, sizing
-from recommender.strategies.cotenant.demand import Demand, cpu_demand, memory_demand
+from recommender.strategies.cotenant.demand import ResourceDemand, cpu_demand, memory_demand
 from recommender.strategies.cotenant.draft import Draft, Drafts, Slot
-from recommender.strategies.cotenant.grading import Change, Grades, at_risk, grades_of
+from recommender.strategies.cotenant.grading import GradedChange, Grades, at_risk, grades_of
 from recommender.strategies.cotenant.policy import Policy, policies
-from recommender.strategies.cotenant.sizing import Place
+from recommender.strategies.cotenant.sizing import ContainerContext
 from recommender.strategies.cotenant.withholding import reasons
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
@@ -37,14 +37,14 @@ class Run:
     evidence: Evidence
     own: CotenantSettings
     policies: Sequence[Policy]
-    demand: Mapping[Resource, Demand]
+    demand: Mapping[Resource, ResourceDemand]
     reasons: Mapping[Resource, Sequence[Reason]]
     bounds: bounds.Bounds
     grades: Grades
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class WorkloadDrafts:
     """One workload's drafts, what its autoscaler needs, and why a value is missing after all."""
 
     drafts: Drafts
@@ -60,34 +60,37 @@ class Cotenant:
     def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
         """One recommendation a container."""
         run = _run(evidence, settings.cotenant)
-        found = []
+        recommendations = []
         for _, members in groupby(range(len(evidence)), key=lambda i: evidence.workloads[i].ref):
             indices = list(members)
-            made = _drafts(run, indices)
+            solved = _drafts(run, indices)
             for index in indices:
-                values = _values(run, index, made)
+                values = _values(run, index, solved)
                 plain = recommendation(self.name, evidence, index, values, settings)
-                said = notes.of(run.evidence, run.demand, run.policies[index], index, values)
-                said += tuple(s.sentence for s in made.solutions.values() if _moves(made, index, s))
-                found.append(replace(plain, profile=run.policies[index].profile, notes=said))
-        return found
+                sentences = notes.of(run.evidence, run.demand, run.policies[index], index, values)
+                sentences += tuple(s.sentence for s in solved.solutions.values() if _moves(solved, index, s))
+                recommendations.append(replace(plain, profile=run.policies[index].profile, notes=sentences))
+        return recommendations
 
 
 def _run(evidence: Evidence, own: CotenantSettings) -> Run:
-    found = policies(evidence.workloads, own)
-    demand = {CPU: cpu_demand(evidence, found, own), MEMORY: memory_demand(evidence, found, own)}
+    resolved_policies = policies(evidence.workloads, own)
+    demand = {
+        CPU: cpu_demand(evidence, resolved_policies, own),
+        MEMORY: memory_demand(evidence, resolved_policies, own),
+    }
     return Run(
         evidence,
         own,
-        found,
+        resolved_policies,
         demand,
-        {r: reasons(evidence, d, found, own) for r, d in demand.items()},
+        {r: reasons(evidence, d, resolved_policies, own) for r, d in demand.items()},
         bounds.bounds_of(evidence.inventory),
         grades_of(evidence, own.severity),
     )
 
 
-def _drafts(run: Run, indices: Sequence[int]) -> Made:
+def _drafts(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
     """All values of one workload: requests, autoscaler, limits, bounds."""
     workload = run.evidence.workloads[indices[0]]
     places = {i: _place(run, i) for i in indices}
@@ -104,17 +107,17 @@ def _drafts(run: Run, indices: Sequence[int]) -> Made:
     drafts = _equal(drafts) if places[indices[0]].guaranteed else drafts
     by_name = {name: index for index, name in names.items()}
     final = {r: autoscaler.settled(s, drafts, workload, by_name) for r, s in solutions.items()}
-    return Made(drafts, final, unsolved)
+    return WorkloadDrafts(drafts, final, unsolved)
 
 
-def _place(run: Run, index: int) -> Place:
+def _place(run: Run, index: int) -> ContainerContext:
     workload, name = run.evidence.workloads[index], run.evidence.containers[index].container
     container = workload.container(name) or Container(name)
-    return Place(index, workload, container, run.policies[index], run.own)
+    return ContainerContext(index, workload, container, run.policies[index], run.own)
 
 
 def _solved(
-    run: Run, drafts: Drafts, workload: Workload, places: Mapping[int, Place]
+    run: Run, drafts: Drafts, workload: Workload, places: Mapping[int, ContainerContext]
 ) -> tuple[Drafts, Mapping[Resource, autoscaler.Solution], frozenset[Resource]]:
     """Requests under an autoscaler, with its targets; a resource without a solution has no draft any more."""
     by_name = {place.container.name: index for index, place in places.items()}
@@ -129,52 +132,54 @@ def _solved(
     return drafts, solutions, frozenset(unsolved)
 
 
-def _limits(run: Run, place: Place, drafts: Drafts, index: int) -> Drafts:
+def _limits(run: Run, place: ContainerContext, drafts: Drafts, index: int) -> Drafts:
     """The limits that go with the requests; a CPU limit that is to be removed has no draft."""
-    made: Drafts = {}
+    limit_drafts: Drafts = {}
     memory, cpu = drafts.get(Slot(index, MEMORY, REQUEST)), drafts.get(Slot(index, CPU, REQUEST))
     limits = {MEMORY: sizing.memory_limit(place, memory, run.demand[MEMORY]) if memory else None}
     if cpu and not _removed(place):
         limits[CPU] = sizing.cpu_limit(place, cpu, run.demand[CPU])
     elif run.reasons[CPU][index] in TOO_EARLY:
         limits[CPU] = sizing.raised_cpu_limit(place, run.demand[CPU])
-    return made | {Slot(index, resource, LIMIT): limit for resource, limit in limits.items() if limit is not None}
+    return limit_drafts | {
+        Slot(index, resource, LIMIT): limit for resource, limit in limits.items() if limit is not None
+    }
 
 
-def _removed(place: Place) -> bool:
-    """Whether the CPU limit goes: asked for, and not what keeps the pod Guaranteed."""
+def _removed(place: ContainerContext) -> bool:
+    """Whether the CPU limit is removed: the policy says so, and the pod's Guaranteed class does not depend on it."""
     return place.policy.cpu_limit == "unset" and not place.guaranteed
 
 
 def _equal(drafts: Drafts) -> Drafts:
     """Request and limit of each container and resource at the smaller of the two."""
-    made = dict(drafts)
+    equalised = dict(drafts)
     for slot, draft in drafts.items():
         other = drafts.get(Slot(slot.index, slot.resource, LIMIT if slot.field is REQUEST else REQUEST))
         if other is not None:
-            made[slot] = draft.at_most("request = limit", other.amount, Reason.QOS_CLASS)
-    return made
+            equalised[slot] = draft.at_most("request = limit", other.amount, Reason.QOS_CLASS)
+    return equalised
 
 
-def _moves(made: Made, index: int, solution: autoscaler.Solution) -> bool:
+def _moves(solved: WorkloadDrafts, index: int, solution: autoscaler.Solution) -> bool:
     """Whether this container's request changes under the autoscaler."""
-    draft = made.drafts.get(Slot(index, solution.resource, REQUEST))
+    draft = solved.drafts.get(Slot(index, solution.resource, REQUEST))
     return draft is not None and draft.now != draft.amount
 
 
-def _values(run: Run, index: int, made: Made) -> list[Value]:
+def _values(run: Run, index: int, solved: WorkloadDrafts) -> list[Value]:
     """The fields of one container: proposed, removed or withheld; a limit that stays unset is not mentioned."""
     values = []
-    inputs = {r: _inputs(run, index, r, made) for r in Resource}
+    inputs = {r: _inputs(run, index, r, solved) for r in Resource}
     for resource, field in SLOTS:
         now = run.evidence.now(index, resource, field)
-        draft = made.drafts.get(Slot(index, resource, field))
+        draft = solved.drafts.get(Slot(index, resource, field))
         if draft is not None:
             values.append(_value(run, Slot(index, resource, field), draft, inputs[resource]))
             continue
         if field is LIMIT and now is None:
             continue
-        reason = Reason.HPA_UNSOLVED if resource in made.unsolved else run.reasons[resource][index]
+        reason = Reason.HPA_UNSOLVED if resource in solved.unsolved else run.reasons[resource][index]
         if reason is Reason.OK:
             values.append(Value(CPU, LIMIT, now, None, Action.UNSET, reason, Severity.OK, inputs[CPU], "no CPU limit"))
         else:
@@ -186,7 +191,7 @@ def _value(run: Run, slot: Slot, draft: Draft, inputs: Mapping[str, float | int 
     evidence, policy = run.evidence, run.policies[slot.index]
     risk = at_risk(evidence, run.demand[slot.resource], slot.index, run.own.severity)
     replicas = evidence.workloads[slot.index].replicas
-    change = Change(slot.resource, slot.field, draft.now, draft.amount, replicas, risk)
+    change = GradedChange(slot.resource, slot.field, draft.now, draft.amount, replicas, risk)
     return Value(
         slot.resource,
         slot.field,
@@ -202,7 +207,7 @@ def _value(run: Run, slot: Slot, draft: Draft, inputs: Mapping[str, float | int 
     )
 
 
-def _inputs(run: Run, index: int, resource: Resource, made: Made) -> dict[str, float | int | str]:
+def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) -> dict[str, float | int | str]:
     """All figures behind the values of one resource."""
     demand, policy = run.demand[resource], run.policies[index]
     inputs = known(
@@ -218,12 +223,12 @@ def _inputs(run: Run, index: int, resource: Resource, made: Made) -> dict[str, f
     if demand.runs[index]:
         inputs["runs"] = int(demand.runs[index])
     inputs |= {f"node group {name}": round(amount) for name, amount in demand.groups.get(index, {}).items()}
-    solution = made.solutions.get(resource)
+    solution = solved.solutions.get(resource)
     inputs |= solution.inputs if solution else {}
-    return inputs | _of_the_pod(run, index, resource, made)
+    return inputs | _of_the_pod(run, index, resource, solved)
 
 
-def _of_the_pod(run: Run, index: int, resource: Resource, made: Made) -> dict[str, float | int | str]:
+def _of_the_pod(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) -> dict[str, float | int | str]:
     """For an init container: what the pod requests without it, up to which its own request costs nothing."""
     workload = run.evidence.workloads[index]
     roles = {c.name: c for c in workload.containers}
@@ -232,7 +237,7 @@ def _of_the_pod(run: Run, index: int, resource: Resource, made: Made) -> dict[st
         return {}
     proposed = {
         run.evidence.containers[s.index].container: d.amount
-        for s, d in made.drafts.items()
+        for s, d in solved.drafts.items()
         if s.resource is resource and s.field is REQUEST
     }
     rest = [

@@ -36,7 +36,7 @@ BEGINNINGS: Final = frozenset({EventKind.RESTART, EventKind.OOM_KILL})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Growth:
-    """CPU growth of n containers: per_week, a share of the newest week's mean; 0 where there is none to speak of.
+    """CPU growth of n containers: per_week, a share of the newest week's mean; 0 where it is not significant.
 
     factor: what the decayed quantile is multiplied by; mean_factor: the same for means over the whole history.
     """
@@ -51,8 +51,8 @@ def growth(evidence: Evidence, own: CotenantSettings) -> Growth:
     portrait = evidence.portraits[Resource.CPU]
     days = _full_days(portrait.daily_means, portrait.daily_counts)
     slope, agreement, pairs = _seasonal_slope(days)
-    whole = np.isfinite(days[:, -1:])  # the newest day is often only half over
-    newest = _mean(np.where(whole, days[:, -WEEK_DAYS:], days[:, -WEEK_DAYS - 1 : -1]))
+    newest_is_full = np.isfinite(days[:, -1:])  # the newest day is often only half over
+    newest = _mean(np.where(newest_is_full, days[:, -WEEK_DAYS:], days[:, -WEEK_DAYS - 1 : -1]))
     per_week = np.divide(slope * WEEK_DAYS, newest, out=np.zeros_like(slope), where=newest > 0)
     judged = (pairs >= LEAST_PAIRS) & (newest >= LEAST_MILLICORES)
     real = judged & (agreement >= AGREEMENT) & (per_week >= own.growth_weekly_fraction)
@@ -64,28 +64,28 @@ def growth(evidence: Evidence, own: CotenantSettings) -> Growth:
 
     half_life_days = portrait.histograms.half_life_seconds / DAY_SECONDS
     columns = (per_week, ahead(half_life_days / np.log(2)), ahead(length / 2))
-    found = [np.nan_to_num(evidence.from_portrait(Resource.CPU, column)) for column in columns]
-    return Growth(found[0], np.maximum(found[1], 1), np.maximum(found[2], 1))
+    by_container = [np.nan_to_num(evidence.from_portrait(Resource.CPU, column)) for column in columns]
+    return Growth(by_container[0], np.maximum(by_container[1], 1), np.maximum(by_container[2], 1))
 
 
 def leak(evidence: Evidence, own: CotenantSettings) -> Floats:
     """Memory that leaks per day in the worst pod, bytes, (n,); NaN where at least half of the judged pods do not."""
-    found = np.full(len(evidence), np.nan)
+    unknown = np.full(len(evidence), np.nan)
     signal = Signal.MEMORY_WORKING_SET_MAX
     if signal not in evidence.usage:
-        return found
+        return unknown
     usage, rows = evidence.usage[signal], evidence.usage_rows[signal]
     began = _beginnings(evidence)
-    known = np.flatnonzero(rows >= 0)
+    owned_rows = np.flatnonzero(rows >= 0)
     judged, leaking, worst = np.zeros(len(evidence)), np.zeros(len(evidence)), np.zeros(len(evidence))
-    for start in range(0, len(known), ROWS_AT_ONCE):
-        part = known[start : start + ROWS_AT_ONCE]
+    for start in range(0, len(owned_rows), ROWS_AT_ONCE):
+        part = owned_rows[start : start + ROWS_AT_ONCE]
         since = np.array([began.get(usage.refs[row], 0) for row in part], dtype=np.float64)
         slopes = _leak_of_rows(_daily_maxima(usage.values[part], usage.grid, since), own)
         np.add.at(judged, rows[part], np.isfinite(slopes))
         np.add.at(leaking, rows[part], slopes > 0)
         np.maximum.at(worst, rows[part], np.nan_to_num(slopes))
-    return np.where((leaking > 0) & (2 * leaking >= judged), worst, found)
+    return np.where((leaking > 0) & (2 * leaking >= judged), worst, unknown)
 
 
 def _full_days(means: Floats, counts: Floats) -> Floats:
@@ -143,14 +143,14 @@ def _daily_maxima(values: FloatMatrix, grid: TimeGrid, since: Floats) -> FloatMa
 
 def _leak_of_rows(days: FloatMatrix, own: CotenantSettings) -> Floats:
     """Bytes a day of each pod: positive for a leak, 0 for none, NaN where there are too few days, (m,)."""
-    found = np.full(len(days), np.nan)
+    leak_bytes_per_day = np.full(len(days), np.nan)
     enough = np.flatnonzero(np.isfinite(days).sum(axis=1) >= own.leak_days)
     for row in enough:
-        seen = days[row][np.isfinite(days[row])].astype(np.float64)
-        older, newer = np.triu_indices(len(seen), k=1)
-        slopes = (seen[newer] - seen[older]) / (newer - older)
+        maxima = days[row][np.isfinite(days[row])].astype(np.float64)
+        older, newer = np.triu_indices(len(maxima), k=1)
+        slopes = (maxima[newer] - maxima[older]) / (newer - older)
         slope = float(np.median(slopes))
         rising = (slopes > 0).mean() >= own.leak_agreement
-        real = rising and slope * (len(seen) - 1) >= own.leak_rise_fraction * seen[0] > 0
-        found[row] = slope if real else 0.0
-    return found
+        real = rising and slope * (len(maxima) - 1) >= own.leak_rise_fraction * maxima[0] > 0
+        leak_bytes_per_day[row] = slope if real else 0.0
+    return leak_bytes_per_day

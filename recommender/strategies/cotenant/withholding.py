@@ -12,14 +12,16 @@ from cotenant.model.reasons import Reason
 from cotenant.settings.recommender import CotenantSettings
 from recommender.evidence import Evidence
 from recommender.strategies.cotenant import jobs
-from recommender.strategies.cotenant.demand import Demand
+from recommender.strategies.cotenant.demand import ResourceDemand
 from recommender.strategies.cotenant.policy import Policy
 
 BEYOND_ANY_NODE: Final = 1.2
 """Usage above this many times the largest node's capacity is a slip of units, not a measurement."""
 
 
-def reasons(evidence: Evidence, demand: Demand, policies: Sequence[Policy], own: CotenantSettings) -> list[Reason]:
+def reasons(
+    evidence: Evidence, demand: ResourceDemand, policies: Sequence[Policy], own: CotenantSettings
+) -> list[Reason]:
     """One reason a container. A raise after an OOM kill needs no history."""
     resource = demand.resource
     present = np.fmax(evidence.requests[resource], evidence.limits[resource])
@@ -46,5 +48,5 @@ def _asks_for_nothing(evidence: Evidence, index: int) -> bool:
     return workload.qos is QosClass.BE and not any(c.requests or c.limits for c in workload.containers)
 
 
-def _flags(found: object) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    return np.array(list(found), dtype=np.bool_)  # type: ignore[call-overload]
+def _flags(values: object) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.array(list(values), dtype=np.bool_)  # type: ignore[call-overload]

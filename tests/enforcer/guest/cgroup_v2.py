@@ -18,7 +18,7 @@ import pytest
 from cotenant.model.qos import QosClass
 from enforcer.apply import Applier
 from enforcer.cgroupfs import Hierarchy, Lack
-from enforcer.changes import Outcome
+from enforcer.changes import WriteOutcome
 from enforcer.contract import (
     NO_LIMIT,
     ContainerSpec,
@@ -27,12 +27,12 @@ from enforcer.contract import (
     KubeQos,
     Level,
     Observation,
-    Plan,
     PodSpec,
+    StrategyPlan,
     Value,
     Want,
 )
-from enforcer.journal import Journal
+from enforcer.journal import OriginalsJournal
 from enforcer.layout import Driver, Layout, Runtime
 from enforcer.observe import NodeFacts, Observer
 
@@ -64,7 +64,7 @@ class Node:
         self.make()
         self.hierarchy = Hierarchy(ROOT)
         self.observer = Observer(self.hierarchy, LAYOUT)
-        self.journal = Journal(state, "boot")
+        self.journal = OriginalsJournal(state, "boot")
         self.applier = Applier(self.hierarchy, self.journal, dry_run=False)
 
     def make(self) -> None:
@@ -90,8 +90,8 @@ class Node:
     def see(self) -> Observation:
         return self.observer.read([POD], [], NodeFacts("guest"), self.applier.held)
 
-    def tick(self, *wants: tuple[str, Knob, Value]) -> list[Outcome]:
-        plan = Plan(tuple(Want(p, k, v, LEVELS[p], "test", "the test says so") for p, k, v in wants))
+    def tick(self, *wants: tuple[str, Knob, Value]) -> list[WriteOutcome]:
+        plan = StrategyPlan(tuple(Want(p, k, v, LEVELS[p], "test", "the test says so") for p, k, v in wants))
         return [done.outcome for done in self.applier.apply([plan], self.see())]
 
     def shows(self, path: str, knob: Knob) -> Value | Lack:
@@ -163,15 +163,15 @@ def test_a_write_is_taken_or_refused_as_the_kernel_says(
 
 
 def test_a_child_may_have_a_quota_above_its_parents(node: Node) -> None:
-    assert node.tick((TIER, Knob.CPU_QUOTA, 20_000), (CONTAINER, Knob.CPU_QUOTA, 90_000)) == [Outcome.WRITTEN] * 2
+    assert node.tick((TIER, Knob.CPU_QUOTA, 20_000), (CONTAINER, Knob.CPU_QUOTA, 90_000)) == [WriteOutcome.WRITTEN] * 2
     assert node.shows(CONTAINER, Knob.CPU_QUOTA) == 90_000
 
 
 def test_the_period_stays_when_a_quota_is_written(node: Node) -> None:
     (ROOT / CONTAINER / "cpu.max").write_text("max 20000")
-    assert node.tick((CONTAINER, Knob.CPU_QUOTA, 50_000)) == [Outcome.WRITTEN]
+    assert node.tick((CONTAINER, Knob.CPU_QUOTA, 50_000)) == [WriteOutcome.WRITTEN]
     assert (ROOT / CONTAINER / "cpu.max").read_text() == "10000 20000\n"
-    assert node.tick() == [Outcome.RESTORED]
+    assert node.tick() == [WriteOutcome.RESTORED]
     assert (ROOT / CONTAINER / "cpu.max").read_text() == "max 20000\n"
 
 
@@ -179,18 +179,21 @@ def test_burst_and_quota_move_in_an_order_that_the_kernel_takes(node: Node) -> N
     wide = ((CONTAINER, Knob.CPU_QUOTA, 80_000), (CONTAINER, Knob.CPU_BURST, 80_000))
     narrow = ((CONTAINER, Knob.CPU_QUOTA, 20_000), (CONTAINER, Knob.CPU_BURST, 10_000))
     for wants in (wide, narrow, wide):
-        assert node.tick(*wants) == [Outcome.WRITTEN] * 2
-    assert node.tick((CONTAINER, Knob.CPU_QUOTA, 20_000)) == [Outcome.RESTORED, Outcome.WRITTEN]  # burst first
+        assert node.tick(*wants) == [WriteOutcome.WRITTEN] * 2
+    assert node.tick((CONTAINER, Knob.CPU_QUOTA, 20_000)) == [
+        WriteOutcome.RESTORED,
+        WriteOutcome.WRITTEN,
+    ]  # burst first
     node.tick()
     assert (node.shows(CONTAINER, Knob.CPU_QUOTA), node.shows(CONTAINER, Knob.CPU_BURST)) == (NO_LIMIT, 0)
 
 
 def test_a_weight_comes_back_after_idle(node: Node) -> None:
     (ROOT / TIER / "cpu.weight").write_text("7")
-    assert node.tick((TIER, Knob.CPU_IDLE, 1)) == [Outcome.WRITTEN]
+    assert node.tick((TIER, Knob.CPU_IDLE, 1)) == [WriteOutcome.WRITTEN]
     assert node.hierarchy.write_knob(TIER, Knob.CPU_SHARES, 512) == errno.EINVAL
     assert node.tick((TIER, Knob.CPU_IDLE, 1), (TIER, Knob.CPU_SHARES, 2)) == []
-    assert node.tick() == [Outcome.RESTORED] * 2
+    assert node.tick() == [WriteOutcome.RESTORED] * 2
     assert (ROOT / TIER / "cpu.weight").read_text() == "1\n"  # the kubelet's; 7 was nobody's that we know
     assert node.journal.notes == {}
 
@@ -243,7 +246,7 @@ def test_memory_high_is_not_set_below_what_is_used(node: Node) -> None:
     process = node.run(HOLD)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
-    assert node.tick((CONTAINER, Knob.MEMORY_HIGH, 8 * MIB)) == [Outcome.WRITTEN]
+    assert node.tick((CONTAINER, Knob.MEMORY_HIGH, 8 * MIB)) == [WriteOutcome.WRITTEN]
     high = node.shows(CONTAINER, Knob.MEMORY_HIGH)
     used = container_of(node.see()).memory
     assert used is not None
@@ -255,7 +258,7 @@ def test_memory_high_is_not_set_below_what_is_used(node: Node) -> None:
 def test_an_out_of_memory_kill_is_counted_and_no_error(node: Node) -> None:
     assert (
         node.tick((CONTAINER, Knob.MEMORY_LIMIT, 30 * MIB), (CONTAINER, Knob.MEMORY_OOM_GROUP, 1))
-        == [Outcome.WRITTEN] * 2
+        == [WriteOutcome.WRITTEN] * 2
     )
     process = node.run("x = bytearray(100 << 20)")
     assert process.wait(60) == -9

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from enforcer.changes import Outcome
+from enforcer.changes import WriteOutcome
 from enforcer.contract import Knob, KubeQos
 from tests.enforcer.guest.cgroup_v2 import BURN, CONTAINER, ROOT, TIER, Node, container_of, wait_for
 
@@ -30,24 +30,26 @@ def effective(path: str) -> str:
 def test_a_cpu_list_is_taken_from_the_tier_and_given_back_to_inherit(node: Node) -> None:
     assert node.shows(TIER, Knob.CPUSET_CPUS) == ""
     node.run(BURN)
-    assert node.tick((TIER, Knob.CPUSET_CPUS, "0"), (CONTAINER, Knob.CPUSET_CPUS, "0")) == [Outcome.WRITTEN] * 2
+    assert node.tick((TIER, Knob.CPUSET_CPUS, "0"), (CONTAINER, Knob.CPUSET_CPUS, "0")) == [WriteOutcome.WRITTEN] * 2
     assert (effective(TIER), effective(CONTAINER)) == ("0", "0")
-    assert node.tick((TIER, Knob.CPUSET_CPUS, "1"), (CONTAINER, Knob.CPUSET_CPUS, "1")) == [Outcome.WRITTEN] * 2
+    assert node.tick((TIER, Knob.CPUSET_CPUS, "1"), (CONTAINER, Knob.CPUSET_CPUS, "1")) == [WriteOutcome.WRITTEN] * 2
     assert (effective(TIER), effective(CONTAINER)) == ("1", "1")
-    assert node.tick() == [Outcome.RESTORED] * 2
+    assert node.tick() == [WriteOutcome.RESTORED] * 2
     # with a task inside the kernel clears no list (ENOSPC): all CPUs are given instead
     assert (node.shows(TIER, Knob.CPUSET_CPUS), effective(CONTAINER)) == ("0-1", "0-1")
 
 
 def test_without_tasks_a_list_is_cleared_again(node: Node) -> None:
-    assert node.tick((TIER, Knob.CPUSET_CPUS, "0")) == [Outcome.WRITTEN]
-    assert node.tick() == [Outcome.RESTORED]
+    assert node.tick((TIER, Knob.CPUSET_CPUS, "0")) == [WriteOutcome.WRITTEN]
+    assert node.tick() == [WriteOutcome.RESTORED]
     assert node.shows(TIER, Knob.CPUSET_CPUS) == ""
 
 
 def test_v2_takes_a_parents_list_that_its_child_exceeds_and_the_smaller_one_holds(node: Node) -> None:
-    assert node.tick((TIER, Knob.CPUSET_CPUS, "0-1"), (CONTAINER, Knob.CPUSET_CPUS, "0-1")) == [Outcome.WRITTEN] * 2
-    assert node.tick((TIER, Knob.CPUSET_CPUS, "0"), (CONTAINER, Knob.CPUSET_CPUS, "0-1")) == [Outcome.WRITTEN]
+    assert (
+        node.tick((TIER, Knob.CPUSET_CPUS, "0-1"), (CONTAINER, Knob.CPUSET_CPUS, "0-1")) == [WriteOutcome.WRITTEN] * 2
+    )
+    assert node.tick((TIER, Knob.CPUSET_CPUS, "0"), (CONTAINER, Knob.CPUSET_CPUS, "0-1")) == [WriteOutcome.WRITTEN]
     assert (node.shows(CONTAINER, Knob.CPUSET_CPUS), effective(CONTAINER)) == ("0-1", "0")
 
 

@@ -26,8 +26,8 @@ from cotenant.model.plan_desk import PlanGuardResult
 from cotenant.model.plan_wire import parse_plan, status_body
 from cotenant.settings.plans import PlanSettings
 from recommender.plans.lead import lead
-from recommender.plans.lifecycle import Outlook, Seen, Step, step
-from recommender.plans.scoring import Look
+from recommender.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
+from recommender.plans.scoring import RoomUse
 
 HOUR = 3600.0
 SIX, EIGHT = 1_803_578_400.0, 1_803_585_600.0
@@ -42,13 +42,13 @@ def plan(**given: object) -> Plan:
     return Plan("shop", "web-peak", owner=PlanOwner("Deployment", "web"), per_pod={"cpu": 500}, count=4, **made)  # type: ignore[arg-type]
 
 
-def seen(held: int = 0, used: int = 0, missed: int = 0, **given: object) -> Seen:
-    return Seen(Look(held, used, missed, complete=held >= 4), LEAD, **given)  # type: ignore[arg-type]
+def seen(held: int = 0, used: int = 0, missed: int = 0, **given: object) -> PlanObservation:
+    return PlanObservation(RoomUse(held, used, missed, complete=held >= 4), LEAD, **given)  # type: ignore[arg-type]
 
 
-def after(one: Plan, *looks: tuple[float, Seen], own: PlanSettings = OWN) -> tuple[Plan, Step]:
+def after(one: Plan, *looks: tuple[float, PlanObservation], own: PlanSettings = OWN) -> tuple[Plan, PlanStep]:
     """The plan after some looks, as its status on the wire carries it from one to the next."""
-    made = Step(one.status)
+    made = PlanStep(one.status)
     for now, look in looks:
         made = step(one, look, now, own)
         wire = status_body(made.status, 1)
@@ -125,9 +125,9 @@ def test_room_is_kept_beyond_the_window_while_pods_wait_for_it_and_not_longer_th
     assert (over.status.phase, over.want) == (PlanPhase.SCORED, 0)
 
 
-def outlook(*wanted: int) -> Outlook:
+def outlook(*wanted: int) -> PodForecast:
     """Half hours from 17:00 on."""
-    return Outlook(SIX - HOUR, 1800.0, np.array(wanted), np.array(wanted) // 2)
+    return PodForecast(SIX - HOUR, 1800.0, np.array(wanted), np.array(wanted) // 2)
 
 
 def test_a_forecast_plan_follows_the_forecast_up_to_what_was_approved() -> None:

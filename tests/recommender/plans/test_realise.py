@@ -15,15 +15,15 @@ from cotenant.model.errors import UsageError
 from cotenant.model.intent import Apply, Delete, Patch
 from cotenant.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
 from cotenant.model.reservation import PodIdentity, Reservation
-from recommender.plans.preview import NodeRoom, Place, placed, preview
-from recommender.plans.realise import Owner, buffer, floor, floor_of, reservations, restore
+from recommender.plans.preview import NodeRoom, PreviewContext, placed, preview
+from recommender.plans.realise import OwnerTemplate, buffer, floor, floor_of, reservations, restore
 
 SIX, EIGHT = 1_803_578_400.0, 1_803_585_600.0
 TEMPLATE = {
     "metadata": {"labels": {"app": "web"}},
     "spec": {"nodeSelector": {"pool": "a"}, "containers": [{"name": "app", "env": [{"name": "SECRET", "value": "x"}]}]},
 }
-OWNER = Owner(TEMPLATE, {"matchLabels": {"app": "web"}})
+OWNER = OwnerTemplate(TEMPLATE, {"matchLabels": {"app": "web"}})
 PLAN = Plan(
     "shop", "web", WindowSource.MANUAL, PlanOwner("Deployment", "web"), {"cpu": 500, "memory": 1 << 30}, 3,
     status=PlanStatus(window=Span(SIX, EIGHT)), per_pod_text={"cpu": "500m", "memory": "1Gi"},
@@ -131,7 +131,7 @@ def test_a_preview_says_where_the_pods_fit_and_what_that_displaces() -> None:
         NodeRoom("a", {"cpu": 1200, "memory": 8 << 30}, batch_millicores=300),
         NodeRoom("b", {"cpu": 600, "memory": 8 << 30}),
     ]
-    found = preview(PLAN, Span(SIX, EIGHT), Place(nodes, {"cpu": 2000}, 0.1))
+    found = preview(PLAN, Span(SIX, EIGHT), PreviewContext(nodes, {"cpu": 2000}, 0.1))
     # a: 1200 -> 700 -> 200; b: 600 -> 100: two pods on a, one on b.
     assert found.nodes == (("a", 2), ("b", 1))
     assert (found.fits, found.quota_left) == (True, {"cpu": 500})

@@ -13,7 +13,7 @@ from cotenant.model.plan import WindowSource
 from cotenant.settings.plans import PlanSettings
 from recommender.plans.backtest import account, last_week, skill, static
 from recommender.plans.guards import Situation, blocking, judge
-from recommender.plans.holding import Held, hold, replayed
+from recommender.plans.holding import ReservedPods, hold, replayed
 from recommender.plans.lead import lead
 from recommender.plans.sizing import level_path, most, newsvendor, pods
 
@@ -79,12 +79,12 @@ def test_the_kill_switch_stops_everything() -> None:
 
 
 def test_more_is_held_at_once_and_less_only_when_clearly_less_is_wanted() -> None:
-    held = hold(Held(0), 10, 0.0, OWN)
-    assert held == Held(10, 0.0)
+    held = hold(ReservedPods(0), 10, 0.0, OWN)
+    assert held == ReservedPods(10, 0.0)
     # 20 % of 10 is 2: 8 is not clearly less, 7 is, and not within 10 minutes of the last change.
     assert hold(held, 8, 9000.0, OWN) is held
     assert hold(held, 7, 599.0, OWN) is held
-    assert hold(held, 7, 600.0, OWN) == Held(7, 600.0)
+    assert hold(held, 7, 600.0, OWN) == ReservedPods(7, 600.0)
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_more_is_held_at_once_and_less_only_when_clearly_less_is_wanted() -> Non
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60))
 def test_what_is_held_never_lies_below_what_is_wanted_and_falls_at_most_once_in_ten_minutes(wanted: list[int]) -> None:
     kept = replayed(np.array([wanted]), 300.0, OWN)[0]
-    live, one = [], Held(0)
+    live, one = [], ReservedPods(0)
     for slot, want in enumerate(wanted):
         one = hold(one, want, slot * 300.0, OWN)
         live.append(one.count)
