@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cotenant.model.annotated import (
+from cotenant.core.model.changes.annotated_resources import (
     CHANGE_ANNOTATION,
     KINDS,
     RESOURCES_ANNOTATION,
@@ -18,7 +18,7 @@ from cotenant.model.annotated import (
     above_limits,
     same,
 )
-from cotenant.model.pod_qos import pod_qos
+from cotenant.core.model.kubernetes.pod_qos import pod_qos
 
 Json = dict[str, Any]
 Key = tuple[str, str, str]

@@ -1,4 +1,4 @@
-"""EDGE: the HTTP application of the webhook process: routes by path; `cotenant.edges.connection` does the transport.
+"""EDGE: the HTTP application of the webhook process: routes by path; `adapters.http_connection` does the transport.
 
 Paths: the five webhooks of `admission.review` (POST), /healthz, /readyz, /metrics (GET). Whatever goes wrong in our own
 code, a pod is allowed untouched and counted; a quota is refused with 500, for its webhook guards what others promise.
@@ -16,13 +16,13 @@ from prometheus_client import Counter, Gauge, Histogram
 from admission import review
 from admission.config_rules import problems_of_config
 from admission.view import ClusterView
-from cotenant.edges.clock import Clock
-from cotenant.edges.connection import Request, Response
-from cotenant.edges.health import Checks
-from cotenant.edges.telemetry import Metrics
-from cotenant.model.errors import ClusterError
-from cotenant.model.protocol import SLO_CONFIG_MAP
-from cotenant.settings.admission import AdmissionSettings
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.health import Checks
+from cotenant.core.adapters.http_connection import Request, Response
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.errors import ClusterError
+from cotenant.core.model.kubernetes.protocol import SLO_CONFIG_MAP
+from cotenant.core.settings.sections.admission import AdmissionSettings
 
 LATENCY_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 ASKS_THE_SERVER: Final = frozenset({"/validate-quota"})
@@ -58,7 +58,7 @@ class WebhookMetrics:
 
 
 class WebhookApp:
-    """The application of `cotenant.edges.connection`."""
+    """The application of `cotenant.core.adapters.http_connection`."""
 
     def __init__(
         self,

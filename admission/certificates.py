@@ -19,11 +19,11 @@ from typing import Any, Final, Protocol
 import structlog
 
 from admission.authority import CertificatePolicy, Material, Pair, readable, renewed
-from cotenant.edges.clock import Clock
-from cotenant.edges.kube import KubeClient, Writer
-from cotenant.model.errors import ClusterConflict, ClusterError, CotenantError, StoreError, UsageError
-from cotenant.model.intent import Address, Apply
-from cotenant.settings.admission import AdmissionSettings
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.model.errors import ClusterConflict, ClusterError, CotenantError, StoreError, UsageError
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.settings.sections.admission import AdmissionSettings
 
 FIELD_MANAGER: Final = "cotenant-webhook"
 TRIES: Final = 5

@@ -12,8 +12,8 @@ import msgspec
 from admission.profile import PriorityClassEntry, Profile
 from admission.reservation_gate import Offers
 from admission.view import ClusterView
-from cotenant.edges.kube import KubeClient, Mirror
-from cotenant.model.annotated import (
+from cotenant.core.adapters.kube import KubeClient, Mirror
+from cotenant.core.model.changes.annotated_resources import (
     CHANGE_ANNOTATION,
     KINDS,
     LABEL_VALUE,
@@ -22,8 +22,8 @@ from cotenant.model.annotated import (
     AnnotatedResources,
     decoded,
 )
-from cotenant.model.errors import ClusterAbsent, UsageError
-from cotenant.model.protocol import (
+from cotenant.core.model.errors import ClusterAbsent, UsageError
+from cotenant.core.model.kubernetes.protocol import (
     CONFIG_GROUP,
     OPERATING_MODE_LABEL,
     OWN_GROUP,
@@ -31,8 +31,8 @@ from cotenant.model.protocol import (
     SCHEDULING_GROUP,
     SWAP_GUARD,
 )
-from cotenant.model.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
-from cotenant.model.reservation import Reservation, moment_of
+from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
+from cotenant.core.model.reservations.reservation import Reservation, moment_of
 
 STOP_SECONDS: Final = 1.0
 _PATHS: Final = {

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from admission.problem import Problem
-from cotenant.model.slo_config import SloConfig, SloConfigFinding
-from cotenant.model.text import shown
+from cotenant.core.model.colocation.slo_config import SloConfig, SloConfigFinding
+from cotenant.core.model.text import shown
 
 
 def problems_of_config(data: Mapping[str, str]) -> list[Problem]:

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import structlog
 
-from cotenant.edges.clock import Clock
-from cotenant.edges.kube import KubeClient, Writer, send_all
-from cotenant.model.errors import CotenantError
-from cotenant.model.gate import gates_of, without_gate
-from cotenant.model.intent import Address, Patch
-from cotenant.model.protocol import OWN_GROUP, RESERVATION_GATE, SWAP_GUARD
-from cotenant.model.reservation import moment_of
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.kube import KubeClient, Writer, send_all
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.kubernetes.intent import Address, Patch
+from cotenant.core.model.kubernetes.protocol import OWN_GROUP, RESERVATION_GATE, SWAP_GUARD
+from cotenant.core.model.reservations.reservation import moment_of
+from cotenant.core.model.reservations.scheduling_gate import gates_of, without_gate
 
 GRACE_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 20.0

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cotenant.model.errors import QuantityError
-from cotenant.model.quantity import format_amount, parse_amount
-from cotenant.model.resource import Resource
+from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.quantity import format_amount, parse_amount
+from cotenant.core.model.resource import Resource
 
 Json = dict[str, Any]
 

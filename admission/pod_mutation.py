@@ -25,9 +25,9 @@ from admission.profile_record import (
 from admission.reservation_gate import gated
 from admission.resources import renamed, translated, with_extended_spec
 from admission.view import ClusterView
-from cotenant.model.errors import UsageError
-from cotenant.model.protocol import MUTATING_UPDATE_LABEL, SKIP_HOOKS_LABEL, SUB_PRIORITY_LABEL
-from cotenant.model.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, priority_of, qos_of, with_default
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.protocol import MUTATING_UPDATE_LABEL, SKIP_HOOKS_LABEL, SUB_PRIORITY_LABEL
+from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, priority_of, qos_of, with_default
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 """On the mirrors of a kubelet's own static pods, which cannot be changed."""

@@ -12,11 +12,11 @@ from typing import Any, Final
 from admission.pod_mutation import FIXED_LABELS
 from admission.problem import Problem
 from admission.resources import BATCH_NAMES, amounts, containers
-from cotenant.model.errors import CotenantError
-from cotenant.model.pod_request import requests_of
-from cotenant.model.qos import QOS_LABEL, PriorityClass, QosClass, priority_of, qos_of
-from cotenant.model.quota_tree import NAME_LABEL, QuotaTree
-from cotenant.model.text import shown
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.kubernetes.pod_request import requests_of
+from cotenant.core.model.kubernetes.qos import QOS_LABEL, PriorityClass, QosClass, priority_of, qos_of
+from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL, QuotaTree
+from cotenant.core.model.text import shown
 
 REFUSED: Final[Mapping[QosClass, frozenset[PriorityClass]]] = {
     QosClass.LSR: frozenset(PriorityClass) - {PriorityClass.PROD},

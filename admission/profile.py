@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from admission.strategic_merge import merged
-from cotenant.model.errors import UsageError
-from cotenant.model.protocol import SKIP_RESOURCES_ANNOTATION, SUB_PRIORITY_LABEL
-from cotenant.model.qos import QOS_LABEL, QosClass
-from cotenant.model.selector import LabelSelector
-from cotenant.model.text import shown
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.protocol import SKIP_RESOURCES_ANNOTATION, SUB_PRIORITY_LABEL
+from cotenant.core.model.kubernetes.qos import QOS_LABEL, QosClass
+from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.core.model.text import shown
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _FIX: Final = "Correct the ClusterColocationProfile; until then it is not applied."

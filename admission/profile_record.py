@@ -18,9 +18,9 @@ import msgspec
 
 from admission.profile import Profile
 from admission.strategic_merge import merged
-from cotenant.model.errors import UsageError
-from cotenant.model.protocol import SUB_PRIORITY_LABEL
-from cotenant.model.qos import QOS_LABEL
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.protocol import SUB_PRIORITY_LABEL
+from cotenant.core.model.kubernetes.qos import QOS_LABEL
 
 RECORD_ANNOTATION: Final = "cotenant.dev/profiles"
 RECORD_SECONDS: Final = 60

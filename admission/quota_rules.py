@@ -15,9 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from admission.problem import Problem
-from cotenant.model.errors import UsageError
-from cotenant.model.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
-from cotenant.model.quota_tree import (
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
+from cotenant.core.model.kubernetes.quota_tree import (
     INT64_MAX,
     IS_PARENT_LABEL,
     NAMESPACES_ANNOTATION,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from cotenant.model.errors import UsageError
-from cotenant.settings.admission import AdmissionSettings
+from cotenant.core.model.errors import UsageError
+from cotenant.core.settings.sections.admission import AdmissionSettings
 
 DEFAULTS: Final = AdmissionSettings()
 SYSTEM_NAMESPACE: Final = "koordinator-system"

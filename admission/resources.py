@@ -15,12 +15,17 @@ from typing import Any, Final
 import msgspec
 
 from admission.pod_level import shared_out
-from cotenant.model.errors import QuantityError
-from cotenant.model.protocol import ANNOTATION_ALIASES, EXTENDED_RESOURCES, EXTENDED_SPEC_ANNOTATION, RESOURCE_ALIASES
-from cotenant.model.qos import PriorityClass
-from cotenant.model.quantity import parse_amount, parse_bytes
-from cotenant.model.reclaimable import Band
-from cotenant.model.resource import Resource
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.protocol import (
+    ANNOTATION_ALIASES,
+    EXTENDED_RESOURCES,
+    EXTENDED_SPEC_ANNOTATION,
+    RESOURCE_ALIASES,
+)
+from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.kubernetes.quantity import parse_amount, parse_bytes
+from cotenant.core.model.resource import Resource
 
 SIDES: Final = ("requests", "limits")
 BANDS: Final = {PriorityClass.BATCH: Band.BATCH, PriorityClass.MID: Band.MID}

@@ -1,4 +1,4 @@
-"""EDGE: the webhook server: its certificate, around `cotenant.edges.listening`.
+"""EDGE: the webhook server: its certificate, around `cotenant.core.adapters.http_server`.
 
 The certificate can be replaced while serving: new connections get the new one.
 """
@@ -11,10 +11,10 @@ from pathlib import Path
 
 from admission.app import WebhookApp
 from admission.authority import Pair
-from cotenant.edges.connection import Connection, Limits
-from cotenant.edges.listening import Listener, bound
-from cotenant.model.errors import UsageError
-from cotenant.settings.admission import AdmissionSettings
+from cotenant.core.adapters.http_connection import Connection, Limits
+from cotenant.core.adapters.http_server import Listener, bound
+from cotenant.core.model.errors import UsageError
+from cotenant.core.settings.sections.admission import AdmissionSettings
 
 
 class WebhookServer:

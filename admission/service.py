@@ -27,11 +27,11 @@ from admission.cluster_state import ClusterState
 from admission.guard_watchdog import GuardWatchdog
 from admission.profile_record import signing_key
 from admission.server import WebhookServer
-from cotenant.edges.clock import Clock
-from cotenant.edges.kube import KubeClient
-from cotenant.edges.telemetry import Metrics
-from cotenant.model.errors import CotenantError
-from cotenant.settings.admission import AdmissionSettings
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.settings.sections.admission import AdmissionSettings
 
 _log = structlog.get_logger(__name__)
 

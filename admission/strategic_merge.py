@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cotenant.model.errors import UsageError
-from cotenant.model.text import shown
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.text import shown
 
 _CONTAINER: Final[dict[str, Any]] = {
     "env": "name",

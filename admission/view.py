@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from admission.profile import PriorityClassEntry, Profile
 from admission.reservation_gate import Offers
-from cotenant.model.annotated import AnnotatedResources
-from cotenant.model.quota_tree import QuotaTree
+from cotenant.core.model.changes.annotated_resources import AnnotatedResources
+from cotenant.core.model.kubernetes.quota_tree import QuotaTree
 
 Labels = Mapping[str, str]
 

@@ -25,19 +25,19 @@ from statistics import median
 from typing import Any
 
 from bench.record import Row, below, record
-from cotenant.actions.accepting import AcceptanceTerms, Actions
-from cotenant.actions.around import Person
-from cotenant.actions.journal import ChangeJournal
-from cotenant.actions.settling import settle, verify
-from cotenant.edges.clock import SystemClock
-from cotenant.edges.kube import connect
-from cotenant.edges.ledger import Ledger
-from cotenant.model.annotated import RESOURCES_ANNOTATION
-from cotenant.model.change import ChangeEvent, ChangeState
-from cotenant.model.desk import Method
-from cotenant.model.identity import WorkloadRef
-from cotenant.settings.actions import ActionSettings
-from cotenant.settings.kube import KubeSettings
+from changes.accept import AcceptanceTerms, Actions
+from changes.change_ledger import ChangeJournal
+from changes.live_context import Person
+from changes.reconcile import settle, verify
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.adapters.kube import connect
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.changes.annotated_resources import RESOURCES_ANNOTATION
+from cotenant.core.model.changes.change import ChangeEvent, ChangeState
+from cotenant.core.model.changes.service import Method
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.kube import KubeSettings
 from tests.actions.world import created, live, pods, ready, recommended, template
 from tests.cluster.accounts import applier
 from tests.cluster.control_plane import ControlPlane, Options
@@ -51,7 +51,7 @@ SETTINGS = ActionSettings(soak_minutes=0.0, resize_seconds=20.0)
 QUIET_SECONDS = 2.5
 OLD, NEW = "1", "800m"
 TOTAL = "lost or done twice after kill -9 at random moments"
-PRELOADED = ["cotenant.actions.settling", "cotenant.edges.kube.auth", "tests.actions.world"]
+PRELOADED = ["changes.reconcile", "cotenant.core.adapters.kube.auth", "tests.actions.world"]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from collections.abc import Callable
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 from bench.record import Row, below, record
-from cotenant.model.cluster import Node, Pod
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.nodemetric import NodeMetric, PodMetric
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.resource import GIB, Resource
+from cotenant.core.model.cluster import Node, Pod
+from cotenant.core.model.colocation.nodemetric import NodeMetric, PodMetric
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.resource import GIB, Resource
 from recommender.colocation.publish import publish
 from recommender.colocation.state import ColocationState
 from recommender.colocation.strategy import ColocationConfig

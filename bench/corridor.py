@@ -23,12 +23,12 @@ def measured(folder: str) -> dict[str, float]:
     import resource
     import time
 
-    from cotenant.edges.clock import FixedClock
-    from cotenant.edges.store import Store
-    from cotenant.model.usage import Signal
-    from cotenant.pipeline import corridor
-    from cotenant.settings.root import Settings
-    from cotenant.sim.demo import CLUSTER
+    from cotenant.apps.pipeline import corridor
+    from cotenant.apps.simulation.demo import CLUSTER
+    from cotenant.core.adapters.clock import FixedClock
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.model.usage.usage import Signal
+    from cotenant.core.settings.root import Settings
 
     class Stages:
         """A Progress that notes when each stage began."""
@@ -56,10 +56,10 @@ def measured(folder: str) -> dict[str, float]:
 
 
 def fill(folder: str) -> None:
-    from cotenant.edges.store import Store
-    from cotenant.model.progress import Silent
-    from cotenant.sim.demo import CLUSTER
-    from cotenant.sim.demo import fill as fill_store
+    from cotenant.apps.simulation.demo import CLUSTER
+    from cotenant.apps.simulation.demo import fill as fill_store
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.model.progress import Silent
     from profiler.synthetic import SyntheticSpec
 
     fill_store(Store(folder, CLUSTER), SyntheticSpec(NODES, WORKLOADS, DAYS), Silent())

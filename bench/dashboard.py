@@ -28,16 +28,16 @@ import numpy as np
 
 from bench.dashboard_users import users
 from bench.record import ROOT, Row, below, record
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.store import Store
-from cotenant.model.progress import Silent
-from cotenant.model.table import Schema, Table
-from cotenant.model.views import NODE_HISTORY, NODES, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
-from cotenant.pipeline import corridor
-from cotenant.settings.root import Settings
-from cotenant.sim.demo import CLUSTER, fill
+from cotenant.apps.pipeline import corridor
+from cotenant.apps.simulation.demo import CLUSTER, fill
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.table import Schema, Table
+from cotenant.core.model.views import NODE_HISTORY, NODES, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.core.settings.root import Settings
 from dashboard.access.forgery import COOKIE, HEADER
-from dashboard.source import FORECAST_LIST
+from dashboard.sources.source import FORECAST_LIST
 from profiler.synthetic import SyntheticSpec
 
 ROWS = 100_000
@@ -48,10 +48,10 @@ REPEATS = 5
 REQUESTS = 300
 SERVER = """
 import sys
-from cotenant.edges.store import Store
-from cotenant.settings.dashboard import DashboardSettings
+from cotenant.core.adapters.store import Store
+from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard.app import create_app, serve
-from dashboard.source import StoreSource
+from dashboard.sources.source import StoreSource
 settings = DashboardSettings(port=int(sys.argv[2]))
 app = create_app(StoreSource(Store(sys.argv[1], sys.argv[3]), settings), settings)
 serve(app, settings.host, settings.port, lambda url: print(url, flush=True))

@@ -30,10 +30,10 @@ import numpy as np
 
 from bench.record import Row, below, record, traces
 from bench.traces import share_matrix, trace_matrix
-from cotenant.backtest.sources import USAGE
-from cotenant.model.forecast import LEVELS
-from cotenant.model.resource import Resource
-from cotenant.model.usage import HOUR_SECONDS
+from cotenant.apps.backtest.sources import USAGE
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import HOUR_SECONDS
 from forecasting.backtest import scores
 from forecasting.backtest.baselines import BASELINE, DEFAULT, STRONG, by_name
 from forecasting.backtest.contenders import Contender, PathContender

@@ -33,7 +33,7 @@ import numpy as np
 
 from bench.record import Row, below, record, traces
 from bench.traces import trace_matrix
-from cotenant.backtest.reclaim import (
+from cotenant.apps.backtest.reclaim import (
     RISKS,
     ReclaimTrial,
     Tally,
@@ -44,7 +44,7 @@ from cotenant.backtest.reclaim import (
     swept,
     tally,
 )
-from cotenant.settings.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.node_peak import NodePeakSettings
 
 SETTINGS = NodePeakSettings()
 DAY, HOUR, START = 288, 12, 2

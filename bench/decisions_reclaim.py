@@ -33,7 +33,7 @@ import numpy as np
 
 from bench.record import Row, above, below, record, traces
 from bench.traces import trace_matrix
-from cotenant.backtest.reclaim import (
+from cotenant.apps.backtest.reclaim import (
     RISKS,
     ReclaimTrial,
     Tally,
@@ -47,9 +47,9 @@ from cotenant.backtest.reclaim import (
     swept,
     tally,
 )
-from cotenant.model.resource import Resource
-from cotenant.settings.node_peak import NodePeakSettings
-from cotenant.settings.profiler import ProfilerSettings
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.profiler import ProfilerSettings
 from forecasting.backtest.peaks import PEAK_BASELINES, node_total
 
 SETTINGS = NodePeakSettings()

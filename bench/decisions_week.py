@@ -23,16 +23,16 @@ import pandas as pd
 
 from bench.record import Row, record, traces
 from bench.traces import trace_matrix
-from cotenant.model.forecast import LEVELS
-from cotenant.model.usage import FloatMatrix, TimeGrid
-from cotenant.model.week import WEEK_HOURS
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
+from cotenant.core.model.usage.week import WEEK_HOURS
 from forecasting.backtest import scores
 from forecasting.backtest.baselines import by_name
 from forecasting.backtest.contenders import PathContender
 from forecasting.backtest.plan import HOURLY_WEEK, origins
 from forecasting.backtest.run import Shard, run
 from forecasting.base import Array, conform
-from forecasting.parts import DAY, SHORTEST, bridged, taken_apart
+from forecasting.decomposition import DAY, SHORTEST, bridged, taken_apart
 from forecasting.week import WeekBlend
 
 SINGLE = (("google2019_cells", "cpu_sum_raw"), ("cluster_aggregates", "cpu"), ("web_request_rates", "requests_per_min"))

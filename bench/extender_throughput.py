@@ -36,9 +36,9 @@ import yaml
 from msgspec.structs import replace
 
 from bench.record import Row, above, record
-from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender.certificates import issue
-from scheduler_ext.extender.configuration import Reach, extenders
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from scheduler_ext.extender.serve.certificates import issue
+from scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
 from tests.cluster.api import Api
 from tests.cluster.binaries import find
 from tests.cluster.control_plane import CONTROLLER_MANAGER, SCHEDULER, ControlPlane, Options
@@ -143,7 +143,7 @@ def extender(plane: ControlPlane, folder: Path, settings: ExtenderSettings | Non
     url, pki = f"https://127.0.0.1:{port}", folder / f"pki-{port}"
     issue(pki, url)
     command = [
-        *(sys.executable, "-c", "from cotenant.cli.main import run; run()"),
+        *(sys.executable, "-c", "from cotenant.apps.cli.main import run; run()"),
         *("extender", "--kubeconfig", str(plane.admin_kubeconfig), "--port", str(port)),
         *("--cert-dir", str(pki / "server"), "--set", f"telemetry.health_port={health}"),
         # nobody renews the reports during the run

@@ -26,17 +26,17 @@ import numpy as np
 
 from bench.record import Row, below, record, traces
 from bench.traces import trace_matrix
-from cotenant.model.forecast import LEVELS, Forecasts
-from cotenant.model.identity import NodeRef
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Signal, Statistic, TimeGrid, Usage
-from cotenant.settings.forecasting import ForecastingSettings
-from cotenant.settings.portrait import PortraitSettings
+from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import LEVELS, Forecasts
+from cotenant.core.model.usage.usage import Signal, Statistic, TimeGrid, Usage
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
+from cotenant.core.settings.sections.portrait import PortraitSettings
 from forecasting.engine import forecast
 from forecasting.losses import coverage, pinball
 from forecasting.members import BASELINE, MEMBERS
 from forecasting.peaks import daily_maxima
-from profiler.pooling import by_container, by_workload, demand, total
+from profiler.pool import by_container, by_workload, demand, total
 from profiler.portrait import build
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.record import Row, below, record, traces
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.store.store import Store
-from cotenant.model.progress import Silent
-from cotenant.model.quality import Defect, QualityRecord
-from cotenant.model.resource import MIB
-from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
-from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store.store import Store
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.resource import MIB
+from cotenant.core.model.usage.quality import Defect, QualityRecord
+from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
+from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from profiler.history import pull
 from profiler.prometheus import PrometheusSource
 from tests.support.prometheus import MISSING, Server, blocks_from, installed

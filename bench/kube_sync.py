@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.record import Row, above, below, record
-from cotenant.edges.kube import Mirror, connect, send_all
-from cotenant.edges.kube.live import NODES, PODS
-from cotenant.edges.kube.observed import ON_NODES, NodeWire, ObservedPodWire, node_of, pod_of
-from cotenant.model.intent import Address, Apply, Intent, Patch
-from cotenant.settings.kube import KubeSettings
+from cotenant.core.adapters.kube import Mirror, connect, send_all
+from cotenant.core.adapters.kube.live import NODES, PODS
+from cotenant.core.adapters.kube.observed import ON_NODES, NodeWire, ObservedPodWire, node_of, pod_of
+from cotenant.core.model.kubernetes.intent import Address, Apply, Intent, Patch
+from cotenant.core.settings.sections.kube import KubeSettings
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, KWOK, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, PodShape, create_nodes, create_pods
 from tests.cluster.namespaces import create_namespace

@@ -13,20 +13,20 @@ from typing import Any
 
 import msgspec
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.kube import send_all
-from cotenant.edges.store import Store
-from cotenant.manager import forecasts, recommendations
-from cotenant.manager.forecasts import ForecastView, UsageForecastObject
-from cotenant.manager.published import ExistingObject
-from cotenant.manager.recommendations import RecommendationObject, RecommendationView
-from cotenant.manager.results import NodeOutlook, RunResults, WorkloadAdvice, collect
-from cotenant.model.intent import Apply
-from cotenant.model.progress import Silent
-from cotenant.model.usage import HOUR_SECONDS, Usage
-from cotenant.pipeline import corridor
-from cotenant.settings.root import Settings
-from cotenant.sim.demo import CLUSTER
+from cotenant.apps.manager.decisions import forecasts, recommendations
+from cotenant.apps.manager.decisions.forecasts import ForecastView, UsageForecastObject
+from cotenant.apps.manager.decisions.published import ExistingObject
+from cotenant.apps.manager.decisions.recommendations import RecommendationObject, RecommendationView
+from cotenant.apps.manager.decisions.results import NodeOutlook, RunResults, WorkloadAdvice, collect
+from cotenant.apps.pipeline import corridor
+from cotenant.apps.simulation.demo import CLUSTER
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.kube import send_all
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.usage.usage import HOUR_SECONDS, Usage
+from cotenant.core.settings.root import Settings
 from profiler.synthetic import SyntheticSpec, generate
 from tests.cluster.control_plane import ControlPlane
 

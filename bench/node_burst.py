@@ -30,16 +30,16 @@ import msgspec
 import numpy as np
 
 from bench.record import Row, above, below, record
-from cotenant.model.node_policy import NodePolicy, decode
-from enforcer.apply import Applier
-from enforcer.cgroupfs import Hierarchy
-from enforcer.container_resources import shares_of
+from cotenant.core.model.colocation.node_policy import NodePolicy, decode
+from enforcer.apply.apply import Applier
+from enforcer.apply.journal import OriginalsJournal
 from enforcer.contract import PodSpec
-from enforcer.journal import OriginalsJournal
-from enforcer.layout import Layout
-from enforcer.observe import NodeFacts, Observer
+from enforcer.decide.container_resources import shares_of
+from enforcer.observe.cgroupfs import Hierarchy
+from enforcer.observe.layout import Layout
+from enforcer.observe.observe import NodeFacts, Observer
+from enforcer.sources.wire import AgentPodWire, pod_of
 from enforcer.strategies.burst import Burst
-from enforcer.wire import AgentPodWire, pod_of
 from tests.support.kubepods import Kubepods, Pod, missing
 
 WARM_UP: Final = 8

@@ -21,11 +21,10 @@ import msgspec
 import numpy as np
 
 from bench.record import Row, below, record
-from cotenant.model.node_policy import NodePolicy, decode
-from cotenant.model.protocol import EXTENDED_SPEC_ANNOTATION
-from cotenant.model.qos import QosClass
-from cotenant.settings.enforcer import EnforcerSettings
-from enforcer.container_resources import BATCH_CPU, BATCH_MEMORY
+from cotenant.core.model.colocation.node_policy import NodePolicy, decode
+from cotenant.core.model.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.settings.sections.enforcer import EnforcerSettings
 from enforcer.contract import (
     ContainerReading,
     ContainerSpec,
@@ -42,8 +41,9 @@ from enforcer.contract import (
     Pressure,
     Processor,
 )
-from enforcer.loop import Ages, Memory, decide
-from enforcer.registry import strategies
+from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
+from enforcer.decide.loop import Ages, Memory, decide
+from enforcer.decide.registry import strategies
 
 MIB, GIB = 1 << 20, 1 << 30
 CPUS, CONTAINERS_PER_POD = 64, 2

@@ -33,7 +33,7 @@ import numpy as np
 from bench.neighbour_rows import AGAIN, ALONE, DEFAULT, STOCK, WHOLE, Cell, Turns, cell_rows, starved_rows, summary
 from bench.node_load import FILE_BYTES, MIB, calibrated, counted
 from bench.record import Row, record
-from enforcer.container_resources import shares_of
+from enforcer.decide.container_resources import shares_of
 from tests.cluster.waiting import wait_for
 from tests.support.kubepods import ROOT, Kubepods, Pod, missing
 

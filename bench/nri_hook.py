@@ -18,7 +18,7 @@ import time
 import numpy as np
 
 from bench.record import Row, below, record
-from cotenant.settings.runtime import RuntimeSettings
+from cotenant.core.settings.sections.runtime import RuntimeSettings
 from enforcer.runtime.messages import cri
 from enforcer.runtime.nri import NriPlugin
 from tests.cluster import binaries

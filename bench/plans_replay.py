@@ -32,19 +32,19 @@ from msgspec.structs import replace
 
 from bench.record import Row, above, below, record, traces
 from bench.traces import trace_matrix
-from cotenant.model.forecast import LEVELS
-from cotenant.model.identity import NodeRef, WorkloadRef
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Statistic, TimeGrid, Usage
-from cotenant.settings.forecasting import ForecastingSettings
-from cotenant.settings.plans import PlanSettings
-from cotenant.settings.portrait import PortraitSettings
+from cotenant.core.model.identity import NodeRef, WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
+from cotenant.core.settings.sections.plans import PlanSettings
+from cotenant.core.settings.sections.portrait import PortraitSettings
 from forecasting.engine import forecast
 from profiler.portrait import build
 from recommender.plans.backtest import account
 from recommender.plans.lead import lead
 from recommender.plans.proposals import Rehearsal, Size, Tested, a_week_before, kept, tested
-from recommender.plans.sizing import pods
+from recommender.plans.size import pods
 
 DAY, STEP, HISTORY_DAYS, WISH_SECONDS = 288, 300, 14, 900.0
 POD, MEAN = 500.0, 10_000.0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench import prometheus_outages
 from bench.record import ROOT, Row, below, record
-from cotenant.edges.store.store import Store
+from cotenant.core.adapters.store.store import Store
 from tests.support import victoria_metrics
 from tests.support.prometheus import MISSING, installed
 from tests.support.prometheus_matrix import VARIANTS, Outcome, Scene, Variant, served, served_by_victoria_metrics

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.record import Row
-from cotenant.edges.store.store import Store
+from cotenant.core.adapters.store.store import Store
 from profiler.synthetic import generate
 from tests.support.faultproxy import FaultProxy
 from tests.support.prometheus import Server

@@ -46,7 +46,7 @@ import numpy as np
 
 from bench.record import Row, below, record, traces
 from bench.replay_worlds import CPU, MEMORY, STRATEGIES, Moment, World, azure, bitbrains, classes_free, synthetic
-from cotenant.model.resource import GIB, Resource
+from cotenant.core.model.resource import GIB, Resource
 from recommender.backtest import Amounts, Recorded, backtest
 from recommender.evidence import Floats
 

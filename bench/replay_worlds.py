@@ -13,21 +13,21 @@ import numpy.typing as npt
 from msgspec import structs
 
 from bench.traces import trace_matrix
-from cotenant.model.cluster import Container, Inventory, Pod, Workload
-from cotenant.model.identity import PodContainerRef, WorkloadRef
-from cotenant.model.recommendation import Action, Field, Recommendation
-from cotenant.model.resource import MIB, Resource
-from cotenant.model.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
-from cotenant.settings.portrait import PortraitSettings
-from cotenant.settings.recommender import RecommenderSettings
+from cotenant.core.model.cluster import Container, Inventory, Pod, Workload
+from cotenant.core.model.identity import PodContainerRef, WorkloadRef
+from cotenant.core.model.recommendation import Action, Field, Recommendation
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
+from cotenant.core.settings.sections.portrait import PortraitSettings
+from cotenant.core.settings.sections.recommender import RecommenderSettings
 from profiler import portrait
-from profiler.pooling import by_container, demand
+from profiler.pool import by_container, demand
 from profiler.synthetic import SyntheticSpec, generate
 from recommender.backtest import Amounts, Recorded, present, proposed
 from recommender.backtest import record as recorded
 from recommender.base import load_strategy, recommend
 from recommender.evidence import Evidence, Floats, assemble
-from recommender.strategies.cotenant.sizing import WHOLE_CORES, guaranteed
+from recommender.strategies.cotenant.size import WHOLE_CORES, guaranteed
 
 STRATEGIES: Final = ("cotenant", "krr-simple", "vpa")
 HISTORY_DAYS, FOLLOWING_DAYS = 14, 7

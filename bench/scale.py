@@ -33,7 +33,7 @@ CLUSTER = "scale"
 
 def templates() -> Any:
     """(patterns, slots) CPU usage of the synthetic cluster's containers, the last hour after the 14 days included."""
-    from cotenant.model.usage import Signal
+    from cotenant.core.model.usage.usage import Signal
     from profiler.synthetic import SyntheticSpec, generate
 
     made = generate(SyntheticSpec(27, PATTERNS, DAYS + 1))
@@ -43,8 +43,8 @@ def templates() -> Any:
 
 def fill(url: str) -> None:
     """The first 14 days, a day at a time: every series is a synthetic container's, scaled, delayed, with own noise."""
-    from cotenant.edges.store import Store
-    from cotenant.model.usage import Signal
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.model.usage.usage import Signal
 
     store, base = Store(url, CLUSTER), templates()
     for day in range(DAYS):
@@ -52,16 +52,16 @@ def fill(url: str) -> None:
 
 
 def add_hour(url: str) -> None:
-    from cotenant.edges.store import Store
-    from cotenant.model.usage import Signal
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.model.usage.usage import Signal
 
     Store(url, CLUSTER).append(Signal.CPU_USAGE_MEAN, part(templates(), DAYS * DAY // STEP, 12))
 
 
 def part(base: Any, first: int, slots: int) -> Any:
     """Slots of all series."""
-    from cotenant.model.identity import PodContainerRef
-    from cotenant.model.usage import Signal, TimeGrid, Usage
+    from cotenant.core.model.identity import PodContainerRef
+    from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
 
     rng = np.random.default_rng(SEED)
     which, scale = rng.integers(0, len(base), SERIES), rng.lognormal(0, 0.5, SERIES).astype(np.float32)
@@ -127,10 +127,10 @@ def memory_mib(pid: int) -> float:
 
 def killed(url: str) -> float:
     """Begin a run, kill -9 it when a third of the shards are there, and run again; shards that were computed twice."""
-    from cotenant.edges.store import Store
-    from cotenant.model.resource import Resource
-    from cotenant.pipeline.fleet.plan import make
-    from cotenant.settings.root import Settings
+    from cotenant.apps.pipeline.fleet.plan import make
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.model.resource import Resource
+    from cotenant.core.settings.root import Settings
 
     store = Store(url, CLUSTER)
     store.remove_result("fleet")

@@ -25,9 +25,9 @@ import requests
 from bench import scan_data
 from bench.record import ROOT, Row, below, record
 from bench.scan_data import Target
-from cotenant.edges import clock
-from cotenant.edges.store.store import Store
-from cotenant.model.quality import Defect, QualityRecord
+from cotenant.core.adapters import clock
+from cotenant.core.adapters.store.store import Store
+from cotenant.core.model.usage.quality import Defect, QualityRecord
 from tests.support.faultproxy import FaultProxy
 from tests.support.prometheus import MISSING, Server, installed
 
@@ -56,7 +56,7 @@ def client(now_seconds: int, words: Sequence[str]) -> None:
         return float(now_seconds)
 
     clock.SystemClock.now_seconds = end_of_data  # type: ignore[method-assign]
-    from cotenant.cli.main import run
+    from cotenant.apps.cli.main import run
 
     sys.argv = ["cotenant", *words]
     run()

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.record import Row, below, record, traces
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Signal
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import Signal
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 
 Matrix = npt.NDArray[np.float32]

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from bench.record import ROOT, below, record
-from cotenant.model.cluster import Container, Event, EventKind, Inventory, Pod, Workload
-from cotenant.model.errors import QuantityError
-from cotenant.model.identity import PodContainerRef, WorkloadRef
-from cotenant.model.quantity import LARGEST, parse_bytes, parse_millicores
-from cotenant.model.recommendation import Field, Recommendation
-from cotenant.model.resource import MIB, Resource
-from cotenant.model.usage import Signal, TimeGrid, Usage
-from cotenant.settings.recommender import RecommenderSettings
+from cotenant.core.model.cluster import Container, Event, EventKind, Inventory, Pod, Workload
+from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.identity import PodContainerRef, WorkloadRef
+from cotenant.core.model.kubernetes.quantity import LARGEST, parse_bytes, parse_millicores
+from cotenant.core.model.recommendation import Field, Recommendation
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
+from cotenant.core.settings.sections.recommender import RecommenderSettings
 from recommender.evidence import assemble
 from recommender.strategies.vpa import Vpa
 

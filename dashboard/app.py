@@ -19,23 +19,26 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import HTMLResponse
 
-from cotenant.edges.clock import Clock, SystemClock
-from cotenant.model.errors import CotenantError
-from cotenant.settings.access import AccessMode
-from cotenant.settings.dashboard import DashboardSettings
-from dashboard import api, api_acts, api_plans, pages, reference, shell
+from cotenant.core.adapters.clock import Clock, SystemClock
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.settings.sections.access import AccessMode
+from cotenant.core.settings.sections.dashboard import DashboardSettings
+from dashboard import pages
 from dashboard.access import grants, headers, login
 from dashboard.access.gate import Gate
-from dashboard.connections import BoundedHeads
-from dashboard.faults import Faults
-from dashboard.health import Health
-from dashboard.incoming import Incoming
-from dashboard.memory import few_heaps
-from dashboard.narrowing import Narrowing
-from dashboard.postponing import Postponing
-from dashboard.source import ResultSource
-from dashboard.threaded import ThreadedDash
-from dashboard.view import DashboardContext, View
+from dashboard.frame import shell
+from dashboard.frame.view import DashboardContext, View
+from dashboard.rest import changes as api_acts
+from dashboard.rest import plans, reference, results
+from dashboard.server.connections import BoundedHeads
+from dashboard.server.faults import Faults
+from dashboard.server.health import Health
+from dashboard.server.memory import few_heaps
+from dashboard.server.request_limits import Incoming
+from dashboard.server.threaded_dash import ThreadedDash
+from dashboard.sources.namespace_filter import Narrowing
+from dashboard.sources.snoozed import Postponing
+from dashboard.sources.source import ResultSource
 
 _log = structlog.get_logger(__name__)
 ASSETS: Final = Path(__file__).parent / "assets"
@@ -67,9 +70,9 @@ def create_app(
         redoc_url=None,
     )
     app.add_middleware(Faults)  # before Dash adds its own, so that it is inside of that
-    app.include_router(api.router(view, f"{base}api/v1"))
+    app.include_router(results.router(view, f"{base}api/v1"))
     app.include_router(api_acts.router(view, f"{base}api/v1"))
-    app.include_router(api_plans.router(view, f"{base}api/v1"))
+    app.include_router(plans.router(view, f"{base}api/v1"))
     app.include_router(login.router(gate, resolved.people))
     app.add_api_route(f"{base}docs", lambda: HTMLResponse(reference.page(app.openapi(), base)), include_in_schema=False)
     app.add_exception_handler(CotenantError, _problem)
@@ -92,7 +95,7 @@ def create_app(
 
 async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, CotenantError)
-    answer = api.problem(error)
+    answer = results.problem(error)
     if answer.status_code == 500:
         _log.error("request_failed", path=request.url.path, error=error.message, exc_info=error)
     return answer
@@ -102,7 +105,7 @@ async def _misread(_request: Request, error: Exception) -> Response:
     """A request whose parts are not what an endpoint takes, in the words of every other error."""
     assert isinstance(error, RequestValidationError)
     parts = "; ".join(f"{'.'.join(str(p) for p in one['loc'])}: {one['msg']}" for one in error.errors())
-    return api.misread(f"the request is not what is expected: {parts}")
+    return results.misread(f"the request is not what is expected: {parts}")
 
 
 def _add_pages(app: FastAPI, view: View) -> list[str]:

@@ -23,14 +23,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from cotenant.edges.telemetry import configure_logging
-from cotenant.model.errors import CotenantError, UsageError
-from cotenant.settings.enforcer import EnforcerSettings
-from cotenant.settings.load import load
-from cotenant.settings.root import Settings
+from cotenant.core.adapters.telemetry import configure_logging
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.settings.load import load
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from enforcer.apply.handover import AgentStop, node_turn
 from enforcer.assembly import assembled
-from enforcer.handover import AgentStop, node_turn
-from enforcer.hooking import hooked
+from enforcer.nri_hooks import hooked
 
 QUIET_SECONDS: Final = 0.1
 """Between two ticks at least."""
@@ -100,7 +100,7 @@ def watchdog(settings: EnforcerSettings) -> Iterator[None]:
         "--ttl-seconds": str(settings.watchdog_seconds),
         "--agent": str(os.getpid()),
     }
-    command = [sys.executable, "-m", "enforcer.watchdog", *(word for pair in options.items() for word in pair)]
+    command = [sys.executable, "-m", "enforcer.apply.watchdog", *(word for pair in options.items() for word in pair)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603 - our own
     try:
         yield

@@ -18,27 +18,27 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
-from cotenant.edges.clock import Clock
-from cotenant.model.collect_policy import CollectPolicy
-from cotenant.model.errors import CotenantError, NodeUnreadable
-from cotenant.model.intent import Apply
-from cotenant.model.node_policy import NodePolicy
-from cotenant.settings.enforcer import EnforcerSettings
-from enforcer.acts import sample_of
-from enforcer.changes import Done, Place, wants_of
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.model.colocation.collect_policy import CollectPolicy
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.errors import CotenantError, NodeUnreadable
+from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from enforcer.apply.atomic_write import replace_whole
+from enforcer.apply.journal import OriginalsJournal
+from enforcer.apply.pod_evictions import PodEvictions
 from enforcer.contract import Observation, PodSpec, Strategy, StrategyPlan, Surface, SurfaceWant
-from enforcer.journal import OriginalsJournal
-from enforcer.loop import AgentMode, Ages, Memory, TickDecision, decide
-from enforcer.pod_evictions import PodEvictions
-from enforcer.quotas import ratio_of
-from enforcer.recording import Recorder
-from enforcer.sources import AgentInputs, Sources
-from enforcer.status import FILE, About, NodeStatus, status
-from enforcer.suppressed import SuppressionHistory, note
-from enforcer.telling import ActionReporter, AgentMetrics
-from enforcer.unsupported import Unsupported, unsupported
-from enforcer.usage import UsageHistory, node_metric
-from enforcer.whole_files import replace_whole
+from enforcer.decide.changes import Done, Place, wants_of
+from enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
+from enforcer.decide.quotas import ratio_of
+from enforcer.decide.unsupported import Unsupported, unsupported
+from enforcer.report.action_log import ActionReporter, AgentMetrics
+from enforcer.report.acts import sample_of
+from enforcer.report.recorder import Recorder
+from enforcer.report.status import FILE, About, NodeStatus, status
+from enforcer.report.suppressed import SuppressionHistory, note
+from enforcer.report.usage import UsageHistory, node_metric
+from enforcer.sources.sources import AgentInputs, Sources
 
 STATUS_SECONDS: Final = 5.0
 OLDEST: Final = 1e9

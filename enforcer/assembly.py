@@ -20,42 +20,42 @@ import msgspec
 import structlog
 
 from cotenant import __version__
-from cotenant.edges.clock import SystemClock
-from cotenant.edges.health import Checks, HealthServer
-from cotenant.edges.kube import EventRecorder, KubeClient
-from cotenant.edges.kube.incluster import AccountFiles, service_account
-from cotenant.edges.telemetry import Metrics
-from cotenant.model.errors import NodeUnreadable, UsageError
-from cotenant.model.node_policy import NodePolicy
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.settings.enforcer import EnforcerSettings
-from cotenant.settings.root import Settings
-from cotenant.settings.telemetry import ENFORCER_PORT
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.adapters.health import Checks, HealthServer
+from cotenant.core.adapters.kube import EventRecorder, KubeClient
+from cotenant.core.adapters.kube.incluster import AccountFiles, service_account
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.errors import NodeUnreadable, UsageError
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.telemetry import ENFORCER_PORT
 from enforcer.agent import Agent, AgentComponents
-from enforcer.apply import Applier
-from enforcer.asking import WithKubelet
-from enforcer.cgroupfs import Hierarchy, raise_file_limit
-from enforcer.changes import Place
+from enforcer.apply.apply import Applier
+from enforcer.apply.eviction_queue import EvictionQueue
+from enforcer.apply.eviction_requests import FIELD_MANAGER, Evictor
+from enforcer.apply.journal import OriginalsJournal
+from enforcer.apply.kernel_switches import SwitchFiles
+from enforcer.apply.pod_evictions import PodEvictions
+from enforcer.apply.resctrlfs import ResctrlKeeper, read_resctrl, tasks_in
+from enforcer.apply.sysctl import SysctlKeeper
+from enforcer.apply.traffic import TrafficKeeper, read_uplink
 from enforcer.contract import Observation, ResctrlReading, Uplink
-from enforcer.cycles import CycleReader
-from enforcer.evicting import FIELD_MANAGER, Evictor
-from enforcer.eviction_queue import EvictionQueue
-from enforcer.journal import OriginalsJournal
-from enforcer.kernel_switches import SwitchFiles
-from enforcer.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
-from enforcer.layout import Driver, Layout, checked_path, host_application_path
-from enforcer.observe import HostApplicationSpec, NodeFacts, Observer
-from enforcer.pod_evictions import PodEvictions
-from enforcer.recalling import LastInputsFile, Recalling
-from enforcer.recording import Recorder
-from enforcer.registry import strategies
-from enforcer.reporting import Reporter, Whose
-from enforcer.resctrlfs import ResctrlKeeper, read_resctrl, tasks_in
+from enforcer.decide.changes import Place
+from enforcer.decide.registry import strategies
+from enforcer.observe.cgroupfs import Hierarchy, raise_file_limit
+from enforcer.observe.cycles import CycleReader
+from enforcer.observe.layout import Driver, Layout, checked_path, host_application_path
+from enforcer.observe.observe import HostApplicationSpec, NodeFacts, Observer
+from enforcer.report.action_log import ActionReporter, AgentMetrics
+from enforcer.report.node_metric_writer import Reporter, Whose
+from enforcer.report.recorder import Recorder
 from enforcer.runtime import INSTALL
-from enforcer.sources import AgentInputs, ApiSources, FileSources, Sources
-from enforcer.sysctl import SysctlKeeper
-from enforcer.telling import ActionReporter, AgentMetrics
-from enforcer.traffic import TrafficKeeper, read_uplink
+from enforcer.sources.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
+from enforcer.sources.kubelet_client import WithKubelet
+from enforcer.sources.last_known import LastInputsFile, Recalling
+from enforcer.sources.sources import AgentInputs, ApiSources, FileSources, Sources
 
 BOOT_ID: Final = "sys/kernel/random/boot_id"
 FLUSH_SECONDS: Final = 1.0

@@ -5,7 +5,7 @@
 Strategies are declarative: each tick they say everything that shall hold now. A value that nobody wants any more goes
 back to what stood there before us, which the journal of originals remembers across restarts; so switching a strategy
 off, losing the policy and ending the agent are the same case. Cgroup versions, drivers and runtimes do not show here:
-a knob is named by what it does, `enforcer.knobs` says which file that is and how it is written.
+a knob is named by what it does, `enforcer.decide.knobs` says which file that is and how it is written.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
-from cotenant.model.node_policy import NodePolicy
-from cotenant.model.qos import PriorityClass, QosClass, with_default
-from cotenant.model.resource import Amounts
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass, with_default
+from cotenant.core.model.resource import Amounts
 
 
 class Knob(StrEnum):
@@ -290,7 +290,7 @@ class NodeReading:
     uplink: Uplink | None = None
     resctrl: ResctrlReading | None = None
     kernel_switches: Mapping[str, str] = field(default_factory=dict)
-    """Vendor kernels' switches that this kernel has, and their values; keys as in `enforcer.kernel_switches`."""
+    """Vendor kernels' switches that this kernel has, and their values; keys as in `enforcer.apply.kernel_switches`."""
 
     @property
     def cpu_millicores(self) -> int:
@@ -370,11 +370,11 @@ class Surface(StrEnum):
     """What pods share outside their cgroups. Each is kept by one EDGE, which also gives it back."""
 
     RESCTRL = "resctrl"
-    """key: name of the group; value: see `enforcer.resctrlfs`."""
+    """key: name of the group; value: see `enforcer.apply.resctrlfs`."""
     SYSCTL = "sysctl"
-    """key: a setting of the kernel, see `enforcer.kernel_switches`; value: its text."""
+    """key: a setting of the kernel, see `enforcer.apply.kernel_switches`; value: its text."""
     TRAFFIC = "traffic"
-    """key: network device; value: see `enforcer.traffic`."""
+    """key: network device; value: see `enforcer.apply.traffic`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import LEVELS
-from cotenant.model.usage import FloatMatrix
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import FloatMatrix
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.base import LEVEL_ARRAY, Array, in_order
 
 Floats = npt.NDArray[np.floating[Any]]

@@ -17,9 +17,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.errors import SettingsError
-from cotenant.model.usage import FloatMatrix, TimeGrid
-from cotenant.settings.forecasting import CalendarEvent, ForecastingSettings
+from cotenant.core.model.errors import SettingsError
+from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
+from cotenant.core.settings.sections.forecasts import CalendarEvent, ForecastingSettings
 from forecasting.base import LEVEL_ARRAY, Array, in_order
 from forecasting.empirical import row_quantiles
 

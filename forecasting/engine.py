@@ -13,17 +13,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import LEVELS, Forecasts, MeasuredError, ModelCard, RefT
-from cotenant.model.portrait import Portraits
-from cotenant.model.reasons import Reason
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.usage.forecast import LEVELS, Forecasts, MeasuredError, ModelCard, RefT
+from cotenant.core.model.usage.portrait import Portraits
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting import plugins
 from forecasting.base import Array, Forecaster, conform
 from forecasting.calendars import Calendar
+from forecasting.peak_time import peak_timing
 from forecasting.peaks import daily_maxima, peak_quantiles
 from forecasting.shard import forecast_shard
-from forecasting.timing import peak_timing
 from forecasting.wall_clock import WallClock
 from forecasting.windows import windows
 

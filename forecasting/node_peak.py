@@ -17,11 +17,11 @@ from typing import Any, Final, Generic
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import RefT
-from cotenant.model.reasons import Reason
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Usage
-from cotenant.settings.node_peak import NodePeakSettings
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import RefT
+from cotenant.core.model.usage.usage import Usage
+from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from forecasting.empirical import weighted_quantiles
 from forecasting.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, Records, block_maxima, records
 from forecasting.peak_risk import PeakCalibration, Prepared, calibrate

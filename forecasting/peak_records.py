@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.resource import Resource
+from cotenant.core.model.resource import Resource
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.resource import Resource
-from cotenant.settings.node_peak import NodePeakSettings
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from forecasting.peak_records import BLOCKS_PER_DAY, Records, shapes_of
 
 Floats = npt.NDArray[np.floating[Any]]

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.usage import FloatMatrix
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.usage.usage import FloatMatrix
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.base import LEVEL_ARRAY, Array
 from forecasting.empirical import row_quantiles, weighted_quantiles
 

@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 import structlog
 
-from cotenant.model.errors import CotenantError, SettingsError
-from cotenant.model.forecast import LEVELS
-from cotenant.model.usage import FloatMatrix, TimeGrid
+from cotenant.core.model.errors import CotenantError, SettingsError
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
 from forecasting.base import Array, Forecaster, conform
 from forecasting.members import MEMBERS
 

@@ -17,9 +17,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import LEVELS
-from cotenant.model.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.base import Array, Forecaster
 from forecasting.losses import pinball
 

@@ -14,15 +14,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import MeasuredError, ModelCard
-from cotenant.model.usage import FloatMatrix, TimeGrid
-from cotenant.settings.base import digest
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.usage.forecast import MeasuredError, ModelCard
+from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
+from cotenant.core.settings.base import digest
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.base import Array, Forecaster
 from forecasting.booster import SEED, TRAINED_LEVELS, Booster, BoosterInput, feature_names, scale_of, train
 from forecasting.calibration import Rehearsed, daily_classes, lift, lifted
-from forecasting.mixing import booster_share, measure, mixed, rehearse
 from forecasting.selection import BackTests, back_test, combine, forecast_ahead, level_of, log_loss_ratio, standing
+from forecasting.served_mixture import booster_share, measure, mixed, rehearse
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import LEVELS
-from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
-from cotenant.model.week import WEEK_HOURS, RefT, Weeks
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
+from cotenant.core.model.usage.week import WEEK_HOURS, RefT, Weeks
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.base import Array, Forecaster, in_order
 from forecasting.calendars import Calendar
 from forecasting.losses import pinball

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import Window, WindowKind
-from cotenant.model.usage import TimeGrid
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.usage.forecast import Window, WindowKind
+from cotenant.core.model.usage.usage import TimeGrid
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.base import Array
 from forecasting.empirical import row_quantiles
 

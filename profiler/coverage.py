@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.cluster import Inventory
-from cotenant.model.identity import PodContainerRef
-from cotenant.model.sparse_usage import AnyUsage
-from cotenant.model.usage import DAY_SECONDS, TimeGrid
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.identity import PodContainerRef
+from cotenant.core.model.sparse_usage import AnyUsage
+from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid
 
 Flags = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
@@ -41,7 +41,7 @@ class _Judged:
 
 
 def coverage_by_namespace(usage: AnyUsage[PodContainerRef], inventory: Inventory) -> list[dict[str, Any]]:
-    """Rows of `cotenant.model.views.COVERAGE`, sorted by namespace; series without any sample are left out."""
+    """Rows of `cotenant.core.model.views.COVERAGE`, sorted by namespace; series without any sample are left out."""
     judged, grid = _judged(usage, inventory), usage.grid
     sampled = np.flatnonzero(judged.last >= 0)
     namespaces, place = np.unique([usage.refs[i].namespace for i in sampled], return_inverse=True)
@@ -61,7 +61,7 @@ def coverage_by_namespace(usage: AnyUsage[PodContainerRef], inventory: Inventory
 
 
 def coverage_by_day(usage: AnyUsage[PodContainerRef], inventory: Inventory) -> list[dict[str, Any]]:
-    """Rows of `cotenant.model.views.COVERAGE_BY_DAY`, oldest first; coverage is None on a day when nobody was alive.
+    """Rows of `model.views.COVERAGE_BY_DAY`, oldest first; coverage is None on a day when nobody was alive.
 
     A slot is silent when containers were alive and none of them had a sample: the source was down, not one pod.
     """

@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from cotenant.model.enforcement import NUMBERS, NodeLanes
-from cotenant.model.errors import SourceProtocol
-from cotenant.model.resource import MILLICORES_PER_CORE
-from cotenant.settings.profiler import PrometheusSettings
+from cotenant.core.model.colocation.enforcement import NUMBERS, NodeLanes
+from cotenant.core.model.errors import SourceProtocol
+from cotenant.core.model.resource import MILLICORES_PER_CORE
+from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.prometheus.client import Client
 from profiler.prometheus.decode import UNREADABLE
 from profiler.prometheus.promql import marked, named, of_labels, one_of, selector, union

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from cotenant.edges.clock import Clock
-from cotenant.edges.store.store import Hole, Store
-from cotenant.model.cluster import Inventory
-from cotenant.model.errors import SourceError, SourceUnreachable
-from cotenant.model.progress import Progress
-from cotenant.model.quality import Defect, QualityRecord
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
-from cotenant.settings.profiler import ProfilerSettings
-from profiler.pooling import by_node, total
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.store.store import Hole, Store
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.errors import SourceError, SourceUnreachable
+from cotenant.core.model.progress import Progress
+from cotenant.core.model.usage.quality import Defect, QualityRecord
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.core.settings.sections.profiler import ProfilerSettings
+from profiler.pool import by_node, total
 from profiler.sightings import (
     NODE_SUMS,
     Sightings,

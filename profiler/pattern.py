@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
-from cotenant.model.resource import Resource
-from cotenant.settings.portrait import PortraitSettings
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
+from cotenant.core.settings.sections.portrait import PortraitSettings
 
 Flags = npt.NDArray[np.bool_]
 

@@ -1,7 +1,7 @@
 """Usage -> portraits: the fixed-size memory of every series, built and updated by the same code. Pure.
 
 Stands between history and everything that decides. Two granularities: containers of workloads (usage rows are pod
-containers, several rows to one portrait, start-up apart) and totals (`profiler.pooling`; one row each, no start-up).
+containers, several rows to one portrait, start-up apart) and totals (`profiler.pool`; one row each, no start-up).
 `update(build(a), b)` equals `build(a + b)` but for the last digits of sums.
 """
 
@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.model.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
-from cotenant.model.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
-from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Usage
-from cotenant.settings.portrait import PortraitSettings
-from profiler.grouping import Rows, reduce_columns, reduce_rows
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
+from cotenant.core.model.usage.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Usage
+from cotenant.core.settings.sections.portrait import PortraitSettings
+from profiler.group_reduce import Rows, reduce_columns, reduce_rows
 from profiler.pattern import classify
 
 _HALF_HOUR_SECONDS: Final = DAY_SECONDS // SLOTS_PER_DAY

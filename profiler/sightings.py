@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.model.cluster import Container, ContainerRole, Event, EventKind, Inventory, Pod, Workload
-from cotenant.model.identity import PodContainerRef, WorkloadRef
-from cotenant.model.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Signal, Usage
+from cotenant.core.model.cluster import Container, ContainerRole, Event, EventKind, Inventory, Pod, Workload
+from cotenant.core.model.identity import PodContainerRef, WorkloadRef
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import Signal, Usage
 
 NODE_SUMS: Final = {
     Signal.NODE_CPU_USAGE_MEAN: Signal.CPU_USAGE_MEAN,

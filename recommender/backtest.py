@@ -31,9 +31,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.recommendation import Action, Backtest, Field, Recommendation
-from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
+from cotenant.core.model.recommendation import Action, Backtest, Field, Recommendation
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
 from recommender.evidence import Evidence, Floats, Integers
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -15,14 +15,14 @@ from typing import Any, Final, Protocol
 import numpy as np
 import structlog
 
-from cotenant.model.cluster import ContainerRole
-from cotenant.model.errors import CotenantError, SettingsError
-from cotenant.model.quantity import LARGEST
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.model.resource import Resource
-from cotenant.settings.base import digest
-from cotenant.settings.recommender import RecommenderSettings
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.errors import CotenantError, SettingsError
+from cotenant.core.model.kubernetes.quantity import LARGEST
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.base import digest
+from cotenant.core.settings.sections.recommender import RecommenderSettings
 from recommender.evidence import Evidence
 
 GROUP: Final = "cotenant.strategies"

@@ -13,11 +13,11 @@ from dataclasses import replace
 import numpy as np
 import structlog
 
-from cotenant.model.cluster import Inventory
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.recommendation import Recommendation
-from cotenant.model.resource import Resource
-from cotenant.settings.recommender import RecommenderSettings
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.recommender import RecommenderSettings
 from recommender.backtest import backtest, present, record
 from recommender.evidence import Evidence, Floats
 from recommender.money import monthly_savings, prices

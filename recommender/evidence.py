@@ -13,13 +13,13 @@ from dataclasses import field as attribute
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.cluster import Event, EventKind, Inventory, Workload
-from cotenant.model.identity import ContainerRef, PodContainerRef
-from cotenant.model.portrait import Portraits
-from cotenant.model.recommendation import Field
-from cotenant.model.resource import Resource
-from cotenant.model.server_quantiles import ServerQuantiles
-from cotenant.model.usage import FloatMatrix, Signal, TimeGrid, Usage
+from cotenant.core.model.cluster import Event, EventKind, Inventory, Workload
+from cotenant.core.model.identity import ContainerRef, PodContainerRef
+from cotenant.core.model.recommendation import Field
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.portrait import Portraits
+from cotenant.core.model.usage.server_quantiles import ServerQuantiles
+from cotenant.core.model.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

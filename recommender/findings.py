@@ -14,15 +14,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.cluster import ContainerRole, Inventory, Node, Pod, Workload, pod_amount
-from cotenant.model.finding import ClusterFinding, FindingKind
-from cotenant.model.identity import ContainerRef, NodeRef, WorkloadRef
-from cotenant.model.qos import PriorityClass, with_default
-from cotenant.model.quantity import format_millicores, human_bytes
-from cotenant.model.recommendation import Severity
-from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid, Usage
-from cotenant.settings.recommender import CotenantSettings, FindingSettings
+from cotenant.core.model.cluster import ContainerRole, Inventory, Node, Pod, Workload, pod_amount
+from cotenant.core.model.finding import ClusterFinding, FindingKind
+from cotenant.core.model.identity import ContainerRef, NodeRef, WorkloadRef
+from cotenant.core.model.kubernetes.qos import PriorityClass, with_default
+from cotenant.core.model.kubernetes.quantity import format_millicores, human_bytes
+from cotenant.core.model.recommendation import Severity
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.core.settings.sections.recommender import CotenantSettings, FindingSettings
 from recommender.evidence import Evidence, row_maximum, row_percentile
 from recommender.severity import absolute_severity
 from recommender.strategies.cotenant.trend import leak

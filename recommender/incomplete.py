@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cotenant.model.finding import ClusterFinding, FindingKind
-from cotenant.model.reasons import Reason
-from cotenant.model.reclaimable import Reclaimable
-from cotenant.model.recommendation import Action, Recommendation, Value
-from cotenant.model.resource import Resource
-from cotenant.model.usage import HOUR_SECONDS, Signal
+from cotenant.core.model.colocation.reclaimable import Reclaimable
+from cotenant.core.model.finding import ClusterFinding, FindingKind
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Recommendation, Value
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal
 from recommender.base import withheld
 
 RESTS_ON: Final[Mapping[Resource, frozenset[Signal]]] = {

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cotenant.model.cluster import Inventory, Node, Workload
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
-from cotenant.settings.recommender import PriceSettings
+from cotenant.core.model.cluster import Inventory, Node, Workload
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.core.settings.sections.recommender import PriceSettings
 from recommender.evidence import Floats
 
 HOURS_PER_MONTH: Final = 730

@@ -19,12 +19,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.cluster import Autoscaler, Workload
-from cotenant.model.forecast import Forecasts
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.reasons import Reason
-from cotenant.model.resource import Resource
-from cotenant.settings.recommender import ReplicaSettings
+from cotenant.core.model.cluster import Autoscaler, Workload
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import Forecasts
+from cotenant.core.settings.sections.recommender import ReplicaSettings
 
 Counts = npt.NDArray[np.int64]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cotenant.model.recommendation import Severity
-from cotenant.model.resource import MIB, Resource
+from cotenant.core.model.recommendation import Severity
+from cotenant.core.model.resource import MIB, Resource
 
 KRR_STEPS: Final = {
     Resource.CPU: ((500, Severity.CRITICAL), (250, Severity.WARNING), (100, Severity.OK)),

@@ -23,10 +23,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cotenant.model.recommendation import Action, Backtest, Recommendation, Trust
-from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS, Signal
-from cotenant.settings.recommender import BacktestSettings
+from cotenant.core.model.recommendation import Action, Backtest, Recommendation, Trust
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, Signal
+from cotenant.core.settings.sections.recommender import BacktestSettings
 from recommender.evidence import Evidence, Floats, Integers
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

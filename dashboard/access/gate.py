@@ -18,17 +18,17 @@ import structlog
 from anyio.to_thread import run_sync
 from fastapi import Response
 
-from cotenant.edges.clock import Clock, SystemClock
-from cotenant.model.errors import CotenantError
-from cotenant.model.people import IdentitySource, NotAllowed, Right, Someone
-from cotenant.settings.access import AccessMode, AccessSettings
-from dashboard import faults
+from cotenant.core.adapters.clock import Clock, SystemClock
+from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Right, Someone
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.settings.sections.access import AccessMode, AccessSettings
 from dashboard.access import answers, forgery, front, grants, headers
 from dashboard.access.answers import Refused
 from dashboard.access.front import Front
 from dashboard.access.launch import Launch, Proof, without_token
 from dashboard.access.oidc import ClaimedIdentity, LoginRefused, Provider, ProviderSilent
 from dashboard.access.sessions import SESSION, Seals, Session, Sessions, fresh_id
+from dashboard.server import faults
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[Any], Awaitable[None]]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Final
 
-from cotenant.model.errors import SettingsError
-from cotenant.model.people import Grant, IdentitySource, NotAllowed, Role, Someone
-from cotenant.settings.access import AccessMode, AccessSettings, RoleRule, Unlisted
+from cotenant.core.model.changes.people import Grant, IdentitySource, NotAllowed, Role, Someone
+from cotenant.core.model.errors import SettingsError
+from cotenant.core.settings.sections.access import AccessMode, AccessSettings, RoleRule, Unlisted
 
 RESERVED: Final = "system:"
 """Names that mean something to Kubernetes itself: nobody comes by one through a header or a claim."""

@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 
-from cotenant.model.errors import CotenantError
-from cotenant.model.people import RIGHTS, Someone
+from cotenant.core.model.changes.people import RIGHTS, Someone
+from cotenant.core.model.errors import CotenantError
 from dashboard.access import answers
 from dashboard.access.gate import VISIT, Gate, Visit, hold
 from dashboard.access.oidc import LoginAttempt, LoginRefused, Provider, ProviderSilent

@@ -9,9 +9,9 @@ from typing import Final
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.model.people import Grant, IdentitySource, Role, Someone
-from cotenant.model.text import visible
-from cotenant.settings.access import AccessMode, AccessSettings
+from cotenant.core.model.changes.people import Grant, IdentitySource, Role, Someone
+from cotenant.core.model.text import visible
+from cotenant.core.settings.sections.access import AccessMode, AccessSettings
 
 SHOWN_NAMESPACES: Final = 5
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.resource import Resource
-from dashboard import display
+from cotenant.core.model.resource import Resource
 from dashboard.figures import base
 from dashboard.figures.base import Chart
+from dashboard.tables import display
 
 WORDS: Final = {Resource.CPU: "CPU", Resource.MEMORY: "memory"}
 

@@ -7,12 +7,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.resource import Resource
-from cotenant.model.views import BandSeries
-from dashboard import display
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.views import BandSeries
 from dashboard.figures import base, lines
 from dashboard.figures.base import Chart
 from dashboard.figures.lines import SCALE, UNIT
+from dashboard.tables import display
 
 HISTORY_DAYS: Final = 7
 

@@ -8,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.resource import Resource
-from cotenant.model.usage import HOUR_SECONDS
-from dashboard import display
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import HOUR_SECONDS
 from dashboard.figures import base, lines
 from dashboard.figures.base import Chart
 from dashboard.figures.lines import SCALE, UNIT
+from dashboard.tables import display
 
 Floats = npt.NDArray[np.float64]
 DAYS: Final = 7

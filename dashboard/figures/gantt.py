@@ -12,13 +12,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.plan import Score
-from cotenant.model.resource import MILLICORES_PER_CORE, Resource
-from cotenant.model.usage import DAY_SECONDS
-from dashboard import display
+from cotenant.core.model.reservations.plan import Score
+from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures import base, lines
 from dashboard.figures.base import Chart
 from dashboard.figures.lines import Trace
+from dashboard.tables import display
 
 Floats = npt.NDArray[np.float64]
 STEP_SECONDS: Final = 1800

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.model.resource import Resource
-from dashboard import display
+from cotenant.core.model.resource import Resource
 from dashboard.figures import base
 from dashboard.figures.base import Chart, Figure
 from dashboard.figures.lines import SCALE, UNIT
+from dashboard.tables import display
 
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 

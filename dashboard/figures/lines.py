@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
 from dashboard.figures import base
 
 Floats = npt.NDArray[np.float64]

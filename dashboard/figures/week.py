@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.model.resource import Resource
-from dashboard import display
+from cotenant.core.model.resource import Resource
 from dashboard.figures import base, lines
 from dashboard.figures.base import Chart
 from dashboard.figures.lines import SCALE, UNIT, Floats
+from dashboard.tables import display
 
 GAP: Final = 0.09
 """Between two parts, of the whole height: room for the name of the lower one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from dashboard.frame.view import Page
 from dashboard.pages import (
     batch,
     changes,
@@ -19,7 +20,6 @@ from dashboard.pages import (
     reservations,
     workloads,
 )
-from dashboard.view import Page
 
 ALL: Final[tuple[Page, ...]] = (
     overview.PAGE,

@@ -12,16 +12,18 @@ import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, State, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.model.errors import UsageError
-from cotenant.model.resource import Resource
-from cotenant.model.text import visible
-from cotenant.model.views import NODES, PODS, RECLAIMABLE, BandSeries, Overview
-from dashboard import batch, display, panels
-from dashboard.batch import BOUNDS, Fit, Job, Room, StartWindow
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import visible
+from cotenant.core.model.views import NODES, PODS, RECLAIMABLE, BandSeries, Overview
 from dashboard.figures import room as chart
-from dashboard.filters import Indexed
-from dashboard.source import Snapshot
-from dashboard.view import Page, View
+from dashboard.frame import panels
+from dashboard.frame.view import Page, View
+from dashboard.nodes import batch
+from dashboard.nodes.batch import BOUNDS, Fit, Job, Room, StartWindow
+from dashboard.sources.source import Snapshot
+from dashboard.tables import display
+from dashboard.tables.filters import Indexed
 
 PATH: Final = "batch"
 NOW: Final = "Capacity now, by priority"

@@ -10,18 +10,22 @@ import dash_mantine_components as dmc
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.model.change import ChangeState, ChangeStatus
-from cotenant.model.changes import CHANGES, moves
-from cotenant.model.errors import CotenantError, UsageError
-from cotenant.model.people import Right
-from cotenant.model.text import visible
-from dashboard import acting, change_story, changing, display, listing, panels, verdict
-from dashboard.acting import acts
-from dashboard.change_story import Allowed
-from dashboard.filters import Query
-from dashboard.listing import Listing
-from dashboard.source import Snapshot
-from dashboard.view import Page, View
+from cotenant.core.model.changes.change import ChangeState, ChangeStatus
+from cotenant.core.model.changes.people import Right
+from cotenant.core.model.changes.tables import CHANGES, moves
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.text import visible
+from dashboard.changes import callbacks as acting
+from dashboard.changes import change_story, verdict
+from dashboard.changes.callbacks import acts
+from dashboard.changes.change_story import Allowed
+from dashboard.frame import panels
+from dashboard.frame.view import Page, View
+from dashboard.sources import change_tables
+from dashboard.sources.source import Snapshot
+from dashboard.tables import display, list_page
+from dashboard.tables.filters import Query
+from dashboard.tables.list_page import Listing
 
 NEWS: Final = "changes-news"
 SECONDS_PER_MINUTE: Final = 60.0
@@ -47,7 +51,7 @@ def _total(label: str, columns: Any, mask: Sequence[bool]) -> Component:
     return html.Div(
         [
             html.Span(label, className="total-label"),
-            html.Strong(changing.pair(freed), className="total-value"),
+            html.Strong(change_tables.pair(freed), className="total-value"),
             html.Span(f"of requests, by {count}", className="total-parts"),
         ],
         className="total",
@@ -66,7 +70,7 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
 def _nothing(view: View) -> Component:
     """Why there are no changes: nobody may make any here, or nobody has."""
     if view.given.desk is None:
-        return panels.empty(changing.NO_DESK, why="Changes are made and kept where somebody may act:",
+        return panels.empty(change_tables.NO_DESK, why="Changes are made and kept where somebody may act:",
                             command="cotenant dashboard --act")  # fmt: skip
     link = ("To the recommendations", f"{view.settings.base_path}recommendations")
     return panels.empty("Nothing was changed yet.", why="Accepted recommendations appear here.", link=link)
@@ -110,9 +114,9 @@ def render(view: View, search: str) -> Component:
 
 def _list(view: View, search: str) -> Component:
     """The list; where nothing was ever changed its words without an empty grid, which the frame asks for again."""
-    changes_view = changing.before(view)
+    changes_view = change_tables.before(view)
     if len(changes_view.source.snapshot().tables[CHANGES.name]):
-        return listing.body(LIST, changes_view, search)
+        return list_page.body(LIST, changes_view, search)
     return html.Div(_nothing(view))
 
 
@@ -145,10 +149,10 @@ def ledger(view: View) -> Component:
         return html.Span()
     health = view.given.desk.ledger()
     tone = "red" if health.bad_row else "teal" if health.anchored else "gray"
-    standings = changing.standings_of(view)
+    standings = change_tables.standings_of(view)
     open_ones = sum(not s.state.settled for s in standings)
     notes = " ".join(health.notes)
-    parts: list[Any] = [panels.chip(changing.health_words(health), tone, notes)]
+    parts: list[Any] = [panels.chip(change_tables.health_words(health), tone, notes)]
     if health.notes:
         parts.append(html.Details([html.Summary("More"), html.P(visible(notes))], className="more"))
     if open_ones:
@@ -161,12 +165,12 @@ def ledger(view: View) -> Component:
 def _version(view: View) -> str:
     """What the page's news are: the changes, each minute while one of them soaks, the cluster gone or back."""
     try:
-        standings = changing.standings_of(view)
+        standings = change_tables.standings_of(view)
     except CotenantError as error:
         return error.message
     soaking = any(s.state is ChangeState.APPLIED for s in standings)
     minute = int(view.now_seconds() // SECONDS_PER_MINUTE) if soaking else 0
-    return f"{changing.version_of(standings)}/{minute}/{acting.away(view)}"
+    return f"{change_tables.version_of(standings)}/{minute}/{acting.away(view)}"
 
 
 def opened(search: str) -> str:
@@ -176,13 +180,13 @@ def opened(search: str) -> str:
 
 def story(view: View, id_: str) -> tuple[str, Component]:
     """Title and inside of the drawer."""
-    desk, who = changing.required(view), view.given.people()
+    desk, who = change_tables.required(view), view.given.people()
     standings = {s.change.id: s for s in desk.changes(who)}
     standing = standings.get(id_)
     if standing is None:
         raise UsageError(f"There is no change {id_!r} that you may read.", fix="The list has all of them.")
     soak = SECONDS_PER_MINUTE * view.given.actions.soak_minutes
-    left_seconds = changing.soaks(standing, soak, view.now_seconds())
+    left_seconds = change_tables.soaks(standing, soak, view.now_seconds())
     rows, can = desk.story(who, id_), allowed(view, standing, standings.values(), left_seconds)
     why = panels.guarded(lambda: html.Div(verdict.section(view, standing, rows)))
     body = change_story.body(standing, rows, can, left_seconds, [why])
@@ -212,7 +216,7 @@ def _seconding(view: View, standing: ChangeStatus, why: str) -> Allowed:
 
 def question(view: View, what: str, id_: str) -> tuple[Component, list[str]]:
     """What would be taken back, field by field, and the ids."""
-    desk, who = changing.required(view), view.given.people()
+    desk, who = change_tables.required(view), view.given.people()
     standings = {s.change.id: s for s in desk.changes(who)}
     if id_ not in standings:
         raise UsageError(f"There is no change {id_!r}.", fix="The list has all of them.")
@@ -235,7 +239,7 @@ def _back(standing: ChangeStatus) -> str:
 
 def register(app: Dash, view: View) -> None:
     """The list's callbacks, the drawer's, and those that act."""
-    listing.register(app, changing.before(view), LIST)
+    list_page.register(app, change_tables.before(view), LIST)
     _register_looking(app, view)
     _register_asking(app, view)
     _register_acting(app, view)
@@ -313,9 +317,9 @@ def _register_acting(app: Dash, view: View) -> None:
     def _roll_back(_clicks: int | None, ids: list[str] | None) -> Any:
         if not _clicks:
             return [no_update] * 2
-        desk = changing.required(view)
+        desk = change_tables.required(view)
         done = desk.roll_back(view.given.people(), [str(id_) for id_ in ids or []])
-        acting.tell(visible(changing.done_words(done, "take back")))
+        acting.tell(visible(change_tables.done_words(done, "take back")))
         return [False, _version(view)]
 
     @app.callback(
@@ -328,8 +332,8 @@ def _register_acting(app: Dash, view: View) -> None:
     def _verify(clicks: int | None, search: str | None) -> Any:
         if not clicks:
             return no_update
-        done = changing.required(view).verify(view.given.people(), [opened(search or "")])
-        acting.tell(visible(changing.done_words(done, "judge yet")))
+        done = change_tables.required(view).verify(view.given.people(), [opened(search or "")])
+        acting.tell(visible(change_tables.done_words(done, "judge yet")))
         return _version(view)
 
     @app.callback(
@@ -339,8 +343,8 @@ def _register_acting(app: Dash, view: View) -> None:
     def _settle(clicks: int | None) -> Any:
         if not clicks:
             return no_update
-        done = changing.required(view).settle(view.given.people())
-        acting.tell(visible(changing.done_words(done, "settle")))
+        done = change_tables.required(view).settle(view.given.people())
+        acting.tell(visible(change_tables.done_words(done, "settle")))
         return _version(view)
 
 
@@ -355,8 +359,8 @@ def _register_seconding(app: Dash, view: View) -> None:
     def _confirm(clicks: int | None, search: str | None) -> Any:
         if not clicks:
             return no_update
-        done = changing.required(view).confirm(view.given.people(), opened(search or ""))
-        acting.tell(visible(changing.done_words(done, "confirm")))
+        done = change_tables.required(view).confirm(view.given.people(), opened(search or ""))
+        acting.tell(visible(change_tables.done_words(done, "confirm")))
         return _version(view)
 
     @app.callback(
@@ -369,8 +373,8 @@ def _register_seconding(app: Dash, view: View) -> None:
     def _decline(clicks: int | None, search: str | None) -> Any:
         if not clicks:
             return no_update
-        done = changing.required(view).decline(view.given.people(), opened(search or ""))
-        acting.tell(visible(changing.done_words(done, "decline")))
+        done = change_tables.required(view).decline(view.given.people(), opened(search or ""))
+        acting.tell(visible(change_tables.done_words(done, "decline")))
         return _version(view)
 
 

@@ -12,13 +12,15 @@ from urllib.parse import quote
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.model.enforcement_tables import ENFORCEMENT
-from cotenant.model.errors import UsageError
-from cotenant.model.text import visible
-from dashboard import enforcing, listing, panels
+from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.text import visible
 from dashboard.figures import enforcement as chart
-from dashboard.listing import Listing
-from dashboard.view import Page, View
+from dashboard.frame import panels
+from dashboard.frame.view import Page, View
+from dashboard.nodes import enforcement as enforcing
+from dashboard.tables import list_page
+from dashboard.tables.list_page import Listing
 
 PATH: Final = "enforcement"
 IN_HAND: Final = "Node in hand"
@@ -85,7 +87,7 @@ def render(view: View, search: str) -> Component:
     facts = html.Div(panels.guarded(lambda: _told(view)), id="enforcement-told")
     news = dcc.Store(id=NEWS, data=_revision(view))
     hand = html.Div(panels.guarded(lambda: node_in_hand(view, search), IN_HAND), id="enforcement-hand")
-    body = panels.guarded(lambda: listing.body(LIST, view, search))
+    body = panels.guarded(lambda: list_page.body(LIST, view, search))
     return html.Div([head, news, facts, hand, html.Div(body, className="list-below")], className="page tall-page")
 
 
@@ -137,7 +139,7 @@ def _note(lanes: Any) -> str:
 
 def register(app: Dash, view: View) -> None:
     """The list's callbacks; chart and facts follow the address and news of the agents."""
-    listing.register(app, view, LIST)
+    list_page.register(app, view, LIST)
 
     @app.callback(Output(NEWS, "data"), Input("tick", "n_intervals"), Input("version", "data"), State(NEWS, "data"))
     def _news(_ticks: int | None, _version: str | None, shown_version: str | None) -> Any:

@@ -10,19 +10,21 @@ import numpy as np
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.model.errors import UsageError
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.resource import Resource
-from cotenant.model.text import visible
-from dashboard import display, listing, panels, story, weekly
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import visible
 from dashboard.figures import coverage
 from dashboard.figures import story as chart
-from dashboard.filters import Index, Indexed
-from dashboard.listing import Listing
+from dashboard.frame import panels, weekly
+from dashboard.frame.view import Page, View
+from dashboard.nodes import workload_story
+from dashboard.nodes.workload_story import ForecastDetail, Row, Subject
 from dashboard.pages import portrait
-from dashboard.source import FORECAST_LIST, Snapshot
-from dashboard.story import ForecastDetail, Row, Subject
-from dashboard.view import Page, View
+from dashboard.sources.source import FORECAST_LIST, Snapshot
+from dashboard.tables import display, list_page
+from dashboard.tables.filters import Index, Indexed
+from dashboard.tables.list_page import Listing
 
 PATH: Final = "forecast"
 IN_HAND: Final = "Forecast in hand"
@@ -103,7 +105,7 @@ def render(view: View, search: str) -> Component:
     """The band and the quality of all above the list."""
     lead = html.P("The next 24 hours in half hours, and how wrong such forecasts were. Enter or click: its band.")
     head = html.Div([html.H1("Forecast"), lead, panels.guarded(lambda: _report(view))], className="page-head")
-    body = panels.guarded(lambda: listing.body(LIST, view, search))
+    body = panels.guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
         return html.Div([head, body], className="page")
     above = html.Div(
@@ -147,9 +149,9 @@ def band(view: View, search: str) -> Component:
         command = "cotenant forecast"
         return panels.panel(IN_HAND, panels.empty(f"No forecast of {title}.", why=why, command=command))
     resource = Resource(foreseen.row["resource"])
-    if not any(foreseen.row[name] for name in story.PATHS.values()):
+    if not any(foreseen.row[name] for name in workload_story.PATHS.values()):
         empty = panels.empty(
-            "This forecast has no values.", why=story.measured(foreseen.row), command="cotenant doctor"
+            "This forecast has no values.", why=workload_story.measured(foreseen.row), command="cotenant doctor"
         )
         return panels.panel(title, empty)
     figure = panels.figure(chart.chart(line(foreseen, resource)), "foreseen-figure", BAND_HEIGHT)
@@ -165,7 +167,7 @@ def ahead(view: View, search: str) -> Component:
 
 def models(row: Row) -> Component:
     """Every model that was tested on this series, best first: its loss beside the seasonal naive's, and which serve."""
-    compared = story.compared(row)
+    compared = workload_story.compared(row)
     serving = set(str(row["model"]).split(" + "))
     if not compared:
         return html.P("No model was tested on this series.", className="panel-note")
@@ -192,7 +194,7 @@ def _model(name: str, loss: float, most: float, serves: bool) -> Component:
 
 def line(foreseen: ForecastDetail, resource: Resource) -> chart.Line:
     """What the band is drawn from: the last week, the quantiles, the peak window."""
-    ahead, paths = story.ahead(foreseen.row)
+    ahead, paths = workload_story.ahead(foreseen.row)
     recent = slice(max(0, len(foreseen.times) - 24 * HISTORY_DAYS), None)
     start, end = foreseen.row["peak_time"], foreseen.row["peak_end"]
     return chart.Line(
@@ -228,7 +230,7 @@ def told(row: Row, resource: Resource) -> str:
         if row["peak_time"] is not None and row["peak_end"] is not None
         else ""
     )
-    return f"{peak}{window}. {story.measured(row)}".strip()
+    return f"{peak}{window}. {workload_story.measured(row)}".strip()
 
 
 def quality(view: View, search: str) -> Component:
@@ -280,7 +282,7 @@ def _item(row: Row, value: str, search: str) -> Component:
 
 def register(app: Dash, view: View) -> None:
     """The list's callbacks; band and quality follow the URL and newer results."""
-    listing.register(app, view, LIST)
+    list_page.register(app, view, LIST)
 
     @app.callback(
         Output("foreseen", "children"),

@@ -10,14 +10,16 @@ from typing import Any, Final
 from dash import Dash, Input, Output, html
 from dash.development.base_component import Component
 
-from cotenant.model.errors import CotenantError
-from cotenant.model.quality import DEFECT_SENTENCES, QualityRecord
-from cotenant.model.text import visible
-from dashboard import display, panels, permitting
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.text import visible
+from cotenant.core.model.usage.quality import DEFECT_SENTENCES, QualityRecord
+from dashboard.changes import permissions
 from dashboard.figures import completeness
-from dashboard.source import Upkeep
-from dashboard.status import PULL, Status, UpkeepJob, status
-from dashboard.view import Page, View
+from dashboard.frame import panels
+from dashboard.frame.view import Page, View
+from dashboard.server.status import PULL, Status, UpkeepJob, status
+from dashboard.sources.source import Upkeep
+from dashboard.tables import display
 
 NAMESPACES_SHOWN: Final = 15
 DAYS_HEIGHT: Final = 170
@@ -28,7 +30,7 @@ def render(view: View, _search: str) -> Component:
     lead = html.P("Where the data came from, what was missing in them, and when each job last did its work.")
     body = html.Div(panels.guarded(lambda: contents(view)), id="health-body")
     head = html.Div([html.H1("Health"), lead], className="page-head")
-    return html.Div([head, body, permitting.place()], className="page")
+    return html.Div([head, body, permissions.place()], className="page")
 
 
 def contents(view: View) -> Component:
@@ -193,7 +195,7 @@ def register(app: Dash, view: View) -> None:
     def _redraw(_version: str) -> Component:
         return panels.guarded(lambda: contents(view))
 
-    permitting.register(app, view)
+    permissions.register(app, view)
 
 
 PAGE: Final = Page("health", "Health", "h", render, register)

@@ -11,17 +11,20 @@ import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
-from cotenant.model.errors import UsageError
-from cotenant.model.reasons import SENTENCES, Reason
-from cotenant.model.resource import Resource
-from cotenant.model.text import visible
-from cotenant.model.views import FORECASTS, NODES, RECLAIMABLE
-from dashboard import display, enforcing, lending, listing, panels, residents
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import visible
+from cotenant.core.model.views import FORECASTS, NODES, RECLAIMABLE
 from dashboard.figures import balance, colocation
-from dashboard.lending import Lent
-from dashboard.listing import Listing
-from dashboard.source import Snapshot, row_of
-from dashboard.view import Page, View
+from dashboard.frame import panels
+from dashboard.frame.view import Page, View
+from dashboard.nodes import enforcement, pods_of_node
+from dashboard.nodes import lendable as lending
+from dashboard.nodes.lendable import Lent
+from dashboard.sources.source import Snapshot, row_of
+from dashboard.tables import display, list_page
+from dashboard.tables.list_page import Listing
 
 LIST: Final = Listing(
     schema=NODES,
@@ -61,7 +64,7 @@ def render(view: View, search: str) -> Component:
         aside=switch,
         note="One dot a node. Below the line a node uses less than is requested on it. A dot leads to its node.",
     )
-    body = panels.guarded(lambda: listing.body(LIST, view, search))
+    body = panels.guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
         return html.Div([html.Div([html.H1("Nodes"), lead], className="page-head"), body], className="page")
     return html.Div(
@@ -121,8 +124,8 @@ def _node(view: View, name: str) -> Component:
             html.Div(
                 [_terms(lent.get((b, r)), b, r) for r in Resource for b in ("batch", "mid")], className="row quarters"
             ),
-            panels.guarded(lambda: enforcing.on_node(view, name), enforcing.TITLE),
-            panels.guarded(lambda: residents.panel(snapshot, name, view.settings.base_path), residents.TITLE),
+            panels.guarded(lambda: enforcement.on_node(view, name), enforcement.TITLE),
+            panels.guarded(lambda: pods_of_node.panel(snapshot, name, view.settings.base_path), pods_of_node.TITLE),
         ]
     )
 
@@ -230,7 +233,7 @@ def _terms(lent: Lent | None, band: str, resource: Resource) -> Component:
 
 def register(app: Dash, view: View) -> None:
     """The list's callbacks; the dots follow the URL and the switch; an open node follows newer results."""
-    listing.register(app, view, LIST)
+    list_page.register(app, view, LIST)
 
     @app.callback(
         Output("balance", "children"),

@@ -11,16 +11,19 @@ import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
-from cotenant.model.finding import FINDING_SENTENCES, FindingKind
-from cotenant.model.reasons import SENTENCES, Reason
-from cotenant.model.recommendation import Severity
-from cotenant.model.resource import Resource
-from cotenant.model.text import visible
-from cotenant.model.views import FINDINGS, RECOMMENDATIONS, Overview
-from dashboard import choosing, display, filters, panels, reviewing, select_bar
+from cotenant.core.model.finding import FINDING_SENTENCES, FindingKind
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.recommendation import Severity
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import visible
+from cotenant.core.model.views import FINDINGS, RECOMMENDATIONS, Overview
+from dashboard.changes import review as reviewing
 from dashboard.figures import band, heat, waste
-from dashboard.narrowing import OF_THESE
-from dashboard.view import Page, View
+from dashboard.frame import panels
+from dashboard.frame.view import Page, View
+from dashboard.sources.namespace_filter import OF_THESE
+from dashboard.tables import display, filters, select_bar
+from dashboard.tables import selection as choosing
 
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
 BAND_HEIGHT: Final = 310

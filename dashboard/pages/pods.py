@@ -7,10 +7,11 @@ from typing import Final
 from dash import Dash, html
 from dash.development.base_component import Component
 
-from cotenant.model.views import PODS
-from dashboard import listing, panels
-from dashboard.listing import Listing
-from dashboard.view import Page, View
+from cotenant.core.model.views import PODS
+from dashboard.frame import panels
+from dashboard.frame.view import Page, View
+from dashboard.tables import list_page
+from dashboard.tables.list_page import Listing
 
 LIST: Final = Listing(
     schema=PODS,
@@ -42,7 +43,7 @@ def render(view: View, search: str) -> Component:
     return html.Div(
         [
             html.Div([html.H1("Pods"), lead], className="page-head"),
-            panels.guarded(lambda: listing.body(LIST, view, search)),
+            panels.guarded(lambda: list_page.body(LIST, view, search)),
         ],
         className="page list-page",
     )
@@ -50,7 +51,7 @@ def render(view: View, search: str) -> Component:
 
 def register(app: Dash, view: View) -> None:
     """The list's callbacks."""
-    listing.register(app, view, LIST)
+    list_page.register(app, view, LIST)
 
 
 PAGE: Final = Page("pods", "Pods", "p", render, register)

@@ -10,17 +10,21 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.people import Right
-from cotenant.model.recommendation import Field
-from cotenant.model.resource import Resource
-from cotenant.model.text import visible
-from dashboard import acting, display, explanation, filters, panels, proposals, reviewing, story, verdict
+from cotenant.core.model.changes.people import Right
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.recommendation import Field
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import visible
+from dashboard.changes import callbacks, explanation, proposals, verdict
+from dashboard.changes import review as reviewing
 from dashboard.figures import distribution, heat
 from dashboard.figures import story as chart
-from dashboard.shell import path_of
-from dashboard.story import Floats, Row, Story
-from dashboard.view import Page, View
+from dashboard.frame import panels
+from dashboard.frame.shell import path_of
+from dashboard.frame.view import Page, View
+from dashboard.nodes import workload_story as story
+from dashboard.nodes.workload_story import Floats, Row, Story
+from dashboard.tables import display, filters
 
 PATH: Final = "workload"
 HEIGHT: Final = 360
@@ -336,7 +340,7 @@ def _proposed(workload_story: Story, view: View, ref: WorkloadRef) -> Component:
 
 def _review(view: View, ref: WorkloadRef) -> Component:
     """The way into the review, or why there is none."""
-    if why := acting.why_not(view, Right.REVIEW, ref.namespace):
+    if why := callbacks.why_not(view, Right.REVIEW, ref.namespace):
         return html.Span([html.Span(f"{why} ", className="panel-note"), _no_review(why)])
     return dcc.Link(["Review ", html.Kbd("r")], href=reviewing.href(view.settings.base_path, [ref]), id="to-review",
                     className="button act primary")  # fmt: skip

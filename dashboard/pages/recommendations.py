@@ -14,17 +14,21 @@ import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, State, html
 from dash.development.base_component import Component
 
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.resource import Resource
-from cotenant.model.views import RECOMMENDATIONS
-from dashboard import acting, display, explanation, grid, listing, panels, postponing, putting_off, select_bar, verdict
-from dashboard.filters import Query
-from dashboard.listing import Listing
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.views import RECOMMENDATIONS
+from dashboard.changes import callbacks as acting
+from dashboard.changes import explanation, snooze, verdict
+from dashboard.frame import panels
+from dashboard.frame.view import Page, View
 from dashboard.pages import portrait
 from dashboard.pages.review import register as register_review
 from dashboard.pages.review import render as render_review
-from dashboard.source import Snapshot
-from dashboard.view import Page, View
+from dashboard.sources import snoozed as postponing
+from dashboard.sources.source import Snapshot
+from dashboard.tables import display, grid, list_page, select_bar
+from dashboard.tables.filters import Query
+from dashboard.tables.list_page import Listing
 
 PROPOSED: Final = {
     "cpu_request": "cpu_request_now",
@@ -113,9 +117,9 @@ def render(view: View, search: str) -> Component:
         closeButtonProps={"aria-label": "Close"},
         transitionProps={"duration": 120},
     )
-    body = panels.guarded(lambda: listing.body(LIST, view, search))
+    body = panels.guarded(lambda: list_page.body(LIST, view, search))
     head = html.Div([html.H1("Recommendations"), lead], className="page-head")
-    return html.Div([head, body, drawer, putting_off.dialog(), acting.awaited(view)], className="page list-page")
+    return html.Div([head, body, drawer, snooze.dialog(), acting.awaited(view)], className="page list-page")
 
 
 def opened(search: str) -> tuple[str, str, str, str] | None:
@@ -127,10 +131,10 @@ def opened(search: str) -> tuple[str, str, str, str] | None:
 
 def register(app: Dash, view: View) -> None:
     """The list's callbacks, and the drawer's: it follows the URL, and closing it changes the URL."""
-    listing.register(app, view, LIST)
+    list_page.register(app, view, LIST)
     acting.register(app, view)
     select_bar.register(app, view, LIST)
-    putting_off.register(app, view, LIST)
+    snooze.register(app, view, LIST)
     register_review(app, view, LIST)
 
     @app.callback(
@@ -147,7 +151,7 @@ def register(app: Dash, view: View) -> None:
             return False, html.Div()
         ref = WorkloadRef(*name[:3])
         way = portrait.href(view.settings.base_path, ref, search or "", "recommendations")
-        acts = panels.guarded(lambda: putting_off.one(view, ref))
+        acts = panels.guarded(lambda: snooze.one(view, ref))
         body = panels.guarded(lambda: explanation.body(view.source.explain(*name), name, view.given.patch, way))
         return True, html.Div([acts, body, panels.guarded(lambda: _changed(view, ref))])
 

@@ -11,25 +11,28 @@ from typing import Any, Final
 from dash import Dash, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.model.people import Right
-from dashboard import listing, panels, plan_acts, plan_hand, plan_page, plan_story, reserving
-from dashboard.plan_board import LIST, PATH, board, known
-from dashboard.shell import path_of
-from dashboard.view import Page, View
+from cotenant.core.model.changes.people import Right
+from dashboard.frame import panels
+from dashboard.frame.shell import path_of
+from dashboard.frame.view import Page, View
+from dashboard.reservations import callbacks as plan_acts
+from dashboard.reservations import detail, plan_actions, plan_page, story
+from dashboard.reservations.board import LIST, PATH, board, known
+from dashboard.tables import list_page
 
 
 def render(view: View, search: str) -> Component:
     """The day and the selected plan above the list."""
     lead = html.P("Room that the forecast would reserve before a peak, and why other plans are withheld.")
     head = html.Div([html.H1("Reservations"), lead, *_new_button(view)], className="page-head")
-    body = panels.guarded(lambda: listing.body(LIST, view, search))
+    body = panels.guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None and view.given.plans is None:
         return html.Div([head, body], className="page")
     plans = known(view, search)
     above = html.Div(
         [
             html.Div(board(view, search, plans), id="plan-board"),
-            html.Div(panels.guarded(lambda: plan_hand.hand(view, search, plans), plan_hand.IN_HAND), id="plan-hand"),
+            html.Div(panels.guarded(lambda: detail.hand(view, search, plans), detail.IN_HAND), id="plan-hand"),
         ],
         className="row wide-narrow",
     )
@@ -42,7 +45,7 @@ def _new_button(view: View) -> list[Component]:
     """The way to a plan by hand."""
     if view.given.plans is None:
         return []
-    refused = reserving.why_not(view, Right.PLAN)
+    refused = plan_actions.why_not(view, Right.PLAN)
     button = html.Button(
         "New plan",
         id={"plan-new": ""},
@@ -61,7 +64,7 @@ def below(view: View, parts: tuple[str, ...], search: str) -> Component:
 
 def register(app: Dash, view: View) -> None:
     """The list's callbacks; board and plan follow the URL, newer results and the cluster."""
-    listing.register(app, view, LIST)
+    list_page.register(app, view, LIST)
     plan_acts.register(app, view)
 
     @app.callback(
@@ -78,7 +81,7 @@ def register(app: Dash, view: View) -> None:
         text = search or ""
         plans = known(view, text)
         typed = view.given.plans is not None and ctx.triggered_id == "version"  # a form may be open there
-        inside = no_update if typed else panels.guarded(lambda: plan_hand.hand(view, text, plans), plan_hand.IN_HAND)
+        inside = no_update if typed else panels.guarded(lambda: detail.hand(view, text, plans), detail.IN_HAND)
         return board(view, text, plans), inside
 
     @app.callback(
@@ -104,13 +107,13 @@ def _renewed(view: View, state: tuple[float, str, str], path: str, search: str) 
     acted, shown_mark, ref = state
     everything = known(view)
     now = view.now_seconds()
-    busy = now - acted < plan_acts.AFTER_SECONDS or plan_story.moving(everything.plans, now)
+    busy = now - acted < plan_acts.AFTER_SECONDS or story.moving(everything.plans, now)
     pace = plan_acts.FAST_MILLISECONDS if busy else plan_acts.SLOW_MILLISECONDS
-    mark = f"{plan_story.seen(everything.plans, now)}{'!' if everything.trouble else ''}"
+    mark = f"{story.seen(everything.plans, now)}{'!' if everything.trouble else ''}"
     if mark == shown_mark:
         return no_update, no_update, no_update, pace
-    plan = next((p for p in everything.plans if str(plan_story.ref_to(p)) == ref), None)
-    inside = reserving.standing(plan, now) if plan else no_update
+    plan = next((p for p in everything.plans if str(story.ref_to(p)) == ref), None)
+    inside = plan_actions.standing(plan, now) if plan else no_update
     if path == PATH:
         return board(view, search, known(view, search)), inside, mark, pace
     drawn = no_update if plan is None else panels.guarded(lambda: plan_page.board(view, plan))

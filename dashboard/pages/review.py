@@ -15,20 +15,25 @@ import dash_mantine_components as dmc
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.model.change import ChangeStatus
-from cotenant.model.desk import BundleForm, ChangeService, Method, WorkloadReview
-from cotenant.model.errors import CotenantError, UsageError
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.people import Right
-from cotenant.model.recommendation import Recommendation
-from cotenant.model.resource import Resource
-from cotenant.model.views import RECOMMENDATIONS
-from dashboard import acting, choosing, display, panels, review_end, review_steps, reviewing
-from dashboard.acting import acts
-from dashboard.choosing import Selection
-from dashboard.listing import Listing
-from dashboard.reviewing import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, ReviewTerms
-from dashboard.view import View
+from cotenant.core.model.changes.change import ChangeStatus
+from cotenant.core.model.changes.people import Right
+from cotenant.core.model.changes.service import BundleForm, ChangeService, Method, WorkloadReview
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.views import RECOMMENDATIONS
+from dashboard.changes import callbacks as acting
+from dashboard.changes import review as reviewing
+from dashboard.changes import review_end, review_steps
+from dashboard.changes.callbacks import acts
+from dashboard.changes.review import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, ReviewTerms
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.tables import display
+from dashboard.tables import selection as choosing
+from dashboard.tables.list_page import Listing
+from dashboard.tables.selection import Selection
 
 TITLES: Final = {
     DIFF: ("What would change", "Per pod, against what runs now. Nothing is written before the last step."),

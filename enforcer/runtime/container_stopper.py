@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import grpc
 
-from enforcer.eviction_queue import EvictionQueue
+from enforcer.apply.eviction_queue import EvictionQueue
 from enforcer.runtime.grpc_options import CHANNEL_OPTIONS
 from enforcer.runtime.messages import cri
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import structlog
 
-from enforcer.container_resources import LEAVE, ContainerResources, skipped
 from enforcer.contract import ContainerSpec
+from enforcer.decide.container_resources import LEAVE, ContainerResources, skipped
 from enforcer.runtime.bounded import Bounded, Late
 from enforcer.runtime.cri_messages import (
     container_hook_request,

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from enforcer.container_resources import ContainerResources
 from enforcer.contract import NO_LIMIT
+from enforcer.decide.container_resources import ContainerResources
 from enforcer.runtime.facts import RuntimePod
 from enforcer.runtime.messages import cri, hook
 

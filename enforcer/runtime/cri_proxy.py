@@ -19,14 +19,13 @@ from typing import Any, Final
 import grpc
 import structlog
 
-from cotenant.edges.telemetry import configure_logging
-from cotenant.model import node_policy
-from cotenant.model.errors import CotenantError
-from cotenant.settings.runtime import RuntimeSettings
-from cotenant.settings.telemetry import TelemetrySettings
-from enforcer.container_resources import ContainerResources, container_resources
+from cotenant.core.adapters.telemetry import configure_logging
+from cotenant.core.model.colocation import node_policy
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.settings.sections.runtime import RuntimeSettings
+from cotenant.core.settings.sections.telemetry import TelemetrySettings
 from enforcer.contract import ContainerSpec, PodSpec
-from enforcer.documents import policy_of
+from enforcer.decide.container_resources import ContainerResources, container_resources
 from enforcer.runtime.bounded import Bounded
 from enforcer.runtime.cri_forward import SERVICES, Forward
 from enforcer.runtime.cri_hooks import CriHooks
@@ -38,6 +37,7 @@ from enforcer.runtime.messages import cri
 from enforcer.runtime.parents import Parents
 from enforcer.runtime.socket_guard import SocketGuard
 from enforcer.runtime.supervision import notify
+from enforcer.sources.documents import policy_of
 
 WATCH_SECONDS: Final = 0.25
 """How often the socket's name, the policy and the registrations are looked at."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from enforcer.container_resources import LEAVE, ContainerResources
+from enforcer.decide.container_resources import LEAVE, ContainerResources
 from enforcer.runtime.cri_messages import facts_of_listed
 from enforcer.runtime.facts import RuntimePod
 

@@ -17,7 +17,7 @@ import grpc
 import msgspec
 import structlog
 
-from cotenant.model.errors import CotenantError
+from cotenant.core.model.errors import CotenantError
 from enforcer.runtime.grpc_options import CHANNEL_OPTIONS
 from enforcer.runtime.messages import hook
 

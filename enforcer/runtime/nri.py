@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import structlog
 
-from cotenant.settings.runtime import RuntimeSettings
+from cotenant.core.settings.sections.runtime import RuntimeSettings
 from enforcer.runtime import nri_answers, ttrpc
 from enforcer.runtime.bounded import Bounded, Late
 from enforcer.runtime.facts import Decide

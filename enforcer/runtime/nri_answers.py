@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from enforcer.container_resources import LEAVE, ContainerResources
 from enforcer.contract import NO_LIMIT, ContainerSpec
+from enforcer.decide.container_resources import LEAVE, ContainerResources
 from enforcer.runtime.facts import Decide, RuntimePod, pod_spec
 from enforcer.runtime.messages import nri
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import grpc
 
-from enforcer.cpusets import LARGEST_CPU
-from enforcer.kubelet import Assignments
+from enforcer.observe.cpusets import LARGEST_CPU
 from enforcer.runtime.messages import pod_resources
+from enforcer.sources.kubelet import Assignments
 
 ASK_SECONDS: Final = 10.0
 DEADLINE_SECONDS: Final = 5.0

@@ -12,7 +12,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from cotenant.model.errors import CotenantError
+from cotenant.core.model.errors import CotenantError
 
 MODE = 0o600
 _PATH_BYTES = 107

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from enforcer.contract import PodReading, PodSpec
-from enforcer.cpusets import NO_JSON
+from enforcer.observe.cpusets import NO_JSON
 
 BASELINE_ANNOTATION: Final = "cotenant.dev/interference-baseline"
 FIRST: Final = 0.1

@@ -1,7 +1,7 @@
 """Best-effort pods and containers get CPU weight, CPU quota and memory limit from their batch resources.
 
 To the kubelet a batch pod is BestEffort, so that its cgroups have the smallest weight and no limits; this reconciles
-what the runtime hooks do at creation (the same decision, `enforcer.container_resources`) for pods that started without
+what the runtime hooks do at creation (the same decision, `decide.container_resources`) for pods that started without
 them, for the pod's own cgroup, which no hook reaches, and after somebody else wrote. The tier above the pods is not
 touched here: its weight is what protects everybody else (`suppress`).
 
@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cotenant.model.node_policy import NodePolicy
-from cotenant.model.qos import QosClass
-from enforcer.container_resources import LEAVE, ContainerResources, PodDecision, decision
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import GroupReading, Knob, Observation, PodReading, Step, StrategyPlan, Verdict, Want
-from enforcer.kubelet_values import Values, kubelet_amounts
-from enforcer.overrides import active
-from enforcer.quotas import ratio_of
+from enforcer.decide.container_resources import LEAVE, ContainerResources, PodDecision, decision
+from enforcer.decide.kubelet_values import Values, kubelet_amounts
+from enforcer.decide.overrides import active
+from enforcer.decide.quotas import ratio_of
 from enforcer.strategies.unchanged import Unchanged
 
 NAME: Final = "be-totals"

@@ -5,7 +5,7 @@
 
 One strategy, because evictions share their credits and because interference is acted on by suppression first. Its parts
 are pure functions in files of their own. A tick without figures evicts nobody and holds what was suppressed; what an
-old policy or an old list of pods still allows, `enforcer.loop` decides.
+old policy or an old list of pods still allows, `enforcer.decide.loop` decides.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from cotenant.model.node_policy import NodePolicy, Thresholds
-from cotenant.model.resource import Resource
-from cotenant.settings.best_effort import BestEffortSettings
+from cotenant.core.model.colocation.node_policy import NodePolicy, Thresholds
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.best_effort import BestEffortSettings
 from enforcer.contract import Evict, Observation, Step, StrategyPlan, Verdict
 from enforcer.strategies.cpu_evict import Sample, satisfaction, window
 from enforcer.strategies.eviction import Candidate, Choices, Task, TaskName, best_effort_only, candidate, choose

@@ -23,10 +23,9 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
-from cotenant.model.node_policy import CpuBurst, NodePolicy
-from cotenant.model.protocol import CPU_BURST_ANNOTATION
-from cotenant.model.qos import QosClass
-from enforcer.container_resources import QUOTA_MIN_MICROSECONDS, quota_of
+from cotenant.core.model.colocation.node_policy import CpuBurst, NodePolicy
+from cotenant.core.model.kubernetes.protocol import CPU_BURST_ANNOTATION
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import (
     NO_LIMIT,
     ContainerReading,
@@ -41,8 +40,9 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.overrides import active, overridden
-from enforcer.quotas import NOT_BURSTING, may_burst, raises_quota, ratio_of, saves
+from enforcer.decide.container_resources import QUOTA_MIN_MICROSECONDS, quota_of
+from enforcer.decide.overrides import active, overridden
+from enforcer.decide.quotas import NOT_BURSTING, may_burst, raises_quota, ratio_of, saves
 
 NAME: Final = "cpu-burst"
 COOLING_SHARE: Final = 0.9

@@ -19,14 +19,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.model.errors import UsageError
-from cotenant.model.node_policy import Thresholds
-from cotenant.model.protocol import EXTENDED_RESOURCES
-from cotenant.model.reclaimable import Band
-from cotenant.model.resource import MILLICORES_PER_CORE, Resource
-from enforcer.container_resources import MICROSECONDS_PER_MILLICORE
+from cotenant.core.model.colocation.node_policy import Thresholds
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
 from enforcer.contract import Knob, Observation, Verdict
-from enforcer.cpusets import parse_cpus
+from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE
+from enforcer.observe.cpusets import parse_cpus
 from enforcer.strategies.eviction import (
     Candidate,
     Task,

@@ -26,9 +26,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.model.node_policy import NodePolicy
-from cotenant.model.qos import QosClass
-from enforcer.container_resources import skipped
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import (
     NO_LIMIT,
     Knob,
@@ -43,7 +42,10 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.cpusets import (
+from enforcer.decide.container_resources import skipped
+from enforcer.decide.kubelet_values import kubelet_amounts
+from enforcer.decide.overrides import UNREADABLE, active
+from enforcer.observe.cpusets import (
     Assigned,
     Cpus,
     assigned,
@@ -54,8 +56,6 @@ from enforcer.cpusets import (
     owned_cpus,
     system_cpus,
 )
-from enforcer.kubelet_values import kubelet_amounts
-from enforcer.overrides import UNREADABLE, active
 
 NAME: Final = "cpuset-pools"
 EMPTY_POOL: Final = "SharePoolEmpty"

@@ -23,13 +23,13 @@ from typing import Final
 
 import msgspec
 
-from cotenant.model.protocol import EXTENDED_RESOURCES, PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.reclaimable import Band
-from cotenant.model.resource import Resource
-from cotenant.settings.best_effort import BestEffortSettings
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.best_effort import BestEffortSettings
 from enforcer.contract import Evict, Observation, PodReading, PodSpec
-from enforcer.cpusets import NO_JSON
+from enforcer.observe.cpusets import NO_JSON
 
 EVICTION_ENABLED_LABEL: Final = "koordinator.sh/eviction-enabled"
 EVICTION_POLICY_ANNOTATION: Final = "koordinator.sh/eviction-policy"

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from cotenant.model.node_policy import Thresholds
-from cotenant.model.protocol import EXTENDED_RESOURCES
-from cotenant.model.qos import PriorityClass
-from cotenant.model.resource import Resource
+from cotenant.core.model.colocation.node_policy import Thresholds
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.resource import Resource
 from enforcer.contract import Observation, PodSpec, Verdict
 from enforcer.strategies.eviction import BANDS, Candidate, Task, TaskName, candidate, opted_in, rank
 

@@ -19,10 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.model.node_policy import CpuQos, NodePolicy
-from cotenant.model.protocol import CPU_QOS_ANNOTATION
-from cotenant.model.qos import QosClass
-from enforcer.container_resources import SHARES_MIN, pod_resources
+from cotenant.core.model.colocation.node_policy import CpuQos, NodePolicy
+from cotenant.core.model.kubernetes.protocol import CPU_QOS_ANNOTATION
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import (
     GroupReading,
     Knob,
@@ -35,7 +34,8 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.overrides import active, class_of, overridden
+from enforcer.decide.container_resources import SHARES_MIN, pod_resources
+from enforcer.decide.overrides import active, class_of, overridden
 
 NAME: Final = "group-identity"
 _CLASS_OF_TIER: Final = {KubeQos.BURSTABLE: QosClass.LS, KubeQos.BEST_EFFORT: QosClass.BE}

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field, replace
 from math import isclose
 from typing import Final
 
-from cotenant.model.qos import QosClass
-from cotenant.settings.best_effort import BestEffortSettings
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.settings.sections.best_effort import BestEffortSettings
 from enforcer.contract import Observation, PodReading, Verdict
 from enforcer.strategies.baseline import LEAST, Baseline, InterferenceSignal, given, measured, workload
 from enforcer.strategies.suppress_target import demand, suppressible

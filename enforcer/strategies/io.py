@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from cotenant.model.node_policy import BlkioQos, Block, IoLimits, NodePolicy
-from cotenant.model.protocol import BLKIO_QOS_ANNOTATION
+from cotenant.core.model.colocation.node_policy import BlkioQos, Block, IoLimits, NodePolicy
+from cotenant.core.model.kubernetes.protocol import BLKIO_QOS_ANNOTATION
 from enforcer.contract import Knob, Observation, PodReading, PodSpec, Step, StrategyPlan, Value, Verdict, Want
-from enforcer.overrides import active, class_of, overridden
+from enforcer.decide.overrides import active, class_of, overridden
 
 NAME: Final = "blkio"
 NO_DEVICE: Final = "BlockDeviceUnknown"

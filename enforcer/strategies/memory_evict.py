@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotenant.model.node_policy import Thresholds
-from cotenant.model.resource import Resource
-from cotenant.settings.best_effort import BestEffortSettings
+from cotenant.core.model.colocation.node_policy import Thresholds
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.best_effort import BestEffortSettings
 from enforcer.contract import Observation
 from enforcer.strategies.eviction import Candidate, Task, TaskName, best_effort_only, candidate, priority_value
 from enforcer.strategies.fullness import to_release, use_bounds

@@ -23,12 +23,12 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.model.node_policy import MemoryQos, NodePolicy
-from cotenant.model.node_policy_defaults import NONE_CLASS
-from cotenant.model.protocol import EXTENDED_RESOURCES, MEMORY_QOS_ANNOTATION
-from cotenant.model.qos import QosClass
-from cotenant.model.reclaimable import Band
-from cotenant.model.resource import Resource
+from cotenant.core.model.colocation.node_policy import MemoryQos, NodePolicy
+from cotenant.core.model.colocation.node_policy_defaults import NONE_CLASS
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, MEMORY_QOS_ANNOTATION
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.resource import Resource
 from enforcer.contract import (
     ContainerReading,
     ContainerSpec,
@@ -43,8 +43,8 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.knobs import PAGE_BYTES
-from enforcer.overrides import active, annotated, class_of, replaced, unreadable
+from enforcer.decide.knobs import PAGE_BYTES
+from enforcer.decide.overrides import active, annotated, class_of, replaced, unreadable
 from enforcer.strategies.unchanged import Unchanged
 
 NAME: Final = "memory-qos"

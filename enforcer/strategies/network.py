@@ -15,12 +15,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.model.node_policy import NetworkQos, NodePolicy
-from cotenant.model.qos import QosClass
-from cotenant.model.quantity import parse_bytes
+from cotenant.core.model.colocation.node_policy import NetworkQos, NodePolicy
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.kubernetes.quantity import parse_bytes
 from enforcer.contract import Observation, PodSpec, Step, StrategyPlan, Surface, SurfaceWant, Verdict
-from enforcer.overrides import active, class_of
-from enforcer.surfaces import Traffic, TrafficClass, text_of
+from enforcer.decide.overrides import active, class_of
+from enforcer.decide.surfaces import Traffic, TrafficClass, text_of
 
 NAME: Final = "network"
 LEAST_BITS: Final = 8_000

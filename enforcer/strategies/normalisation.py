@@ -3,7 +3,7 @@
 The node's annotation `node.koordinator.sh/cpu-normalization-ratio` says how much faster (its allocatable CPU is
 amplified by as much); a pod of the share pool then gets quota = ceil(limit / ratio), so that a limit means the same
 work everywhere. Pods labelled LS, and pods without a label that are not BestEffort; not those on CPUs of their own,
-whose quota is gone, nor best effort, whose quota `enforcer.container_resources` makes with the same ratio, nor those
+whose quota is gone, nor best effort, whose quota `decide.container_resources` makes with the same ratio, nor those
 whose quota CPU burst moves: that starts from the same number. Source: Koordinator's koordlet, `cpunormalization`.
 """
 
@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.model.node_policy import NodePolicy
-from cotenant.model.qos import QosClass
-from enforcer.container_resources import quota_of
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import (
     NO_LIMIT,
     GroupReading,
@@ -29,9 +28,10 @@ from enforcer.contract import (
     StrategyPlan,
     Want,
 )
-from enforcer.cpusets import assigned
-from enforcer.overrides import active
-from enforcer.quotas import moved_by_burst, read_ratio
+from enforcer.decide.container_resources import quota_of
+from enforcer.decide.overrides import active
+from enforcer.decide.quotas import moved_by_burst, read_ratio
+from enforcer.observe.cpusets import assigned
 
 NAME: Final = "cpu-normalisation"
 

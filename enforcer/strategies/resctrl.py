@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
-from cotenant.model.node_policy import NodePolicy, ResctrlQos
-from cotenant.model.protocol import RESCTRL_ANNOTATION
-from cotenant.model.qos import QosClass
+from cotenant.core.model.colocation.node_policy import NodePolicy, ResctrlQos
+from cotenant.core.model.kubernetes.protocol import RESCTRL_ANNOTATION
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import (
     Observation,
     PodReading,
@@ -32,9 +32,9 @@ from enforcer.contract import (
     SurfaceWant,
     Verdict,
 )
-from enforcer.cpusets import NO_JSON
-from enforcer.overrides import active, class_of, unreadable
-from enforcer.surfaces import ResctrlGroup, text_of
+from enforcer.decide.overrides import active, class_of, unreadable
+from enforcer.decide.surfaces import ResctrlGroup, text_of
+from enforcer.observe.cpusets import NO_JSON
 
 NAME: Final = "resctrl"
 POD_PREFIX: Final = "koordlet-"

@@ -32,12 +32,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.model.errors import UsageError
-from cotenant.model.node_policy import NodePolicy, Thresholds
-from cotenant.model.qos import QosClass
-from cotenant.model.resource import MILLICORES_PER_CORE
-from cotenant.settings.best_effort import BestEffortSettings
-from enforcer.container_resources import MICROSECONDS_PER_MILLICORE, SHARES_MAX, SHARES_MIN
+from cotenant.core.model.colocation.node_policy import NodePolicy, Thresholds
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.resource import MILLICORES_PER_CORE
+from cotenant.core.settings.sections.best_effort import BestEffortSettings
 from enforcer.contract import (
     NO_LIMIT,
     GroupReading,
@@ -50,7 +49,8 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.cpusets import assigned, forbidden_cpus, format_cpus, online_cpus, parse_cpus
+from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE, SHARES_MAX, SHARES_MIN
+from enforcer.observe.cpusets import assigned, forbidden_cpus, format_cpus, online_cpus, parse_cpus
 from enforcer.strategies.forecast_ahead import online_ahead
 from enforcer.strategies.suppress_cpuset import LEAST_CPUS, choose, wanted_count
 from enforcer.strategies.suppress_target import CpuDemand, demand, with_least

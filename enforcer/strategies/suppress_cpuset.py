@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, TypeVar
 
-from cotenant.model.qos import QosClass
-from cotenant.model.resource import MILLICORES_PER_CORE
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.resource import MILLICORES_PER_CORE
 from enforcer.contract import NodeReading, PodSpec, Processor
-from enforcer.cpusets import Cpus, forbidden_cpus, owned_cpus
+from enforcer.observe.cpusets import Cpus, forbidden_cpus, owned_cpus
 
 LEAST_CPUS: Final = 2
 GROWTH_SHARE: Final = 0.1

@@ -20,14 +20,14 @@ from typing import Final
 
 import msgspec
 
-from cotenant.model.errors import QuantityError
-from cotenant.model.node_policy import Thresholds
-from cotenant.model.protocol import NODE_RESERVATION_ANNOTATION
-from cotenant.model.qos import QosClass
-from cotenant.model.quantity import parse_millicores
-from cotenant.model.resource import MILLICORES_PER_CORE
+from cotenant.core.model.colocation.node_policy import Thresholds
+from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.kubernetes.quantity import parse_millicores
+from cotenant.core.model.resource import MILLICORES_PER_CORE
 from enforcer.contract import CpuUse, GroupReading, KubeQos, NodeReading, Observation, PodSpec
-from enforcer.cpusets import NO_JSON, reserved_cpus
+from enforcer.observe.cpusets import NO_JSON, reserved_cpus
 
 _RESERVED_CPUS_ONLY: Final = "ReservedCPUsOnly"
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.model import node_policy
-from cotenant.model.node_policy import NodePolicy
-from cotenant.model.resource import KIB
+from cotenant.core.model.colocation import node_policy
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.resource import KIB
 from enforcer.contract import Observation, Step, StrategyPlan, Surface, SurfaceWant, Verdict
 
 NAME: Final = "system"
@@ -63,7 +63,7 @@ def _plan(observation: Observation, policy: NodePolicy) -> StrategyPlan:
 
 @dataclass(frozen=True, slots=True)
 class KernelSwitch:
-    """A vendor kernel's switch that the policy sets. key: as in `enforcer.kernel_switches`; field: of the NodeSLO."""
+    """A vendor kernel's switch that the policy sets. key: as in `apply.kernel_switches`; field: of the NodeSLO."""
 
     key: str
     value: int | str

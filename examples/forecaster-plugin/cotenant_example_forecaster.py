@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import LEVELS
-from cotenant.model.usage import FloatMatrix, TimeGrid
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
 from forecasting.base import conform
 
 DAYS = 7

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import isfinite
 
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.model.resource import MIB, Resource
-from cotenant.model.usage import Signal
-from cotenant.settings.recommender import RecommenderSettings
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.usage.usage import Signal
+from cotenant.core.settings.sections.recommender import RecommenderSettings
 from recommender.base import known, recommendation, rounded_up, withheld
 from recommender.evidence import Evidence
 from recommender.severity import severity

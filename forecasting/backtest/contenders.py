@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import LEVELS
+from cotenant.core.model.usage.forecast import LEVELS
 from forecasting.backtest.plan import Past
 from forecasting.backtest.windows import amplitude
 from forecasting.base import Array, Forecaster

@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.model.forecast import WindowKind
-from cotenant.model.histogram import CPU_BUCKETS, HistogramBatch
-from cotenant.model.identity import NodeRef
-from cotenant.model.portrait import Portraits
-from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS, Usage
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import WindowKind
+from cotenant.core.model.usage.histogram import CPU_BUCKETS, HistogramBatch
+from cotenant.core.model.usage.portrait import Portraits
+from cotenant.core.model.usage.usage import DAY_SECONDS, Usage
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.backtest.contenders import ContenderForecast
 from forecasting.backtest.plan import Past
 from forecasting.engine import HORIZON, STEP_SECONDS, forecast

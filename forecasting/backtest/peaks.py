@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.usage import DAY_SECONDS, TimeGrid
+from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid
 from forecasting.backtest.baselines.crane import CraneDsp
 from forecasting.empirical import row_quantiles, weighted_quantiles
 

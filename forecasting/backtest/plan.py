@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model import usage
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Statistic, TimeGrid
+from cotenant.core.model.usage import usage
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Statistic, TimeGrid
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import LEVELS
-from cotenant.model.progress import Progress, Silent
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.core.model.progress import Progress, Silent
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid
 from forecasting.backtest.contenders import MEDIAN, Contender, ContenderForecast
 from forecasting.backtest.plan import BacktestPlan, BacktestTrial, joined, trial
 from forecasting.backtest.windows import amplitude, compare, equal_peaks, matched, window_starts

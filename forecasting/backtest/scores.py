@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import LEVELS
+from cotenant.core.model.usage.forecast import LEVELS
 from forecasting.backtest.run import BacktestScores
 
 Floats = npt.NDArray[np.floating[Any]]

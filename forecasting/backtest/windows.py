@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.usage import HOUR_SECONDS
+from cotenant.core.model.usage.usage import HOUR_SECONDS
 from forecasting.empirical import row_quantiles
 
 Floats = npt.NDArray[np.floating[Any]]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotenant.model.usage import FloatMatrix, TimeGrid
+from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
 from forecasting.base import LEVEL_ARRAY, Array, conform
 from forecasting.empirical import row_quantiles
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.usage import FloatMatrix, TimeGrid
+from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
 from forecasting.base import LEVEL_ARRAY, Array, conform
 from forecasting.empirical import row_quantiles
 

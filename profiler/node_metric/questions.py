@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from cotenant.model.resource import Resource
-from cotenant.model.usage import TimeGrid
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import TimeGrid
 from profiler.prometheus.parts import CONTAINERS, CPU, MEMORY, ROOT, PartKind, QueryPart
 from profiler.prometheus.plan import Population, RangeQuery, shards
 from profiler.prometheus.promql import Matcher, equal, named, none_of, of_labels, selector

@@ -14,15 +14,15 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from cotenant.model.collect_policy import CollectPolicy
-from cotenant.model.errors import NoData
-from cotenant.model.resource import Resource
-from cotenant.model.usage import HOUR_SECONDS, TimeGrid
-from cotenant.settings.profiler import PrometheusSettings
+from cotenant.core.model.colocation.collect_policy import CollectPolicy
+from cotenant.core.model.errors import NoData
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import HOUR_SECONDS, TimeGrid
+from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.node_metric.questions import ASKED, EXPORTER_CPU, Ask, Scene, queries
 from profiler.node_metric.status import Observed
 from profiler.node_metric.windows import Floats, Track
-from profiler.prometheus import asking, decode, survey
+from profiler.prometheus import decode, questions_in_turn, survey
 from profiler.prometheus.client import Client
 from profiler.prometheus.plan import RangeQuery
 from profiler.prometheus.promql import named, of_labels, selector
@@ -133,7 +133,7 @@ class NodeMetricSource:
     def _answers(self, scene: Scene, grid: TimeGrid, policy: CollectPolicy) -> _Answers:
         asks = list(queries(scene, grid, policy.aggregate_seconds))
         out: _Answers = defaultdict(list)
-        answered = asking.ask_all(self._client, [q for _, q in asks], self._settings.in_flight, _read)
+        answered = questions_in_turn.ask_all(self._client, [q for _, q in asks], self._settings.in_flight, _read)
         for (ask, _), answer in zip(asks, answered, strict=True):
             for _, error in answer.failed:
                 raise error

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cotenant.model.cluster import Pod
-from cotenant.model.collect_policy import CollectPolicy, go_duration
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.resource import Amounts, Resource
+from cotenant.core.model.cluster import Pod
+from cotenant.core.model.colocation.collect_policy import CollectPolicy, go_duration
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.resource import Amounts, Resource
 from profiler.node_metric.windows import KINDS, Floats, Track, aggregated, mean, spans
 
 

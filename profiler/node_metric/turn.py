@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from cotenant.model.collect_policy import CollectPolicy, go_duration
-from cotenant.model.intent import Address, Apply
-from cotenant.model.nodemetric import NodeMetric
-from cotenant.model.protocol import NODE_AGENT, SLO_GROUP
-from cotenant.model.resource import Amounts
+from cotenant.core.model.colocation.collect_policy import CollectPolicy, go_duration
+from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.protocol import NODE_AGENT, SLO_GROUP
+from cotenant.core.model.resource import Amounts
 from profiler.node_metric.status import ProdOutlook, Report, outlook_status
 
 PLURAL: Final = "nodemetrics"

@@ -22,7 +22,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase, HTTPBasicAuth
 
-from cotenant.model.errors import (
+from cotenant.core.model.errors import (
     SettingsError,
     SourceError,
     SourceForbidden,
@@ -30,8 +30,8 @@ from cotenant.model.errors import (
     SourceProtocol,
     SourceUnreachable,
 )
-from cotenant.settings.catalogue import masked
-from cotenant.settings.profiler import PrometheusSettings
+from cotenant.core.settings.catalogue import masked
+from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.prometheus import decode, retry
 
 _TOO_LARGE: Final = re.compile(r"too many|too large|exceed|limit|maximum resolution|timed? ?out", re.IGNORECASE)

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.errors import SourceUnfit
+from cotenant.core.model.errors import SourceUnfit
 from profiler.prometheus.promql import Matcher, equal, named, selector
 
 CLUSTER_LABELS: Final = (

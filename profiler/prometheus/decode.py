@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.errors import SourceProtocol
-from cotenant.model.identity import NodeRef, PodContainerRef
-from cotenant.model.quality import Defect
-from cotenant.model.usage import FloatMatrix, Signal, TimeGrid, Usage
+from cotenant.core.model.errors import SourceProtocol
+from cotenant.core.model.identity import NodeRef, PodContainerRef
+from cotenant.core.model.usage.quality import Defect
+from cotenant.core.model.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
 from profiler.prometheus.parts import LIMITS, OOM, REQUESTS, RESTARTS, PartKind, QueryPart, of_any
 from profiler.prometheus.plan import RangeQuery
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.model.cluster import Autoscaler, Container, ContainerRole, Inventory, Node, Pod, Workload
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.pod_request import container_total
-from cotenant.model.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.model.qos import PRIORITY_CLASS_LABEL, PriorityClass, QosClass, priority_of, qos_of
-from cotenant.model.resource import Resource
+from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, Inventory, Node, Pod, Workload
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.pod_request import container_total
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, PriorityClass, QosClass, priority_of, qos_of
+from cotenant.core.model.resource import Resource
 from profiler.prometheus import declared
 from profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, REQUESTS, RESTARTS
 
@@ -209,7 +209,7 @@ def _pod_of(labels: Mapping[str, str]) -> Key:
 
 
 def effective_request(containers: Iterable[Container]) -> dict[Resource, int]:
-    """What the scheduler counts for a pod (`cotenant.model.pod_request`).
+    """What the scheduler counts for a pod (`cotenant.core.model.kubernetes.pod_request`).
 
     Metrics do not tell the order of init containers, so every sidecar is taken to start before all others: never too
     little.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from cotenant.model.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
+from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
 from profiler.prometheus.promql import Matcher, equal, named, of_labels, selector
 
 CPU: Final = "container_cpu_usage_seconds_total"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
-from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid
+from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid
 from profiler.prometheus.parts import PartKind, QueryPart
 from profiler.prometheus.promql import Matcher, marked, none_of, one_of, union
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.model.errors import UsageError
+from cotenant.core.model.errors import UsageError
 
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _REGEX_MARKS: Final = frozenset(r"\.+*?()|[]{}^$")

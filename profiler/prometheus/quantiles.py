@@ -15,15 +15,15 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from cotenant.model.cluster import Inventory
-from cotenant.model.identity import ContainerRef, PodContainerRef
-from cotenant.model.server_quantiles import PodAnswer, ServerQuantiles
-from cotenant.model.usage import DAY_SECONDS, TimeGrid
-from profiler.prometheus.asking import Answered
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.identity import ContainerRef, PodContainerRef
+from cotenant.core.model.usage.server_quantiles import PodAnswer, ServerQuantiles
+from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid
 from profiler.prometheus.decode import Floats, Labels, raw_values
 from profiler.prometheus.parts import CONTAINERS, CPU, MEMORY, PartKind, QueryPart
 from profiler.prometheus.plan import MAX_STEPS, NamespaceShard, Population, RangeQuery, shards
 from profiler.prometheus.promql import named, of_labels
+from profiler.prometheus.questions_in_turn import Answered
 
 _STEPS_PER_QUERY: Final = 1_000_000
 """Steps that the server walks for one answer: bounds its memory."""

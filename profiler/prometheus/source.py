@@ -16,15 +16,15 @@ import msgspec
 import numpy.typing as npt
 from numpy import float64
 
-from cotenant.model.cluster import Inventory
-from cotenant.model.errors import SourceError, SourceLimit
-from cotenant.model.progress import Progress
-from cotenant.model.quality import Defect
-from cotenant.model.server_quantiles import ServerQuantiles
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal
-from cotenant.settings.profiler import PrometheusSettings
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.errors import SourceError, SourceLimit
+from cotenant.core.model.progress import Progress
+from cotenant.core.model.usage.quality import Defect
+from cotenant.core.model.usage.server_quantiles import ServerQuantiles
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
+from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.history import SignalSpan, SourceReport, UsageBlock
-from profiler.prometheus import asking, client, decode, inventory, quantiles, survey
+from profiler.prometheus import client, decode, inventory, quantiles, questions_in_turn, survey
 from profiler.prometheus.parts import CPU, QueryPart, Rates, hourly_parts, usage_parts
 from profiler.prometheus.plan import NamespaceShard, PartRequest, RangeQuery, plan, settled
 from profiler.prometheus.promql import named, of_labels, selector
@@ -143,7 +143,7 @@ class PrometheusSource:
         parts = self._parts(surveyed)
         queries = plan(_wishes(spans, parts), surveyed.population, self._settings.max_points_per_query)
         progress.stage("usage", len(queries))
-        answers = asking.ask_all(self._client, queries, self._settings.in_flight, self._read)
+        answers = questions_in_turn.ask_all(self._client, queries, self._settings.in_flight, self._read)
         for answer, done in zip(answers, settled(queries), strict=True):
             self._note(answer)
             progress.advance()
@@ -155,7 +155,7 @@ class PrometheusSource:
         """The server's own quantiles, for strategies that are defined by them; raises SourceError when a part fails."""
         window = (question.end_seconds - question.span_seconds, question.end_seconds)
         queries = quantiles.queries(question, self.survey(window).population, self._settings.labels)
-        answers = asking.ask_all(self._client, queries, self._settings.in_flight, quantiles.read)
+        answers = questions_in_turn.ask_all(self._client, queries, self._settings.in_flight, quantiles.read)
         return quantiles.collect(question, zip(queries, answers, strict=True), inventory)
 
     @property
@@ -249,7 +249,7 @@ class PrometheusSource:
         overlap = self._rates().window_seconds // query.grid.step_seconds + 1
         return _Read(decode.usages(query, samples, self._node_names, overlap), samples)
 
-    def _note(self, answer: asking.Answered[_Read]) -> None:
+    def _note(self, answer: questions_in_turn.Answered[_Read]) -> None:
         """Add an answer to the account."""
         self._defects += Counter({Defect.QUERY_SPLIT: answer.splits, Defect.QUERY_FAILED: len(answer.failed)})
         for _, error in answer.failed:

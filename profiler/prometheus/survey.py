@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.errors import SourceUnfit
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.core.model.errors import SourceUnfit
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from profiler.prometheus import clusters
 from profiler.prometheus.parts import (
     CONTAINERS,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.model.qos import PriorityClass, QosClass
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from profiler.synthetic.spec import Shape
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from cotenant.model.cluster import Container, ContainerRole, LimitRange, Quota, Workload
-from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.core.model.cluster import Container, ContainerRole, LimitRange, Quota, Workload
+from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
 from profiler.synthetic.archetypes import BOUNDED
 
 _COUNTED: Final = ((Resource.CPU, False), (Resource.MEMORY, False), (Resource.MEMORY, True))

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.cluster import EventKind, Inventory, Node
-from cotenant.model.identity import NodeRef, PodContainerRef
-from cotenant.model.resource import GIB, Resource
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
-from profiler.synthetic import bounds, demand, fleet, lifetimes, patterns, placement, pods, seats, sizing
+from cotenant.core.model.cluster import EventKind, Inventory, Node
+from cotenant.core.model.identity import NodeRef, PodContainerRef
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from profiler.synthetic import bounds, demand, fleet, lifetimes, patterns, placement, pods, seats
+from profiler.synthetic import size as sizing
 from profiler.synthetic.demand import Crowd, Matrix
 from profiler.synthetic.pods import ContainerSeries, SyntheticPods
 from profiler.synthetic.seats import Seats
-from profiler.synthetic.sizing import Sized
+from profiler.synthetic.size import Sized
 from profiler.synthetic.spec import SyntheticCluster, SyntheticSpec, Truth
 
 NAME = "demo"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.resource import Resource
-from cotenant.model.usage import TimeGrid
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import TimeGrid
 from profiler.synthetic.fleet import Blueprint
 from profiler.synthetic.lifetimes import Lives
 from profiler.synthetic.patterns import slow_noise

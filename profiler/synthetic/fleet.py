@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cotenant.model.cluster import Autoscaler, ContainerRole, Node
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.core.model.cluster import Autoscaler, ContainerRole, Node
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
 from profiler.synthetic.archetypes import (
     AGENT,
     AGENTS,

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid
 from profiler.synthetic.fleet import Blueprint
 from profiler.synthetic.spec import MemoryShape
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotenant.model.cluster import Event, EventKind, Node, Pod, Workload
-from cotenant.model.identity import PodContainerRef
-from cotenant.model.resource import Resource
-from cotenant.model.usage import TimeGrid
+from cotenant.core.model.cluster import Event, EventKind, Node, Pod, Workload
+from cotenant.core.model.identity import PodContainerRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import TimeGrid
 from profiler.synthetic.lifetimes import FOREVER, Lives
 from profiler.synthetic.seats import Seats
-from profiler.synthetic.sizing import Sized
+from profiler.synthetic.size import Sized
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """What Kubernetes draws random name suffixes from."""

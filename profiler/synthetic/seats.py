@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.cluster import Node
-from cotenant.model.resource import Resource
-from cotenant.model.usage import TimeGrid
+from cotenant.core.model.cluster import Node
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import TimeGrid
 from profiler.synthetic.lifetimes import Life, Lives
 from profiler.synthetic.placement import UNPLACED
-from profiler.synthetic.sizing import Sized
+from profiler.synthetic.size import Sized
 from profiler.synthetic.spec import Shape, SyntheticSpec
 
 Floats = npt.NDArray[np.float64]

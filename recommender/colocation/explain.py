@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.model.protocol import EXTENDED_RESOURCES
-from cotenant.model.reasons import SENTENCES, Reason
-from cotenant.model.reclaimable import Band, Reclaimable
-from cotenant.model.resource import Resource
+from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.resource import Resource
 from recommender.colocation.fields import KEY_OF
 from recommender.colocation.strategy import ColocationStrategy, Resolved
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.model.cluster import Node
-from cotenant.model.errors import QuantityError
-from cotenant.model.protocol import (
+from cotenant.core.model.cluster import Node
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.protocol import (
     CPU_NORMALIZATION_RATIO_ANNOTATION,
     EXTENDED_RESOURCES,
     NODE_RESERVATION_ANNOTATION,
@@ -23,11 +24,10 @@ from cotenant.model.protocol import (
     RESOURCE_ALIASES,
     THIRD_PARTY_ALLOCATIONS_ANNOTATION,
 )
-from cotenant.model.qos import PriorityClass
-from cotenant.model.quantity import parse_amount, parse_bytes
-from cotenant.model.reclaimable import Band
-from cotenant.model.resource import MILLICORES_PER_CORE, Amounts, Resource
-from cotenant.model.text import shown
+from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.kubernetes.quantity import parse_amount, parse_bytes
+from cotenant.core.model.resource import MILLICORES_PER_CORE, Amounts, Resource
+from cotenant.core.model.text import shown
 from recommender.colocation.columns import whole
 
 RATIO_CAP: Final = 100.0

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotenant.model.errors import SettingsError
-from cotenant.model.text import shown
+from cotenant.core.model.errors import SettingsError
+from cotenant.core.model.text import shown
 
 LARGEST: Final = 2**53
 _DURATION: Final = re.compile(r"(?=.)(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")

@@ -17,9 +17,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.reasons import Reason
-from cotenant.model.reclaimable import Band, Reclaimable
-from cotenant.model.resource import Resource
+from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import UNKNOWN, Booleans, Floats, Integers, NodeColumns, share, whole
 from recommender.colocation.strategy import ColocationStrategy
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from cotenant.model.cluster import Inventory
-from cotenant.model.resource import Resource
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import NodeColumns, PeakForecast, forecast_columns, whole
 from recommender.colocation.facts import ColocationNode, fact_columns
 from recommender.colocation.pods import Measured, PodColumns

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.resource import Resource
+from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import Floats, Integers, NodeColumns, share, whole
 from recommender.colocation.formulas import Parameters, normalization, pod_terms
 from recommender.colocation.pods import PodTerms

@@ -17,10 +17,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.cluster import Pod
-from cotenant.model.nodemetric import NodeMetric
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.resource import Resource
+from cotenant.core.model.cluster import Pod
+from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import AMOUNT_CAP, Booleans, Floats
 
 CLASSES: Final = tuple(PriorityClass)

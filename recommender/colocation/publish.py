@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.model.intent import Address, Apply, Intent, Patch
-from cotenant.model.protocol import EXTENDED_RESOURCES, ORIGIN_ALLOCATABLE_ANNOTATION
-from cotenant.model.reclaimable import Band
-from cotenant.model.resource import Resource
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.kubernetes.intent import Address, Apply, Intent, Patch
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, ORIGIN_ALLOCATABLE_ANNOTATION
+from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import Booleans, Floats
 from recommender.colocation.facts import ColocationNode
 from recommender.colocation.formulas import REASONS, BandColumns

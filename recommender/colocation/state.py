@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.model.cluster import Node, Pod
-from cotenant.model.nodemetric import NodeMetric
-from cotenant.model.qos import PriorityClass
-from cotenant.model.reclaimable import Band
-from cotenant.model.resource import Resource
+from cotenant.core.model.cluster import Node, Pod
+from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import (
     AMOUNT_CAP,
     UNKNOWN,

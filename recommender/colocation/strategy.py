@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from cotenant.model.errors import CotenantError
-from cotenant.model.protocol import (
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.kubernetes.protocol import (
     COLOCATION_STRATEGY_ANNOTATION,
     CPU_RECLAIM_RATIO_LABEL,
     MEMORY_RECLAIM_RATIO_LABEL,
     MID_STATIC_CPU_RATIO_LABEL,
     MID_STATIC_MEMORY_RATIO_LABEL,
 )
-from cotenant.model.resource import Resource
-from cotenant.model.selector import LabelSelector
-from cotenant.model.text import shown
-from cotenant.settings.recommender import ReclaimableSettings
+from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import shown
+from cotenant.core.settings.sections.recommender import ReclaimableSettings
 from recommender.colocation.fields import percent_of_ratio, read_fields, read_object, refusal
 
 CONFIG_KEY: Final = "colocation-config"

@@ -14,12 +14,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.errors import QuantityError
-from cotenant.model.intent import Address, Patch
-from cotenant.model.protocol import EXTENDED_RESOURCES
-from cotenant.model.quantity import parse_amount
-from cotenant.model.reclaimable import Band
-from cotenant.model.resource import Resource
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.intent import Address, Patch
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.core.model.kubernetes.quantity import parse_amount
+from cotenant.core.model.resource import Resource
 
 TOPOLOGY_GROUP: Final = "topology.node.k8s.io/v1alpha1"
 TOPOLOGIES: Final = "noderesourcetopologies"

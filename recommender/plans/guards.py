@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cotenant.model.plan import WindowSource
-from cotenant.model.plan_desk import PlanGuardResult
-from cotenant.settings.plans import PlanSettings
+from cotenant.core.model.reservations.plan import WindowSource
+from cotenant.core.model.reservations.plan_service import PlanGuardResult
+from cotenant.core.settings.sections.plans import PlanSettings
 
 
 @dataclass(frozen=True, slots=True)

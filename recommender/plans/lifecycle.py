@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cotenant.model.plan import (
+from cotenant.core.model.reservations.plan import (
     Approval,
     DecisionScope,
     Expected,
@@ -30,15 +30,15 @@ from cotenant.model.plan import (
     WindowSource,
     moment,
 )
-from cotenant.model.plan_desk import PlanGuardResult
-from cotenant.model.usage import DAY_SECONDS
-from cotenant.settings.plans import PlanSettings
+from cotenant.core.model.reservations.plan_service import PlanGuardResult
+from cotenant.core.model.usage.usage import DAY_SECONDS
+from cotenant.core.settings.sections.plans import PlanSettings
 from recommender.plans import schedule
 from recommender.plans.guards import blocking
-from recommender.plans.holding import ReservedPods, hold
+from recommender.plans.hold import ReservedPods, hold
 from recommender.plans.lead import Lead
-from recommender.plans.scoring import RoomUse, observe, score
-from recommender.plans.sizing import Counts, most
+from recommender.plans.score import RoomUse, observe, score
+from recommender.plans.size import Counts, most
 
 APPROVED: Final = "Approved"
 RESERVED: Final = "Reserved"

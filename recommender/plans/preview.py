@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.plan import Expected, Plan, Span
-from cotenant.model.plan_desk import PlanGuardResult, Preview
-from cotenant.model.usage import HOUR_SECONDS
+from cotenant.core.model.reservations.plan import Expected, Plan, Span
+from cotenant.core.model.reservations.plan_service import PlanGuardResult, Preview
+from cotenant.core.model.usage.usage import HOUR_SECONDS
 
 Counts = npt.NDArray[np.int64]
 

@@ -15,13 +15,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.plan import Expected, Proposal, Span
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS
-from cotenant.settings.plans import PlanSettings
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reservations.plan import Expected, Proposal, Span
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.core.settings.sections.plans import PlanSettings
 from recommender.plans.backtest import PlanAccount, account, last_week, none, skill, static
-from recommender.plans.holding import replayed
-from recommender.plans.sizing import Counts, level_path, pods
+from recommender.plans.hold import replayed
+from recommender.plans.size import Counts, level_path, pods
 
 Floats = npt.NDArray[np.floating[Any]]
 

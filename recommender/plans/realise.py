@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.model.errors import UsageError
-from cotenant.model.intent import Address, Apply, Delete, Intent, Patch
-from cotenant.model.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Span, moment
-from cotenant.model.protocol import SCHEDULING_GROUP
-from cotenant.model.reservation import Reservation
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Intent, Patch
+from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.core.model.reservations.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Span, moment
+from cotenant.core.model.reservations.reservation import Reservation
 
 Json = Mapping[str, Any]
 

@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from cotenant.model.errors import UsageError
-from cotenant.model.plan import Recurrence, Span
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.reservations.plan import Recurrence, Span
 
 _SLACK: Final = timedelta(days=2)
 """No zone shifts its clock by more than a day."""

@@ -19,12 +19,12 @@ from math import isclose
 
 import numpy as np
 
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.model.resource import MIB, Resource
-from cotenant.model.server_quantiles import PodAnswer, ServerQuantiles
-from cotenant.model.usage import Signal
-from cotenant.settings.recommender import KrrSettings, RecommenderSettings
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.usage.server_quantiles import PodAnswer, ServerQuantiles
+from cotenant.core.model.usage.usage import Signal
+from cotenant.core.settings.sections.recommender import KrrSettings, RecommenderSettings
 from recommender.base import known, recommendation, rounded_up, withheld
 from recommender.evidence import Evidence, Floats, Integers, row_percentile
 from recommender.severity import absolute_severity

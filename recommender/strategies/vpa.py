@@ -21,13 +21,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
-from cotenant.model.identity import PodContainerRef
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Signal
-from cotenant.settings.recommender import RecommenderSettings, VpaSettings
+from cotenant.core.model.identity import PodContainerRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Signal
+from cotenant.core.settings.sections.recommender import RecommenderSettings, VpaSettings
 from recommender.base import known, proportional_limit, recommendation, withheld
 from recommender.evidence import Evidence, Floats, Integers
 from recommender.severity import limit_severity, severity

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.settings.extender import BalanceSettings
+from cotenant.core.settings.sections.extender import BalanceSettings
 from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.load_aware import HIGHEST
 

@@ -17,7 +17,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.settings.extender import Aggregation, LoadAwareSettings, Percentages
+from cotenant.core.settings.sections.extender import Aggregation, LoadAwareSettings, Percentages
 from scheduler_ext.extender.metric import BATCH_NAMES, ExtenderNode, LoadMetric, Outlook
 from scheduler_ext.extender.pod import RESOURCES, Pair, PodFacts
 from scheduler_ext.extender.turnover import UNWATCHED, Watch, addition

@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.settings.extender import ExtenderSettings
+from cotenant.core.settings.sections.extender import ExtenderSettings
 from scheduler_ext.extender import guard, load_aware, load_rules
 from scheduler_ext.extender.columns import SnapshotColumn
-from scheduler_ext.extender.frame import ShareOf
 from scheduler_ext.extender.judgement import NodeJudgement
-from scheduler_ext.extender.opinions import Opinions
+from scheduler_ext.extender.judgement_cache import Opinions
 from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.snapshot import RESERVING, NodeSnapshot, Rows
+from scheduler_ext.extender.watch.frame import ShareOf
 
 Floats = npt.NDArray[np.float64]
 MOST: Final = 10

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler_ext.extender.frame import SLOT_SECONDS
+from scheduler_ext.extender.watch.frame import SLOT_SECONDS
 
 Codes = npt.NDArray[np.int8]
 Integers = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.settings.extender import LoadAwareSettings
+from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeJudgement
 from scheduler_ext.extender.pod import PodFacts

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.settings.extender import ExtenderSettings
+from cotenant.core.settings.sections.extender import ExtenderSettings
 from scheduler_ext.extender import balance, load_aware, prediction
 from scheduler_ext.extender.judgement import BY_FORECAST, BY_USE, RULES, Code, NodeJudgement
 from scheduler_ext.extender.pod import Pair, PodFacts

@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.errors import CotenantError, UsageError
-from cotenant.model.protocol import EXTENDED_RESOURCES, SUPPRESSED_FRACTION_ANNOTATION
-from cotenant.model.quantity import parse_amount, parse_bytes, parse_millicores
-from cotenant.model.reclaimable import Band
-from cotenant.model.reservation import seconds_of
-from cotenant.model.resource import Resource
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, SUPPRESSED_FRACTION_ANNOTATION
+from cotenant.core.model.kubernetes.quantity import parse_amount, parse_bytes, parse_millicores
+from cotenant.core.model.reservations.reservation import seconds_of
+from cotenant.core.model.resource import Resource
 from scheduler_ext.extender.pod import RESOURCES, Pair, Quantities
 
 Floats = npt.NDArray[np.float64]

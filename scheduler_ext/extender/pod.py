@@ -15,10 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.model.errors import CotenantError
-from cotenant.model.pod_qos import PodQos
-from cotenant.model.pod_request import limits_of, requests_of
-from cotenant.model.protocol import (
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.kubernetes.pod_qos import PodQos
+from cotenant.core.model.kubernetes.pod_request import limits_of, requests_of
+from cotenant.core.model.kubernetes.protocol import (
     BIND_RESOURCE,
     EXTENDED_RESOURCES,
     PLACEHOLDER_LABEL,
@@ -26,12 +27,11 @@ from cotenant.model.protocol import (
     RESERVATION_LABEL,
     RUN_SECONDS_ANNOTATION,
 )
-from cotenant.model.qos import PriorityClass, priority_of, qos_of, with_default
-from cotenant.model.quantity import parse_amount
-from cotenant.model.reclaimable import Band
-from cotenant.model.reservation import PodIdentity, Reference
-from cotenant.model.resource import MIB, Resource
-from cotenant.settings.extender import LoadAwareSettings
+from cotenant.core.model.kubernetes.qos import PriorityClass, priority_of, qos_of, with_default
+from cotenant.core.model.kubernetes.quantity import parse_amount
+from cotenant.core.model.reservations.reservation import PodIdentity, Reference
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.settings.sections.extender import LoadAwareSettings
 
 RESOURCES: Final = (Resource.CPU, Resource.MEMORY)
 """Order of every pair of amounts: (millicores, bytes)."""

@@ -16,10 +16,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.errors import CotenantError
-from cotenant.model.reservation import Phase, Reservation
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.reservations.reservation import Phase, Reservation
 from scheduler_ext.extender.columns import WIDTH, SnapshotColumn
-from scheduler_ext.extender.frame import SLOT_SECONDS, SLOTS, CollectionState, Frame, PlaceholderOf, ShareOf
+from scheduler_ext.extender.watch.frame import SLOT_SECONDS, SLOTS, CollectionState, Frame, PlaceholderOf, ShareOf
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from cotenant.settings.extender import ExtenderSettings
+from cotenant.core.settings.sections.extender import ExtenderSettings
 from scheduler_ext.extender import decide
 from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.decide import Moment, Posture

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from cotenant.model.pod_request import added, fits, rest
-from cotenant.model.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
-from cotenant.model.reservation import AllocatePolicy, Mode, Reference, Reservation, affinity_of
-from cotenant.settings.reservations import ReservationSettings
+from cotenant.core.model.kubernetes.pod_request import added, fits, rest
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
+from cotenant.core.model.reservations.reservation import AllocatePolicy, Mode, Reference, Reservation, affinity_of
+from cotenant.core.settings.sections.reservations import ReservationSettings
 from scheduler_ext.reservations.guard import HeldPlaceholder, ReservationSwap
 from scheduler_ext.reservations.placeholder import fresh_name
 from scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView, ReservationView

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.model.intent import Intent
-from cotenant.model.reservation import Mode, Reservation
-from cotenant.settings.reservations import ReservationSettings
+from cotenant.core.model.kubernetes.intent import Intent
+from cotenant.core.model.reservations.reservation import Mode, Reservation
+from cotenant.core.settings.sections.reservations import ReservationSettings
 from scheduler_ext.reservations.assign import Assignment, assigned
 from scheduler_ext.reservations.guard import Guard, ReservationSwap
 from scheduler_ext.reservations.lifecycle import cared_for

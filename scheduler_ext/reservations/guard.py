@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from cotenant.model.intent import Address, Apply
-from cotenant.model.pod_request import format_room, parse_room
-from cotenant.model.protocol import OWN_GROUP, PLACEHOLDER_NAMESPACE, SWAP_GUARD
-from cotenant.model.reservation import Reference, moment_of
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.pod_request import format_room, parse_room
+from cotenant.core.model.kubernetes.protocol import OWN_GROUP, PLACEHOLDER_NAMESPACE, SWAP_GUARD
+from cotenant.core.model.reservations.reservation import Reference, moment_of
 
 Json = Mapping[str, Any]
 

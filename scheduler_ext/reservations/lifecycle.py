@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cotenant.model.intent import Delete, Intent
-from cotenant.model.pod_request import fits, format_room
-from cotenant.model.reservation import (
+from cotenant.core.model.kubernetes.intent import Delete, Intent
+from cotenant.core.model.kubernetes.pod_request import fits, format_room
+from cotenant.core.model.reservations.reservation import (
     Condition,
     Mode,
     Phase,
@@ -20,7 +20,7 @@ from cotenant.model.reservation import (
     ReservationStatus,
     moment_of,
 )
-from cotenant.settings.reservations import ReservationSettings
+from cotenant.core.settings.sections.reservations import ReservationSettings
 from scheduler_ext.reservations.owner import claimed
 from scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.model.gate import without_gate
-from cotenant.model.intent import Address, Patch
-from cotenant.model.protocol import RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_LABEL
-from cotenant.model.reservation import AllocatePolicy, Reservation
+from cotenant.core.model.kubernetes.intent import Address, Patch
+from cotenant.core.model.kubernetes.protocol import RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_LABEL
+from cotenant.core.model.reservations.reservation import AllocatePolicy, Reservation
+from cotenant.core.model.reservations.scheduling_gate import without_gate
 from scheduler_ext.reservations.placeholder import label_of
 from scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView
 

@@ -11,19 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotenant.model.errors import UsageError
-from cotenant.model.intent import Address, Create, Delete
-from cotenant.model.pod_request import format_room
-from cotenant.model.protocol import (
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.intent import Address, Create, Delete
+from cotenant.core.model.kubernetes.pod_request import format_room
+from cotenant.core.model.kubernetes.protocol import (
     BIND_RESOURCE,
     PLACEHOLDER_LABEL,
     PLACEHOLDER_NAMESPACE,
     RESERVATION_LABEL,
     SCHEDULING_GROUP,
 )
-from cotenant.model.reservation import Mode, Reservation
-from cotenant.model.text import shown
-from cotenant.settings.reservations import ReservationSettings
+from cotenant.core.model.reservations.reservation import Mode, Reservation
+from cotenant.core.model.text import shown
+from cotenant.core.settings.sections.reservations import ReservationSettings
 from scheduler_ext.reservations.guard import MANAGED, HeldPlaceholder
 from scheduler_ext.reservations.view import PodView
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from cotenant.model.intent import Address, Apply
-from cotenant.model.pod_request import added, format_room, masked
-from cotenant.model.protocol import SCHEDULING_GROUP
-from cotenant.model.reservation import Condition, Phase, Reference, Reservation, ReservationStatus
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.pod_request import added, format_room, masked
+from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.core.model.reservations.reservation import Condition, Phase, Reference, Reservation, ReservationStatus
 from scheduler_ext.reservations.guard import stamp
 from scheduler_ext.reservations.view import PodView
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cotenant.model.intent import Intent
-from cotenant.model.pod_request import added, rest
-from cotenant.model.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.model.reservation import Mode, Reservation
-from cotenant.settings.reservations import ReservationSettings
+from cotenant.core.model.kubernetes.intent import Intent
+from cotenant.core.model.kubernetes.pod_request import added, rest
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.core.model.reservations.reservation import Mode, Reservation
+from cotenant.core.settings.sections.reservations import ReservationSettings
 from scheduler_ext.reservations.guard import HeldPlaceholder, ReservationSwap
 from scheduler_ext.reservations.owner import preparations, released
 from scheduler_ext.reservations.placeholder import PlaceholderSpec, created, deleted, fresh_name

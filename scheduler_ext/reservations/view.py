@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.model.pod_request import CPU, requests_of
-from cotenant.model.protocol import (
+from cotenant.core.model.kubernetes.pod_request import CPU, requests_of
+from cotenant.core.model.kubernetes.protocol import (
     PLACEHOLDER_LABEL,
     PLACEHOLDER_NAMESPACE,
     RESERVATION_ALLOCATED_ANNOTATION,
     RESERVATION_GATE,
     RESERVATION_LABEL,
 )
-from cotenant.model.reservation import PodIdentity, Reservation, Toleration, moment_of, toleration
+from cotenant.core.model.reservations.reservation import PodIdentity, Reservation, Toleration, moment_of, toleration
 from scheduler_ext.reservations.guard import Guard, HeldPlaceholder, ReservationSwap
 
 Json = Mapping[str, Any]

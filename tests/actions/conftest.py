@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from admission.service import WebhookService
-from cotenant.actions.accepting import Actions
-from cotenant.actions.around import who
-from cotenant.actions.journal import ChangeJournal
-from cotenant.edges.clock import SystemClock
-from cotenant.edges.ledger import Ledger
-from cotenant.settings.actions import ActionSettings
+from changes.accept import Actions
+from changes.change_ledger import ChangeJournal
+from changes.live_context import who
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.settings.sections.actions import ActionSettings
 from tests.actions.world import Kubelet, own_node
 from tests.cluster.accounts import applier
 from tests.cluster.control_plane import ControlPlane

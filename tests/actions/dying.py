@@ -11,22 +11,22 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from cotenant.actions.accepting import AcceptanceTerms, Actions
-from cotenant.actions.around import Person
-from cotenant.actions.journal import ChangeJournal
-from cotenant.actions.settling import verify
-from cotenant.actions.watching import Watcher
-from cotenant.edges.clock import ShiftedClock
-from cotenant.edges.kube import connect
-from cotenant.edges.ledger import Ledger
-from cotenant.model.desk import Method
-from cotenant.model.identity import WorkloadRef
-from cotenant.settings.actions import ActionSettings
-from cotenant.settings.kube import KubeSettings
-from recommender.worse import Compared
+from changes.accept import AcceptanceTerms, Actions
+from changes.change_ledger import ChangeJournal
+from changes.decide.regression_check import Compared
+from changes.live_context import Person
+from changes.reconcile import verify
+from changes.watcher import Watcher
+from cotenant.core.adapters.clock import ShiftedClock
+from cotenant.core.adapters.kube import connect
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.changes.service import Method
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.kube import KubeSettings
 from tests.actions.world import recommended
 
-PRELOADED = ["cotenant.actions.watching", "cotenant.edges.kube.auth", "tests.actions.dying"]
+PRELOADED = ["changes.watcher", "cotenant.core.adapters.kube.auth", "tests.actions.dying"]
 HOUR = 3600.0
 
 

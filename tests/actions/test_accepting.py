@@ -16,21 +16,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.actions.accepting import AcceptanceTerms, Actions, Review
-from cotenant.actions.around import who
-from cotenant.actions.journal import ChangeJournal, anchored
-from cotenant.actions.settling import settle, verify
-from cotenant.edges.clock import FixedClock, SystemClock
-from cotenant.edges.ledger import Ledger
-from cotenant.model.change import ChangeEvent, ChangeState
-from cotenant.model.cluster import ContainerRole
-from cotenant.model.errors import ClusterForbidden, ClusterInvalid, NoData, UsageError
-from cotenant.model.identity import ContainerRef, WorkloadRef
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.model.resource import Resource
-from cotenant.settings.actions import ActionSettings
-from recommender.changing import CHANGE_ANNOTATION
+from changes.accept import AcceptanceTerms, Actions, Review
+from changes.change_ledger import ChangeJournal, anchored
+from changes.decide.field_changes import CHANGE_ANNOTATION
+from changes.live_context import who
+from changes.reconcile import settle, verify
+from cotenant.core.adapters.clock import FixedClock, SystemClock
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.changes.change import ChangeEvent, ChangeState
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.errors import ClusterForbidden, ClusterInvalid, NoData, UsageError
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.actions import ActionSettings
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 
@@ -224,15 +224,15 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import msgspec
-from cotenant.actions.accepting import Actions, AcceptanceTerms
-from cotenant.actions.around import who
-from cotenant.actions.journal import Journal
-from cotenant.edges.clock import SystemClock
-from cotenant.edges.kube import connect
-from cotenant.edges.ledger import Ledger
-from cotenant.model.recommendation import Recommendation
-from cotenant.settings.actions import ActionSettings
-from cotenant.settings.kube import KubeSettings
+from changes.accept import Actions, AcceptanceTerms
+from changes.live_context import who
+from changes.change_ledger import Journal
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.adapters.kube import connect
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.kube import KubeSettings
 
 kubeconfig, ledger, point, back, found = sys.argv[1:]
 client = connect(KubeSettings(kubeconfig=kubeconfig))

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cotenant.actions.journal import ANCHOR, anchor, anchored, unkept
-from cotenant.cli.main import root
-from cotenant.edges.kube import KubeClient
-from cotenant.edges.ledger import Ledger
-from cotenant.model.errors import ClusterConflict
+from changes.change_ledger import ANCHOR, anchor, anchored, unkept
+from cotenant.apps.cli.main import root
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.errors import ClusterConflict
 from tests.cluster.control_plane import ControlPlane
 
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from cotenant.actions.comparing import PrometheusComparison
-from cotenant.actions.notifying import send
-from cotenant.actions.watching import News
-from cotenant.model.change import Change
-from cotenant.model.judgement import Judgement
-from cotenant.settings.actions import ActionSettings
-from cotenant.settings.notify import NotifySettings
-from cotenant.settings.profiler import PrometheusSettings
+from changes.decide.regression_check import Compared, Measure, ruled, said
+from changes.notifications import send
+from changes.usage_comparison import PrometheusComparison
+from changes.watcher import News
+from cotenant.core.model.changes.change import Change
+from cotenant.core.model.changes.judgement import Judgement
+from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.notify import NotifySettings
+from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.prometheus.client import Client
-from recommender.worse import Compared, Measure, ruled, said
 from tests.support.prometheus import MISSING, Server, blocks_from, installed
 
 pytestmark = pytest.mark.server

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.actions.desk import MOST_AT_ONCE, ClusterChangeService
-from cotenant.edges.kube import KubeClient
-from cotenant.edges.ledger import Ledger
-from cotenant.edges.turn import turn
-from cotenant.model.change import ChangeState
-from cotenant.model.desk import ChangeRequest
-from cotenant.model.errors import ClusterUnreachable, KeyTaken, StoreBusy, UsageError
-from cotenant.model.people import Grant, NotAllowed, Role, Someone
-from cotenant.sim.api_server import AccessRule, Account, EmbeddedServer
-from dashboard.changing import health_words
+from changes.service import MOST_AT_ONCE, ClusterChangeService
+from cotenant.apps.simulation.api_server import AccessRule, Account, EmbeddedServer
+from cotenant.core.adapters.file_lock import turn
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.changes.change import ChangeState
+from cotenant.core.model.changes.people import Grant, NotAllowed, Role, Someone
+from cotenant.core.model.changes.service import ChangeRequest
+from cotenant.core.model.errors import ClusterUnreachable, KeyTaken, StoreBusy, UsageError
+from dashboard.sources.change_tables import health_words
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.support import acting
@@ -116,7 +116,7 @@ def test_pages_that_only_look_never_wait_for_a_slow_cluster(scene: acting.Scene)
 
 
 def test_another_process_that_writes_is_named(scene: acting.Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotenant.actions.desk.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("changes.service.PATIENCE_SECONDS", 0.05)
     desk, wanted = scene.desk(), ChangeRequest(scene.acceptable()[:1])
     with turn(Path(scene.settings.actions.ledger).with_suffix(".lock"), "cotenant recs apply", 1.0):
         with pytest.raises(StoreBusy, match="cotenant recs apply"):
@@ -127,8 +127,10 @@ def test_another_process_that_writes_is_named(scene: acting.Scene, monkeypatch: 
 def test_without_an_api_server_there_are_words_and_what_is_known(
     tmp_path: Path, made: acting.Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotenant.actions.desk.GLANCE_SECONDS", 0.1)
-    monkeypatch.setattr("cotenant.cli.desk.IDLE_SECONDS", 0.0)  # the embedded server's open connections outlive it
+    monkeypatch.setattr("changes.service.GLANCE_SECONDS", 0.1)
+    monkeypatch.setattr(
+        "cotenant.apps.cli.changes.change_service.IDLE_SECONDS", 0.0
+    )  # the embedded server's open connections outlive it
     with acting.embedded(tmp_path, made) as scene:
         desk, wanted = scene.desk(), ChangeRequest(scene.acceptable()[:1])
         (kept,) = desk.accept(ADMIN, wanted)

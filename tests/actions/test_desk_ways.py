@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.actions.watching import News
-from cotenant.cli.watching import peaks_of
-from cotenant.edges.ledger import Ledger
-from cotenant.model.change import ChangeState
-from cotenant.model.desk import BundleForm, ChangeRequest, Method
-from cotenant.model.errors import NoData, UsageError
-from cotenant.model.people import Grant, NotAllowed, Role, Someone
-from cotenant.model.views import Overview
-from recommender.bundles import PULL_REQUEST
+from changes.decide.bundle import PULL_REQUEST
+from changes.watcher import News
+from cotenant.apps.cli.changes.watcher_output import peaks_of
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.changes.change import ChangeState
+from cotenant.core.model.changes.people import Grant, NotAllowed, Role, Someone
+from cotenant.core.model.changes.service import BundleForm, ChangeRequest, Method
+from cotenant.core.model.errors import NoData, UsageError
+from cotenant.core.model.views import Overview
 from tests.support import acting
 
 pytestmark = pytest.mark.server

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.actions import doors
-from cotenant.actions.around import Person
-from cotenant.actions.around import who as asked_who
-from cotenant.cli.desk import kubeconfig_door
-from cotenant.edges.kube import KubeClient, Writer, access_review
-from cotenant.edges.kube.connection import ApiRequest
-from cotenant.model.errors import ClusterForbidden
-from cotenant.model.intent import Address, Apply, Patch
-from cotenant.model.people import IdentitySource, NotAllowed, Someone
-from cotenant.settings.access import AccessSettings
-from cotenant.settings.kube import KubeSettings
+from changes import cluster_access
+from changes.live_context import Person
+from changes.live_context import who as asked_who
+from cotenant.apps.cli.changes.change_service import kubeconfig_door
+from cotenant.core.adapters.kube import KubeClient, Writer, access_review
+from cotenant.core.adapters.kube.connection import ApiRequest
+from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Someone
+from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.model.kubernetes.intent import Address, Apply, Patch
+from cotenant.core.settings.sections.access import AccessSettings
+from cotenant.core.settings.sections.kube import KubeSettings
 from tests.cluster.control_plane import APISERVER, ControlPlane, Options
 from tests.cluster.namespaces import create_namespace, unique_name
 from tests.cluster.waiting import wait_for
@@ -84,7 +84,7 @@ def ours(control_plane: ControlPlane, namespace: str) -> Path:
 @contextmanager
 def through_proxy(kubeconfig: Path, name: str, *groups: str, **proxy: str) -> Iterator[KubeClient]:
     kube = KubeSettings(kubeconfig=str(kubeconfig))
-    door = doors.by_way(kube, support.by_proxy("10.0.0.0/8", proxy=proxy), kubeconfig_door(kube))
+    door = cluster_access.by_way(kube, support.by_proxy("10.0.0.0/8", proxy=proxy), kubeconfig_door(kube))
     with door(Someone(name, groups, IdentitySource.PROXY)) as client:
         yield client
 
@@ -209,7 +209,7 @@ def believing(
 def by_token(plane: ControlPlane, name: str, token: str) -> Iterator[KubeClient]:
     kube = KubeSettings(kubeconfig=str(plane.admin_kubeconfig))
     access = support.settings_of(mode="oidc", oidc={"issuer": "https://x", "client_id": CLIENT})
-    with doors.by_way(kube, access, kubeconfig_door(kube))(
+    with cluster_access.by_way(kube, access, kubeconfig_door(kube))(
         Someone(name, way=IdentitySource.OIDC, token=token)
     ) as client:
         yield client
@@ -251,7 +251,7 @@ def test_a_token_that_the_api_server_does_not_take_is_told_in_words(
 def test_a_login_without_a_token_does_nothing(tmp_path: Path) -> None:
     kube = KubeSettings(kubeconfig=str(tmp_path / "none"))
     access = support.settings_of(mode="oidc", oidc={"issuer": "https://x", "client_id": CLIENT})
-    door = doors.by_way(kube, access, kubeconfig_door(kube))
+    door = cluster_access.by_way(kube, access, kubeconfig_door(kube))
     with pytest.raises(NotAllowed, match="holds no token") as raised, door(Someone("ann", way=IdentitySource.OIDC)):
         pass
     assert raised.value.fix == "Log in again."
@@ -263,7 +263,7 @@ def test_a_login_without_a_token_does_nothing(tmp_path: Path) -> None:
 def asked(method: str, path: str, **more: str) -> list[str]:
     """Wishes as `verb group/resource/subresource namespace/name`."""
     told = []
-    for wish in doors.wishes(ApiRequest(path, method, **more)):
+    for wish in cluster_access.wishes(ApiRequest(path, method, **more)):
         at: dict[str, Any] = wish.get("resourceAttributes") or wish["nonResourceAttributes"]
         place = f" {at.get('namespace', '')}/{at.get('name', '')}" if "resource" in at else ""
         what = "/".join(filter(None, (at.get("group"), at.get("resource"), at.get("subresource"), at.get("path"))))
@@ -307,14 +307,16 @@ def test_an_apply_is_asked_about_twice() -> None:
 @settings(max_examples=80)
 @given(st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"]), st.text(alphabet="/apis.v1?=%& -", max_size=40))
 def test_whatever_the_path_something_is_asked(method: str, path: str) -> None:
-    found = doors.wishes(ApiRequest(path, method))
+    found = cluster_access.wishes(ApiRequest(path, method))
     assert all(msgspec.json.encode(wish) for wish in found)
-    assert found or (method == "GET" and path.split("?", maxsplit=1)[0].strip("/").split("/")[0] in doors.DISCOVERY)
+    assert found or (
+        method == "GET" and path.split("?", maxsplit=1)[0].strip("/").split("/")[0] in cluster_access.DISCOVERY
+    )
 
 
 @pytest.mark.parametrize("path", ["/version", "/api", "/apis/apps/v1", "/openapi/v3"])
 def test_what_a_server_can_do_is_no_secret(path: str) -> None:
-    assert doors.wishes(ApiRequest(path)) == []
+    assert cluster_access.wishes(ApiRequest(path)) == []
 
 
 def test_the_default_settings_are_the_loopbacks() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.actions.settling import settle
-from cotenant.edges.clock import ShiftedClock
-from cotenant.model.annotated import RESOURCES_ANNOTATION
-from cotenant.model.change import ChangeState
-from cotenant.model.desk import Method
+from changes.reconcile import settle
+from cotenant.core.adapters.clock import ShiftedClock
+from cotenant.core.model.changes.annotated_resources import RESOURCES_ANNOTATION
+from cotenant.core.model.changes.change import ChangeState
+from cotenant.core.model.changes.service import Method
 from tests.actions.conftest import Make
 from tests.actions.dying import Where, acting, killed
 from tests.actions.world import Kubelet, cpus, deployed, live

@@ -9,26 +9,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.actions.accepting import AcceptanceTerms, Actions
-from cotenant.actions.around import who
-from cotenant.actions.comparing import PrometheusComparison
-from cotenant.actions.journal import ChangeJournal
-from cotenant.actions.settling import verify
-from cotenant.cli.desk import recommended_of
-from cotenant.edges.clock import SystemClock
-from cotenant.edges.ledger import Ledger
-from cotenant.model.annotated import LATENCY_ANNOTATION
-from cotenant.model.change import Change, ChangeState, ChangeStatus
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.judgement import Judgement, RuleVerdict
-from cotenant.model.protocol import ANALYSIS_GROUP
-from cotenant.model.recommendation import object_name
-from cotenant.model.resource import Resource
-from cotenant.settings.actions import ActionSettings
-from cotenant.settings.profiler import PrometheusSettings
+from changes.accept import AcceptanceTerms, Actions
+from changes.change_ledger import ChangeJournal
+from changes.decide.field_changes import address_of
+from changes.decide.regression_check import Compared, Measure
+from changes.live_context import who
+from changes.reconcile import verify
+from changes.usage_comparison import PrometheusComparison
+from cotenant.apps.cli.changes.change_service import recommended_of
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.changes.annotated_resources import LATENCY_ANNOTATION
+from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
+from cotenant.core.model.changes.judgement import Judgement, RuleVerdict
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.protocol import ANALYSIS_GROUP
+from cotenant.core.model.recommendation import object_name
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.prometheus.client import Client
-from recommender.changing import address_of
-from recommender.worse import Compared, Measure
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api
 from tests.support import acting

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.actions.journal import ChangeJournal
-from cotenant.actions.known import LedgerCache
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.ledger import Ledger
-from cotenant.model.change import Change, ChangeEvent, ChangeState
+from changes.change_ledger import ChangeJournal
+from changes.ledger_cache import LedgerCache
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeState
 
 CLOCK = FixedClock(1000.0)
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from admission.service import WebhookService
-from cotenant.actions.accepting import AcceptanceTerms, Actions, Review
-from cotenant.actions.settling import settle, verify
-from cotenant.model.annotated import RESOURCES_ANNOTATION
-from cotenant.model.change import ChangeState
-from cotenant.model.desk import Method
-from cotenant.model.identity import WorkloadRef
-from recommender.changing import CHANGE_ANNOTATION
+from changes.accept import AcceptanceTerms, Actions, Review
+from changes.decide.field_changes import CHANGE_ANNOTATION
+from changes.reconcile import settle, verify
+from cotenant.core.model.changes.annotated_resources import RESOURCES_ANNOTATION
+from cotenant.core.model.changes.change import ChangeState
+from cotenant.core.model.changes.service import Method
+from cotenant.core.model.identity import WorkloadRef
 from tests.actions.conftest import Make
 from tests.actions.world import RESOURCES, Kubelet, cpus, deployed, live, pods, recommended, template
 from tests.cluster.control_plane import ControlPlane

@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.actions.plan_desk import ClusterPlanService
-from cotenant.cli.desk import plan_desk_of
-from cotenant.edges.ledger import Ledger
-from cotenant.model.errors import ClusterForbidden, CotenantError, NoData, UsageError
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.people import NotAllowed, Role
-from cotenant.model.plan import ApprovalPolicy, DecisionScope, PlanPhase, Recurrence, Span, moment
-from cotenant.model.plan_desk import EDITED_LABEL, PlanEvent, PlanRef, PlanTerms
-from cotenant.settings.kube import KubeSettings
+from changes.plans.service import ClusterPlanService
+from cotenant.apps.cli.changes.change_service import plan_desk_of
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.changes.people import NotAllowed, Role
+from cotenant.core.model.errors import ClusterForbidden, CotenantError, NoData, UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reservations.plan import ApprovalPolicy, DecisionScope, PlanPhase, Recurrence, Span, moment
+from cotenant.core.model.reservations.plan_service import EDITED_LABEL, PlanEvent, PlanRef, PlanTerms
+from cotenant.core.settings.sections.kube import KubeSettings
 from tests.support import plans
 from tests.support.plans import HOUR, LEAD, NAMESPACE, SIX, Scene, person
 

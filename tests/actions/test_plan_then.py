@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from cotenant.actions.foreseen import ahead_of, usage_at
-from cotenant.cli.desk import plan_desk_of
-from cotenant.cli.reservation_rows import preview_table
-from cotenant.edges.store import Store
-from cotenant.model.people import Role
-from cotenant.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
-from cotenant.model.plan_desk import PlanRef
-from cotenant.model.table import Table
-from cotenant.model.views import FORECASTS
-from dashboard import reserving
+from changes.forecasted_usage import ahead_of, usage_at
+from cotenant.apps.cli.changes.change_service import plan_desk_of
+from cotenant.apps.cli.reservations.rows import preview_table
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.changes.people import Role
+from cotenant.core.model.reservations.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
+from cotenant.core.model.reservations.plan_service import PlanRef
+from cotenant.core.model.table import Table
+from cotenant.core.model.views import FORECASTS
+from dashboard.reservations import plan_actions
 from recommender.plans.preview import NodeRoom, PreviewContext, preview, room_then
 from tests.support import plans
 from tests.support.plans import HOUR, NAMESPACE, SIX, Scene, person
@@ -82,12 +82,12 @@ def test_the_desk_says_both_and_the_page_and_the_command_show_them(scene: Scene,
     store = Store((tmp_path / "results").as_uri(), "shop")
     assert ahead_of(store)(SIX) == {}
     blind = plan_desk_of(scene.settings, clock=scene.clock, store=store).preview(OWNER, PlanRef(NAMESPACE, "web-peak"))
-    assert blind.unplaced_then is None and "not known" in str(reserving.previewed(blind, "EUR"))
+    assert blind.unplaced_then is None and "not known" in str(plan_actions.previewed(blind, "EUR"))
     # 11 of 16 cores are used then: five are left, in which two pods of two cores fit.
     store.write_table(Table.from_rows(FORECASTS, [forecast("n1", SIX - HOUR, [1.0, 1.0, 11.0])]))
     found = plan_desk_of(scene.settings, clock=scene.clock, store=store).preview(OWNER, PlanRef(NAMESPACE, "web-peak"))
     assert (found.fits, found.unplaced_then, found.nodes_then) == (True, 2, (("n1", 2),))
-    assert "2 of 4 pods: n1 (2), by the forecast" in str(reserving.previewed(found, "EUR"))
+    assert "2 of 4 pods: n1 (2), by the forecast" in str(plan_actions.previewed(found, "EUR"))
     rows = {row["what"]: row["answer"] for row in preview_table(found, "EUR").rows()}
     assert (rows["fits now"], rows["fits at the start"]) == ("4 of 4 pods: n1 (4)", "2 of 4 pods: n1 (2)")
 

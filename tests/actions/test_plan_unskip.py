@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cotenant.cli.main import root
-from cotenant.model.errors import UsageError
-from cotenant.model.people import NotAllowed, Role
-from cotenant.model.plan import moment
-from cotenant.model.plan_desk import PlanRef
+from cotenant.apps.cli.main import root
+from cotenant.core.model.changes.people import NotAllowed, Role
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.reservations.plan import moment
+from cotenant.core.model.reservations.plan_service import PlanRef
 from tests.dashboard.test_api_plans import Script
 from tests.support import plans
 from tests.support.plans import HOUR, NAMESPACE, SIX, Scene, person

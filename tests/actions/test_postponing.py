@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.actions.journal import ChangeJournal
-from cotenant.actions.postponing import DAY_SECONDS, postpone, postponed, recall
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.ledger import Ledger
-from cotenant.model.errors import UsageError
-from cotenant.model.identity import WorkloadRef
+from changes.change_ledger import ChangeJournal
+from changes.snooze import DAY_SECONDS, postpone, postponed, recall
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.identity import WorkloadRef
 
 WEB, DB = WorkloadRef("shop", "Deployment", "web"), WorkloadRef("shop", "StatefulSet", "db")
 

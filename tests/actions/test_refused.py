@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from cotenant.actions.accepting import AcceptanceTerms, Actions
-from cotenant.actions.advice import MOVED
-from cotenant.actions.trying import looked, tried
-from cotenant.model.change import ChangeState
-from cotenant.model.desk import FieldMove, Method
-from cotenant.model.errors import UsageError
-from cotenant.model.identity import WorkloadRef
+from changes.accept import AcceptanceTerms, Actions
+from changes.api_advice import MOVED
+from changes.dry_run import looked, tried
+from cotenant.core.model.changes.change import ChangeState
+from cotenant.core.model.changes.service import FieldMove, Method
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.identity import WorkloadRef
 from tests.actions.conftest import Make
 from tests.actions.world import Kubelet, cpus, deployed, live, recommended, template
 from tests.cluster.control_plane import ControlPlane

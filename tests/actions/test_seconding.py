@@ -10,25 +10,25 @@ import pytest
 from msgspec.structs import replace as set_
 from typer.testing import CliRunner, Result
 
-from cotenant.actions.accepting import Actions
-from cotenant.actions.around import Person
-from cotenant.actions.desk import ClusterChangeService
-from cotenant.actions.journal import ChangeJournal
-from cotenant.actions.settling import settle
-from cotenant.actions.watching import Watcher
-from cotenant.cli.desk import desk_of, kubeconfig_door
-from cotenant.cli.main import root
-from cotenant.edges.clock import FixedClock, SystemClock
-from cotenant.edges.kube import Writer
-from cotenant.edges.ledger import Ledger
-from cotenant.model.change import ChangeState
-from cotenant.model.desk import ChangeRequest
-from cotenant.model.errors import UsageError
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.intent import Patch
-from cotenant.model.people import Grant, IdentitySource, NotAllowed, Role, Someone
-from cotenant.model.qos import QOS_LABEL
-from recommender.changing import address_of
+from changes.accept import Actions
+from changes.change_ledger import ChangeJournal
+from changes.decide.field_changes import address_of
+from changes.live_context import Person
+from changes.reconcile import settle
+from changes.service import ClusterChangeService
+from changes.watcher import Watcher
+from cotenant.apps.cli.changes.change_service import desk_of, kubeconfig_door
+from cotenant.apps.cli.main import root
+from cotenant.core.adapters.clock import FixedClock, SystemClock
+from cotenant.core.adapters.kube import Writer
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.changes.change import ChangeState
+from cotenant.core.model.changes.people import Grant, IdentitySource, NotAllowed, Role, Someone
+from cotenant.core.model.changes.service import ChangeRequest
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.intent import Patch
+from cotenant.core.model.kubernetes.qos import QOS_LABEL
 from tests.support import acting
 from tests.support.acting import Prepared, Scene
 
@@ -237,7 +237,7 @@ def test_the_command_line_takes_the_name_that_the_cluster_knows_and_the_roles_of
 
 def desk_name(scene: Scene) -> str:
     """Who the cluster says the kubeconfig is."""
-    from cotenant.actions.around import who
+    from changes.live_context import who
 
     client = scene.client
     found = who(client).name

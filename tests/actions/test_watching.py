@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 
 from admission.service import WebhookService
-from cotenant.actions.accepting import AcceptanceTerms, Actions
-from cotenant.actions.around import Person
-from cotenant.actions.journal import ChangeJournal
-from cotenant.actions.notifying import payload
-from cotenant.actions.watching import News, Watcher
-from cotenant.edges.clock import ShiftedClock, SystemClock
-from cotenant.edges.kube import KubeClient
-from cotenant.edges.ledger import Ledger
-from cotenant.model.change import ChangeState, ChangeStatus
-from cotenant.model.desk import Method
-from cotenant.model.errors import ClusterForbidden
-from cotenant.model.identity import WorkloadRef
-from cotenant.settings.actions import ActionSettings
-from cotenant.settings.notify import NotifySettings
-from recommender.worse import Compared, Measure
+from changes.accept import AcceptanceTerms, Actions
+from changes.change_ledger import ChangeJournal
+from changes.decide.regression_check import Compared, Measure
+from changes.live_context import Person
+from changes.notifications import payload
+from changes.watcher import News, Watcher
+from cotenant.core.adapters.clock import ShiftedClock, SystemClock
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.changes.change import ChangeState, ChangeStatus
+from cotenant.core.model.changes.service import Method
+from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.notify import NotifySettings
 from tests.actions.conftest import Make
 from tests.actions.dying import Where, killed, watching
 from tests.actions.world import Kubelet, cpus, deployed, pods, recommended, template

@@ -16,9 +16,9 @@ from admission.authority import CertificatePolicy, Material, renewed
 from admission.profile_record import signing_key
 from admission.server import WebhookServer
 from admission.view import ClusterView
-from cotenant.edges.clock import SystemClock
-from cotenant.edges.telemetry import Metrics
-from cotenant.settings.admission import AdmissionSettings
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.settings.sections.admission import AdmissionSettings
 
 POLICY = CertificatePolicy(("127.0.0.1", "localhost"))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from admission.annotated import owner_of, with_annotated
 from admission.pod_mutation import AdmissionCall, mutated
 from admission.view import ClusterView
-from cotenant.model.annotated import (
+from cotenant.core.model.changes.annotated_resources import (
     CHANGE_ANNOTATION,
     LONGEST,
     AnnotatedResources,
@@ -21,8 +21,8 @@ from cotenant.model.annotated import (
     encoded,
     same,
 )
-from cotenant.model.errors import UsageError
-from cotenant.model.pod_qos import pod_qos
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.pod_qos import pod_qos
 from tests.admission.bodies import pod
 
 OLD = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from admission.authority import CertificatePolicy, Material, Pair, readable, renewed
 from admission.certificates import CertificateController, CertificateFileReloader, FolderStore, Injector
-from cotenant.model.errors import ClusterConflict, ClusterForbidden, StoreError, UsageError
+from cotenant.core.model.errors import ClusterConflict, ClusterForbidden, StoreError, UsageError
 
 NOW = 1.79e9
 DAY = 86_400.0

@@ -9,7 +9,7 @@ import pytest
 from jsonpatch import JsonPatch
 
 from admission.guard_watchdog import GRACE_SECONDS, GuardWatchdog, overdue
-from cotenant.edges.clock import FixedClock
+from cotenant.core.adapters.clock import FixedClock
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from admission.service import WebhookService
-from cotenant.model.qos import PriorityClass, QosClass
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from tests.admission.bodies import PODS, QUOTAS, P, pod, quota
 from tests.cluster.api import Api, ApiError
 from tests.cluster.waiting import wait_for

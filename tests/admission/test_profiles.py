@@ -16,7 +16,7 @@ from admission.pod_mutation import AdmissionCall, mutated
 from admission.profile import PriorityClassEntry, Profile
 from admission.profile_record import RECORD_ANNOTATION, signing_key
 from admission.view import ClusterView
-from cotenant.model.errors import UsageError
+from cotenant.core.model.errors import UsageError
 
 KEY = signing_key(b"the serving certificate's private key")
 CLASSES = {"koord-batch": PriorityClassEntry(5000), "koord-prod": PriorityClassEntry(9000)}

@@ -9,9 +9,9 @@ import yaml
 
 from admission.registration import registered
 from admission.review import ROUTES
-from cotenant.cli.installation.manifests import manifests
-from cotenant.model.errors import UsageError
-from cotenant.settings.admission import AdmissionSettings
+from cotenant.apps.cli.cluster.installation.manifests import manifests
+from cotenant.core.model.errors import UsageError
+from cotenant.core.settings.sections.admission import AdmissionSettings
 
 TEMPLATE = [found.body for found in manifests(("webhooks",))]
 

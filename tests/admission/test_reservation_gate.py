@@ -9,7 +9,7 @@ import pytest
 from admission.pod_mutation import AdmissionCall, mutated
 from admission.reservation_gate import Offers, gated
 from admission.view import ClusterView
-from cotenant.model.reservation import Reservation
+from cotenant.core.model.reservations.reservation import Reservation
 
 GATE = [{"name": "cotenant.dev/reservation"}]
 NOW = 1_000.0

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.resources import decimal_si, renamed, translated, with_extended_spec
-from cotenant.model.qos import PriorityClass
-from cotenant.model.quantity import parse_bytes, parse_millicores
+from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
 
 ANNOTATION = "node.koordinator.sh/extended-resource-spec"
 

@@ -17,7 +17,7 @@ import pytest
 from admission.authority import renewed
 from admission.profile import PriorityClassEntry, Profile
 from admission.view import ClusterView
-from cotenant.model.quota_tree import QuotaNode, QuotaTree
+from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree
 from tests.admission.serving import POLICY, Serving, patch_of, review_of, serving
 from tests.cluster.waiting import wait_for
 

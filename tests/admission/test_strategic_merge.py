@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from admission.strategic_merge import merged
-from cotenant.model.errors import UsageError
+from cotenant.core.model.errors import UsageError
 
 POD = {
     "metadata": {"labels": {"a": "1", "b": "2"}, "finalizers": ["x"]},

@@ -9,16 +9,16 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from cotenant.cli.dashboard import manifest
-from cotenant.cli.demo_acting import way_in
-from cotenant.edges.clock import FixedClock
-from cotenant.settings.access import AccessSettings
+from changes.decide.patches import kubectl_command
+from cotenant.apps.cli.cluster.dashboard import manifest
+from cotenant.apps.cli.demo.live_cluster import way_in
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.settings.sections.access import AccessSettings
 from dashboard import pages
 from dashboard.access import launch
 from dashboard.app import create_app
-from dashboard.source import StoreSource
-from dashboard.view import DashboardContext
-from recommender.patches import kubectl_command
+from dashboard.frame.view import DashboardContext
+from dashboard.sources.source import StoreSource
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.support import access as support

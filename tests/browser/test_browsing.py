@@ -12,8 +12,8 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from cotenant.model.table import Schema, Table
-from cotenant.model.views import FINDINGS, NODE_HISTORY, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
+from cotenant.core.model.table import Schema, Table
+from cotenant.core.model.views import FINDINGS, NODE_HISTORY, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from dashboard import pages
 from tests.browser.conftest import Open
 from tests.browser.test_pages import STILL, THEMES, api, column, pictured, settled

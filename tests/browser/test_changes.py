@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
-from cotenant.actions.desk import ClusterChangeService
-from cotenant.edges.clock import FixedClock
-from cotenant.model.change import ChangeState
-from cotenant.model.desk import ChangeRequest
-from cotenant.model.people import Grant, Role, Someone
+from changes.service import ClusterChangeService
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.model.changes.change import ChangeState
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.service import ChangeRequest
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_pages import THEMES, settled

@@ -16,21 +16,21 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Page, expect
 
-from cotenant.cli.demo_acting import way_in
-from cotenant.cli.desk import desk_of
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.kube import KubeClient, connect
-from cotenant.edges.store import Store
-from cotenant.model.cluster import Inventory
-from cotenant.model.desk import ChangeRequest, WorkloadReview
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.people import Grant, Role, Someone
-from cotenant.model.views import RECOMMENDATIONS
-from cotenant.settings.load import load
-from cotenant.settings.root import Settings
-from cotenant.sim.demo import CLUSTER
-from dashboard import reviewing
-from recommender.changing import address_of
+from changes.decide.field_changes import address_of
+from cotenant.apps.cli.changes.change_service import desk_of
+from cotenant.apps.cli.demo.live_cluster import way_in
+from cotenant.apps.simulation.demo import CLUSTER
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.kube import KubeClient, connect
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.service import ChangeRequest, WorkloadReview
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.views import RECOMMENDATIONS
+from cotenant.core.settings.load import load
+from cotenant.core.settings.root import Settings
+from dashboard.changes import review as reviewing
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_review import NEXT, shown

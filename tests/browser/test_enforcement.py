@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from cotenant.edges.store import Store
-from cotenant.model.enforcement import EnforcementHistory, Gathering
-from cotenant.model.enforcement_tables import Retention
-from cotenant.pipeline.enforcement import keep
-from cotenant.settings.dashboard import DashboardSettings
-from dashboard.source import Snapshot, StoreSource
+from cotenant.apps.pipeline.enforcement import keep
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.colocation.enforcement import EnforcementHistory, Gathering
+from cotenant.core.model.colocation.enforcement_tables import Retention
+from cotenant.core.settings.sections.dashboard import DashboardSettings
+from dashboard.sources.source import Snapshot, StoreSource
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_pages import THEMES, column, settled, wait_for_column

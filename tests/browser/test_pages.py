@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from cotenant.edges.store import Store
-from cotenant.model.views import RECOMMENDATIONS, Overview
-from dashboard.source import StoreSource
-from recommender.patches import kubectl_command
+from changes.decide.patches import kubectl_command
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.views import RECOMMENDATIONS, Overview
+from dashboard.sources.source import StoreSource
 from tests.browser.conftest import Open
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
@@ -396,7 +396,7 @@ def test_a_broken_store_is_an_error_in_words_not_a_traceback(open_page: Open, tm
 
 
 def test_names_from_the_cluster_are_text_whatever_they_hold(open_page: Open, tmp_path: Path) -> None:
-    from cotenant.model.table import Table
+    from cotenant.core.model.table import Table
 
     nasty = "<img src=x onerror=alert(1)>"
     results = support.results(tmp_path)

@@ -11,20 +11,20 @@ import msgspec
 import pytest
 from playwright.sync_api import Page, expect
 
-from cotenant.cli.desk import plan_desk_of
-from cotenant.cli.installation.manifests import manifests
-from cotenant.edges.kube import Writer
-from cotenant.edges.ledger import Ledger
-from cotenant.edges.store import Store
-from cotenant.model.intent import Address, Apply
-from cotenant.model.people import Role
-from cotenant.model.plan import moment
-from cotenant.settings.actions import ActionSettings
-from cotenant.settings.kube import KubeSettings
-from cotenant.settings.root import Settings
+from cotenant.apps.cli.changes.change_service import plan_desk_of
+from cotenant.apps.cli.cluster.installation.manifests import manifests
+from cotenant.core.adapters.kube import Writer
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.changes.people import Role
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.reservations.plan import moment
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.kube import KubeSettings
 from dashboard.app import create_app
-from dashboard.source import StoreSource
-from dashboard.view import DashboardContext
+from dashboard.frame.view import DashboardContext
+from dashboard.sources.source import StoreSource
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_pages import THEMES, pictured

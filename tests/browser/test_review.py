@@ -12,13 +12,13 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Locator, Page, expect
 
-from cotenant.model.change import ChangeState
-from cotenant.model.desk import ChangeRequest, Method
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.people import Grant, Role, Someone
-from cotenant.model.views import RECOMMENDATIONS
-from cotenant.settings.actions import GuardrailSettings
-from dashboard import reviewing
+from cotenant.core.model.changes.change import ChangeState
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.service import ChangeRequest, Method
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.views import RECOMMENDATIONS
+from cotenant.core.settings.sections.actions import GuardrailSettings
+from dashboard.changes import review as reviewing
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_pages import THEMES, settled

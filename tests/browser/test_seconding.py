@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from cotenant.cli.desk import desk_of, kubeconfig_door
-from cotenant.edges.clock import FixedClock
-from cotenant.model.people import Someone
-from dashboard import reviewing
+from cotenant.apps.cli.changes.change_service import desk_of, kubeconfig_door
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.model.changes.people import Someone
+from dashboard.changes import review as reviewing
 from tests.actions.test_seconding import reserved
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious

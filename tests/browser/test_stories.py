@@ -12,10 +12,10 @@ import pytest
 from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as NotInTime
 
-from cotenant.edges.store import Store
-from cotenant.model.table import Table
-from cotenant.model.views import FORECASTS, RECOMMENDATIONS, WORKLOADS
-from dashboard.source import StoreSource
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.table import Table
+from cotenant.core.model.views import FORECASTS, RECOMMENDATIONS, WORKLOADS
+from dashboard.sources.source import StoreSource
 from tests.browser.conftest import Open
 from tests.support import dashboard as support
 from tests.support.dashboard import Results

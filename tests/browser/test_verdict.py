@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from playwright.sync_api import expect
 
-from cotenant.actions.desk import ClusterChangeService
-from cotenant.cli.desk import desk_of
-from cotenant.model.change import ChangeState
-from cotenant.model.desk import ChangeRequest
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.people import Grant, Role, Someone
+from changes.service import ClusterChangeService
+from cotenant.apps.cli.changes.change_service import desk_of
+from cotenant.core.model.changes.change import ChangeState
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.service import ChangeRequest
+from cotenant.core.model.identity import WorkloadRef
 from tests.browser.conftest import Open
 from tests.support import acting
 from tests.support.plans import TestClock

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from cotenant.cli.backtest_drawing import frontier, lines
-from cotenant.cli.main import root
-from cotenant.edges.store import Store
-from cotenant.model.backtest import BACKTEST, BacktestReport, Frontier, FrontierCurve, FrontierPoint
-from cotenant.model.progress import Silent
-from cotenant.sim.demo import CLUSTER, fill
+from cotenant.apps.cli.main import root
+from cotenant.apps.cli.report.backtest_drawings import frontier, lines
+from cotenant.apps.simulation.demo import CLUSTER, fill
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.usage.backtest import BACKTEST, BacktestReport, Frontier, FrontierCurve, FrontierPoint
 from profiler.synthetic import SyntheticSpec
 
 COTENANT = Path(sys.executable).with_name("cotenant")

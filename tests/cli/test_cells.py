@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.cli.cells import csv_cell, human, sparkline
-from cotenant.model.table import Kind
-from cotenant.model.text import csv_text, visible
+from cotenant.apps.cli.cells import csv_cell, human, sparkline
+from cotenant.core.model.table import Kind
+from cotenant.core.model.text import csv_text, visible
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.cli.demo_acting import verified
-from cotenant.cli.desk import desk_of
-from cotenant.manager.results import RunResults
-from cotenant.model.change import ChangeState
-from cotenant.model.desk import ChangeRequest
-from cotenant.model.people import Grant, Role, Someone
-from cotenant.settings.actions import ActionSettings
-from cotenant.settings.root import Settings
-from cotenant.sim.cluster import DemoCluster, DemoScenario
-from cotenant.sim.scaling import NOTHING
+from cotenant.apps.cli.changes.change_service import desk_of
+from cotenant.apps.cli.demo.live_cluster import verified
+from cotenant.apps.manager.decisions.results import RunResults
+from cotenant.apps.simulation.autoscaler import NOTHING
+from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario
+from cotenant.core.model.changes.change import ChangeState
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.service import ChangeRequest
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.actions import ActionSettings
 from tests.cluster.waiting import wait_for
 from tests.support import acting
 

@@ -16,17 +16,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cotenant.cli.main import root
-from cotenant.cli.probes import cluster, machine, metrics, storage
-from cotenant.cli.probes.finding import Probe, ProbeOutcome, ProbeState
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.store import Store
-from cotenant.model.errors import StoreError
-from cotenant.model.identity import PodContainerRef
-from cotenant.model.quality import Defect, QualityRecord
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
-from cotenant.settings.kube import KubeSettings
-from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.apps.cli.cluster.probes import cluster, machine, metrics, storage
+from cotenant.apps.cli.cluster.probes.finding import Probe, ProbeOutcome, ProbeState
+from cotenant.apps.cli.main import root
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.errors import StoreError
+from cotenant.core.model.identity import PodContainerRef
+from cotenant.core.model.usage.quality import Defect, QualityRecord
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from profiler.prometheus.survey import NEEDED
 from tests.support.api_server import ApiServer, make_certificate
 from tests.support.faultproxy import FaultProxy

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from cotenant.cli.explain_node import describe
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.kube import Writer
-from cotenant.edges.kube.colocation import NodeInputs, node_inputs
-from cotenant.edges.store import Store
-from cotenant.model.errors import NoData
-from cotenant.model.intent import Apply, Intent, Patch
-from cotenant.model.progress import Silent
-from cotenant.model.protocol import ORIGIN_ALLOCATABLE_ANNOTATION, THIRD_PARTY_ALLOCATIONS_ANNOTATION
-from cotenant.pipeline import corridor, node_explanations
-from cotenant.settings.root import Settings
-from cotenant.sim.demo import CLUSTER, fill
+from cotenant.apps.cli.analysis.explain_node import describe
+from cotenant.apps.pipeline import corridor, node_explanations
+from cotenant.apps.simulation.demo import CLUSTER, fill
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.kube import Writer
+from cotenant.core.adapters.kube.colocation import NodeInputs, node_inputs
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.errors import NoData
+from cotenant.core.model.kubernetes.intent import Apply, Intent, Patch
+from cotenant.core.model.kubernetes.protocol import ORIGIN_ALLOCATABLE_ANNOTATION, THIRD_PARTY_ALLOCATIONS_ANNOTATION
+from cotenant.core.model.progress import Silent
+from cotenant.core.settings.root import Settings
 from profiler.synthetic import SyntheticSpec
 from recommender.colocation.publish import publish
 from recommender.colocation.state import ColocationState

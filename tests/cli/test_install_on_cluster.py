@@ -15,8 +15,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cotenant.cli import main
-from cotenant.cli.installation.manifests import DEFAULT, manifests
+from cotenant.apps.cli import main
+from cotenant.apps.cli.cluster.installation.manifests import DEFAULT, manifests
 from scheduler_ext.sketch import converted
 from tests.cli.documented_rights import MAY, MAY_NOT
 from tests.cluster import needing

@@ -13,11 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from cotenant.cli import main
-from cotenant.cli.installation.gaps import gaps, missing
-from cotenant.cli.installation.manifests import COMPONENTS, DEFAULT, Manifest, chosen, manifests
-from cotenant.cli.installation.plan import ObservedManifest, StepState, differences, judged, own_part, shortened
-from cotenant.model.errors import UsageError
+from cotenant.apps.cli import main
+from cotenant.apps.cli.cluster.installation.gaps import gaps, missing
+from cotenant.apps.cli.cluster.installation.manifests import COMPONENTS, DEFAULT, Manifest, chosen, manifests
+from cotenant.apps.cli.cluster.installation.plan import (
+    ObservedManifest,
+    StepState,
+    differences,
+    judged,
+    own_part,
+    shortened,
+)
+from cotenant.core.model.errors import UsageError
 
 LABELS = {"app.kubernetes.io/managed-by": "cotenant"}
 ALL = manifests(DEFAULT)
@@ -172,7 +179,7 @@ def test_a_reservation_is_converted_from_a_file_and_from_stdin(tmp_path: Any) ->
     owner = "{controller: {apiVersion: apps/v1, kind: Deployment, name: deployment-5b8df84dd}}"
     text = f"kind: Reservation\nmetadata: {{name: a}}\nspec: {{resourceOwners: {owner}, timeToLiveInSeconds: 300}}\n"
     (tmp_path / "two.yaml").write_text(f"{text}---\n{text}")
-    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "convert", "reservation"]
+    command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", "convert", "reservation"]
     done = subprocess.run([*command, str(tmp_path / "two.yaml")], capture_output=True, text=True, check=True)
     assert [d["spec"]["ttl"] for d in yaml.safe_load_all(done.stdout)] == ["300s", "300s"]
     assert "reserves nothing" in done.stderr

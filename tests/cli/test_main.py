@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from cotenant.cli import main
-from cotenant.cli.extras import PACKAGES, in_words
-from cotenant.cli.main import (
+from cotenant.apps.cli import main
+from cotenant.apps.cli.extras import PACKAGES, in_words
+from cotenant.apps.cli.main import (
     CLUSTER,
     COMMANDS,
     GLOBAL_FLAGS,
@@ -30,8 +30,8 @@ from cotenant.cli.main import (
     load_command,
     program_name,
 )
-from cotenant.cli.session import default_config, parse_overrides
-from cotenant.model.errors import UsageError
+from cotenant.apps.cli.session import default_config, parse_overrides
+from cotenant.core.model.errors import UsageError
 
 ROOT = typer.main.get_command(main.root)
 
@@ -149,7 +149,7 @@ def test_a_wrong_setting_is_said_on_stderr_with_its_fix() -> None:
 def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command `faulty` whose module raises a fault of its own."""
     source = (
-        "from cotenant.cli.command import new_app\napp = new_app()\n"
+        "from cotenant.apps.cli.command import new_app\napp = new_app()\n"
         "@app.command()\ndef faulty() -> None:\n    raise ZeroDivisionError('a\\x1b[2Jb')\n"
     )
     (tmp_path / "faulty_command.py").write_text(source)

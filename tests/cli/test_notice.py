@@ -10,20 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.cli.notice import (
-    Summary,
-    Worst,
-    address,
-    payload,
-    summarise,
-    worth_sending,
-)
-from cotenant.model.chat import HEADER_CHARACTERS, SECTION_CHARACTERS, escaped
-from cotenant.model.errors import UsageError
-from cotenant.model.resource import GIB
-from cotenant.model.table import Table
-from cotenant.model.views import FINDINGS, RECOMMENDATIONS
-from cotenant.settings.notify import NotifySettings
+from cotenant.apps.cli.analysis.notice import Summary, Worst, address, payload, summarise, worth_sending
+from cotenant.core.model.chat import HEADER_CHARACTERS, SECTION_CHARACTERS, escaped
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.resource import GIB
+from cotenant.core.model.table import Table
+from cotenant.core.model.views import FINDINGS, RECOMMENDATIONS
+from cotenant.core.settings.sections.notify import NotifySettings
 from tests.support.overview import overview
 
 HOSTILE = "<!channel> <https://evil.example|click> &lt; `x` \u202e"

@@ -13,8 +13,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.cli.output import DocumentFormat, Format, aligned, flatten, print_document, print_table, render
-from cotenant.model.table import Column, Kind, Schema, Table
+from cotenant.apps.cli.output import DocumentFormat, Format, aligned, flatten, print_document, print_table, render
+from cotenant.core.model.table import Column, Kind, Schema, Table
 
 SCHEMA = Schema(
     "pods",

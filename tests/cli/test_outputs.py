@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.edges.store import Store
-from cotenant.model.quantity import parse_bytes, parse_millicores
-from cotenant.sim.demo import CLUSTER
+from cotenant.apps.simulation.demo import CLUSTER
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
 from tests.cli.test_report import Parsed
 from tests.edges.test_webhook import Receiver, status
 from tests.support.dashboard import WEEK, Results, app_of, results, served

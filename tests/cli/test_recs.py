@@ -10,10 +10,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from cotenant.cli.main import root
-from cotenant.edges.ledger import Ledger
-from cotenant.model.identity import WorkloadRef
-from recommender.bundles import PULL_REQUEST
+from changes.decide.bundle import PULL_REQUEST
+from cotenant.apps.cli.main import root
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.identity import WorkloadRef
 from tests.support import acting
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]

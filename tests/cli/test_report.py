@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from cotenant.cli.report import MOST_ROWS, ReportContents, page
-from cotenant.cli.report_drawing import band, bar, heat, sparkline
-from cotenant.model.identity import ContainerRef, WorkloadRef
-from cotenant.model.quality import Defect, QualityRecord
-from cotenant.model.reasons import SENTENCES, Reason
-from cotenant.model.recommendation import Action, Backtest, Clamp, Field, Recommendation, Trust, Value
-from cotenant.model.resource import GIB, Resource
-from cotenant.model.table import Table
-from cotenant.model.text import visible
-from cotenant.model.views import FINDINGS, RECOMMENDATIONS, WORKLOADS, BandSeries
+from cotenant.apps.cli.report.scan_drawings import band, bar, heat, sparkline
+from cotenant.apps.cli.report.scan_report import MOST_ROWS, ReportContents, page
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.recommendation import Action, Backtest, Clamp, Field, Recommendation, Trust, Value
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.model.table import Table
+from cotenant.core.model.text import visible
+from cotenant.core.model.usage.quality import Defect, QualityRecord
+from cotenant.core.model.views import FINDINGS, RECOMMENDATIONS, WORKLOADS, BandSeries
 from tests.support.overview import overview
 
 HOSTILE = [

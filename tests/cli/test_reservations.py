@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cotenant.cli.main import root
-from cotenant.edges.ledger import Ledger
-from cotenant.edges.store import Store
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.plan import Expected, Proposal, Span
-from cotenant.model.progress import Silent
-from cotenant.model.resource import Resource
-from cotenant.pipeline.plans import table
-from cotenant.sim.demo import fill
+from cotenant.apps.cli.main import root
+from cotenant.apps.pipeline.plans import table
+from cotenant.apps.simulation.demo import fill
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.reservations.plan import Expected, Proposal, Span
+from cotenant.core.model.resource import Resource
 from profiler.synthetic import SyntheticSpec
 from tests.cluster.accounts import account, planner
 from tests.cluster.api import Api

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cotenant.cli.main import root
-from cotenant.settings.docs import markdown, schema
-from cotenant.settings.root import Settings
+from cotenant.apps.cli.main import root
+from cotenant.core.settings.docs import markdown, schema
+from cotenant.core.settings.root import Settings
 
 
 def invoke(*args: str, env: dict[str, str] | None = None) -> Any:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.cli.severity import FailOn
-from cotenant.model.errors import UsageError
-from cotenant.model.recommendation import Severity
+from cotenant.apps.cli.analysis.severity import FailOn
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.recommendation import Severity
 
 
 @pytest.mark.parametrize("text", ["severity=critical", " severity = critical "])

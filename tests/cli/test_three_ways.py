@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 import pytest
 
-from cotenant.edges.store import Store
-from cotenant.model.views import PODS, RECOMMENDATIONS
-from cotenant.sim.demo import CLUSTER
+from cotenant.apps.simulation.demo import CLUSTER
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.views import PODS, RECOMMENDATIONS
 from dashboard.pages import pods, recommendations
 from tests.support import dashboard as support
 from tests.support.dashboard import Results

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import yaml
 
-from cotenant.cli.installation.manifests import Manifest, manifests
-from cotenant.edges.kube import KubeClient, Writer, access_review
-from cotenant.model.errors import ClusterForbidden
-from cotenant.model.intent import Address, Apply
+from cotenant.apps.cli.cluster.installation.manifests import Manifest, manifests
+from cotenant.core.adapters.kube import KubeClient, Writer, access_review
+from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.model.kubernetes.intent import Address, Apply
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 

@@ -25,8 +25,8 @@ from typing import Any
 
 import yaml
 
-from cotenant.edges.kube import KubeClient, connect
-from cotenant.settings.kube import KubeSettings
+from cotenant.core.adapters.kube import KubeClient, connect
+from cotenant.core.settings.sections.kube import KubeSettings
 from tests.cluster.api import Api, ApiError, client_tls
 from tests.cluster.binaries import find
 from tests.cluster.pki import SERVICE_ADDRESS, Authority, write_kubeconfig

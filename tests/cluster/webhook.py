@@ -11,12 +11,12 @@ import yaml
 
 from admission.registration import registered
 from admission.service import Certificates, WebhookService
-from cotenant.cli.installation.manifests import address_of, manifests
-from cotenant.edges.clock import SystemClock
-from cotenant.edges.kube import KubeClient, Writer
-from cotenant.edges.telemetry import Metrics
-from cotenant.model.intent import Apply
-from cotenant.settings.admission import AdmissionSettings
+from cotenant.apps.cli.cluster.installation.manifests import address_of, manifests
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.settings.sections.admission import AdmissionSettings
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

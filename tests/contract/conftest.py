@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.sim.api_server import EmbeddedServer
+from cotenant.apps.simulation.api_server import EmbeddedServer
 from tests.cluster.namespaces import unique_name
 from tests.contract.target import Target, embedded_target, real_target, serve_widgets
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.backtest.frontiers import NODES, RISKS, frontier
-from cotenant.model.errors import NoData
-from cotenant.model.usage import TimeGrid
-from cotenant.settings.node_peak import NodePeakSettings
+from cotenant.apps.backtest.frontiers import NODES, RISKS, frontier
+from cotenant.core.model.errors import NoData
+from cotenant.core.model.usage.usage import TimeGrid
+from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from forecasting.backtest.run import Shard
 
 DAYS = 24

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cotenant.backtest.reclaim import (
+from cotenant.apps.backtest.reclaim import (
     ReclaimTrial,
     at_violation,
     calibrated,
@@ -17,7 +17,7 @@ from cotenant.backtest.reclaim import (
     swept,
     tally,
 )
-from cotenant.settings.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.node_peak import NodePeakSettings
 
 SLOTS = 8  # four blocks of two slots a day
 DEFAULT = NodePeakSettings()

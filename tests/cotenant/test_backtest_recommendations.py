@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.backtest.recommendations import (
+from cotenant.apps.backtest.recommendations import (
     RequestScore,
     by_risk,
     churn,

@@ -7,13 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.store import Store
-from cotenant.model.identity import PodContainerRef
-from cotenant.model.progress import Silent
-from cotenant.model.resource import Resource
-from cotenant.model.usage import HOUR_SECONDS, Signal
-from cotenant.model.views import (
+from cotenant.apps.pipeline import browse, corridor
+from cotenant.apps.pipeline.analysis import Analysis
+from cotenant.apps.simulation.demo import CLUSTER, fill
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.identity import PodContainerRef
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal
+from cotenant.core.model.views import (
     COVERAGE,
     COVERAGE_BY_DAY,
     EVENTS,
@@ -23,10 +26,7 @@ from cotenant.model.views import (
     Overview,
     portraits_of,
 )
-from cotenant.pipeline import browse, corridor
-from cotenant.pipeline.analysis import Analysis
-from cotenant.settings.root import Settings
-from cotenant.sim.demo import CLUSTER, fill
+from cotenant.core.settings.root import Settings
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
 
 pytestmark = pytest.mark.slow

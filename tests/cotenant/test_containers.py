@@ -7,17 +7,17 @@ from itertools import combinations
 
 import pytest
 
-from cotenant.edges.store import Store
-from cotenant.model.identity import PodContainerRef
-from cotenant.model.progress import Silent
-from cotenant.model.sparse_usage import SparseUsage
-from cotenant.model.usage import Signal
-from cotenant.pipeline import corridor
-from cotenant.pipeline.analysis import History
-from cotenant.pipeline.containers import evidences, judged
-from cotenant.settings.recommender import FindingSettings, RecommenderSettings
-from cotenant.settings.root import Settings
-from cotenant.sim.demo import CLUSTER, fill
+from cotenant.apps.pipeline import corridor
+from cotenant.apps.pipeline.analysis import History
+from cotenant.apps.pipeline.containers import evidences, judged
+from cotenant.apps.simulation.demo import CLUSTER, fill
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.identity import PodContainerRef
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.sparse_usage import SparseUsage
+from cotenant.core.model.usage.usage import Signal
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.recommender import FindingSettings, RecommenderSettings
 from profiler.synthetic import SyntheticSpec
 
 EVERYTHING = 1_000_000

@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.store import Store
-from cotenant.model.errors import NoData
-from cotenant.model.progress import Silent
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Recommendation
-from cotenant.model.resource import Resource
-from cotenant.model.table import Table
-from cotenant.model.usage import HOUR_SECONDS, Signal
-from cotenant.model.views import FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview, portraits_of
-from cotenant.pipeline import browse, corridor
-from cotenant.pipeline.analysis import Analysis
-from cotenant.pipeline.explain import Explanations
-from cotenant.pipeline.overview import overview as summarised
-from cotenant.settings.root import Settings
-from cotenant.sim.demo import CLUSTER, fill
+from cotenant.apps.pipeline import browse, corridor
+from cotenant.apps.pipeline.analysis import Analysis
+from cotenant.apps.pipeline.explain import Explanations
+from cotenant.apps.pipeline.overview import overview as summarised
+from cotenant.apps.simulation.demo import CLUSTER, fill
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.errors import NoData
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Table
+from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal
+from cotenant.core.model.views import FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview, portraits_of
+from cotenant.core.settings.root import Settings
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
 
 pytestmark = pytest.mark.slow

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from cotenant.backtest.reclaim import ReclaimTrial, calibrated
-from cotenant.model.cluster import Inventory, Node, Pod
-from cotenant.model.identity import NodeRef, PodContainerRef, WorkloadRef
-from cotenant.model.qos import PriorityClass
-from cotenant.model.reasons import Reason
-from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS, Signal, Statistic, TimeGrid, Usage
-from cotenant.pipeline.analysis import History
-from cotenant.pipeline.node_peaks import cold_requests, unusually_cold
-from cotenant.pipeline.nodes import _prod_reclaimable, pod_totals, prod_peaks
-from cotenant.settings.node_peak import NodePeakSettings
+from cotenant.apps.backtest.reclaim import ReclaimTrial, calibrated
+from cotenant.apps.pipeline.analysis import History
+from cotenant.apps.pipeline.node_peaks import cold_requests, unusually_cold
+from cotenant.apps.pipeline.nodes import _prod_reclaimable, pod_totals, prod_peaks
+from cotenant.core.model.cluster import Inventory, Node, Pod
+from cotenant.core.model.identity import NodeRef, PodContainerRef, WorkloadRef
+from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, Statistic, TimeGrid, Usage
+from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from forecasting.node_peak import FALLBACK, NodePeaks
 
 NOW = 100 * DAY_SECONDS

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotenant.model.cluster import Autoscaler, Container, Inventory, Workload
-from cotenant.model.errors import NoData
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Statistic, TimeGrid, Usage
-from cotenant.pipeline import plans
-from cotenant.settings.root import Settings
+from cotenant.apps.pipeline import plans
+from cotenant.core.model.cluster import Autoscaler, Container, Inventory, Workload
+from cotenant.core.model.errors import NoData
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.core.settings.root import Settings
 from forecasting.engine import forecast
 from profiler import portrait
 

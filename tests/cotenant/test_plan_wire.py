@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import CotenantError
-from cotenant.model.plan import (
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.reservations.plan import (
     Expected,
     OccurrenceProgress,
     PlanCondition,
@@ -21,8 +21,8 @@ from cotenant.model.plan import (
     duration,
     key_of,
 )
-from cotenant.model.plan_wire import parse_plan, status_body
-from cotenant.model.reservation import seconds_of
+from cotenant.core.model.reservations.plan_wire import parse_plan, status_body
+from cotenant.core.model.reservations.reservation import seconds_of
 
 SPEC = {
     "source": "Manual",

@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cotenant.edges.store import Store
-from cotenant.model.progress import Silent
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Signal
-from cotenant.pipeline import corridor, pods
-from cotenant.pipeline.analysis import History
-from cotenant.settings.root import Settings
-from cotenant.sim.demo import CLUSTER, fill
+from cotenant.apps.pipeline import corridor, pods
+from cotenant.apps.pipeline.analysis import History
+from cotenant.apps.simulation.demo import CLUSTER, fill
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import Signal
+from cotenant.core.settings.root import Settings
 from profiler.synthetic import SyntheticSpec
 
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.store import Store
-from cotenant.model.cluster import Inventory
-from cotenant.model.identity import NodeRef, PodContainerRef
-from cotenant.model.progress import Silent
-from cotenant.model.reasons import Reason
-from cotenant.model.usage import Signal, TimeGrid, Usage
-from cotenant.model.views import FINDINGS, NODE_HISTORY, NODES, RECOMMENDATIONS, WORKLOADS
-from cotenant.model.week import WEEKS
-from cotenant.pipeline import corridor
-from cotenant.settings.root import Settings
+from cotenant.apps.pipeline import corridor
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.identity import NodeRef, PodContainerRef
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
+from cotenant.core.model.usage.week import WEEKS
+from cotenant.core.model.views import FINDINGS, NODE_HISTORY, NODES, RECOMMENDATIONS, WORKLOADS
+from cotenant.core.settings.root import Settings
 from profiler.sightings import Sightings, by_usage, with_history
 
 START = 1_767_571_200 + 600

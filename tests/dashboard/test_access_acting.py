@@ -11,11 +11,11 @@ import msgspec
 import pytest
 import requests
 
-from cotenant.cli.desk import desk_of
-from cotenant.edges.ledger import Ledger, LedgerRow
-from cotenant.settings.access import AccessSettings
-from cotenant.sim.api_server import AccessRule, Account
-from dashboard import reviewing
+from cotenant.apps.cli.changes.change_service import desk_of
+from cotenant.apps.simulation.api_server import AccessRule, Account
+from cotenant.core.adapters.ledger import Ledger, LedgerRow
+from cotenant.core.settings.sections.access import AccessSettings
+from dashboard.changes import review
 from tests.actions.test_seconding import reserved
 from tests.support import access as support
 from tests.support import acting
@@ -50,7 +50,7 @@ def opened(scene: Scene, access: AccessSettings) -> Any:
 def accept(browser: Browser, scene: Scene, key: str = "k1") -> requests.Response:
     (ref, *_) = scene.acceptable()
     browser.get("/", page=True)
-    body = {"workloads": [reviewing.name_of(ref)]}
+    body = {"workloads": [review.name_of(ref)]}
     return browser.post("/api/v1/changes", json=body, headers={"Idempotency-Key": key})
 
 
@@ -123,7 +123,7 @@ def test_the_same_by_a_script_with_a_bearer_token(scene: Scene, provider: Provid
     (ref, *_) = scene.acceptable()
     with opened(scene, support.by_login(provider, tmp_path, roles=ADMINS)) as url:
         headers = {"Authorization": f"Bearer {provider.token('ada@example.com')}", "Idempotency-Key": "k1"}
-        body = {"workloads": [reviewing.name_of(ref)]}
+        body = {"workloads": [review.name_of(ref)]}
         answer = requests.post(f"{url}/api/v1/changes", json=body, headers=headers, timeout=60)
         again = requests.post(f"{url}/api/v1/changes", json=body, headers=headers, timeout=60)
     assert (answer.status_code, again.status_code) == (201, 200)
@@ -178,7 +178,7 @@ def test_by_script_what_takes_two_waits_for_another_who_may_approve(scene: Scene
         )
         for browser in (pia, tom, vic):
             browser.get("/", page=True)
-        body, headers = {"workloads": [reviewing.name_of(ref)]}, {"Idempotency-Key": "k1"}
+        body, headers = {"workloads": [review.name_of(ref)]}, {"Idempotency-Key": "k1"}
         (change,) = pia.post("/api/v1/changes", json=body, headers=headers).json()["changes"]
         assert change["state"] == "awaiting" and scene.resources(ref) == before
         confirm = f"/api/v1/changes/{change['change']}/confirm"

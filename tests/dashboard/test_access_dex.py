@@ -11,10 +11,10 @@ import msgspec
 import pytest
 import requests
 
-from cotenant.cli.desk import desk_of
-from cotenant.edges.store import Store
-from cotenant.settings.kube import KubeSettings
-from cotenant.settings.root import Settings
+from cotenant.apps.cli.changes.change_service import desk_of
+from cotenant.core.adapters.store import Store
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.kube import KubeSettings
 from dashboard.access import oidc
 from tests.cluster import needing
 from tests.cluster.control_plane import ControlPlane, Options

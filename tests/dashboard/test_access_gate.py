@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import SettingsError
-from cotenant.model.people import Grant, IdentitySource, NotAllowed, Role
-from cotenant.settings.access import AccessSettings
+from cotenant.core.model.changes.people import Grant, IdentitySource, NotAllowed, Role
+from cotenant.core.model.errors import SettingsError
+from cotenant.core.settings.sections.access import AccessSettings
 from dashboard.access import forgery, front, grants, headers
 from dashboard.access.front import Front
 from dashboard.access.login import safe_next

@@ -17,17 +17,17 @@ import pytest
 import requests
 import yaml
 
-from cotenant.cli.desk import desk_of, kubeconfig_door, plan_desk_of
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.kube import Writer
-from cotenant.edges.kube.connection import ApiRequest
-from cotenant.edges.ledger import Ledger, LedgerRow
-from cotenant.model.desk import ChangeRequest
-from cotenant.model.intent import Address, Create
-from cotenant.model.people import RIGHTS, Grant, Right, Role, Someone
-from cotenant.model.plan import Span, moment
-from cotenant.model.plan_desk import PlanTerms
-from dashboard import reviewing
+from cotenant.apps.cli.changes.change_service import desk_of, kubeconfig_door, plan_desk_of
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.kube import Writer
+from cotenant.core.adapters.kube.connection import ApiRequest
+from cotenant.core.adapters.ledger import Ledger, LedgerRow
+from cotenant.core.model.changes.people import RIGHTS, Grant, Right, Role, Someone
+from cotenant.core.model.changes.service import ChangeRequest
+from cotenant.core.model.kubernetes.intent import Address, Create
+from cotenant.core.model.reservations.plan import Span, moment
+from cotenant.core.model.reservations.plan_service import PlanTerms
+from dashboard.changes import review as reviewing
 from tests.cluster.crds import FOLDER
 from tests.support import access, acting, sweep
 from tests.support.access import Browser

@@ -18,10 +18,10 @@ import requests
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from cotenant.cli.main import root as cli
-from cotenant.edges.ledger import Ledger
-from cotenant.model.people import Grant, Role, Someone
-from cotenant.settings.actions import GuardrailSettings
+from cotenant.apps.cli.main import root as cli
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.settings.sections.actions import GuardrailSettings
 from tests.support import acting
 from tests.support.access import Browser
 from tests.support.acting import Prepared, Scene

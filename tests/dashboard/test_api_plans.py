@@ -11,9 +11,9 @@ import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.people import Role
-from cotenant.model.plan import Plan, PlanOwner, Span, WindowSource, moment
-from dashboard.api_plans import calendar
+from cotenant.core.model.changes.people import Role
+from cotenant.core.model.reservations.plan import Plan, PlanOwner, Span, WindowSource, moment
+from dashboard.rest.plans import calendar
 from tests.support import plans
 from tests.support.access import Browser
 from tests.support.plans import HOUR, SIX, Scene, person, window

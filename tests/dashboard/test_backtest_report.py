@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.edges.store import Store
-from cotenant.model.backtest import BACKTEST, BacktestReport
-from cotenant.sim.demo import CLUSTER
+from cotenant.apps.simulation.demo import CLUSTER
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.usage.backtest import BACKTEST, BacktestReport
 from dashboard.pages import forecast
-from dashboard.source import StoreSource
+from dashboard.sources.source import StoreSource
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import dashboard as support
 

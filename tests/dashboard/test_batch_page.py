@@ -17,16 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.model.errors import StoreError, UsageError
-from cotenant.model.resource import GIB, Resource
-from cotenant.model.table import Schema, Table
-from cotenant.model.views import FORECASTS, NODES, PODS, RECLAIMABLE
-from dashboard import batch
-from dashboard.batch import LIKELY, SURE, Job, Room
+from cotenant.core.model.errors import StoreError, UsageError
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.model.table import Schema, Table
+from cotenant.core.model.views import FORECASTS, NODES, PODS, RECLAIMABLE
 from dashboard.figures import room as chart
-from dashboard.filters import Indexed
+from dashboard.nodes import batch
+from dashboard.nodes.batch import LIKELY, SURE, Job, Room
 from dashboard.pages import batch as page
-from dashboard.source import Snapshot, StoreSource
+from dashboard.sources.source import Snapshot, StoreSource
+from dashboard.tables.filters import Indexed
 from tests.dashboard.test_states import Changed, Faulty, text_of, view_on
 from tests.support import dashboard as support
 from tests.support.dashboard import Results

@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.resource import GIB
-from cotenant.model.table import Table
-from cotenant.model.views import RECOMMENDATIONS
-from dashboard import choosing, filters, reviewing
-from dashboard.choosing import Selection, SelectionTotals
-from dashboard.filters import Indexed, Query
-from dashboard.source import Snapshot
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import GIB
+from cotenant.core.model.table import Table
+from cotenant.core.model.views import RECOMMENDATIONS
+from dashboard.changes import review as reviewing
+from dashboard.sources.source import Snapshot
+from dashboard.tables import filters
+from dashboard.tables import selection as choosing
+from dashboard.tables.filters import Indexed, Query
+from dashboard.tables.selection import Selection, SelectionTotals
 
 
 def row(workload: str, **cells: Any) -> dict[str, Any]:

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.cli.desk import desk_of
-from cotenant.model.people import Grant, Right, Role, Someone
-from cotenant.settings.dashboard import DashboardSettings
-from cotenant.sim.api_server import EmbeddedServer
-from dashboard import acting, reserving, select_bar
-from dashboard.source import StoreSource
-from dashboard.view import DashboardContext, View
+from cotenant.apps.cli.changes.change_service import desk_of
+from cotenant.apps.simulation.api_server import EmbeddedServer
+from cotenant.core.model.changes.people import Grant, Right, Role, Someone
+from cotenant.core.settings.sections.dashboard import DashboardSettings
+from dashboard.changes import callbacks
+from dashboard.frame.view import DashboardContext, View
+from dashboard.reservations import plan_actions
+from dashboard.sources.source import StoreSource
+from dashboard.tables import select_bar
 from tests.cluster.waiting import wait_for
 from tests.support import acting as support
 
@@ -44,20 +46,20 @@ def view_of(scene: support.Scene) -> View:
 def test_buttons_that_need_the_cluster_say_why_they_are_off_until_it_is_back(scene: support.Scene) -> None:
     view = view_of(scene)
     desk = view.given.desk
-    assert desk is not None and acting.why_not(view, Right.ACCEPT) == ""
+    assert desk is not None and callbacks.why_not(view, Right.ACCEPT) == ""
     assert scene.server is not None
     scene.server.stop()
-    wait_for("the cluster is missed", lambda: bool(acting.away(view)), 120)
+    wait_for("the cluster is missed", lambda: bool(callbacks.away(view)), 120)
     for right in (Right.REVIEW, Right.ACCEPT, Right.ADMINISTER):
-        assert acting.why_not(view, right).startswith("The API server does not answer")
+        assert callbacks.why_not(view, right).startswith("The API server does not answer")
     assert select_bar.why_not(view, Right.ACCEPT) == "" and select_bar.why_not(view, Right.REVIEW) != ""
     desk.postpone(ADMIN, scene.workloads[:1], 7, "later")
     assert list(desk.postponed()) == [scene.workloads[0]]
-    assert reserving.why_not(view, Right.PLAN) == reserving.READ_ONLY  # nothing plans here, cluster or not
+    assert plan_actions.why_not(view, Right.PLAN) == plan_actions.READ_ONLY  # nothing plans here, cluster or not
     with EmbeddedServer() as back:
         back.write_kubeconfig(Path(scene.settings.kube.kubeconfig))
-        wait_for("the cluster is back", lambda: not acting.away(view), 120)
-        assert acting.why_not(view, Right.ACCEPT) == ""
+        wait_for("the cluster is back", lambda: not callbacks.away(view), 120)
+        assert callbacks.why_not(view, Right.ACCEPT) == ""
 
 
 def test_who_may_not_is_told_that_first(scene: support.Scene) -> None:
@@ -66,4 +68,4 @@ def test_who_may_not_is_told_that_first(scene: support.Scene) -> None:
     seen = View(
         view.source, view.settings, view.now_seconds, DashboardContext(people=lambda: viewer, desk=view.given.desk)
     )
-    assert "it takes role" in acting.why_not(seen, Right.ACCEPT)
+    assert "it takes role" in callbacks.why_not(seen, Right.ACCEPT)

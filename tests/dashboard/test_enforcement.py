@@ -18,19 +18,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.store import Store
-from cotenant.model.enforcement import REASON_SENTENCES, EnforcementHistory, Gathering, Lane, LaneSample, row_of
-from cotenant.model.enforcement_tables import ENFORCEMENT, Retention, gridded, joined, joined_lanes, lanes_of
-from cotenant.model.table import Table
-from cotenant.pipeline.enforcement import keep
-from dashboard import enforcing
+from cotenant.apps.pipeline.enforcement import keep
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.colocation.enforcement import (
+    REASON_SENTENCES,
+    EnforcementHistory,
+    Gathering,
+    Lane,
+    LaneSample,
+    row_of,
+)
+from cotenant.core.model.colocation.enforcement_tables import (
+    ENFORCEMENT,
+    Retention,
+    gridded,
+    joined,
+    joined_lanes,
+    lanes_of,
+)
+from cotenant.core.model.table import Table
 from dashboard.figures import enforcement as chart
 from dashboard.figures.base import MAX_POINTS, Chart
 from dashboard.figures.enforcement import Mark, Shown
-from dashboard.filters import Indexed, Query
+from dashboard.nodes import enforcement as enforcing
 from dashboard.pages import enforcement as page
-from dashboard.source import Snapshot, StoreSource
+from dashboard.sources.source import Snapshot, StoreSource
+from dashboard.tables.filters import Indexed, Query
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import dashboard as support
 from tests.support.dashboard import served

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import pytest
 
-from cotenant.edges.store import Store
-from cotenant.edges.store.files import Folder
-from cotenant.model.errors import (
+from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.store.files import Folder
+from cotenant.core.model.errors import (
     ClusterForbidden,
     CotenantError,
     SourceForbidden,
@@ -27,10 +27,11 @@ from cotenant.model.errors import (
     StoreError,
     StoreForbidden,
 )
-from cotenant.model.views import RECOMMENDATIONS
-from dashboard import explanation, panels
-from dashboard.source import StoreSource
-from dashboard.view import no_text
+from cotenant.core.model.views import RECOMMENDATIONS
+from dashboard.changes import explanation
+from dashboard.frame import panels
+from dashboard.frame.view import no_text
+from dashboard.sources.source import StoreSource
 from tests.dashboard.test_states import METHODS, Faulty, drawings, text_of, view_on, well
 from tests.support import dashboard as support
 from tests.support.dashboard import Results

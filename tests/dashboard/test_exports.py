@@ -10,17 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.cli.output import Format, render
-from cotenant.model import changes, views
-from cotenant.model.table import Kind, Schema, Table
-from cotenant.model.text import csv_text
-from dashboard import api
-from dashboard.postponing import COLUMNS
-from dashboard.source import SCHEMAS
+from cotenant.apps.cli.output import Format, render
+from cotenant.core.model import views
+from cotenant.core.model.changes import tables
+from cotenant.core.model.table import Kind, Schema, Table
+from cotenant.core.model.text import csv_text
+from dashboard.rest import results
+from dashboard.sources.snoozed import COLUMNS
+from dashboard.sources.source import SCHEMAS
 
 STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 HOSTILE = ('=HYPERLINK("http://x","y")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "\n=1", "＝1+1")
-TABLES = {schema.name: schema for schema in (*SCHEMAS.values(), *vars(views).values(), *vars(changes).values())
+TABLES = {schema.name: schema for schema in (*SCHEMAS.values(), *vars(views).values(), *vars(tables).values())
           if isinstance(schema, Schema)}  # fmt: skip
 
 
@@ -39,7 +40,7 @@ def test_no_export_of_a_table_holds_a_formula_and_both_ways_agree(name: str) -> 
     schema = TABLES[name]
     for nasty in HOSTILE:
         table = filled(schema, nasty)
-        exported = api.to_csv(table)
+        exported = results.to_csv(table)
         assert exported == "".join(render(table, Format.CSV))
         (row,) = cells(exported)
         texts = [row[c.name] for c in schema.columns if c.kind is Kind.TEXT]
@@ -59,6 +60,6 @@ def test_whatever_a_cell_holds_it_starts_no_formula_and_stays_one_cell(text: str
 def test_columns_that_people_write_into_are_among_the_tables() -> None:
     written = [c.name for c in COLUMNS if c.kind is Kind.TEXT]
     table = filled(Schema("reasons", COLUMNS, ("postponed",)), "=1+1")
-    (row,) = cells(api.to_csv(table))
+    (row,) = cells(results.to_csv(table))
     assert written and [row[name] for name in written] == ["'=1+1"] * len(written)
     assert np.all([not value.startswith("=") for value in row.values()])

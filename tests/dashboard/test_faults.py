@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from cotenant.edges.telemetry import configure_logging
-from cotenant.settings.dashboard import DashboardSettings
-from cotenant.settings.telemetry import TelemetrySettings
-from dashboard import connections, panels
-from dashboard.source import Snapshot
+from cotenant.core.adapters.telemetry import configure_logging
+from cotenant.core.settings.sections.dashboard import DashboardSettings
+from cotenant.core.settings.sections.telemetry import TelemetrySettings
+from dashboard.frame import panels
+from dashboard.server import connections
+from dashboard.sources.source import Snapshot
 from tests.dashboard.test_access_gate import CALLBACK, TICK
 from tests.support import dashboard as support
 from tests.support.access import Browser

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.model.resource import GIB, Resource
-from cotenant.model.views import BandSeries, NamespaceWaste
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.model.views import BandSeries, NamespaceWaste
 from dashboard.figures import band, base, heat, waste
 from dashboard.figures.base import Chart
 

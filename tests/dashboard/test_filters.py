@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.changes import ENTRIES
-from cotenant.model.errors import UsageError
-from cotenant.model.table import Table
-from cotenant.model.views import NODES, RECOMMENDATIONS, WORKLOADS
-from dashboard import filters
-from dashboard.filters import FilterCondition, Indexed, Query
-from dashboard.source import SCHEMAS
+from cotenant.core.model.changes.tables import ENTRIES
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.table import Table
+from cotenant.core.model.views import NODES, RECOMMENDATIONS, WORKLOADS
+from dashboard.sources.source import SCHEMAS
+from dashboard.tables import filters
+from dashboard.tables.filters import FilterCondition, Indexed, Query
 
 ROWS: list[dict[str, Any]] = [
     {"namespace": "pay", "kind": "Deployment", "workload": "checkout", "container": "app", "severity": "critical",

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.reasons import SENTENCES, Reason
-from cotenant.model.resource import Resource
-from cotenant.model.views import RECLAIMABLE
-from dashboard import lending
-from dashboard.lending import Lent
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.views import RECLAIMABLE
+from dashboard.nodes import lendable
+from dashboard.nodes.lendable import Lent
 from recommender.colocation.explain import LABELS
 from tests.support.dashboard import Results
 
@@ -40,18 +40,18 @@ def test_the_terms_of_every_node_give_its_amount(made: Results) -> None:
     assert len(rows) == 4 * 8
     for row in rows:
         lent = Lent.of(row)
-        assert set(lent.terms) <= set(lending.WORDS)
+        assert set(lent.terms) <= set(lendable.WORDS)
         assert by_hand(lent) == lent.amount == row["amount"]
 
 
 def test_the_formula_is_written_with_its_numbers() -> None:
     # 32 - 12.8 - 1.1 - 9.4 = 8.7
     words = "32 cores − 12.8 cores − 1.1 cores − 9.4 cores, at least 0 = 8.7 cores"
-    assert lending.formula(Lent.of(ROW)) == words
+    assert lendable.formula(Lent.of(ROW)) == words
 
 
 def test_the_largest_term_is_named_with_its_setting() -> None:
-    sentence = lending.why_not_more(Lent.of(ROW))
+    sentence = lendable.why_not_more(Lent.of(ROW))
     # 12.8 of 32 is 40 %.
     assert "the safety margin keeps 12.8 cores back (40 % of capacity)" in sentence
     assert "recommender.reclaimable.cpu_reclaim_percent" in sentence
@@ -59,38 +59,38 @@ def test_the_largest_term_is_named_with_its_setting() -> None:
 
 def test_a_cap_that_binds_is_the_reason() -> None:
     lent = Lent.of({**ROW, "terms": f"{ROW['terms']}, cap 3200", "amount": 3200})
-    assert "the settings cap it at 3.2 cores" in lending.why_not_more(lent)
-    assert "at most 3.2 cores" in lending.formula(lent)
+    assert "the settings cap it at 3.2 cores" in lendable.why_not_more(lent)
+    assert "at most 3.2 cores" in lendable.formula(lent)
 
 
 def test_what_counts_after_the_floor_is_said_last() -> None:
     # 8.7 cores x 1.1 = 9.57, less 2 of another scheduler
     lent = Lent.of({**ROW, "terms": f"{ROW['terms']}, normalization 870, third_party 2000", "amount": 7570})
-    assert lending.formula(lent).endswith("at least 0, then + 870 m, then − 2 cores = 7.57 cores")
-    assert lending.signs(lent)["normalization"] == "+"
+    assert lendable.formula(lent).endswith("at least 0, then + 870 m, then − 2 cores = 7.57 cores")
+    assert lendable.signs(lent)["normalization"] == "+"
 
 
 def test_every_term_of_the_formulas_has_its_words() -> None:
-    assert set(lending.WORDS) == set(LABELS)
+    assert set(lendable.WORDS) == set(LABELS)
 
 
 @pytest.mark.parametrize("reason", [Reason.METRIC_MISSING, Reason.METRIC_EXPIRED])
 def test_a_degraded_node_says_why_it_lends_nothing(reason: Reason) -> None:
     lent = Lent.of({**ROW, "reason": reason.value, "amount": 0})
-    assert lending.why_not_more(lent) == f"Nothing is lent: {SENTENCES[reason]}"
+    assert lendable.why_not_more(lent) == f"Nothing is lent: {SENTENCES[reason]}"
 
 
 def test_rows_without_terms_are_no_error() -> None:
     lent = Lent.of({**ROW, "terms": ""})
-    assert lending.why_not_more(lent) == "The results do not say what limits it."
-    assert lent.ceiling is None and lending.formula(lent)
+    assert lendable.why_not_more(lent) == "The results do not say what limits it."
+    assert lent.ceiling is None and lendable.formula(lent)
 
 
 @given(st.lists(st.integers(0, 10**15), min_size=3, max_size=3), st.sampled_from(list(Resource)))
 def test_the_sentence_always_names_the_largest_subtrahend(taken: list[int], resource: Resource) -> None:
     names = ("safety_margin", "system_used", "hp_used")
     terms = ", ".join(f"{n} {v}" for n, v in zip(("capacity", *names), (10**15, *taken), strict=True))
-    sentence = lending.why_not_more(Lent.of({**ROW, "resource": resource.value, "terms": terms}))
+    sentence = lendable.why_not_more(Lent.of({**ROW, "resource": resource.value, "terms": terms}))
     largest = names[taken.index(max(taken))]
-    beginning = re.escape(lending.LIMITS[largest].split("{")[0].strip())
+    beginning = re.escape(lendable.LIMITS[largest].split("{")[0].strip())
     assert re.search(beginning, sentence)

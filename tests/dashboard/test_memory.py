@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dashboard.memory import ARENAS
+from dashboard.server.memory import ARENAS
 
 THREADS = 12
 PROGRAM = """
 import ctypes, sys, threading
-from dashboard.memory import few_heaps, give_back
+from dashboard.server.memory import few_heaps, give_back
 if sys.argv[2] == "few":
     few_heaps()
 together = threading.Barrier({threads})

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.enforcement import AgentAction, Lane, row_of
-from cotenant.model.enforcement_tables import ENFORCEMENT
-from cotenant.model.errors import UsageError
-from cotenant.model.table import Table
-from cotenant.model.views import NODES
-from dashboard import filters, moments
-from dashboard.filters import Indexed
+from cotenant.core.model.colocation.enforcement import AgentAction, Lane, row_of
+from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.table import Table
+from cotenant.core.model.views import NODES
+from dashboard.tables import filters, time_span
+from dashboard.tables.filters import Indexed
 
 NOON = 1_795_089_600  # 2026-11-19T12:00:00Z
 
@@ -28,24 +28,24 @@ NOON = 1_795_089_600  # 2026-11-19T12:00:00Z
     ],
 )
 def test_a_moment_may_be_written_in_several_ways(text: str) -> None:
-    assert moments.seconds(text) == NOON
+    assert time_span.seconds(text) == NOON
 
 
 def test_a_day_alone_is_its_midnight() -> None:
-    assert moments.seconds("2026-11-19") == NOON - 12 * 3600
+    assert time_span.seconds("2026-11-19") == NOON - 12 * 3600
 
 
 @pytest.mark.parametrize("text", ["", "noon", "1e999", "nan", "99999999999999", "2026-13-01", "1.2.3"])
 def test_what_is_no_moment_is_refused_with_what_to_write(text: str) -> None:
     with pytest.raises(UsageError, match="no moment") as refused:
-        moments.seconds(text)
+        time_span.seconds(text)
     assert "2026-11-19T12:00:00Z" in refused.value.fix
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0, 4e9))
 def test_the_spelling_of_an_address_is_read_back_to_the_millisecond(at: float) -> None:
-    assert abs(moments.seconds(moments.words(at)) - at) <= 0.0011
+    assert abs(time_span.seconds(time_span.words(at)) - at) <= 0.0011
 
 
 def acts(*times: float) -> Indexed:

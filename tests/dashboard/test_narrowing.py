@@ -11,33 +11,33 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.actions.journal import ChangeJournal
-from cotenant.cli.dashboard import manifest
-from cotenant.cli.desk import desk_of, kubeconfig_door
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.ledger import Ledger
-from cotenant.edges.store import Store
-from cotenant.model.change import Change
-from cotenant.model.enforcement_tables import ENFORCEMENT
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.people import Grant, Role, Someone
-from cotenant.model.progress import Silent
-from cotenant.model.table import Table
-from cotenant.model.views import FINDINGS, FORECASTS, RECOMMENDATIONS, WORKLOADS
-from cotenant.pipeline import corridor
-from cotenant.settings.actions import ActionSettings
-from cotenant.settings.kube import KubeSettings
-from cotenant.settings.root import Settings
-from cotenant.sim import demo, resident
-from cotenant.sim.api_server import EmbeddedServer
+from changes.change_ledger import ChangeJournal
+from changes.decide.patches import kubectl_command
+from cotenant.apps.cli.changes.change_service import desk_of, kubeconfig_door
+from cotenant.apps.cli.cluster.dashboard import manifest
+from cotenant.apps.pipeline import corridor
+from cotenant.apps.simulation import cluster_population, demo
+from cotenant.apps.simulation.api_server import EmbeddedServer
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.changes.change import Change
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.table import Table
+from cotenant.core.model.views import FINDINGS, FORECASTS, RECOMMENDATIONS, WORKLOADS
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.kube import KubeSettings
 from dashboard import pages
 from dashboard.app import create_app
-from dashboard.filters import Indexed
-from dashboard.narrowing import HIDDEN, NOTE, OF_THESE, narrowed
-from dashboard.source import Snapshot, StoreSource
-from dashboard.view import DashboardContext
+from dashboard.frame.view import DashboardContext
+from dashboard.sources.namespace_filter import HIDDEN, NOTE, OF_THESE, narrowed
+from dashboard.sources.source import Snapshot, StoreSource
+from dashboard.tables.filters import Indexed
 from profiler.synthetic import SyntheticSpec
-from recommender.patches import kubectl_command
 from tests.support import access, sweep
 from tests.support.access import Browser
 from tests.support.dashboard import QUICK, served
@@ -45,7 +45,7 @@ from tests.support.sweep import Values
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 SPEC = SyntheticSpec(nodes=4, workloads=60, days=9, seed=7)
-SEEN = f"{resident.PREFIX}shop"
+SEEN = f"{cluster_population.PREFIX}shop"
 ROLES = (Role.VIEWER, Role.OWNER, Role.APPROVER, Role.ADMIN)
 
 
@@ -75,7 +75,9 @@ class House:
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     folder = tmp_path_factory.mktemp("narrow")
-    made = resident.as_it_stands(resident.resident(SPEC, resident.fake_nodes(SPEC)), "embedded", SPEC.end_seconds)
+    made = cluster_population.as_it_stands(
+        cluster_population.resident(SPEC, cluster_population.fake_nodes(SPEC)), "embedded", SPEC.end_seconds
+    )
     store, end = Store((folder / "store").as_uri(), "embedded"), made.inventory.time_seconds
     demo.write(store, made, Silent())
     corridor.publish(corridor.analyse(store, Settings(), FixedClock(end), Silent()), store, Settings())

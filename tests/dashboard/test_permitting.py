@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.edges.clock import FixedClock
-from cotenant.model.desk import Permission
-from cotenant.model.people import Grant, Role, Someone
-from cotenant.sim.api_server import AccessRule, Account, EmbeddedServer
-from dashboard import permitting
-from dashboard.source import StoreSource
-from dashboard.view import DashboardContext, View
+from cotenant.apps.simulation.api_server import AccessRule, Account, EmbeddedServer
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.service import Permission
+from dashboard.changes import permissions
+from dashboard.frame.view import DashboardContext, View
+from dashboard.sources.source import StoreSource
 from tests.support import acting
 from tests.support.acting import Prepared, Scene
 from tests.support.dashboard import QUICK
@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 
 def shown(view: View) -> str:
-    return json.dumps(permitting.contents(view).to_plotly_json(), default=lambda part: part.to_plotly_json())
+    return json.dumps(permissions.contents(view).to_plotly_json(), default=lambda part: part.to_plotly_json())
 
 
 def view_of(made: Prepared, who: Someone, scene: Scene | None = None) -> View:
@@ -79,6 +79,6 @@ def test_each_need_is_one_row_with_a_cell_a_namespace() -> None:
         Permission("Verify", "list", "pods", "pay", True),
         Permission("Head", "patch", "configmaps", "kube-system", None),
     ]
-    made = permitting.rows(found, ["pay"])
+    made = permissions.rows(found, ["pay"])
     words = [[row[0], *(cell.children for cell in row[2:])] for row in made]
     assert words == [["Apply", "no", "yes"], ["Verify", "yes", "yes"], ["Head", "not asked", "not asked"]]

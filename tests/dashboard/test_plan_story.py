@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from cotenant.cli.reservation_rows import score_table
-from cotenant.model.errors import UsageError
-from cotenant.model.plan import (
+from cotenant.apps.cli.reservations.rows import score_table
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.reservations.plan import (
     Approval,
     ApprovalPolicy,
     DecisionScope,
@@ -30,12 +30,13 @@ from cotenant.model.plan import (
     Span,
     WindowSource,
 )
-from cotenant.model.plan_desk import PlanEvent, PlanHistoryEntry, PlanTerms
-from cotenant.model.reservation import AllocatePolicy
-from cotenant.model.resource import Resource
-from dashboard import plan_forms, plan_story
+from cotenant.core.model.reservations.plan_service import PlanEvent, PlanHistoryEntry, PlanTerms
+from cotenant.core.model.reservations.reservation import AllocatePolicy
+from cotenant.core.model.resource import Resource
 from dashboard.figures import gantt
 from dashboard.figures.gantt import STATES
+from dashboard.reservations import forms as plan_forms
+from dashboard.reservations import story
 from tests.dashboard.test_reservations_page import ROWS
 from tests.support.plans import HOUR, LEAD, SIX
 
@@ -61,39 +62,39 @@ def units(used: int, free: int, pending: int = 0) -> tuple[PlanReservation, ...]
 
 
 def test_an_approved_plan_says_when_its_room_is_reserved() -> None:
-    words = plan_story.next_step(plan(PlanPhase.APPROVED), SIX - HOUR)
+    words = story.next_step(plan(PlanPhase.APPROVED), SIX - HOUR)
     # Six less 1,150 s is 17:40:50; an hour before six that is 2,450 s ahead.
     assert words == "Room for 4 pods will be reserved at Thu 25 Feb 17:40 UTC (start 18:00 − lead 19 min), in 40 min."
-    late = plan_story.next_step(plan(PlanPhase.APPROVED), SIX - 60)
+    late = story.next_step(plan(PlanPhase.APPROVED), SIX - 60)
     assert "is reserved now" in late
 
 
 @pytest.mark.parametrize("phase", list(PlanPhase))
 def test_every_phase_has_a_state_a_tone_words_and_a_next_step(phase: PlanPhase) -> None:
     one = plan(phase, status={"score": SCORE, "units": units(1, 2, 1)})
-    assert next(bar.state for bar in plan_story.bars(one, [])) in STATES
-    assert plan_story.tone(one) in {"violet", "orange", "teal", "red", "gray"}
-    assert plan_story.said(one) and plan_story.next_step(one, SIX).endswith(".")
+    assert next(bar.state for bar in story.bars(one, [])) in STATES
+    assert story.tone(one) in {"violet", "orange", "teal", "red", "gray"}
+    assert story.said(one) and story.next_step(one, SIX).endswith(".")
 
 
 def test_an_approval_that_the_manager_has_not_seen_yet_is_told() -> None:
     yes = Approval(PlanDecision.APPROVED, DecisionScope.ONCE, "ann", SIX - HOUR)
-    assert plan_story.next_step(plan(approval=yes), SIX - HOUR).startswith("Approved by ann: the manager takes it up")
+    assert story.next_step(plan(approval=yes), SIX - HOUR).startswith("Approved by ann: the manager takes it up")
     old = plan(approval=replace(yes, at_seconds=1.0), status={"score": SCORE})
-    assert plan_story.next_step(old, SIX - HOUR).startswith("Somebody has to approve it.")
+    assert story.next_step(old, SIX - HOUR).startswith("Somebody has to approve it.")
 
 
 def test_a_guard_that_stops_a_plan_is_said_where_it_stands() -> None:
     over = PlanCondition("Reserved", "False", "OverBudget", "cpu: 71.0% of the cluster would be held.")
     stopped = plan(PlanPhase.APPROVED, status={"conditions": (over,)})
-    assert "71.0%" in plan_story.next_step(stopped, SIX)
-    assert "71.0%" in plan_story.said(plan(PlanPhase.FAILED, status={"conditions": (over,)}))
+    assert "71.0%" in story.next_step(stopped, SIX)
+    assert "71.0%" in story.said(plan(PlanPhase.FAILED, status={"conditions": (over,)}))
 
 
 def test_what_is_held_says_how_much_is_there_and_used() -> None:
     one = plan(PlanPhase.HELD, status={"units": units(1, 2, 1)})
-    assert (plan_story.there(one), plan_story.used(one)) == (3, 1)
-    assert plan_story.said(one) == "held: 3 of 4 there, 1 used"
+    assert (story.there(one), story.used(one)) == (3, 1)
+    assert story.said(one) == "held: 3 of 4 there, 1 used"
 
 
 def test_a_series_is_drawn_as_approved_and_a_single_approval_only_for_its_occurrence() -> None:
@@ -102,49 +103,49 @@ def test_a_series_is_drawn_as_approved_and_a_single_approval_only_for_its_occurr
     for scope, state in ((DecisionScope.SERIES, "approved"), (DecisionScope.ONCE, "proposed")):
         yes = Approval(PlanDecision.APPROVED, scope, "ann")
         one = plan(PlanPhase.APPROVED, source=WindowSource.RECURRING, window=None, recurring=rule, approval=yes)
-        assert [bar.state for bar in plan_story.bars(one, later)] == ["approved", state]
+        assert [bar.state for bar in story.bars(one, later)] == ["approved", state]
 
 
 def test_room_that_stands_is_not_wanted_twice() -> None:
     one = plan(PlanPhase.HELD, status={"units": units(1, 2, 1)})
     # One of four pods of two cores has no Reservation yet.
-    assert [w.amount for w in plan_story.wishes(one, [WINDOW], Resource.CPU)] == [2000]
-    assert plan_story.wishes(plan(PlanPhase.REJECTED), [WINDOW], Resource.CPU) == []
-    assert plan_story.wishes(plan(suspended=True), [WINDOW], Resource.CPU) == []
+    assert [w.amount for w in story.wishes(one, [WINDOW], Resource.CPU)] == [2000]
+    assert story.wishes(plan(PlanPhase.REJECTED), [WINDOW], Resource.CPU) == []
+    assert story.wishes(plan(suspended=True), [WINDOW], Resource.CPU) == []
 
 
 def test_peaks_and_plans_of_a_workload_are_one_entry_and_drawn_once() -> None:
     mine = replace(plan(), name="deployment-web")
     waits, over = mine, replace(plan(PlanPhase.SCORED), name="old")
-    entries = plan_story.merged(ROWS, [over, waits])
+    entries = story.merged(ROWS, [over, waits])
     assert [(e.workload.name, [p.name for p in e.plans], e.row is not None) for e in entries] == [
         ("web", ["deployment-web", "old"], True),
         ("checkout", [], True),
     ]
-    assert [row["workload"] for row in plan_story.unwritten(ROWS, [waits])] == ["checkout", "index", "even"]
+    assert [row["workload"] for row in story.unwritten(ROWS, [waits])] == ["checkout", "index", "even"]
 
 
 def test_the_time_line_is_in_order_and_says_what_is_done() -> None:
     deed = PlanHistoryEntry(SIX - 2 * HOUR, "ann", PlanEvent.APPROVED, "Approved by ann")
     status = {"progress": OccurrenceProgress(SIX, available_at_seconds=SIX - 900.0, most_held=4), "units": units(0, 4)}
-    found = plan_story.timeline(plan(PlanPhase.HELD, status=status), [deed], SIX + 60)
+    found = story.timeline(plan(PlanPhase.HELD, status=status), [deed], SIX + 60)
     assert [(m.title, m.done) for m in found] == [
         ("approved", True), ("room is asked for", True), ("room is there", True), ("the window begins", True),
         ("the window ends", False),
     ]  # fmt: skip
     over = plan(PlanPhase.SCORED, status={"score": SCORE, "progress": OccurrenceProgress(SIX, most_held=4)})
-    last = plan_story.timeline(over, [], SIX + 3 * HOUR)[-1]
+    last = story.timeline(over, [], SIX + 3 * HOUR)[-1]
     assert last.title == "scored" and last.words.startswith("Hit score 81 %: 3 pods of 4 used their room")
     assert "1 pod waited without room" in last.words
 
 
 def test_the_mark_changes_with_what_is_shown_and_only_then() -> None:
     one = plan(PlanPhase.APPROVED)
-    mark = plan_story.seen([one], SIX)
-    assert plan_story.seen([one], SIX + 1) == mark
-    assert plan_story.seen([replace(one, generation=2)], SIX) != mark
-    assert plan_story.seen([plan(PlanPhase.HELD)], SIX) != mark
-    assert plan_story.moving([one], SIX - LEAD - 60) and not plan_story.moving([one], SIX - 6 * HOUR)
+    mark = story.seen([one], SIX)
+    assert story.seen([one], SIX + 1) == mark
+    assert story.seen([replace(one, generation=2)], SIX) != mark
+    assert story.seen([plan(PlanPhase.HELD)], SIX) != mark
+    assert story.moving([one], SIX - LEAD - 60) and not story.moving([one], SIX - 6 * HOUR)
 
 
 def test_past_occurrences_are_drawn_by_symbol_with_a_summary() -> None:
@@ -157,7 +158,7 @@ def test_past_occurrences_are_drawn_by_symbol_with_a_summary() -> None:
 def test_many_occurrences_share_a_line_and_words_stand_only_where_there_is_room() -> None:
     rule = Recurrence("0 18 * * *", "Etc/UTC", 2 * HOUR)
     windows = [Span(SIX + 24 * HOUR * k, SIX + 24 * HOUR * k + 2 * HOUR) for k in range(7)]
-    bars = plan_story.bars(plan(source=WindowSource.RECURRING, window=None, recurring=rule), windows)
+    bars = story.bars(plan(source=WindowSource.RECURRING, window=None, recurring=rule), windows)
     figure = gantt.chart(bars, int(SIX - HOUR), SIX, 7).figure
     assert figure["layout"]["yaxis"]["ticktext"] == ["shop/web"]
     words = figure["data"][-1]
@@ -226,7 +227,7 @@ def test_a_policy_s_empty_limits_are_not_asked() -> None:
 
 def test_a_score_says_what_batch_ran_in_the_held_room_where_that_is_known() -> None:
     known = replace(SCORE, lent_core_hours=0.5)
-    assert plan_story.score_words(known).endswith("1.5 core-hours stood idle, batch ran in 0.5 of those held.")
-    assert plan_story.score_words(SCORE).endswith("1.5 core-hours stood idle.")
+    assert story.score_words(known).endswith("1.5 core-hours stood idle, batch ran in 0.5 of those held.")
+    assert story.score_words(SCORE).endswith("1.5 core-hours stood idle.")
     (row,) = score_table(plan(status={"score": known})).rows()
     assert (row["idle_core_hours"], row["lent_core_hours"]) == (1.5, 0.5)

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.desk import PostponedRecommendation
-from cotenant.model.errors import StoreError
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.table import Table
-from cotenant.model.views import RECOMMENDATIONS
-from dashboard import filters, postponing
-from dashboard.filters import Indexed
-from dashboard.postponing import Postponing
-from dashboard.source import Snapshot
+from cotenant.core.model.changes.service import PostponedRecommendation
+from cotenant.core.model.errors import StoreError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.table import Table
+from cotenant.core.model.views import RECOMMENDATIONS
+from dashboard.sources import snoozed as postponing
+from dashboard.sources.snoozed import Postponing
+from dashboard.sources.source import Snapshot
+from dashboard.tables import filters
+from dashboard.tables.filters import Indexed
 
 WORDS = st.sampled_from(["a", "b", "none", "", "ü"])
 REFS = st.builds(WorkloadRef, WORDS, WORDS, WORDS)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard import reference
 from dashboard.access.headers import inline
+from dashboard.rest import reference
 from tests.support import access as support
 from tests.support.access import Browser
 

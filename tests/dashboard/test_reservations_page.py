@@ -16,19 +16,19 @@ import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.cli import reservations as cli
-from cotenant.model.reasons import SENTENCES, Reason
-from cotenant.model.resource import GIB, Resource
-from cotenant.model.table import Table
-from cotenant.model.views import NODES, PLANS
-from dashboard import plan_board, plan_hand, planning
+from cotenant.apps.cli.reservations import reservations as cli
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.model.table import Table
+from cotenant.core.model.views import NODES, PLANS
 from dashboard.figures import gantt
 from dashboard.figures.base import Chart
 from dashboard.figures.gantt import Bar, DemandCurve, Pods
-from dashboard.filters import Indexed
 from dashboard.pages import reservations as page
-from dashboard.planning import PlanHorizon
-from dashboard.source import Snapshot, StoreSource
+from dashboard.reservations import board, detail, proposed_plans
+from dashboard.reservations.proposed_plans import PlanHorizon
+from dashboard.sources.source import Snapshot, StoreSource
+from dashboard.tables.filters import Indexed
 from tests.dashboard.test_states import Changed, text_of, view_on
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
@@ -108,7 +108,7 @@ def plotted(chart: Chart) -> go.Figure:
 
 
 def test_a_bar_tells_its_state_by_pattern_outline_and_words() -> None:
-    figure = plotted(gantt.chart(planning.bars(ROWS), DAY))
+    figure = plotted(gantt.chart(proposed_plans.bars(ROWS), DAY))
     proposed, withheld = (
         next(t for t in figure.data if t.name and word in t.name) for word in ("Proposed", "Withheld")
     )
@@ -120,12 +120,12 @@ def test_a_bar_tells_its_state_by_pattern_outline_and_words() -> None:
 
 
 def test_a_plan_without_a_window_has_no_bar_but_a_reason() -> None:
-    assert [b.name for b in planning.bars(ROWS)] == ["pay/checkout", "shop/web", "pay/index"]
-    assert ("no-peak", 1, SENTENCES[Reason.NO_PEAK]) in planning.withheld(ROWS)
+    assert [b.name for b in proposed_plans.bars(ROWS)] == ["pay/checkout", "shop/web", "pay/index"]
+    assert ("no-peak", 1, SENTENCES[Reason.NO_PEAK]) in proposed_plans.withheld(ROWS)
 
 
 def test_the_summary_of_the_day_says_how_many_and_which_is_first() -> None:
-    words = gantt.chart(planning.bars(ROWS), DAY).summary
+    words = gantt.chart(proposed_plans.bars(ROWS), DAY).summary
     assert words.startswith("2 proposed, 1 withheld") and "pay/checkout, 6 pods" in words and "17:00 UTC" in words
 
 
@@ -146,7 +146,7 @@ def test_names_on_the_axis_stay_text() -> None:
 
 
 def test_the_lane_adds_proposed_plans_only_and_only_inside_their_windows() -> None:
-    found = planning.lane(ROWS, nodes(20_000, 5_000), Resource.CPU, PlanHorizon(DAY))
+    found = proposed_plans.lane(ROWS, nodes(20_000, 5_000), Resource.CPU, PlanHorizon(DAY))
     # checkout 6 pods x 2 cores in 10..19, web 9 x 2 in 14..21; the withheld index counts for nothing.
     assert found.wanted[10] == 12_000 and found.wanted[15] == 30_000 and found.wanted[21] == 18_000
     assert found.wanted[22:].sum() == 0 and found.free == 25_000
@@ -154,11 +154,11 @@ def test_the_lane_adds_proposed_plans_only_and_only_inside_their_windows() -> No
 
 
 def test_a_node_that_is_overcommitted_takes_nothing_from_the_others() -> None:
-    assert planning.lane(ROWS, nodes(-4000, 5000), Resource.CPU, PlanHorizon(DAY)).free == 5000
+    assert proposed_plans.lane(ROWS, nodes(-4000, 5000), Resource.CPU, PlanHorizon(DAY)).free == 5000
 
 
 def test_a_conflict_is_framed_named_and_said() -> None:
-    chart = gantt.lane(planning.lane(ROWS, nodes(25_000), Resource.CPU, PlanHorizon(DAY)))
+    chart = gantt.lane(proposed_plans.lane(ROWS, nodes(25_000), Resource.CPU, PlanHorizon(DAY)))
     (shape,) = plotted(chart).layout.shapes
     assert shape.label.text == "conflict"
     # Half hours 14 to 19 are six; 14 is 19:00.
@@ -166,7 +166,7 @@ def test_a_conflict_is_framed_named_and_said() -> None:
 
 
 def test_no_conflict_is_said_too() -> None:
-    chart = gantt.lane(planning.lane(ROWS, nodes(100_000), Resource.CPU, PlanHorizon(DAY)))
+    chart = gantt.lane(proposed_plans.lane(ROWS, nodes(100_000), Resource.CPU, PlanHorizon(DAY)))
     assert "no conflict" in chart.summary and not plotted(chart).layout.shapes
     assert "No plan wants room" in gantt.lane(DemandCurve(DAY, np.zeros(48), 5000.0)).summary
 
@@ -179,7 +179,7 @@ def test_runs_cover_exactly_the_slots_that_hold(held: list[bool]) -> None:
 
 
 def test_one_plan_s_pods_stand_on_what_usually_runs() -> None:
-    given_pods = planning.pods(ROWS[0])
+    given_pods = proposed_plans.pods(ROWS[0])
     assert given_pods is not None
     chart = gantt.pods(given_pods)
     room = next(t for t in plotted(chart).data if t.name == "Room to hold, 90%")
@@ -189,12 +189,12 @@ def test_one_plan_s_pods_stand_on_what_usually_runs() -> None:
 
 
 def test_a_plan_without_a_path_has_no_chart() -> None:
-    assert planning.pods(plan("x", 1, 2, 1, wanted=[], median=[])) is None
+    assert proposed_plans.pods(plan("x", 1, 2, 1, wanted=[], median=[])) is None
     assert "asks for no more" in gantt.pods(Pods(DAY, 2.0, np.zeros(48), np.zeros(48), 0.5)).summary
 
 
 def test_sums_leave_out_what_is_withheld() -> None:
-    found = planning.sums(Table.from_rows(PLANS, ROWS).columns)
+    found = proposed_plans.sums(Table.from_rows(PLANS, ROWS).columns)
     # 6 + 9 pods of 2 cores; two plans with 3.5 idle core-hours and 0.25 each.
     assert (found.plans, found.pods, found.millicores) == (2, 15, 30_000)
     assert (found.idle_core_hours, found.cost) == (7.0, 0.5)
@@ -204,10 +204,10 @@ def test_sums_leave_out_what_is_withheld() -> None:
 
 
 def test_the_url_names_the_plan_in_hand_else_the_first_proposed_one() -> None:
-    assert planning.in_hand(ROWS[2:] + ROWS[:2], "") == ROWS[0]
-    assert planning.in_hand(ROWS, "?open=pay/Deployment/index") == ROWS[2]
-    assert planning.in_hand(ROWS, "?open=pay/Deployment/gone") is None
-    assert planning.in_hand([], "") is None
+    assert proposed_plans.in_hand(ROWS[2:] + ROWS[:2], "") == ROWS[0]
+    assert proposed_plans.in_hand(ROWS, "?open=pay/Deployment/index") == ROWS[2]
+    assert proposed_plans.in_hand(ROWS, "?open=pay/Deployment/gone") is None
+    assert proposed_plans.in_hand([], "") is None
 
 
 def parsed(line: str) -> Mapping[str, Any]:
@@ -221,28 +221,28 @@ def parsed(line: str) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("row", ROWS[:3], ids=lambda r: r["workload"])
 def test_every_command_is_one_that_the_command_line_understands(row: dict[str, Any]) -> None:
-    for _, line in planning.commands(row):
+    for _, line in proposed_plans.commands(row):
         assert parsed(line)["name"] in line
 
 
 def test_a_proposed_plan_is_approved_under_the_name_that_the_manager_gives_it() -> None:
-    found = [parsed(line) for _, line in planning.commands(ROWS[0])]
+    found = [parsed(line) for _, line in proposed_plans.commands(ROWS[0])]
     assert [c["name"] for c in found] == ["preview", "approve", "approve", "reject", "scores", "backtest"]
     assert {c["plan"] for c in found[:-1]} == {"pay/deployment-checkout"}
     assert [c["once"] for c in found[1:3]] == [False, True]
 
 
 def test_a_withheld_plan_has_no_object_so_its_commands_make_one() -> None:
-    backtest, by_hand = (parsed(line) for _, line in planning.commands(ROWS[2]))
+    backtest, by_hand = (parsed(line) for _, line in proposed_plans.commands(ROWS[2]))
     assert backtest["workload"] == by_hand["workload"] == "pay/Deployment/index"
     # 14 half hours from 15 h after noon: the next day at 03:00 UTC.
     assert (by_hand["pods"], by_hand["start"], by_hand["length"]) == (4, "2026-11-20T03:00:00Z", "7h")
-    assert [parsed(line)["name"] for _, line in planning.commands(ROWS[3])] == ["backtest"]
+    assert [parsed(line)["name"] for _, line in proposed_plans.commands(ROWS[3])] == ["backtest"]
 
 
 def test_a_hostile_name_stays_one_word_of_the_command() -> None:
     row = plan("web; rm -rf ~", 10, 20, 6)
-    assert {parsed(line)["plan"] for _, line in planning.commands(row)[:2]} == {"pay/deployment-web; rm -rf ~"}
+    assert {parsed(line)["plan"] for _, line in proposed_plans.commands(row)[:2]} == {"pay/deployment-web; rm -rf ~"}
 
 
 # ---- the page in its states
@@ -260,22 +260,22 @@ def test_the_page_shows_the_day_the_plan_in_hand_and_why_others_are_withheld(
 
 def test_filters_narrow_the_day_as_they_narrow_the_list(source: StoreSource, made: Results) -> None:
     view = view_on(planned(source, ROWS), made.end_seconds)
-    text = text_of(plan_board.day(view, "?ns=shop"))
+    text = text_of(board.day(view, "?ns=shop"))
     assert "shop/web" in text and "pay/checkout" not in text
-    assert "No plan matches these filters." in text_of(plan_board.day(view, "?ns=nowhere"))
-    assert "unknown filter" in text_of(plan_board.day(view, "?nss=x"))
+    assert "No plan matches these filters." in text_of(board.day(view, "?ns=nowhere"))
+    assert "unknown filter" in text_of(board.day(view, "?nss=x"))
 
 
 def test_an_old_link_is_told_and_a_filtered_one_still_opens(source: StoreSource, made: Results) -> None:
     view = view_on(planned(source, ROWS), made.end_seconds)
-    gone = text_of(plan_hand.hand(view, "?open=pay/Deployment/gone"))
+    gone = text_of(detail.hand(view, "?open=pay/Deployment/gone"))
     assert "No plan of pay/Deployment/gone." in gone and "cotenant reservations list" in gone
-    assert "withheld: no-skill" in text_of(plan_hand.hand(view, "?ns=shop&open=pay/Deployment/index"))
+    assert "withheld: no-skill" in text_of(detail.hand(view, "?ns=shop&open=pay/Deployment/index"))
 
 
 def test_without_any_plan_the_page_says_why_and_what_to_type(source: StoreSource, made: Results) -> None:
-    text = text_of(plan_board.day(view_on(planned(source, ()), made.end_seconds), ""))
-    assert plan_board.NO_PLAN in text and "cotenant forecast" in text
+    text = text_of(board.day(view_on(planned(source, ()), made.end_seconds), ""))
+    assert board.NO_PLAN in text and "cotenant forecast" in text
 
 
 @pytest.mark.parametrize(("age_hours", "stale"), [(1, False), (30, True)])
@@ -287,7 +287,7 @@ def test_windows_that_are_over_are_called_stale(
         return Snapshot(snapshot.version, replace(snapshot.overview, demo=False), snapshot.tables)
 
     view = view_on(Changed(planned(source, ROWS), real), DAY + 3600 * age_hours)
-    assert ("These windows ended 6 h ago" in text_of(plan_board.day(view, ""))) == stale
+    assert ("These windows ended 6 h ago" in text_of(board.day(view, ""))) == stale
 
 
 @pytest.mark.server

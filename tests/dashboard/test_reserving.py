@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from dash.development.base_component import Component
 
-from cotenant.edges.store import Store
-from cotenant.model.people import Role
-from cotenant.model.plan import WindowSource
-from cotenant.model.plan_desk import PlanRef
-from dashboard import plan_acts, reserving
-from dashboard.source import StoreSource
-from dashboard.view import DashboardContext, View
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.changes.people import Role
+from cotenant.core.model.reservations.plan import WindowSource
+from cotenant.core.model.reservations.plan_service import PlanRef
+from dashboard.frame.view import DashboardContext, View
+from dashboard.reservations import callbacks, plan_actions
+from dashboard.sources.source import StoreSource
 from tests.dashboard.test_states import text_of
 from tests.support import dashboard as support
 from tests.support import plans
@@ -56,7 +56,7 @@ def open_ones(parts: list[Component]) -> list[str]:
 def test_a_role_opens_the_buttons_that_it_may_use(scene: Scene, role: Role, enabled: list[str]) -> None:
     scene.who = person(role)
     plan = scene.desk().plan(scene.who, PlanRef(NAMESPACE, "deployment-web"))
-    parts = reserving.buttons(view_of(scene), plan)
+    parts = plan_actions.buttons(view_of(scene), plan)
     assert open_ones(parts) == enabled
     assert ("may not administer in namespace shop: it takes role admin." in text_of(parts[1])) == (
         role is not Role.ADMIN
@@ -66,13 +66,13 @@ def test_a_role_opens_the_buttons_that_it_may_use(scene: Scene, role: Role, enab
 def test_a_role_elsewhere_opens_none_and_a_single_window_cannot_be_skipped(scene: Scene) -> None:
     plan = scene.desk().plan(scene.who, PlanRef(NAMESPACE, "web-peak"))
     assert plan.source is WindowSource.MANUAL
-    assert open_ones(reserving.buttons(view_of(scene), plan)) == [b for b in ALL if b != "Skip"]
+    assert open_ones(plan_actions.buttons(view_of(scene), plan)) == [b for b in ALL if b != "Skip"]
     scene.who = person(Role.ADMIN, "pay")
-    assert open_ones(reserving.buttons(view_of(scene), plan)) == []
+    assert open_ones(plan_actions.buttons(view_of(scene), plan)) == []
 
 
 def test_a_read_only_dashboard_shows_them_all_disabled_and_how_to_open_them(scene: Scene) -> None:
-    parts = reserving.refused_buttons(view_of(scene, plans=None))
+    parts = plan_actions.refused_buttons(view_of(scene, plans=None))
     assert [b.children for b in parts[0].children] == ALL and open_ones(parts) == []
     assert "cotenant dashboard --act" in text_of(parts[1])
 
@@ -89,6 +89,6 @@ def test_a_read_only_dashboard_shows_them_all_disabled_and_how_to_open_them(scen
     ],
 )
 def test_each_button_opens_what_it_says(scene: Scene, what: str, words: str) -> None:
-    found = plan_acts.opened(view_of(scene), what, PlanRef(NAMESPACE, "deployment-web"))
+    found = callbacks.opened(view_of(scene), what, PlanRef(NAMESPACE, "deployment-web"))
     assert words in text_of(found)
     assert scene.clock.seconds < SIX

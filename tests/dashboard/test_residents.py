@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from cotenant.edges.store import Store
-from cotenant.model.table import Table
-from cotenant.model.views import PODS, Overview
-from dashboard import api, filters, residents
-from dashboard.source import Snapshot, StoreSource
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.table import Table
+from cotenant.core.model.views import PODS, Overview
+from dashboard.nodes import pods_of_node
+from dashboard.rest import results
+from dashboard.sources.source import Snapshot, StoreSource
+from dashboard.tables import filters
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
@@ -26,12 +28,12 @@ def snapshot(made: Results) -> Snapshot:
 
 
 def drawn(snapshot: Snapshot, node: str) -> str:
-    return json.dumps(residents.panel(snapshot, node, "/"), cls=PlotlyJSONEncoder, ensure_ascii=False)
+    return json.dumps(pods_of_node.panel(snapshot, node, "/"), cls=PlotlyJSONEncoder, ensure_ascii=False)
 
 
 def test_the_panel_holds_every_pod_of_the_node_and_the_api_the_same_rows(made: Results, snapshot: Snapshot) -> None:
     expected = list(made.store.read_table(PODS, {"node": "node-003"}).rows())
-    rows = residents.of_node(snapshot, "node-003")
+    rows = pods_of_node.of_node(snapshot, "node-003")
     assert {r["pod"] for r in rows} == {r["pod"] for r in expected} and len(rows) == len(expected) > 3
     used = [r["cpu_usage"] for r in rows if r["cpu_usage"] is not None]
     assert used == sorted(used, reverse=True)
@@ -39,7 +41,7 @@ def test_the_panel_holds_every_pod_of_the_node_and_the_api_the_same_rows(made: R
     for row in expected:
         assert f'"{row["pod"]}"' in text
         assert f"/workload/{row['namespace']}/{row['kind']}/{row['workload']}?node=node-003&from=pods" in text
-    answer = json.loads(api.answer(snapshot, PODS, "node=node-003&sort=-cpu_usage", "json", slice(0, 1000)).body)
+    answer = json.loads(results.answer(snapshot, PODS, "node=node-003&sort=-cpu_usage", "json", slice(0, 1000)).body)
     assert answer["rows"] == rows
 
 

@@ -12,24 +12,27 @@ import pytest
 from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.kube import send_all
-from cotenant.model.change import ChangeState
-from cotenant.model.desk import ChangeRequest, Method
-from cotenant.model.errors import CotenantError, UsageError
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.intent import Delete
-from cotenant.model.people import Grant, Role, Someone
-from cotenant.model.views import RECOMMENDATIONS
-from cotenant.settings.actions import GuardrailSettings
-from dashboard import filters, panels, putting_off, review_steps, reviewing, select_bar
-from dashboard.choosing import Selection
+from changes.decide.field_changes import address_of
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.kube import send_all
+from cotenant.core.model.changes.change import ChangeState
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.service import ChangeRequest, Method
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.intent import Delete
+from cotenant.core.model.views import RECOMMENDATIONS
+from cotenant.core.settings.sections.actions import GuardrailSettings
+from dashboard.changes import review as reviewing
+from dashboard.changes import review_steps, snooze
+from dashboard.frame import panels
+from dashboard.frame.view import DashboardContext, View
 from dashboard.pages import overview, portrait, review
 from dashboard.pages.recommendations import LIST
-from dashboard.postponing import Postponing
-from dashboard.source import StoreSource
-from dashboard.view import DashboardContext, View
-from recommender.changing import address_of
+from dashboard.sources.snoozed import Postponing
+from dashboard.sources.source import StoreSource
+from dashboard.tables import filters, select_bar
+from dashboard.tables.selection import Selection
 from tests.cluster.waiting import wait_for
 from tests.support import acting
 from tests.support import dashboard as support
@@ -152,7 +155,7 @@ def test_red_data_disable_every_action_and_are_refused_on_the_server_too(scene: 
     with pytest.raises(UsageError, match="3 h old"):
         review.accepted(view, terms, seen)
     with pytest.raises(UsageError, match="3 h old"):
-        putting_off.put_off(view, [reviewing.name_of(ref)], 7, "later")
+        snooze.put_off(view, [reviewing.name_of(ref)], 7, "later")
     assert scene.desk().changes(ADMIN) == [] and scene.desk().postponed() == {}
 
 
@@ -189,7 +192,7 @@ def test_no_more_than_a_batch_may_hold_is_reviewed_at_once(made: Prepared, tmp_p
 def test_names_and_reasons_stay_text(scene: Scene) -> None:
     view, ref = view_of(scene), scene.workloads[0]
     scene.desk().postpone(ADMIN, [ref], None, "<script>alert(1)</script>\u202e")
-    offered = putting_off.one(view, ref)
+    offered = snooze.one(view, ref)
     said = text(offered)
     assert "<script>alert(1)</script>\\\\u202e" in said and "Show again" in said
     assert "dangerously" not in said
@@ -201,7 +204,7 @@ def test_what_is_put_off_is_hidden_unless_asked_for(scene: Scene) -> None:
     schema = before.tables[RECOMMENDATIONS.name].table.schema
     every = len(before.rows(RECOMMENDATIONS.name, LIST.query("", schema)))
     mine = len(before.rows(RECOMMENDATIONS.name, LIST.query(f"workload={ref.name}", schema)))
-    assert putting_off.put_off(view, [reviewing.name_of(ref)], 7, "later").startswith("1 workload put off for 7 days")
+    assert snooze.put_off(view, [reviewing.name_of(ref)], 7, "later").startswith("1 workload put off for 7 days")
     after = view.source.snapshot()
     assert after.version != before.version
     assert len(after.rows(RECOMMENDATIONS.name, LIST.query("", schema))) == every - mine
@@ -209,7 +212,7 @@ def test_what_is_put_off_is_hidden_unless_asked_for(scene: Scene) -> None:
     rows = list(after.tables[RECOMMENDATIONS.name].take(shown).rows())
     assert [r["workload"] for r in rows] == [ref.name] * mine and "later (jane)" in rows[0]["postponed_why"]
     with pytest.raises(UsageError, match="it takes a reason"):
-        putting_off.put_off(view, [reviewing.name_of(ref)], 7, "")
+        snooze.put_off(view, [reviewing.name_of(ref)], 7, "")
 
 
 def test_overview_portrait_and_drawer_lead_into_the_review(scene: Scene) -> None:
@@ -221,7 +224,7 @@ def test_overview_portrait_and_drawer_lead_into_the_review(scene: Scene) -> None
     assert way in front and "empty failed" not in front and "Worth most" in front
     story = text(portrait.contents(view, ref, ""))
     assert way in story and "empty failed" not in story
-    assert way in text(putting_off.one(view, ref))
+    assert way in text(snooze.one(view, ref))
     # Read-only: the portrait says why there is no way, and the overview offers none.
     alone = view_of(scene, desk=None)
     assert "Worth most" not in text(overview.contents(alone))

@@ -8,14 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import ContainerRole
-from cotenant.model.desk import BundleForm, DryRunResult, FieldMove, GuardrailResult, Method, WorkloadReview
-from cotenant.model.identity import ContainerRef, WorkloadRef
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.model.resource import GIB, Resource
-from dashboard import reviewing
-from dashboard.reviewing import ReviewSums, ReviewTerms
+from cotenant.core.model.changes.service import (
+    BundleForm,
+    DryRunResult,
+    FieldMove,
+    GuardrailResult,
+    Method,
+    WorkloadReview,
+)
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import GIB, Resource
+from dashboard.changes import review as reviewing
+from dashboard.changes.review import ReviewSums, ReviewTerms
 
 WEB, API, JOB = (WorkloadRef("pay", "Deployment", name) for name in ("web", "api", "job"))
 NAMES = st.text(min_size=1, max_size=8).filter(lambda text: text.strip() == text)

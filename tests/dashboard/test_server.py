@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from cotenant.edges.store import Store
-from cotenant.model.errors import CotenantError, StoreError
-from cotenant.model.recommendation import Recommendation
-from cotenant.model.views import RECOMMENDATIONS, WORKLOADS
-from cotenant.settings.dashboard import DashboardSettings
-from dashboard import filters
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.errors import CotenantError, StoreError
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.views import RECOMMENDATIONS, WORKLOADS
+from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard.app import serve
-from dashboard.source import Snapshot, StoreSource
+from dashboard.sources.source import Snapshot, StoreSource
+from dashboard.tables import filters
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
@@ -72,7 +72,7 @@ def test_csv_and_json_hold_the_same_rows_under_the_same_filter(address: str) -> 
 
 
 def test_csv_equals_that_of_the_command_line(address: str, made: Results) -> None:
-    from cotenant.cli.output import Format, render
+    from cotenant.apps.cli.output import Format, render
 
     expected = "".join(render(made.store.read_table(RECOMMENDATIONS), Format.CSV))
     assert Answer(f"{address}/api/v1/recommendations?format=csv").text == expected

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.edges.store import Store
-from cotenant.model.errors import StoreError
-from cotenant.model.table import Table
-from cotenant.model.views import RECOMMENDATIONS, WORKLOADS, Overview
-from cotenant.settings.dashboard import DashboardSettings
-from dashboard import filters
-from dashboard.source import StoreSource
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.errors import StoreError
+from cotenant.core.model.table import Table
+from cotenant.core.model.views import RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.core.settings.sections.dashboard import DashboardSettings
+from dashboard.sources.source import StoreSource
+from dashboard.tables import filters
 from tests.support.dashboard import Results
 
 

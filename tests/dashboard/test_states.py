@@ -13,14 +13,15 @@ import pytest
 from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
-from cotenant.edges.store import Store
-from cotenant.model.errors import SourceError, StoreError
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.quality import QualityRecord
-from cotenant.model.views import RECOMMENDATIONS, WORKLOADS, Overview
-from dashboard import pages, panels, shell
-from dashboard.source import ResultSource, Snapshot, StoreSource, Upkeep
-from dashboard.view import Page, View
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.errors import SourceError, StoreError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.usage.quality import QualityRecord
+from cotenant.core.model.views import RECOMMENDATIONS, WORKLOADS, Overview
+from dashboard import pages
+from dashboard.frame import panels, shell
+from dashboard.frame.view import Page, View
+from dashboard.sources.source import ResultSource, Snapshot, StoreSource, Upkeep
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
@@ -204,7 +205,7 @@ def test_a_filter_that_is_misspelt_is_answered_on_every_list(made: Results, sour
 
 
 def test_health_tells_a_failing_pull(made: Results, source: StoreSource) -> None:
-    from cotenant.model.quality import Defect
+    from cotenant.core.model.usage.quality import Defect
 
     class Poor(Faulty):
         def upkeep(self) -> Upkeep:

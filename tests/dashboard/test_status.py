@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.edges.store import Store
-from cotenant.model.quality import Defect, QualityRecord
-from cotenant.model.table import Table
-from cotenant.model.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
-from cotenant.model.views import COVERAGE, COVERAGE_BY_DAY
-from dashboard.source import StoreSource, Upkeep
-from dashboard.status import PULLS_SHOWN, status
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.table import Table
+from cotenant.core.model.usage.quality import Defect, QualityRecord
+from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
+from cotenant.core.model.views import COVERAGE, COVERAGE_BY_DAY
+from dashboard.server.status import PULLS_SHOWN, status
+from dashboard.sources.source import StoreSource, Upkeep
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from cotenant.edges.store import Store
-from cotenant.manager.results import RunResults
-from cotenant.model.people import Grant, Role, Someone
-from cotenant.settings.dashboard import DashboardSettings
-from cotenant.settings.root import Settings
-from cotenant.sim.cluster import DemoCluster, DemoScenario
-from cotenant.sim.scaling import NOTHING
-from dashboard import steering
+from cotenant.apps.manager.decisions.results import RunResults
+from cotenant.apps.simulation.autoscaler import NOTHING
+from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard.app import create_app
-from dashboard.source import StoreSource
-from dashboard.view import DashboardContext, View
+from dashboard.frame import demo_clock
+from dashboard.frame.view import DashboardContext, View
+from dashboard.sources.source import StoreSource
 from profiler.synthetic import SyntheticSpec, generate
 from tests.support import dashboard as support
 from tests.support.access import Browser
@@ -74,13 +74,13 @@ def view(given: DashboardContext) -> View:
 
 
 def test_without_a_clock_to_steer_there_is_no_strip() -> None:
-    assert steering.strip(view(DashboardContext())) == []
+    assert demo_clock.strip(view(DashboardContext())) == []
 
 
 def test_the_strip_shows_the_clock_and_where_it_may_go(cluster: DemoCluster) -> None:
-    (strip,) = steering.strip(view(DashboardContext(steering=cluster.course)))
+    (strip,) = demo_clock.strip(view(DashboardContext(steering=cluster.course)))
     text = str(strip)
-    assert steering.moment(cluster.course) in text
+    assert demo_clock.moment(cluster.course) in text
     assert "Go on" in text  # it was halted
     assert "disabled=True" in text  # no plan, so no window to go to
 

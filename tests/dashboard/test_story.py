@@ -13,20 +13,21 @@ from dash.development.base_component import Component
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.edges.store import Store
-from cotenant.model.cluster import ContainerRole
-from cotenant.model.identity import ContainerRef, WorkloadRef
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Backtest, Field, Recommendation, Restart, Trust, Value
-from cotenant.model.resource import GIB, Resource
-from cotenant.model.views import EVENTS, FORECASTS, RECOMMENDATIONS, WORKLOADS, Overview, portraits_of
-from cotenant.settings.dashboard import DashboardSettings
-from cotenant.settings.recommender import PriceSettings
-from dashboard import proposals, story
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Backtest, Field, Recommendation, Restart, Trust, Value
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.model.views import EVENTS, FORECASTS, RECOMMENDATIONS, WORKLOADS, Overview, portraits_of
+from cotenant.core.settings.sections.dashboard import DashboardSettings
+from cotenant.core.settings.sections.recommender import PriceSettings
+from dashboard.changes import proposals
+from dashboard.frame.view import DashboardContext, View
+from dashboard.nodes import workload_story
+from dashboard.nodes.workload_story import Story, Subject
 from dashboard.pages import forecast, portrait
-from dashboard.source import FORECAST_LIST, StoreSource
-from dashboard.story import Story, Subject
-from dashboard.view import DashboardContext, View
+from dashboard.sources.source import FORECAST_LIST, StoreSource
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
@@ -86,30 +87,32 @@ def told(*recommendations: Recommendation) -> Story:
 def test_totals_are_over_containers_that_run_together_and_over_pods() -> None:
     found = told(proposal(), proposal("side", role=ContainerRole.SIDECAR), proposal("setup", role=ContainerRole.INIT))
     # Two containers beside each other (the init container has gone before) times 3 pods: 2 x 500 x 3 and 2 x 200 x 3.
-    assert story.total(found, Resource.CPU, Field.REQUEST, proposed=False) == 3000
-    assert story.total(found, Resource.CPU, Field.REQUEST, proposed=True) == 1200
-    assert story.total(found, Resource.MEMORY, Field.REQUEST, proposed=True) == 12 * GIB
+    assert workload_story.total(found, Resource.CPU, Field.REQUEST, proposed=False) == 3000
+    assert workload_story.total(found, Resource.CPU, Field.REQUEST, proposed=True) == 1200
+    assert workload_story.total(found, Resource.MEMORY, Field.REQUEST, proposed=True) == 12 * GIB
 
 
 def test_one_container_without_a_limit_makes_the_whole_unlimited() -> None:
     found = told(proposal())
-    assert story.total(found, Resource.CPU, Field.LIMIT, proposed=False) == 3000
-    assert story.total(found, Resource.CPU, Field.LIMIT, proposed=True) is None
-    assert story.total(found, Resource.MEMORY, Field.LIMIT, proposed=False) is None
+    assert workload_story.total(found, Resource.CPU, Field.LIMIT, proposed=False) == 3000
+    assert workload_story.total(found, Resource.CPU, Field.LIMIT, proposed=True) is None
+    assert workload_story.total(found, Resource.MEMORY, Field.LIMIT, proposed=False) is None
 
 
 @given(st.sampled_from(list(Action)), st.none() | st.integers(1, 10**6), st.none() | st.integers(1, 10**6))
 def test_a_withheld_value_leaves_the_present_one_in_force(action: Action, now: int | None, amount: int | None) -> None:
-    after = story.in_force(value(Resource.CPU, Field.REQUEST, now, amount, action))
+    after = workload_story.in_force(value(Resource.CPU, Field.REQUEST, now, amount, action))
     expected = {Action.UNSET: None, Action.WITHHELD: now, Action.SET: now if amount is None else amount}
     assert after == expected[action]
 
 
 def test_back_tests_add_up_and_say_how_many_containers_have_one() -> None:
     test = Backtest(7.0, 10.0, 4.0, 1, 0, 2, 300, -GIB)
-    found = story.outcome([proposal(backtest=test), proposal("b", backtest=replace(test, days=5.0)), proposal("c")])
-    assert found == story.BacktestTotals(5.0, 20.0, 8.0, 2, 0, 4, 600, -2 * GIB, 2, 3)
-    assert story.outcome([proposal()]) is None
+    found = workload_story.outcome(
+        [proposal(backtest=test), proposal("b", backtest=replace(test, days=5.0)), proposal("c")]
+    )
+    assert found == workload_story.BacktestTotals(5.0, 20.0, 8.0, 2, 0, 4, 600, -2 * GIB, 2, 3)
+    assert workload_story.outcome([proposal()]) is None
 
 
 def test_the_dearest_restart_counts_and_money_adds_up() -> None:
@@ -117,9 +120,9 @@ def test_the_dearest_restart_counts_and_money_adds_up() -> None:
         proposal(restart=Restart.IN_PLACE, monthly_saving=2.0),
         proposal(restart=Restart.NONE, monthly_saving=-0.5),
     ]
-    assert story.restart(known) is Restart.IN_PLACE
-    assert story.monthly_saving(known) == 1.5
-    assert story.monthly_saving([proposal()]) is None
+    assert workload_story.restart(known) is Restart.IN_PLACE
+    assert workload_story.monthly_saving(known) == 1.5
+    assert workload_story.monthly_saving([proposal()]) is None
 
 
 # ---- what is read
@@ -276,7 +279,7 @@ def test_the_worst_are_those_with_the_highest_loss_and_the_least_coverage(made: 
 
 def test_the_models_of_a_series_are_compared_best_first(made: Results) -> None:
     row = next(r for r in made.store.read_table(FORECASTS).rows() if r["scope"] == "cluster" and r["resource"] == "cpu")
-    compared = story.compared(row)
+    compared = workload_story.compared(row)
     losses = [loss for _, loss in compared]
     assert losses == sorted(losses) and dict(compared)["seasonal-naive-day"] == 1.0
     said = words(forecast.models(row))

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.histogram import CPU_BUCKETS
-from cotenant.model.resource import GIB, Resource
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.model.usage.histogram import CPU_BUCKETS
 from dashboard.figures import coverage, distribution, heat
 from dashboard.figures import story as chart
 from dashboard.figures.base import MAX_POINTS, Chart

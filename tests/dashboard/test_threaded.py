@@ -13,7 +13,7 @@ from dash import Input, Output, ctx, html, set_props
 from fastapi import FastAPI
 
 from dashboard.access.gate import Gate
-from dashboard.threaded import ThreadedDash
+from dashboard.server.threaded_dash import ThreadedDash
 from tests.support import access as support
 from tests.support.dashboard import served
 

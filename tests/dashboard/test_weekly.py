@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cotenant.model.resource import Resource
-from dashboard import weekly
+from cotenant.core.model.resource import Resource
 from dashboard.figures import week as chart
+from dashboard.frame import weekly
 
 MONDAY = 1_767_571_200
 

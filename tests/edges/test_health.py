@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.edges.health import Checks, HealthServer
-from cotenant.edges.telemetry import Metrics
-from cotenant.model.errors import UsageError
-from cotenant.settings.telemetry import ENFORCER_PORT, EXTENDER_PORT, MANAGER_PORT, TelemetrySettings
+from cotenant.core.adapters.health import Checks, HealthServer
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.errors import UsageError
+from cotenant.core.settings.sections.telemetry import ENFORCER_PORT, EXTENDER_PORT, MANAGER_PORT, TelemetrySettings
 
 pytestmark = pytest.mark.server
 

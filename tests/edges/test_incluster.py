@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.edges.kube import incluster
-from cotenant.edges.kube.incluster import AccountFiles, server_of, service_account
-from cotenant.model.errors import ClusterError
+from cotenant.core.adapters.kube import incluster
+from cotenant.core.adapters.kube.incluster import AccountFiles, server_of, service_account
+from cotenant.core.model.errors import ClusterError
 
 
 @pytest.fixture
@@ -71,6 +71,8 @@ def test_outside_of_a_pod_there_is_none() -> None:
 
 @pytest.mark.server
 def test_nothing_heavy_is_loaded_for_it() -> None:
-    code = "import sys, cotenant.edges.kube.incluster; print('kubernetes' in sys.modules, 'yaml' in sys.modules)"
+    code = (
+        "import sys, cotenant.core.adapters.kube.incluster; print('kubernetes' in sys.modules, 'yaml' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

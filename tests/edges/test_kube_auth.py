@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from cotenant.edges.kube import connect
-from cotenant.edges.kube.auth import load_access, store_name
-from cotenant.edges.store import Store
-from cotenant.model.errors import ClusterError, ClusterForbidden
-from cotenant.settings.kube import KubeSettings
+from cotenant.core.adapters.kube import connect
+from cotenant.core.adapters.kube.auth import load_access, store_name
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.errors import ClusterError, ClusterForbidden
+from cotenant.core.settings.sections.kube import KubeSettings
 from tests.support import api_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
@@ -225,7 +225,7 @@ def test_a_context_becomes_a_name_that_the_store_accepts(tmp_path: Path) -> None
 
 
 def test_the_kubernetes_package_is_not_imported_until_somebody_connects() -> None:
-    modules = "cotenant.edges.kube, cotenant.edges.kube.live, cotenant.edges.kube.discovery"
+    modules = "cotenant.core.adapters.kube, cotenant.core.adapters.kube.live, cotenant.core.adapters.kube.discovery"
     code = f"import sys, {modules}; print('kubernetes' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code],

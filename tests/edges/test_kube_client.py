@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.kube import KubeClient, connect
-from cotenant.model.errors import ClusterError, ClusterForbidden
-from cotenant.settings.kube import KubeSettings
+from cotenant.core.adapters.kube import KubeClient, connect
+from cotenant.core.model.errors import ClusterError, ClusterForbidden
+from cotenant.core.settings.sections.kube import KubeSettings
 from tests.support import api_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]

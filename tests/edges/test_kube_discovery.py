@@ -5,10 +5,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.edges.kube import connect
-from cotenant.edges.kube.discovery import RULES, Flavour, PrometheusService, Service, candidates, find_prometheus
-from cotenant.model.errors import ClusterForbidden
-from cotenant.settings.kube import KubeSettings
+from cotenant.core.adapters.kube import connect
+from cotenant.core.adapters.kube.discovery import (
+    RULES,
+    Flavour,
+    PrometheusService,
+    Service,
+    candidates,
+    find_prometheus,
+)
+from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.settings.sections.kube import KubeSettings
 
 pytestmark = pytest.mark.server
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.kube import EventRecorder, Regarding, access_review
-from cotenant.edges.kube.connection import ApiResponse
-from cotenant.edges.kube.series import BURST, KEPT, REPEAT_SECONDS, Backlog, EventSubject
-from cotenant.model.errors import ClusterError, ClusterForbidden, ClusterUnreachable, NotLeader
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.kube import EventRecorder, Regarding, access_review
+from cotenant.core.adapters.kube.connection import ApiResponse
+from cotenant.core.adapters.kube.series import BURST, KEPT, REPEAT_SECONDS, Backlog, EventSubject
+from cotenant.core.model.errors import ClusterError, ClusterForbidden, ClusterUnreachable, NotLeader
 from tests.cluster import faults
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import FaultProxy

@@ -16,12 +16,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cotenant.edges.clock import FixedClock, SystemClock
-from cotenant.edges.kube import Lease, Writer, fresh_identity
-from cotenant.edges.kube.election import ElectionStep, Record, Sighting, move, next_transitions, sighted
-from cotenant.model.errors import NotLeader, SettingsError
-from cotenant.model.intent import Address, Apply
-from cotenant.settings.manager import ManagerSettings
+from cotenant.core.adapters.clock import FixedClock, SystemClock
+from cotenant.core.adapters.kube import Lease, Writer, fresh_identity
+from cotenant.core.adapters.kube.election import ElectionStep, Record, Sighting, move, next_transitions, sighted
+from cotenant.core.model.errors import NotLeader, SettingsError
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.settings.sections.manager import ManagerSettings
 from tests.cluster import faults
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import FaultProxy

@@ -7,20 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.edges.kube import connect
-from cotenant.edges.kube.live import LISTED, Marks, observe
-from cotenant.edges.kube.objects import AutoscalerObject, LimitRangeObject, PodObject, QuotaObject
-from cotenant.edges.kube.overlay import overlay
-from cotenant.edges.kube.projection import (
+from cotenant.core.adapters.kube import connect
+from cotenant.core.adapters.kube.live import LISTED, Marks, observe
+from cotenant.core.adapters.kube.objects import AutoscalerObject, LimitRangeObject, PodObject, QuotaObject
+from cotenant.core.adapters.kube.overlay import overlay
+from cotenant.core.adapters.kube.projection import (
     autoscaler_of,
     effective_request,
     limit_ranges_of,
     quotas_of,
     version_of,
 )
-from cotenant.edges.store import Store
-from cotenant.model.bounds import tightest
-from cotenant.model.cluster import (
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.cluster import (
     Autoscaler,
     Container,
     ContainerRole,
@@ -31,11 +30,12 @@ from cotenant.model.cluster import (
     Quota,
     Workload,
 )
-from cotenant.model.errors import ClusterForbidden
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.resource import GIB, MIB, Resource
-from cotenant.settings.kube import KubeSettings
+from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.namespace_bounds import tightest
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.resource import GIB, MIB, Resource
+from cotenant.core.settings.sections.kube import KubeSettings
 
 pytestmark = pytest.mark.server
 

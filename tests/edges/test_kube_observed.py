@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.edges.kube import projection
-from cotenant.edges.kube.objects import PodObject
-from cotenant.edges.kube.observed import NodeWire, ObservedPodWire, node_of, pod_of
-from cotenant.model.errors import QuantityError
-from cotenant.model.observed import ObservedNode, ObservedPod
-from cotenant.model.qos import PriorityClass, QosClass
+from cotenant.core.adapters.kube import projection
+from cotenant.core.adapters.kube.objects import PodObject
+from cotenant.core.adapters.kube.observed import NodeWire, ObservedPodWire, node_of, pod_of
+from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.observed import ObservedNode, ObservedPod
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 
 MIB = 2**20
 

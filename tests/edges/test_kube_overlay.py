@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotenant.edges.kube.live import LiveCluster, Marks
-from cotenant.edges.kube.overlay import overlay
-from cotenant.model.cluster import Autoscaler, Container, Inventory, Node, Pod, Workload
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.resource import Resource
+from cotenant.core.adapters.kube.live import LiveCluster, Marks
+from cotenant.core.adapters.kube.overlay import overlay
+from cotenant.core.model.cluster import Autoscaler, Container, Inventory, Node, Pod, Workload
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.resource import Resource
 
 CPU = Resource.CPU
 WEB, DB, NEW = (WorkloadRef("shop", "Deployment", name) for name in ("web", "db", "new"))

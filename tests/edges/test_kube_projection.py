@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.kube.objects import NodeObject
-from cotenant.edges.kube.projection import node_of, zones_of
-from cotenant.model.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
-from cotenant.model.resource import Resource
+from cotenant.core.adapters.kube.objects import NodeObject
+from cotenant.core.adapters.kube.projection import node_of, zones_of
+from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
+from cotenant.core.model.resource import Resource
 
 
 def test_a_node_keeps_its_published_amounts_and_only_the_protocols_annotations() -> None:

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cotenant.edges.kube.reflection import Item, Reflection
+from cotenant.core.adapters.kube.reflection import Item, Reflection
 
 A, B = ("", "a"), ("", "b")
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.kube.connection import Stream
+from cotenant.core.adapters.kube.connection import Stream
 
 
 def streamed(parts: list[bytes], idle_seconds: float = 5.0) -> Stream:

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.edges.kube import KubeClient, Mirror, connect
-from cotenant.edges.kube.observed import NodeWire, node_of
-from cotenant.model.errors import ClusterAbsent, ClusterForbidden, QuantityError
-from cotenant.settings.kube import KubeSettings
+from cotenant.core.adapters.kube import KubeClient, Mirror, connect
+from cotenant.core.adapters.kube.observed import NodeWire, node_of
+from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden, QuantityError
+from cotenant.core.settings.sections.kube import KubeSettings
 from tests.cluster import faults
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.kube import KubeClient, Writer, send_all
-from cotenant.edges.kube.connection import _readable
-from cotenant.edges.kube.writes import request_of
-from cotenant.model.errors import (
+from cotenant.core.adapters.kube import KubeClient, Writer, send_all
+from cotenant.core.adapters.kube.connection import _readable
+from cotenant.core.adapters.kube.writes import request_of
+from cotenant.core.model.errors import (
     ClusterAbsent,
     ClusterConflict,
     ClusterForbidden,
@@ -22,7 +22,7 @@ from cotenant.model.errors import (
     ClusterUnreachable,
     NotLeader,
 )
-from cotenant.model.intent import Address, Apply, Delete, Patch
+from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Patch
 from tests.cluster import faults
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import FaultProxy
@@ -335,8 +335,8 @@ def test_every_apply_names_manager_force_and_strictness(
 
 
 def test_head_and_body_leave_in_one_piece(api: Any, kubeconfig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cotenant.edges.kube import connect
-    from cotenant.settings.kube import KubeSettings
+    from cotenant.core.adapters.kube import connect
+    from cotenant.core.settings.sections.kube import KubeSettings
 
     client = connect(KubeSettings(kubeconfig=kubeconfig(api.url)))
     answered = threading.Event()

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.ledger import Anchor, Ledger
-from cotenant.model.errors import StoreCorrupt, StoreError
+from cotenant.core.adapters.ledger import Anchor, Ledger
+from cotenant.core.model.errors import StoreCorrupt, StoreError
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_two_writers_take_turns(tmp_path: Path) -> None:
 def test_a_killed_writer_leaves_a_whole_chain(tmp_path: Path) -> None:
     path = tmp_path / "l.db"
     script = (
-        "import sys; from pathlib import Path; from cotenant.edges.ledger import Ledger\n"
+        "import sys; from pathlib import Path; from cotenant.core.adapters.ledger import Ledger\n"
         f"l = Ledger(Path({str(path)!r}))\n"
         "for n in range(10**6):\n    l.append(float(n), 'ann', [('accepted', str(n), {})]); print(n, flush=True)\n"
     )

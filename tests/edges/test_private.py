@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cotenant.edges.ledger import Ledger
-from cotenant.edges.private import tighten
-from cotenant.edges.store import Store
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.adapters.private_files import tighten
+from cotenant.core.adapters.store import Store
 
 
 class Note(msgspec.Struct):

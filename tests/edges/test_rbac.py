@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.cli.probes.cluster import needed
-from cotenant.edges.kube.client import _resource_of
-from cotenant.edges.kube.discovery import SERVICES
-from cotenant.edges.kube.live import LISTED, VERSION
-from cotenant.manager.agents import EVENTS
+from cotenant.apps.cli.cluster.probes.cluster import needed
+from cotenant.apps.manager.agents import EVENTS
+from cotenant.core.adapters.kube.client import _resource_of
+from cotenant.core.adapters.kube.discovery import SERVICES
+from cotenant.core.adapters.kube.live import LISTED, VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFEST = ROOT / "deploy" / "rbac" / "reader.yaml"

@@ -18,15 +18,15 @@ from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.store import Store, buckets, days, files, parquet
-from cotenant.edges.store.checked import CheckedFolder
-from cotenant.edges.store.days import Day
-from cotenant.edges.store.files import Folder
-from cotenant.edges.store.version import NewerVersionError
-from cotenant.model.errors import CotenantError, NoData, StoreCorrupt, StoreError
-from cotenant.model.quality import QualityRecord
-from cotenant.model.table import Table
-from cotenant.model.usage import DAY_SECONDS
+from cotenant.core.adapters.store import Store, buckets, days, files, parquet
+from cotenant.core.adapters.store.checked import CheckedFolder
+from cotenant.core.adapters.store.days import Day
+from cotenant.core.adapters.store.files import Folder
+from cotenant.core.adapters.store.version import NewerVersionError
+from cotenant.core.model.errors import CotenantError, NoData, StoreCorrupt, StoreError
+from cotenant.core.model.table import Table
+from cotenant.core.model.usage.quality import QualityRecord
+from cotenant.core.model.usage.usage import DAY_SECONDS
 from tests.support.store import (
     GRID,
     INVENTORY,
@@ -135,7 +135,7 @@ def test_a_file_of_a_newer_version_is_refused_by_name_and_left_alone(
 KILLED_WRITER = """
 import os, signal, sys
 from pathlib import Path
-from cotenant.edges.store import Store
+from cotenant.core.adapters.store import Store
 sys.path.insert(0, {root!r})
 from tests.support import store as t
 def die(self, target):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.store import Store, days, parquet
-from cotenant.edges.store.days import Key
-from cotenant.edges.store.files import Opened
-from cotenant.model.errors import StoreError
-from cotenant.model.usage import Signal, TimeGrid
+from cotenant.core.adapters.store import Store, days, parquet
+from cotenant.core.adapters.store.days import Key
+from cotenant.core.adapters.store.files import Opened
+from cotenant.core.model.errors import StoreError
+from cotenant.core.model.usage.usage import Signal, TimeGrid
 from tests.support.fleet import START, filled, refs_of, usage_of, values_of
 
 CPU = Signal.CPU_USAGE_MEAN

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotenant.edges.store import Store
-from cotenant.edges.store.dayfiles import MOST_PARTS
-from cotenant.model.usage import DAY_SECONDS, TimeGrid, Usage
+from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.store.dayfiles import MOST_PARTS
+from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid, Usage
 from tests.support.store import CPU, MIDNIGHT, usage_of
 
 DAY = TimeGrid(MIDNIGHT, 300, 288)
@@ -97,7 +97,7 @@ def test_a_compaction_killed_between_any_two_steps_loses_and_doubles_nothing(tmp
 
 _WRITER = """
 import sys
-from cotenant.edges.store import Store
+from cotenant.core.adapters.store import Store
 from tests.edges.test_store_parts import CPU, shard
 store = Store(sys.argv[1], "prod")
 for number in range(int(sys.argv[2]), 1000):

@@ -14,13 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.store import Store, documents, tables
-from cotenant.model.cluster import (
-    ContainerRole,
-)
-from cotenant.model.errors import NoData, StoreError, UsageError
-from cotenant.model.quality import Defect, QualityRecord
-from cotenant.model.table import Schema, Table
+from cotenant.core.adapters.store import Store, documents, tables
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.errors import NoData, StoreError, UsageError
+from cotenant.core.model.table import Schema, Table
+from cotenant.core.model.usage.quality import Defect, QualityRecord
 from tests.support.store import (
     INVENTORY,
     QUALITY,

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.store import Store, days
-from cotenant.model.errors import StoreError
-from cotenant.model.identity import NodeRef, PodContainerRef
-from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.core.adapters.store import Store, days
+from cotenant.core.model.errors import StoreError
+from cotenant.core.model.identity import NodeRef, PodContainerRef
+from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from tests.support.store import (
     CPU,
     HOUR,

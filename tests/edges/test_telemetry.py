@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.telemetry import Metrics, configure_logging, new_id, scope
-from cotenant.settings.telemetry import TelemetrySettings
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.telemetry import Metrics, configure_logging, new_id, scope
+from cotenant.core.settings.sections.telemetry import TelemetrySettings
 
 JSON = TelemetrySettings(log_format="json", log_level="info")
 CONSOLE = TelemetrySettings(log_format="console", log_level="debug")
@@ -188,9 +188,9 @@ class OnlyBase:
         return None
 sys.meta_path.insert(0, OnlyBase())
 import io
-from cotenant.edges.telemetry import Metrics, configure_logging
-from cotenant.edges import health
-from cotenant.settings.telemetry import TelemetrySettings
+from cotenant.core.adapters.telemetry import Metrics, configure_logging
+from cotenant.core.adapters import health
+from cotenant.core.settings.sections.telemetry import TelemetrySettings
 import structlog
 configure_logging(TelemetrySettings())
 structlog.get_logger().info("works")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.store.traces import open_trace
-from cotenant.model.errors import NoData, StoreError, UsageError
+from cotenant.core.adapters.store.traces import open_trace
+from cotenant.core.model.errors import NoData, StoreError, UsageError
 
 MONDAY_MS = 1_700_438_400_000
 

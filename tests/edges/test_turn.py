@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.edges.turn import holder, turn
-from cotenant.model.errors import StoreBusy
+from cotenant.core.adapters.file_lock import holder, turn
+from cotenant.core.model.errors import StoreBusy
 
 pytestmark = pytest.mark.server
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from cotenant.edges.turn import turn
+from cotenant.core.adapters.file_lock import turn
 with turn(Path(sys.argv[1]), "an apply", 5.0):
     print("held", flush=True)
     time.sleep(600)

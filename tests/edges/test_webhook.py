@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from cotenant.edges.webhook import origin_of, post
-from cotenant.model.errors import NotDelivered, UsageError
-from cotenant.settings.notify import NotifySettings
+from cotenant.core.adapters.webhook import origin_of, post
+from cotenant.core.model.errors import NotDelivered, UsageError
+from cotenant.core.settings.sections.notify import NotifySettings
 from tests.support.api_server import make_certificate
 
 pytestmark = pytest.mark.server

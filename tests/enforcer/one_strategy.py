@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from enforcer.apply import Applier
-from enforcer.cgroupfs import Hierarchy
-from enforcer.changes import Done
+from enforcer.apply.apply import Applier
+from enforcer.apply.journal import OriginalsJournal
 from enforcer.contract import CpuUse, Observation, PodSpec, Strategy
-from enforcer.journal import OriginalsJournal
-from enforcer.layout import Layout
-from enforcer.observe import NodeFacts, Observer
+from enforcer.decide.changes import Done
+from enforcer.observe.cgroupfs import Hierarchy
+from enforcer.observe.layout import Layout
+from enforcer.observe.observe import NodeFacts, Observer
 from tests.enforcer.readings import policy
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from enforcer.cgroupfs import Hierarchy
+from enforcer.observe.cgroupfs import Hierarchy
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "blkio", "pids")

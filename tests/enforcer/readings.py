@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cotenant.model.node_policy import NodePolicy, decode
-from cotenant.model.qos import QosClass
+from cotenant.core.model.colocation.node_policy import NodePolicy, decode
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import (
     ContainerReading,
     ContainerSpec,

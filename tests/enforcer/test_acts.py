@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.enforcement import REASON_SENTENCES, AgentAction, Lane, in_words
-from cotenant.model.errors import UsageError
-from cotenant.model.qos import QosClass
-from cotenant.settings.best_effort import BestEffortSettings
-from cotenant.settings.enforcer import EnforcerSettings
-from enforcer.acts import EVENT_REASONS, act_of, changes, held_to, reason_of, sample_of, seconds_of
+from cotenant.core.model.colocation.enforcement import REASON_SENTENCES, AgentAction, Lane, in_words
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.settings.sections.best_effort import BestEffortSettings
+from cotenant.core.settings.sections.enforcer import EnforcerSettings
 from enforcer.contract import NO_LIMIT, CpuUse, Evict, Knob, Level, NodeForecast, Verdict, Want
-from enforcer.loop import AgentMode, Ages, Memory, TickDecision, decide
-from enforcer.recount import Verdicts
-from enforcer.registry import strategies
-from enforcer.status import ActionRecord, stamp
+from enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
+from enforcer.decide.registry import strategies
+from enforcer.report.acts import EVENT_REASONS, act_of, changes, held_to, reason_of, sample_of, seconds_of
+from enforcer.report.recount import Verdicts
+from enforcer.report.status import ActionRecord, stamp
 from enforcer.strategies.suppress import Suppress, SuppressState
 from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
 

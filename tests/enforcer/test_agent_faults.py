@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from enforcer.apply import Applier
-from enforcer.changes import OriginalValue
+from enforcer.apply.apply import Applier
+from enforcer.apply.journal import FILE, LOCK, OriginalsJournal
+from enforcer.apply.watchdog import WatchedAgent, give_back
 from enforcer.contract import NO_LIMIT, Knob, Level, StrategyPlan, Want
-from enforcer.cpusets import format_cpus, parse_cpus
-from enforcer.journal import FILE, LOCK, OriginalsJournal
-from enforcer.layout import Layout
-from enforcer.observe import NodeFacts, Observer
-from enforcer.watchdog import WatchedAgent, give_back
+from enforcer.decide.changes import OriginalValue
+from enforcer.observe.cpusets import format_cpus, parse_cpus
+from enforcer.observe.layout import Layout
+from enforcer.observe.observe import NodeFacts, Observer
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import BATCH, KNOBS, Running
 from tests.enforcer.own_cgroups import Subtree

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from enforcer.journal import VERSION
+from enforcer.apply.journal import VERSION
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import BATCH, KNOBS, Running
 from tests.support import kubepods

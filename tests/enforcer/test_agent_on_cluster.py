@@ -12,25 +12,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.edges.kube import KubeClient, Writer, access_review
-from cotenant.edges.kube.incluster import service_account
-from cotenant.model.collect_policy import CollectPolicy
-from cotenant.model.errors import ClusterForbidden
-from cotenant.model.intent import Address, Apply
-from cotenant.model.nodemetric import NodeMetric
-from cotenant.model.protocol import SUPPRESSED_FRACTION_ANNOTATION
-from cotenant.model.qos import QosClass
-from cotenant.model.resource import Resource
-from cotenant.settings.kube import KubeSettings
+from cotenant.core.adapters.kube import KubeClient, Writer, access_review
+from cotenant.core.adapters.kube.incluster import service_account
+from cotenant.core.model.colocation.collect_policy import CollectPolicy
+from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.protocol import SUPPRESSED_FRACTION_ANNOTATION
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.kube import KubeSettings
+from enforcer.apply.eviction_queue import EvictionAnswer
+from enforcer.apply.eviction_requests import Evictor
 from enforcer.contract import CpuUse, Evict, MemoryUse
-from enforcer.documents import inventory_of, policy_of
-from enforcer.evicting import Evictor
-from enforcer.eviction_queue import EvictionAnswer
-from enforcer.evictions import request_of
-from enforcer.reporting import NOTE_SECONDS, PATH, Reporter, Whose
-from enforcer.sources import ApiSources
-from enforcer.suppressed import SuppressionHistory, note
-from enforcer.usage import UsageHistory, node_metric, own_object
+from enforcer.decide.evictions import request_of
+from enforcer.report.node_metric_writer import NOTE_SECONDS, PATH, Reporter, Whose
+from enforcer.report.suppressed import SuppressionHistory, note
+from enforcer.report.usage import UsageHistory, node_metric, own_object
+from enforcer.sources.documents import inventory_of, policy_of
+from enforcer.sources.sources import ApiSources
 from profiler.node_metric.status import ProdOutlook, Report
 from profiler.node_metric.turn import ReportContext, ReportDecision, outlooks, turn_of
 from scheduler_ext.extender.metric import ExtenderNodeWire, node_of

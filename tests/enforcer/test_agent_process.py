@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.server,
 ]
 BE = "kubepods/besteffort"
-CLI = "from cotenant.cli.main import run; run()"
+CLI = "from cotenant.apps.cli.main import run; run()"
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def watchdogs(folder: Path) -> list[int]:
     for line in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = line.read_bytes().decode(errors="replace").split("\0")
-            if "enforcer.watchdog" in words and str(folder / "state") in words:
+            if "enforcer.apply.watchdog" in words and str(folder / "state") in words:
                 found.append(int(line.parent.name))
     return found
 

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.model.qos import QosClass
-from enforcer.apply import Applier
-from enforcer.cgroupfs import Hierarchy
-from enforcer.changes import Done, OriginalValue, WriteOutcome
+from cotenant.core.model.kubernetes.qos import QosClass
+from enforcer.apply.apply import Applier
+from enforcer.apply.journal import OriginalsJournal
 from enforcer.contract import NO_LIMIT, ContainerSpec, Knob, KubeQos, Level, Observation, PodSpec, StrategyPlan, Want
-from enforcer.cpusets import format_cpus, parse_cpus
-from enforcer.journal import OriginalsJournal
-from enforcer.layout import Layout
-from enforcer.observe import NodeFacts, Observer
+from enforcer.decide.changes import Done, OriginalValue, WriteOutcome
+from enforcer.observe.cgroupfs import Hierarchy
+from enforcer.observe.cpusets import format_cpus, parse_cpus
+from enforcer.observe.layout import Layout
+from enforcer.observe.observe import NodeFacts, Observer
 from tests.enforcer.own_cgroups import ROOT, Subtree, wait_for
 
 pytestmark = pytest.mark.server
@@ -183,12 +183,12 @@ def test_another_writer_is_seen_written_over_once_a_tick_and_told_as_a_conflict(
 SUPPRESSED = """
 import os, signal, sys
 from pathlib import Path
-from enforcer.apply import Applier
-from enforcer.cgroupfs import Hierarchy
+from enforcer.apply.apply import Applier
+from enforcer.observe.cgroupfs import Hierarchy
 from enforcer.contract import *
-from enforcer.journal import Journal
-from enforcer.layout import Layout
-from enforcer.observe import NodeFacts, Observer
+from enforcer.apply.journal import Journal
+from enforcer.observe.layout import Layout
+from enforcer.observe.observe import NodeFacts, Observer
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout()); tier = Layout().tier(KubeQos.BEST_EFFORT)
 a = Applier(h, Journal(Path(sys.argv[2]), "b"), dry_run=False)
 wants = tuple(Want(tier, k, v, Level.QOS, "s", "w") for k, v in ((Knob.CPU_QUOTA, 5000), (Knob.CPU_IDLE, 1)))
@@ -391,12 +391,12 @@ def test_what_cannot_be_noted_is_not_touched(node: Node, tmp_path: Path) -> None
 OBSERVE_ONLY = """
 import sys
 from pathlib import Path
-from enforcer.apply import Applier
-from enforcer.cgroupfs import Hierarchy
+from enforcer.apply.apply import Applier
+from enforcer.observe.cgroupfs import Hierarchy
 from enforcer.contract import *
-from enforcer.journal import Journal
-from enforcer.layout import Layout
-from enforcer.observe import NodeFacts, Observer
+from enforcer.apply.journal import Journal
+from enforcer.observe.layout import Layout
+from enforcer.observe.observe import NodeFacts, Observer
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout()); tier = Layout().tier(KubeQos.BEST_EFFORT)
 a = Applier(h, Journal(Path(sys.argv[2]), "b"), dry_run=False)
 for _ in range(2):

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from enforcer.asking import WithKubelet, joined
 from enforcer.contract import PodSpec
-from enforcer.kubelet import Assignments
 from enforcer.runtime.pod_resources import PodResources, objection
-from enforcer.sources import AgentInputs
+from enforcer.sources.kubelet import Assignments
+from enforcer.sources.kubelet_client import WithKubelet, joined
+from enforcer.sources.sources import AgentInputs
 from tests.cluster.waiting import wait_for
 
 pytestmark = pytest.mark.server

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cotenant.model.node_policy import decode
-from cotenant.model.protocol import EXTENDED_SPEC_ANNOTATION, SKIP_HOOKS_LABEL
-from cotenant.model.qos import QosClass
-from enforcer.container_resources import BATCH_CPU, BATCH_MEMORY
+from cotenant.core.model.colocation.node_policy import decode
+from cotenant.core.model.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION, SKIP_HOOKS_LABEL
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import Knob, KubeQos, Level, PodReading, StrategyPlan
+from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from enforcer.strategies.be_totals import BeTotals
 from tests.enforcer.readings import MIB, container, node, seen
 from tests.enforcer.readings import pod as any_pod

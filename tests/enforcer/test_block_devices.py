@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from enforcer.machine import block_devices
+from enforcer.observe.machine import block_devices
 
 
 @pytest.fixture

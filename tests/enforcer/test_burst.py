@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.node_policy import CpuBurst
-from cotenant.model.qos import QosClass
+from cotenant.core.model.colocation.node_policy import CpuBurst
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import NO_LIMIT, CpuUse, Knob, Observation, PodReading
 from enforcer.strategies.burst import (
     Burst,

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from enforcer.contract import PodSpec
-from enforcer.layout import Layout
+from enforcer.observe.layout import Layout
+from enforcer.sources.wire import AgentPodWire, pod_of
 from enforcer.strategies.burst import Burst
-from enforcer.wire import AgentPodWire, pod_of
 from tests.enforcer.one_strategy import OneStrategy
 from tests.enforcer.own_cgroups import wait_for
 from tests.support.kubepods import Kubepods, Pod, missing

@@ -9,10 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.node_policy import NodePolicy, decode
-from cotenant.model.protocol import EXTENDED_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION, SKIP_HOOKS_LABEL
-from cotenant.model.qos import QosClass
-from enforcer.container_resources import (
+from cotenant.core.model.colocation.node_policy import NodePolicy, decode
+from cotenant.core.model.kubernetes.protocol import (
+    EXTENDED_SPEC_ANNOTATION,
+    RESOURCE_STATUS_ANNOTATION,
+    SKIP_HOOKS_LABEL,
+)
+from cotenant.core.model.kubernetes.qos import QosClass
+from enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
+from enforcer.decide.container_resources import (
     BATCH_CPU,
     BATCH_MEMORY,
     LEAVE,
@@ -24,7 +29,6 @@ from enforcer.container_resources import (
     quota_of,
     shares_of,
 )
-from enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
 
 MIB = 2**20
 PLAIN = decode({})

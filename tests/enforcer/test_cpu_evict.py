@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.node_policy import Thresholds
-from cotenant.model.qos import QosClass
-from enforcer.container_resources import BATCH_CPU
+from cotenant.core.model.colocation.node_policy import Thresholds
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import CpuUse, Knob, KubeQos, Observation, PodReading, Value
+from enforcer.decide.container_resources import BATCH_CPU
 from enforcer.strategies.cpu_evict import Sample, real_limit, satisfaction, window
 from enforcer.strategies.eviction import Task, candidate
 from tests.enforcer.readings import container, node, pod, policy, seen

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.qos import QosClass
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import NO_LIMIT, Knob, KubeQos, NodeReading, PodReading, Processor, StrategyPlan
-from enforcer.cpusets import parse_cpus
+from enforcer.observe.cpusets import parse_cpus
 from enforcer.strategies.cpuset_pools import CpusetPools
 from tests.enforcer.readings import GIB, container, pod, policy, seen, values
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import UsageError
-from cotenant.model.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
-from cotenant.model.qos import QosClass
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import ContainerSpec, NodeReading, PodSpec, Processor
-from enforcer.cpusets import (
+from enforcer.observe.cpusets import (
     SYSTEM_QOS_ANNOTATION,
     assigned,
     forbidden_cpus,

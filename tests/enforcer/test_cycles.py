@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from enforcer.cgroupfs import Hierarchy
 from enforcer.contract import ContainerSpec, KubeQos, PodSpec
-from enforcer.cycles import MOST_FILES, SOFTWARE, CycleReader
-from enforcer.layout import Layout
-from enforcer.observe import NodeFacts, Observer
+from enforcer.observe.cgroupfs import Hierarchy
+from enforcer.observe.cycles import MOST_FILES, SOFTWARE, CycleReader
+from enforcer.observe.layout import Layout
+from enforcer.observe.observe import NodeFacts, Observer
 from tests.enforcer.own_cgroups import BURN, ROOT, Subtree, wait_for
 
 UNIFIED = ROOT / "unified"

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.protocol import PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.resource import Resource
-from cotenant.settings.best_effort import BestEffortSettings
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.best_effort import BestEffortSettings
 from enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation, PodReading
 from enforcer.strategies.eviction import (
     EVICTION_ENABLED_LABEL,

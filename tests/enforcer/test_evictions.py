@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enforcer.contract import Evict, PodSpec
-from enforcer.evictions import AGAIN_SECONDS, EvictionBudget, Rate, admitted, request_of, unfit
+from enforcer.decide.evictions import AGAIN_SECONDS, EvictionBudget, Rate, admitted, request_of, unfit
 
 
 def pod(name: str, **others: object) -> PodSpec:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from cotenant.model.node_policy import Thresholds
-from cotenant.model.protocol import EXTENDED_RESOURCES
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.reclaimable import Band
-from cotenant.model.resource import Resource
-from enforcer.container_resources import BATCH_CPU, BATCH_MEMORY
+from cotenant.core.model.colocation.node_policy import Thresholds
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.resource import Resource
 from enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation, PodReading
+from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from enforcer.strategies.eviction import EVICTION_ENABLED_LABEL
 from enforcer.strategies.fullness import by_allocatable, by_use, to_release, withdrawn
 from tests.enforcer.readings import GIB, MIB, container, node, pod, policy, seen

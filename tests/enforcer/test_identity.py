@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.qos import QosClass
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import Knob, KubeQos, PodReading, StrategyPlan
 from enforcer.strategies.identity import GroupIdentity
 from tests.enforcer.readings import EVERY_KNOB, container, pod, policy, seen, values

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.qos import QosClass
-from cotenant.settings.best_effort import BestEffortSettings
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.settings.sections.best_effort import BestEffortSettings
 from enforcer.contract import CpuUse, KubeQos, Observation, PodReading, Pressure
 from enforcer.strategies.baseline import (
     BASELINE_ANNOTATION,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.node_policy import Block
-from cotenant.model.qos import QosClass
+from cotenant.core.model.colocation.node_policy import Block
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import Knob, PodReading, StrategyPlan
 from enforcer.strategies.io import DiskLimits, blocks_of, device_of
 from tests.enforcer.readings import EVERY_KNOB, MIB, node, pod, policy, seen, values

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enforcer.contract import NO_LIMIT, Knob, Value
-from enforcer.knobs import (
+from enforcer.decide.knobs import (
     SPECS,
     UNLIMITED_BYTES,
     Dialect,

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from enforcer.changes import OriginalValue
 from enforcer.contract import (
     NO_LIMIT,
     ContainerReading,
@@ -21,8 +20,9 @@ from enforcer.contract import (
     PodSpec,
     Value,
 )
-from enforcer.kubelet_values import lost_notes
-from enforcer.settle import AFTER_IDLE
+from enforcer.decide.changes import OriginalValue
+from enforcer.decide.kubelet_values import lost_notes
+from enforcer.decide.settle import AFTER_IDLE
 
 MIB = 1 << 20
 POD, CONTAINER = "kubepods/burstable/podu", "kubepods/burstable/podu/c"

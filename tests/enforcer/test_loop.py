@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.node_policy import NodePolicy
-from enforcer.changes import OriginalValue, wants_of
+from cotenant.core.model.colocation.node_policy import NodePolicy
 from enforcer.contract import (
     NO_LIMIT,
     Evict,
@@ -24,7 +23,8 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.loop import AgentMode, Ages, Memory, TickDecision, decide, held, merged, mode_of
+from enforcer.decide.changes import OriginalValue, wants_of
+from enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide, held, merged, mode_of
 from tests.enforcer.readings import TIERS, pod, policy, seen
 
 BE = TIERS[KubeQos.BEST_EFFORT]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cotenant.model.node_policy import Thresholds
-from cotenant.model.qos import QosClass
-from cotenant.settings.best_effort import BestEffortSettings
+from cotenant.core.model.colocation.node_policy import Thresholds
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.settings.sections.best_effort import BestEffortSettings
 from enforcer.contract import KubeQos, MemoryUse, Observation, PodReading
 from enforcer.strategies.eviction import Task
 from enforcer.strategies.memory_evict import MemoryTrend, best_effort_memory

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.qos import QosClass
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import NO_LIMIT, ContainerReading, Knob, KubeQos, MemoryUse, Observation, PodReading
 from enforcer.strategies.memory_qos import MemoryProtection, MemoryState, page_cache_limit, template
 from tests.enforcer.readings import EVERY_KNOB, GIB, MIB, container, node, pod, policy, seen, values

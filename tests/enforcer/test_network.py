@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.qos import QosClass
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import KubeQos, PodReading, StrategyPlan, Surface, Uplink
+from enforcer.decide.surfaces import Traffic, values_of
+from enforcer.sources.wire import AgentPodWire, pod_of
 from enforcer.strategies.network import Network, addresses
-from enforcer.surfaces import Traffic, values_of
-from enforcer.wire import AgentPodWire, pod_of
 from tests.enforcer.readings import node, pod, policy, seen
 
 GIGABIT = Uplink("eth0", 1_000_000_000)

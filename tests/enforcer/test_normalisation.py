@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.qos import QosClass
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import NO_LIMIT, CpuUse, Knob, KubeQos, PodReading
-from enforcer.quotas import moved_by_burst, ratio_of
+from enforcer.decide.quotas import moved_by_burst, ratio_of
 from enforcer.strategies.burst import Burst, BurstState
 from enforcer.strategies.normalisation import Normalisation
 from tests.enforcer.readings import container, node, pod, policy, seen, values

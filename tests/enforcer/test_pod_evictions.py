@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from cotenant.model.enforcement import EVICTIONS, REASON_SENTENCES
-from cotenant.model.qos import QosClass
-from cotenant.settings.best_effort import BestEffortSettings
-from cotenant.settings.enforcer import EnforcerSettings
-from enforcer.acts import EVICTION_REASONS
+from cotenant.core.model.colocation.enforcement import EVICTIONS, REASON_SENTENCES
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.settings.sections.best_effort import BestEffortSettings
+from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from enforcer.apply.eviction_queue import EvictionAnswer
+from enforcer.apply.pod_evictions import UNANSWERED_SECONDS, PodEvictions
 from enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation
-from enforcer.eviction_queue import EvictionAnswer
-from enforcer.loop import AgentMode, Ages, Memory, TickDecision, decide
-from enforcer.pod_evictions import UNANSWERED_SECONDS, PodEvictions
-from enforcer.registry import strategies
+from enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
+from enforcer.decide.registry import strategies
+from enforcer.report.acts import EVICTION_REASONS
 from tests.enforcer.readings import GIB, container, node, pod, policy, seen
 
 JOB = pod("job", container(), qos=QosClass.BE, kube=KubeQos.BEST_EFFORT)

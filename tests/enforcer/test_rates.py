@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enforcer.contract import CpuUse, MemoryUse, Pressure
-from enforcer.rates import (
+from enforcer.observe.rates import (
     CpuCounters,
     cpu_counters_v1,
     cpu_counters_v2,

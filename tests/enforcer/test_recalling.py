@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from enforcer.agent import with_ages
 from enforcer.contract import KubeQos, PodSpec
-from enforcer.loop import AgentMode, Ages, Memory, decide
-from enforcer.recalling import FILE, REFRESH_SECONDS, SAVE_SECONDS, LastInputsFile, Recalling
-from enforcer.sources import NEVER, AgentInputs
-from enforcer.wire import NodeDescription
+from enforcer.decide.loop import AgentMode, Ages, Memory, decide
+from enforcer.sources.last_known import FILE, REFRESH_SECONDS, SAVE_SECONDS, LastInputsFile, Recalling
+from enforcer.sources.sources import NEVER, AgentInputs
+from enforcer.sources.wire import NodeDescription
 from tests.enforcer.readings import container, pod, policy, seen
 
 ON = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}})

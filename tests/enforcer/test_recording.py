@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.model.errors import UsageError
-from cotenant.model.node_policy import NodePolicy
-from cotenant.settings.enforcer import EnforcerSettings
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.errors import UsageError
+from cotenant.core.settings.sections.enforcer import EnforcerSettings
 from enforcer.contract import CpuUse, Knob, Level, MemoryUse, Observation, Step, StrategyPlan, Want
-from enforcer.loop import Ages, Memory, decide
-from enforcer.recording import Recorder, replayed
-from enforcer.registry import strategies
+from enforcer.decide.loop import Ages, Memory, decide
+from enforcer.decide.registry import strategies
+from enforcer.report.recorder import Recorder, replayed
 from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
 
 AGES = Ages()

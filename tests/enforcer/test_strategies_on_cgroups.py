@@ -12,15 +12,15 @@ import msgspec
 import pytest
 
 from enforcer.contract import PodSpec, Strategy
-from enforcer.layout import Layout
-from enforcer.machine import block_devices
-from enforcer.observe import NodeFacts
+from enforcer.observe.layout import Layout
+from enforcer.observe.machine import block_devices
+from enforcer.observe.observe import NodeFacts
+from enforcer.sources.wire import AgentPodWire, pod_of
 from enforcer.strategies.cpuset_pools import CpusetPools
 from enforcer.strategies.identity import GroupIdentity
 from enforcer.strategies.io import DiskLimits
 from enforcer.strategies.memory_qos import MemoryProtection
 from enforcer.strategies.normalisation import Normalisation
-from enforcer.wire import AgentPodWire, pod_of
 from tests.enforcer.one_strategy import OneStrategy
 from tests.support.kubepods import Kubepods, Pod, missing
 

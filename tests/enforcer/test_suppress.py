@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.node_policy import NodePolicy
-from cotenant.model.protocol import RESOURCE_STATUS_ANNOTATION
-from cotenant.model.qos import QosClass
-from cotenant.settings.best_effort import BestEffortSettings
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.settings.sections.best_effort import BestEffortSettings
 from enforcer.contract import (
     NO_LIMIT,
     CpuUse,
@@ -26,7 +26,7 @@ from enforcer.contract import (
     StrategyPlan,
     Value,
 )
-from enforcer.cpusets import parse_cpus
+from enforcer.observe.cpusets import parse_cpus
 from enforcer.strategies.suppress import Suppress, SuppressState, floor_shares, quota_for
 from tests.enforcer.readings import EVERY_KNOB, container, node, pod, policy, seen, values
 

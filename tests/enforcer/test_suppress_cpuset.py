@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
-from cotenant.model.qos import QosClass
+from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import ContainerSpec, NodeReading, PodSpec, Processor
 from enforcer.strategies.suppress_cpuset import choose, taken, wanted_count
 

@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.settings.best_effort import BestEffortSettings
-from enforcer.apply import Applier
-from enforcer.cgroupfs import Hierarchy
-from enforcer.container_resources import BATCH_CPU, BATCH_MEMORY
+from cotenant.core.settings.sections.best_effort import BestEffortSettings
+from enforcer.apply.apply import Applier
+from enforcer.apply.journal import OriginalsJournal
 from enforcer.contract import CpuUse, Knob, Observation
-from enforcer.journal import OriginalsJournal
-from enforcer.layout import Layout
-from enforcer.observe import NodeFacts, Observer
+from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
+from enforcer.observe.cgroupfs import Hierarchy
+from enforcer.observe.layout import Layout
+from enforcer.observe.observe import NodeFacts, Observer
+from enforcer.sources.wire import AgentPodWire, pod_of
 from enforcer.strategies.baseline import InterferenceSignal, measured
 from enforcer.strategies.be_totals import BeTotals
 from enforcer.strategies.best_effort import BestEffort
-from enforcer.wire import AgentPodWire, pod_of
 from tests.enforcer.own_cgroups import wait_for
 from tests.enforcer.readings import policy, values
 from tests.support.kubepods import Kubepods, Pod, missing

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.protocol import NODE_RESERVATION_ANNOTATION
-from cotenant.model.qos import PriorityClass, QosClass
+from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from enforcer.contract import CpuUse, GroupReading, HostApplicationReading, KubeQos, Level, NodeForecast, Observation
 from enforcer.strategies.forecast_ahead import online_ahead
 from enforcer.strategies.suppress import Suppress, SuppressState

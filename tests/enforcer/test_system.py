@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enforcer.contract import Knob, Surface
-from enforcer.loop import AgentMode, TickDecision
-from enforcer.status import About, status
+from enforcer.decide.loop import AgentMode, TickDecision
+from enforcer.decide.unsupported import unsupported
+from enforcer.report.status import About, status
 from enforcer.strategies.system import MIN_FREE, SCALE, KernelSettings
-from enforcer.unsupported import unsupported
 from tests.enforcer.readings import EVERY_KNOB, node, policy, seen
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.model.qos import QosClass
-from enforcer.apply import Applier
-from enforcer.cgroupfs import Hierarchy
-from enforcer.changes import WriteOutcome
+from cotenant.core.model.kubernetes.qos import QosClass
+from enforcer.apply.apply import Applier
+from enforcer.apply.journal import OriginalsJournal
 from enforcer.contract import (
     NO_LIMIT,
     ContainerSpec,
@@ -30,9 +29,10 @@ from enforcer.contract import (
     Value,
     Want,
 )
-from enforcer.journal import OriginalsJournal
-from enforcer.layout import Driver, Layout, Runtime
-from enforcer.observe import NodeFacts, Observer
+from enforcer.decide.changes import WriteOutcome
+from enforcer.observe.cgroupfs import Hierarchy
+from enforcer.observe.layout import Driver, Layout, Runtime
+from enforcer.observe.observe import NodeFacts, Observer
 
 TREES = Path(__file__).with_name("trees")
 MIB = 1 << 20

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.qos import QosClass
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import KubeQos, MemoryUse, PodReading, Strategy
 from enforcer.strategies.be_totals import BeTotals
 from enforcer.strategies.memory_qos import MemoryProtection

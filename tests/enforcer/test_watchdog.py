@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from enforcer.apply.watchdog import WatchedAgent, give_back, watch
 from enforcer.contract import NO_LIMIT, Knob
-from enforcer.watchdog import WatchedAgent, give_back, watch
 from tests.enforcer.own_cgroups import Subtree, wait_for
 
 pytestmark = pytest.mark.server
@@ -19,12 +19,12 @@ TIER = "kubepods/besteffort"
 AGENT = """
 import sys, time
 from pathlib import Path
-from enforcer.apply import Applier
-from enforcer.cgroupfs import Hierarchy
+from enforcer.apply.apply import Applier
+from enforcer.observe.cgroupfs import Hierarchy
 from enforcer.contract import *
-from enforcer.journal import Journal
-from enforcer.layout import Layout
-from enforcer.observe import NodeFacts, Observer
+from enforcer.apply.journal import Journal
+from enforcer.observe.layout import Layout
+from enforcer.observe.observe import NodeFacts, Observer
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout())
 a = Applier(h, Journal(Path(sys.argv[2]), "b"), dry_run=False)
 plan = Plan((Want("kubepods/besteffort", Knob.CPU_QUOTA, 5000, Level.QOS, "s", "w"),))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import QuantityError, UsageError
-from cotenant.model.qos import PriorityClass, QosClass
+from cotenant.core.model.errors import QuantityError, UsageError
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from enforcer.contract import ContainerSpec, KubeQos
-from enforcer.wire import (
+from enforcer.sources.wire import (
     AgentNodeWire,
     AgentPodWire,
     UsageForecastWire,

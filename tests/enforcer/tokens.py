@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from cotenant.edges.kube import Access
-from cotenant.edges.kube.incluster import AccountFiles, service_account
+from cotenant.core.adapters.kube import Access
+from cotenant.core.adapters.kube.incluster import AccountFiles, service_account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.namespaces import unique_name

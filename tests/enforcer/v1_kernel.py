@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cotenant.model.qos import QosClass
-from enforcer.changes import KnobWrite
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import (
     NO_LIMIT,
     CgroupPath,
@@ -28,9 +27,10 @@ from enforcer.contract import (
     Value,
     Want,
 )
-from enforcer.cpusets import format_cpus, parse_cpus
-from enforcer.knobs import Dialect, Version
-from enforcer.ordering import ancestors, depth, wider
+from enforcer.decide.changes import KnobWrite
+from enforcer.decide.knobs import Dialect, Version
+from enforcer.decide.write_order import ancestors, depth, wider
+from enforcer.observe.cpusets import format_cpus, parse_cpus
 
 V1 = Dialect(dict.fromkeys(("cpu", "cpuacct", "cpuset", "memory", "blkio"), Version.V1))
 V2 = Dialect(dict.fromkeys(("cpu", "cpuset", "memory", "io"), Version.V2))

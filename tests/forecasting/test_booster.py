@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.model.forecast import LEVELS
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.booster import Booster, BoosterInput, feature_names, features, scale_of, train
 from forecasting.losses import pinball
 

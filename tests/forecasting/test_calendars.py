@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from cotenant.model.errors import SettingsError
-from cotenant.model.forecast import LEVELS, Forecasts
-from cotenant.model.identity import NodeRef
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Statistic, TimeGrid, Usage
-from cotenant.settings.forecasting import CalendarEvent, ForecastingSettings
+from cotenant.core.model.errors import SettingsError
+from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import LEVELS, Forecasts
+from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.core.settings.sections.forecasts import CalendarEvent, ForecastingSettings
 from forecasting.calendars import Calendar
 from forecasting.engine import forecast
 from tests.forecasting.test_engine import NOBODY

@@ -6,14 +6,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.model.forecast import LEVELS, Forecasts, WindowKind
-from cotenant.model.histogram import CPU_BUCKETS, HistogramBatch
-from cotenant.model.identity import NodeRef
-from cotenant.model.portrait import Pattern, Portraits
-from cotenant.model.reasons import Reason
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Statistic, TimeGrid, Usage
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import LEVELS, Forecasts, WindowKind
+from cotenant.core.model.usage.histogram import CPU_BUCKETS, HistogramBatch
+from cotenant.core.model.usage.portrait import Pattern, Portraits
+from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.engine import forecast
 
 DEFAULTS = ForecastingSettings()

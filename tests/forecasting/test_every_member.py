@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.model.forecast import LEVELS
-from cotenant.model.usage import TimeGrid
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import TimeGrid
 from forecasting.base import Forecaster
 from forecasting.members import BASELINE, MEMBERS
 from forecasting.members.shift import decayed

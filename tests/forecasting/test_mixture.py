@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotenant.model.forecast import LEVELS
+from cotenant.core.model.usage.forecast import LEVELS
 from forecasting.mixture import MOST, mixture
 from forecasting.selection import combine
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.identity import NodeRef
-from cotenant.model.reasons import Reason
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Statistic, TimeGrid, Usage
-from cotenant.settings.node_peak import NodePeakSettings
+from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from forecasting.node_peak import FALLBACK, NodeLimits, koordinator_peaks, node_peaks, pod_peaks
 
 SLOTS, LIMIT = 288, 1000.0

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import settings as tries
 from hypothesis import strategies as st
 
-from cotenant.model.identity import NodeRef
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Statistic, TimeGrid, Usage
-from forecasting.parts import DAY, SHORTEST, bridged, parts, taken_apart
+from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
+from forecasting.decomposition import DAY, SHORTEST, bridged, parts, taken_apart
 
 GRID_START = 1_767_571_200
 

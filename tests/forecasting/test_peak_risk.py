@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.settings.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from forecasting.peak_records import records
 from forecasting.peak_risk import Prepared, calibrate, lowered, upper_quantile
 

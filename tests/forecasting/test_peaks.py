@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.model.forecast import LEVELS
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.peaks import daily_maxima, peak_quantiles
 
 DEFAULTS = ForecastingSettings()

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotenant.edges.store import Store
-from cotenant.model.errors import SettingsError
-from cotenant.model.forecast import LEVELS
-from cotenant.model.progress import Silent
-from cotenant.model.usage import FloatMatrix, TimeGrid
-from cotenant.sim.demo import CLUSTER, fill
+from cotenant.apps.simulation.demo import CLUSTER, fill
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.errors import SettingsError
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
 from forecasting.base import Forecaster
-from forecasting.lawful import faults
+from forecasting.forecaster_contract import faults
 from forecasting.members import MEMBERS
 from forecasting.plugins import Guarded, members
 from profiler.synthetic import SyntheticSpec

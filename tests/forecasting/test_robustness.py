@@ -11,12 +11,12 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from cotenant.model.forecast import LEVELS, Forecasts, WindowKind
-from cotenant.model.identity import NodeRef
-from cotenant.model.reasons import Reason
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Statistic, TimeGrid, Usage
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import LEVELS, Forecasts, WindowKind
+from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.engine import forecast
 from tests.forecasting.test_engine import NOBODY, portraits_of
 

@@ -8,11 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.model.forecast import MeasuredError
-from cotenant.model.usage import TimeGrid
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.usage.forecast import MeasuredError
+from cotenant.core.model.usage.usage import TimeGrid
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.members import MEMBERS
-from forecasting.mixing import booster_share, measure, rehearse
 from forecasting.selection import (
     REHEARSALS,
     BackTests,
@@ -24,6 +23,7 @@ from forecasting.selection import (
     scores,
     standing,
 )
+from forecasting.served_mixture import booster_share, measure, rehearse
 
 DEFAULTS = ForecastingSettings()
 ALONE = msgspec.structs.replace(DEFAULTS, prior_days=0.0)

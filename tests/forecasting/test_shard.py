@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.model.forecast import LEVELS
-from cotenant.model.usage import TimeGrid
-from cotenant.settings.base import digest
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import TimeGrid
+from cotenant.core.settings.base import digest
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.members import MEMBERS
 from forecasting.shard import ShardForecast, forecast_shard
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.model.forecast import LEVELS
-from cotenant.model.usage import TimeGrid
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import TimeGrid
 from forecasting.losses import pinball
 from forecasting.members.similar import SimilarMoments
 from forecasting.members.slot import SlotQuantiles

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.model.usage import TimeGrid
-from forecasting.timing import peak_timing
+from cotenant.core.model.usage.usage import TimeGrid
+from forecasting.peak_time import peak_timing
 
 START = 1_699_833_600
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.forecast import Forecasts
-from cotenant.model.identity import NodeRef
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Statistic, TimeGrid, Usage
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import Forecasts
+from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.engine import forecast
 from forecasting.wall_clock import WallClock
 from tests.forecasting.test_engine import NOBODY

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import settings as tries
 from hypothesis import strategies as st
 
-from cotenant.model.forecast import LEVELS
-from cotenant.model.identity import NodeRef
-from cotenant.model.resource import Resource
-from cotenant.model.usage import HOUR_SECONDS, Statistic, TimeGrid, Usage
-from cotenant.settings.forecasting import CalendarEvent, ForecastingSettings
+from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import HOUR_SECONDS, Statistic, TimeGrid, Usage
+from cotenant.core.settings.sections.forecasts import CalendarEvent, ForecastingSettings
 from forecasting.week import DAY, WeekBlend, weeks
 
 MONDAY = 1_767_571_200  # 2026-01-05T00:00:00Z

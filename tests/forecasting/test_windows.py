@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.model.forecast import Window, WindowKind
-from cotenant.model.usage import TimeGrid
-from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.core.model.usage.forecast import Window, WindowKind
+from cotenant.core.model.usage.usage import TimeGrid
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.windows import amplitude, windows
 
 GRID = TimeGrid(1_699_833_600, 1800, 48)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from cotenant.edges.shipped import deploy
+from cotenant.core.adapters.shipped_manifests import deploy
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = "120000"

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 from typer.testing import CliRunner
 
-from cotenant.cli.main import root
+from cotenant.apps.cli.main import root
 from tests.cluster import binaries
 from tests.support.dashboard import WEEK, results
 from tests.support.documented import PAGES, ROOT, DocumentedCommand, blocks, commands, prose_commands

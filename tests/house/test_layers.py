@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("profiler", "forecasting", "recommender", "scheduler_ext", "admission", "enforcer", "dashboard")
-PACKAGES = ("cotenant", *ROOMS)
+PACKAGES = ("cotenant", "changes", *ROOMS)
 SOURCES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
 HEAVY = ("pandas", "sklearn", "statsmodels", "dash")
 
@@ -48,19 +48,24 @@ def test_every_top_level_package_is_a_known_room() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [p for p in SOURCES if p.parts[-2] != "edges"], ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", [p for p in SOURCES if p.parts[-2] != "adapters"], ids=lambda p: str(p.relative_to(ROOT))
+)
 def test_only_a_file_marked_edge_meets_the_outside(path: Path) -> None:
-    inside_corridor = path.relative_to(ROOT).parts[0] == "cotenant"
+    in_application = path.relative_to(ROOT).parts[0] == "cotenant"
     doc = ast.get_docstring(ast.parse(path.read_text())) or ""
-    meets_edges = any(name.startswith("cotenant.edges") for name in imports_of(path))
-    assert inside_corridor or not meets_edges or doc.startswith("EDGE"), (
-        f"{path} imports an edge but is not marked EDGE"
-    )
+    meets_edges = any(name.startswith("cotenant.core.adapters") for name in imports_of(path))
+    assert in_application or not meets_edges or doc.startswith("EDGE"), f"{path} imports an edge but is not marked EDGE"
 
 
 @pytest.mark.parametrize("room", ["enforcer", "scheduler_ext", "admission"])
 def test_a_room_near_the_node_starts_without_heavy_packages(room: str) -> None:
-    assert not modules_after(f"import {room}, cotenant.edges.telemetry") & {*HEAVY, "kubernetes", "typer", "pydantic"}
+    assert not modules_after(f"import {room}, cotenant.core.adapters.telemetry") & {
+        *HEAVY,
+        "kubernetes",
+        "typer",
+        "pydantic",
+    }
 
 
 @pytest.mark.slow

@@ -14,20 +14,20 @@ from rich.console import Console
 from rich.pretty import Pretty
 
 from admission.authority import Pair
-from cotenant.edges.connection import Request
-from cotenant.edges.kube.auth import Access
-from cotenant.edges.kube.connection import ApiResponse
-from cotenant.model.people import IdentitySource, Someone
-from cotenant.model.resource import Resource
-from cotenant.model.usage import TimeGrid
-from cotenant.pipeline.fleet.plan import FleetPlan, FleetShard
-from cotenant.pipeline.fleet.work import ShardTask
-from cotenant.settings.access import OidcSettings
-from cotenant.settings.base import Section
-from cotenant.settings.catalogue import Setting, catalogue, sections
-from cotenant.settings.profiler import PrometheusSettings
-from cotenant.settings.root import Settings
-from cotenant.settings.store import StoreSettings
+from cotenant.apps.pipeline.fleet.plan import FleetPlan, FleetShard
+from cotenant.apps.pipeline.fleet.work import ShardTask
+from cotenant.core.adapters.http_connection import Request
+from cotenant.core.adapters.kube.auth import Access
+from cotenant.core.adapters.kube.connection import ApiResponse
+from cotenant.core.model.changes.people import IdentitySource, Someone
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import TimeGrid
+from cotenant.core.settings.base import Section
+from cotenant.core.settings.catalogue import Setting, catalogue, sections
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.access import OidcSettings
+from cotenant.core.settings.sections.profiler import PrometheusSettings
+from cotenant.core.settings.sections.store import StoreSettings
 from dashboard.access.front import Front
 from dashboard.access.gate import Visit
 from dashboard.access.oidc import ClaimedIdentity, LoginAttempt
@@ -43,9 +43,9 @@ SECRET_FIELD = re.compile(
 )
 """Fields of classes by the names of secrets; a name that goes on (`token_file`, `key_name`) is about one."""
 PUBLIC = {
-    ("cotenant/edges/kube/client.py", "token"),  # where a list goes on
-    ("cotenant/edges/kube/incluster.py", "token"),  # a file's name
-    ("cotenant/edges/connection.py", "headers"),  # a repr of its own, tested below
+    ("cotenant/core/adapters/kube/client.py", "token"),  # where a list goes on
+    ("cotenant/core/adapters/kube/incluster.py", "token"),  # a file's name
+    ("cotenant/core/adapters/http_connection.py", "headers"),  # a repr of its own, tested below
 }
 
 

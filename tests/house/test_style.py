@@ -9,11 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.model.quality import DEFECT_SENTENCES, Defect
-from cotenant.model.reasons import SENTENCES, Reason
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.usage.quality import DEFECT_SENTENCES, Defect
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("cotenant", "profiler", "forecasting", "recommender", "scheduler_ext", "admission", "enforcer", "dashboard")
+PACKAGES = (
+    "cotenant",
+    "changes",
+    "profiler",
+    "forecasting",
+    "recommender",
+    "scheduler_ext",
+    "admission",
+    "enforcer",
+    "dashboard",
+)
 SOURCES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
 TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
 

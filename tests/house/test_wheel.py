@@ -43,7 +43,7 @@ def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -
     assert [n for n in names if Path(n).name.startswith(("test_", "conftest")) or n.endswith(".ipynb")] == []
     assert any(n.endswith("LICENSE") for n in names)
     zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(tmp_path / "installed")
-    show = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "install", "--print"]
+    show = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", "install", "--print"]
     printed = subprocess.run(show, cwd=tmp_path / "installed", capture_output=True, text=True, check=True).stdout
     assert "kind: CustomResourceDefinition" in printed
     shipped = {str(p.relative_to(ROOT)) for p in (ROOT / "deploy").rglob("*.yaml")}

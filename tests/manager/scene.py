@@ -17,15 +17,21 @@ from typing import Any
 
 import msgspec
 
-from cotenant.edges.telemetry import Metrics
-from cotenant.manager.results import ContainerAdvice, NodeOutlook, RunResults, SeriesOutlook, WorkloadAdvice
-from cotenant.manager.run import Manager, Options
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.resource import Resource
-from cotenant.settings.kube import KubeSettings
-from cotenant.settings.manager import ManagerSettings
-from cotenant.settings.root import Settings
-from cotenant.settings.store import StoreSettings
+from cotenant.apps.manager.decisions.results import (
+    ContainerAdvice,
+    NodeOutlook,
+    RunResults,
+    SeriesOutlook,
+    WorkloadAdvice,
+)
+from cotenant.apps.manager.run import Manager, Options
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.core.settings.sections.manager import ManagerSettings
+from cotenant.core.settings.sections.store import StoreSettings
 from tests.cluster.accounts import account
 from tests.cluster.api import Api, Json
 from tests.cluster.control_plane import ControlPlane
@@ -206,7 +212,14 @@ class Process:
             "telemetry": {"health_port": 0, "log_format": "json"},
         }
         file.write_text(json.dumps(given))
-        command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "--config", str(file), "manager"]
+        command = [
+            sys.executable,
+            "-c",
+            "from cotenant.apps.cli.main import run; run()",
+            "--config",
+            str(file),
+            "manager",
+        ]
         with self.log.open("wb") as out:
             self._child = subprocess.Popen(command, stderr=out, env=dict(os.environ))
 

@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
-from cotenant.edges.kube import Access, KubeClient
-from cotenant.manager import api_servers
-from cotenant.manager.api_servers import ApiServers
-from cotenant.settings.kube import KubeSettings
+from cotenant.apps.manager import api_servers
+from cotenant.apps.manager.api_servers import ApiServers
+from cotenant.core.adapters.kube import Access, KubeClient
+from cotenant.core.settings.sections.kube import KubeSettings
 from tests.cluster.waiting import wait_for
 
 

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cotenant.manager.colocating import ColocationController
-from cotenant.manager.feature import ControllerCondition
-from cotenant.manager.loop import Unled
-from cotenant.manager.mirrors import mirrors_of
-from cotenant.manager.pipeline import Pipeline
-from cotenant.manager.run import Manager
-from cotenant.settings.manager import ManagerSettings
-from cotenant.settings.root import Settings
+from cotenant.apps.manager.controllers.colocation_controller import ColocationController
+from cotenant.apps.manager.feature import ControllerCondition
+from cotenant.apps.manager.loop import Unled
+from cotenant.apps.manager.mirrors import mirrors_of
+from cotenant.apps.manager.pipeline import Pipeline
+from cotenant.apps.manager.run import Manager
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.manager import ManagerSettings
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import BATCH_CPU, BATCH_MEMORY, SLO, Scene

@@ -15,7 +15,7 @@ Nodes = Callable[..., list[str]]
 
 def once(scene: Scene, *words: str) -> tuple[int, list[dict[str, Any]], str]:
     """`cotenant manager --once -o json`: exit code, rows, stderr."""
-    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()"]
+    command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()"]
     command += [
         "--set",
         f"manager.namespace={scene.namespace}",
@@ -65,7 +65,13 @@ def test_a_run_that_writes_says_so_and_leaves_an_audit(scene: Scene, fake_nodes:
 
 
 def test_an_unknown_feature_is_refused_with_the_known_ones(scene: Scene) -> None:
-    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "--set", "manager.features_off=[colo]"]
+    command = [
+        sys.executable,
+        "-c",
+        "from cotenant.apps.cli.main import run; run()",
+        "--set",
+        "manager.features_off=[colo]",
+    ]
     command += ["manager", "--once", "--kubeconfig", str(scene.account)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.manager.feature import ControllerCondition
-from cotenant.manager.run import Manager
-from cotenant.model.identity import WorkloadRef
+from cotenant.apps.manager.feature import ControllerCondition
+from cotenant.apps.manager.run import Manager
+from cotenant.core.model.identity import WorkloadRef
 from tests.cluster.accounts import token_of
 from tests.cluster.control_plane import APISERVER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from cotenant.edges.telemetry import Metrics
-from cotenant.manager.audit import Audit, new_value
-from cotenant.manager.board import Board
-from cotenant.manager.contract import camel
-from cotenant.manager.feature import ControllerCondition, FeatureState, message_of, standing_of, status_intent
-from cotenant.model.errors import (
+from cotenant.apps.manager.audit import Audit, new_value
+from cotenant.apps.manager.controllers.contract import camel
+from cotenant.apps.manager.feature import ControllerCondition, FeatureState, message_of, standing_of, status_intent
+from cotenant.apps.manager.feature_status import Board
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.errors import (
     ClusterAbsent,
     ClusterError,
     ClusterForbidden,
@@ -22,8 +22,8 @@ from cotenant.model.errors import (
     NoData,
     NotLeader,
 )
-from cotenant.model.intent import Address, Apply, Delete, Outcome
-from cotenant.model.reasons import Reason
+from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Outcome
+from cotenant.core.model.reasons import Reason
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.manager.forecasts import ForecastView, UsageForecastObject, decide
-from cotenant.manager.published import ExistingObject
-from cotenant.manager.results import NodeOutlook, RunResults, SeriesOutlook
-from cotenant.model.intent import Apply
-from cotenant.model.resource import Resource
-from cotenant.settings.manager import ManagerSettings
+from cotenant.apps.manager.decisions.forecasts import ForecastView, UsageForecastObject, decide
+from cotenant.apps.manager.decisions.published import ExistingObject
+from cotenant.apps.manager.decisions.results import NodeOutlook, RunResults, SeriesOutlook
+from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.manager import ManagerSettings
 
 HOUR = 3600
 START = 1_789_999_200  # 2026-09-21T14:00:00Z

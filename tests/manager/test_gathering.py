@@ -14,26 +14,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.kube import EventRecorder, KubeClient, connect
-from cotenant.edges.store import Store
-from cotenant.edges.telemetry import Metrics
-from cotenant.manager import gathering
-from cotenant.manager.agents import EARLY_SECONDS, LETTERS, EventWire, acts_of, ask
-from cotenant.manager.gathering import QUIET_SECONDS, EnforcementCollector
-from cotenant.manager.loop import AlwaysLeads
-from cotenant.model.enforcement import ACT_ANNOTATION, AgentAction, EnforcementHistory, Gathering, Lane
-from cotenant.model.enforcement_tables import ENFORCEMENT, Retention
-from cotenant.model.errors import ClusterUnreachable
-from cotenant.model.protocol import NODE_AGENT
-from cotenant.pipeline.enforcement import DOCUMENT, keep
-from cotenant.settings.kube import KubeSettings
-from cotenant.settings.root import Settings
-from cotenant.settings.store import StoreSettings
-from cotenant.sim.api_server import EmbeddedServer
-from enforcer.changes import Done, WriteOutcome
+from cotenant.apps.manager.agents import EARLY_SECONDS, LETTERS, EventWire, acts_of, ask
+from cotenant.apps.manager.controllers import enforcement_collector
+from cotenant.apps.manager.controllers.enforcement_collector import QUIET_SECONDS, EnforcementCollector
+from cotenant.apps.manager.loop import AlwaysLeads
+from cotenant.apps.pipeline.enforcement import DOCUMENT, keep
+from cotenant.apps.simulation.api_server import EmbeddedServer
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.kube import EventRecorder, KubeClient, connect
+from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.colocation.enforcement import ACT_ANNOTATION, AgentAction, EnforcementHistory, Gathering, Lane
+from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT, Retention
+from cotenant.core.model.errors import ClusterUnreachable
+from cotenant.core.model.kubernetes.protocol import NODE_AGENT
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.core.settings.sections.store import StoreSettings
 from enforcer.contract import Evict, Knob, Level
-from enforcer.telling import ActionReporter, AgentMetrics
+from enforcer.decide.changes import Done, WriteOutcome
+from enforcer.report.action_log import ActionReporter, AgentMetrics
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
@@ -257,9 +257,9 @@ def test_a_child_whose_store_never_answers_holds_nobody_up(
     gatherer: tuple[EnforcementCollector, Store], monkeypatch: pytest.MonkeyPatch, ended_by: str
 ) -> None:
     listener, _ = gatherer
-    monkeypatch.setattr(gathering, "CHILD", ("-c", "import sys, time; sys.stdin.read(1); time.sleep(600)"))
+    monkeypatch.setattr(enforcement_collector, "CHILD", ("-c", "import sys, time; sys.stdin.read(1); time.sleep(600)"))
     if ended_by == "its time":
-        monkeypatch.setattr(gathering, "CHILD_SECONDS", 0.0)
+        monkeypatch.setattr(enforcement_collector, "CHILD_SECONDS", 0.0)
     else:
         threading.Timer(1.0, listener._stopping.set).start()
     began = time.monotonic()

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from cotenant.edges.kube import KubeClient, Mirror, Writer
-from cotenant.manager.contract import FIELD_MANAGER, ControllerDecision
-from cotenant.manager.measuring import FORECAST_SECONDS, NodeMetricController, policy_of
-from cotenant.manager.mirrors import mirrors_of
-from cotenant.manager.published import moment
-from cotenant.manager.results import RunResults
-from cotenant.model.collect_policy import CollectPolicy
-from cotenant.model.errors import NoData
-from cotenant.model.intent import Apply
-from cotenant.model.resource import Resource
-from cotenant.model.slo_config import SloConfig
-from cotenant.model.slo_forms import SloKey
-from cotenant.settings.profiler import PrometheusSettings
-from cotenant.settings.root import Settings
+from cotenant.apps.manager.controllers.contract import FIELD_MANAGER, ControllerDecision
+from cotenant.apps.manager.controllers.node_metric_controller import FORECAST_SECONDS, NodeMetricController, policy_of
+from cotenant.apps.manager.decisions.published import moment
+from cotenant.apps.manager.decisions.results import RunResults
+from cotenant.apps.manager.mirrors import mirrors_of
+from cotenant.core.adapters.kube import KubeClient, Mirror, Writer
+from cotenant.core.model.colocation.collect_policy import CollectPolicy
+from cotenant.core.model.colocation.slo_config import SloConfig
+from cotenant.core.model.colocation.slo_forms import SloKey
+from cotenant.core.model.errors import NoData
+from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.node_metric.source import NodeMetricSource
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane

@@ -11,14 +11,14 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.kube import Writer
-from cotenant.manager.contract import FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL
-from cotenant.manager.node_slo import LabelledNode, NodeSloObject, NodeSloView, coverage, decide
-from cotenant.manager.published import ExistingObject
-from cotenant.model.intent import Apply
-from cotenant.model.node_policy import decode
-from cotenant.model.slo_config import SloConfig
-from cotenant.model.slo_forms import SloKey
+from cotenant.apps.manager.controllers.contract import FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL
+from cotenant.apps.manager.decisions.node_slo import LabelledNode, NodeSloObject, NodeSloView, coverage, decide
+from cotenant.apps.manager.decisions.published import ExistingObject
+from cotenant.core.adapters.kube import Writer
+from cotenant.core.model.colocation.node_policy import decode
+from cotenant.core.model.colocation.slo_config import SloConfig
+from cotenant.core.model.colocation.slo_forms import SloKey
+from cotenant.core.model.kubernetes.intent import Apply
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

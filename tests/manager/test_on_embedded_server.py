@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from cotenant.edges.kube import connect
-from cotenant.manager.feature import ControllerCondition
-from cotenant.settings.kube import KubeSettings
-from cotenant.sim.api_server import EmbeddedServer
+from cotenant.apps.manager.feature import ControllerCondition
+from cotenant.apps.simulation.api_server import EmbeddedServer
+from cotenant.core.adapters.kube import connect
+from cotenant.core.settings.sections.kube import KubeSettings
 from tests.contract.target import embedded_target
 from tests.manager.scene import FORECASTS, RECOMMENDATIONS, SLO, Scene, deployed, results_of
 

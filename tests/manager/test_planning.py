@@ -12,16 +12,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.edges.telemetry import Metrics
-from cotenant.manager.features import NAMES
-from cotenant.manager.results import RunResults
-from cotenant.manager.run import Manager, Options
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.plan import Expected, Proposal, Span, moment
-from cotenant.settings.kube import KubeSettings
-from cotenant.settings.manager import ManagerSettings
-from cotenant.settings.plans import PlanSettings
-from cotenant.settings.root import Settings
+from cotenant.apps.manager.decisions.results import RunResults
+from cotenant.apps.manager.features import NAMES
+from cotenant.apps.manager.run import Manager, Options
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reservations.plan import Expected, Proposal, Span, moment
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.core.settings.sections.manager import ManagerSettings
+from cotenant.core.settings.sections.plans import PlanSettings
 from tests.cluster.api import ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from cotenant.manager.contract import MANAGED_BY, MANAGED_BY_LABEL
-from cotenant.manager.plans import PlanView, decide
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.intent import Apply
-from cotenant.model.plan import (
+from cotenant.apps.manager.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
+from cotenant.apps.manager.decisions.plans import PlanView, decide
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.model.reservations.plan import (
     PLAN_LABEL,
     Approval,
     OccurrenceProgress,
@@ -22,10 +22,10 @@ from cotenant.model.plan import (
     Span,
     WindowSource,
 )
-from cotenant.model.plan import PlanDecision as Verdict
-from cotenant.model.plan_desk import EDITED_LABEL
-from cotenant.model.reservation import Phase, Reference, Reservation, ReservationStatus
-from cotenant.settings.plans import PlanSettings
+from cotenant.core.model.reservations.plan import PlanDecision as Verdict
+from cotenant.core.model.reservations.plan_service import EDITED_LABEL
+from cotenant.core.model.reservations.reservation import Phase, Reference, Reservation, ReservationStatus
+from cotenant.core.settings.sections.plans import PlanSettings
 from recommender.plans.realise import unit_name
 
 SIX = 1_803_578_400.0

@@ -10,17 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cotenant.edges.store import Store
-from cotenant.manager.feature import ControllerCondition
-from cotenant.manager.loop import AlwaysLeads
-from cotenant.manager.pipeline import Pipeline
-from cotenant.manager.results import RunResults
-from cotenant.model.errors import NoData
-from cotenant.model.progress import Silent
-from cotenant.model.resource import Resource
-from cotenant.settings.root import Settings
-from cotenant.settings.store import StoreSettings
-from cotenant.sim.demo import fill
+from cotenant.apps.manager.decisions.results import RunResults
+from cotenant.apps.manager.feature import ControllerCondition
+from cotenant.apps.manager.loop import AlwaysLeads
+from cotenant.apps.manager.pipeline import Pipeline
+from cotenant.apps.simulation.demo import fill
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.errors import NoData
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.store import StoreSettings
 from profiler.synthetic import SyntheticSpec
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import unique_name

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.manager.published import ExistingObject
-from cotenant.manager.recommendations import (
+from cotenant.apps.manager.decisions.published import ExistingObject
+from cotenant.apps.manager.decisions.recommendations import (
     EVIDENCE_ANNOTATION,
     STATE_LABEL,
     RecommendationObject,
@@ -19,12 +19,12 @@ from cotenant.manager.recommendations import (
     decide,
     object_name,
 )
-from cotenant.manager.results import ContainerAdvice, RunResults, WorkloadAdvice
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.intent import Apply
-from cotenant.model.reasons import Reason
-from cotenant.model.resource import Resource
-from cotenant.settings.manager import ManagerSettings
+from cotenant.apps.manager.decisions.results import ContainerAdvice, RunResults, WorkloadAdvice
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.manager import ManagerSettings
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 NOW = 1_790_000_000

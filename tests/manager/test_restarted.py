@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from cotenant.edges.kube import KubeClient
-from cotenant.edges.telemetry import Metrics
-from cotenant.manager.run import Manager, Options
-from cotenant.model.errors import ClusterForbidden, CotenantError
+from cotenant.apps.manager.run import Manager, Options
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.errors import ClusterForbidden, CotenantError
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import Scene
 

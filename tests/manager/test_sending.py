@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cotenant.manager.feature import ControllerCondition, standing_of
-from cotenant.manager.loop import AlwaysLeads, Unled
-from cotenant.manager.sending import FIRST_REFUSAL_SECONDS, LONGEST_REFUSAL_SECONDS, SEEN_SECONDS, Sender
-from cotenant.model.errors import (
+from cotenant.apps.manager.feature import ControllerCondition, standing_of
+from cotenant.apps.manager.loop import AlwaysLeads, Unled
+from cotenant.apps.manager.sender import FIRST_REFUSAL_SECONDS, LONGEST_REFUSAL_SECONDS, SEEN_SECONDS, Sender
+from cotenant.core.model.errors import (
     ClusterAbsent,
     ClusterForbidden,
     ClusterInvalid,
@@ -18,7 +18,7 @@ from cotenant.model.errors import (
     ClusterObjectGone,
     NotLeader,
 )
-from cotenant.model.intent import Address, Apply
+from cotenant.core.model.kubernetes.intent import Address, Apply
 from tests.cluster.namespaces import unique_name
 from tests.manager.scene import Scene
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cotenant.edges.kube.observed import ObservedPodWire
-from cotenant.manager.watched import watched_pod
-from cotenant.model.cluster import Inventory, Node
-from cotenant.model.resource import Resource
-from cotenant.settings.recommender import ReclaimableSettings
+from cotenant.apps.manager.watched import watched_pod
+from cotenant.core.adapters.kube.observed import ObservedPodWire
+from cotenant.core.model.cluster import Inventory, Node
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.recommender import ReclaimableSettings
 from recommender.colocation.formulas import Parameters, batch
 from recommender.colocation.inventory import Usages, node_columns
 from recommender.colocation.strategy import ColocationStrategy

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.change import Change, ChangeState, ChangeStatus, Write
-from cotenant.model.changes import CHANGES, ENTRIES, changes_table, entries_table, moved, moves, overridden
-from cotenant.model.desk import LedgerEntry
-from cotenant.model.intent import Address
+from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus, Write
+from cotenant.core.model.changes.service import LedgerEntry
+from cotenant.core.model.changes.tables import CHANGES, ENTRIES, changes_table, entries_table, moved, moves, overridden
+from cotenant.core.model.kubernetes.intent import Address
 
 BASE = "/spec/template/spec/containers/0"
 WEB = Address("apps/v1", "deployments", "web", "pay")

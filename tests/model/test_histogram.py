@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.model.errors import StoreCorrupt
-from cotenant.model.histogram import (
+from cotenant.core.model.errors import StoreCorrupt
+from cotenant.core.model.usage.histogram import (
     CPU_BUCKETS,
     MEMORY_BUCKETS,
     YEAR_ONE_SECONDS,

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import UsageError
-from cotenant.model.node_policy import (
+from cotenant.core.model.colocation.node_policy import (
     Block,
     IoLimits,
     MemoryQos,
@@ -19,8 +18,9 @@ from cotenant.model.node_policy import (
     decode,
     encode,
 )
-from cotenant.model.qos import QosClass
-from cotenant.model.text import shown
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.text import shown
 
 PERCENTS = st.integers(0, 100)
 MAYBE = st.none() | PERCENTS

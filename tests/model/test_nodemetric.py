@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import ClusterInvalid
-from cotenant.model.nodemetric import HostApplicationMetric, NodeMetric, PodMetric
-from cotenant.model.qos import PriorityClass
-from cotenant.model.resource import GIB, Resource
+from cotenant.core.model.colocation.nodemetric import HostApplicationMetric, NodeMetric, PodMetric
+from cotenant.core.model.errors import ClusterInvalid
+from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.resource import GIB, Resource
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.kube.objects import PodObject
-from cotenant.edges.kube.observed import ObservedPodWire, pod_of
-from cotenant.edges.kube.projection import containers_of, effective_request
-from cotenant.model.cluster import pod_amount
-from cotenant.model.pod_qos import PodQos, pod_qos, qos_class_of
-from cotenant.model.pod_request import limits_of, requests_of
-from cotenant.model.resource import MIB, Resource
-from cotenant.settings.extender import LoadAwareSettings
+from cotenant.core.adapters.kube.objects import PodObject
+from cotenant.core.adapters.kube.observed import ObservedPodWire, pod_of
+from cotenant.core.adapters.kube.projection import containers_of, effective_request
+from cotenant.core.model.cluster import pod_amount
+from cotenant.core.model.kubernetes.pod_qos import PodQos, pod_qos, qos_class_of
+from cotenant.core.model.kubernetes.pod_request import limits_of, requests_of
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.settings.sections.extender import LoadAwareSettings
 from recommender.restart import pod_qos as qos_of_containers
 from scheduler_ext.extender.pod import PodWire as ExtenderWire
 from scheduler_ext.extender.pod import facts_of

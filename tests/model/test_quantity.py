@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.errors import QuantityError
-from cotenant.model.quantity import (
+from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.quantity import (
     LARGEST,
     LENGTH_CAP,
     format_bytes,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.errors import UsageError
-from cotenant.model.quota_tree import QuotaNode, QuotaTree, amounts_of, total
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree, amounts_of, total
 
 P = "quota.scheduling.koordinator.sh/"
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import UsageError
-from cotenant.model.pod_request import added, fits, format_room, masked, parse_room, requests_of, rest
-from cotenant.model.reservation import (
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.pod_request import added, fits, format_room, masked, parse_room, requests_of, rest
+from cotenant.core.model.reservations.reservation import (
     AllocatePolicy,
     Mode,
     Phase,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import CotenantError, UsageError
-from cotenant.model.selector import LabelSelector
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.kubernetes.selector import LabelSelector
 
 KEYS = st.sampled_from(["pool", "zone", "example.com/tier", "a"])
 VALUES = st.sampled_from(["", "gold", "silver", "eu-1"])

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.conformity import merged
-from cotenant.model.errors import SettingsError
-from cotenant.model.slo_config import SloConfig, origins, parse
-from cotenant.model.slo_forms import FORMS, SloKey
+from cotenant.core.model.colocation.slo_config import SloConfig, origins, parse
+from cotenant.core.model.colocation.slo_forms import FORMS, SloKey
+from cotenant.core.model.errors import SettingsError
+from cotenant.core.model.struct_validation import merged
 from recommender.colocation.fields import FIELDS as FIELDS_OF_COLOCATION
 from recommender.colocation.strategy import ColocationConfig
 

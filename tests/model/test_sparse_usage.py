@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cotenant.model.identity import NodeRef
-from cotenant.model.resource import Resource
-from cotenant.model.sparse_usage import SparseUsage, Stretch, of_stretches, sparse
-from cotenant.model.usage import FloatMatrix, Statistic, TimeGrid, Usage
+from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.sparse_usage import SparseUsage, Stretch, of_stretches, sparse
+from cotenant.core.model.usage.usage import FloatMatrix, Statistic, TimeGrid, Usage
 
 CELLS = st.one_of(st.just(np.nan), st.floats(0, 1e6, width=32))
 MATRICES = st.tuples(st.integers(0, 6), st.integers(0, 12)).flatmap(

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from cotenant.model import node_policy
-from enforcer.container_resources import ContainerResources, container_resources
+from cotenant.core.model.colocation import node_policy
 from enforcer.contract import ContainerSpec, PodSpec
+from enforcer.decide.container_resources import ContainerResources, container_resources
 from enforcer.runtime.parents import Parents
 
 CGROUPS = Path("/sys/fs/cgroup")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from enforcer.apply.eviction_queue import EvictionAnswer
 from enforcer.contract import Evict
-from enforcer.eviction_queue import EvictionAnswer
 from enforcer.runtime.container_stopper import ContainerStopper
 from tests.cluster.waiting import wait_for
 from tests.node.containerd import Containerd

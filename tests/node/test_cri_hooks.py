@@ -16,9 +16,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cotenant.settings.runtime import RuntimeSettings
-from enforcer.container_resources import ContainerResources
+from cotenant.core.settings.sections.runtime import RuntimeSettings
 from enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
+from enforcer.decide.container_resources import ContainerResources
 from enforcer.runtime.bounded import Bounded, Late
 from enforcer.runtime.cri_hooks import CriHooks, ForwardedCall, patience
 from enforcer.runtime.cri_messages import cgroup_parent_of, lay_over, merge_environment

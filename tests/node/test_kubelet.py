@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.settings.runtime import RuntimeSettings
+from cotenant.core.settings.sections.runtime import RuntimeSettings
 from enforcer.runtime.bounded import Bounded
 from enforcer.runtime.nri import NriPlugin
 from tests.cluster.control_plane import ControlPlane

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cotenant.settings.runtime import RuntimeSettings
-from enforcer.container_resources import ContainerResources
+from cotenant.core.settings.sections.runtime import RuntimeSettings
 from enforcer.contract import ContainerSpec, PodSpec
+from enforcer.decide.container_resources import ContainerResources
 from enforcer.runtime.bounded import Bounded
 from enforcer.runtime.facts import Decide
 from enforcer.runtime.messages import nri

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from cotenant.settings.runtime import RuntimeSettings
-from enforcer.container_resources import ContainerResources
+from cotenant.core.settings.sections.runtime import RuntimeSettings
 from enforcer.contract import ContainerSpec, PodSpec
+from enforcer.decide.container_resources import ContainerResources
 from enforcer.runtime.bounded import Bounded
 from enforcer.runtime.facts import Decide
 from enforcer.runtime.nri import NriEvent, NriEventType, NriPlugin

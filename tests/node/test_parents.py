@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enforcer.container_resources import ContainerResources
 from enforcer.contract import NO_LIMIT
+from enforcer.decide.container_resources import ContainerResources
 from enforcer.runtime.parents import Parents, chain
 
 POD = "/kubepods/besteffort/pod1"

@@ -9,11 +9,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from enforcer.asking import WithKubelet
-from enforcer.cpusets import parse_cpus
-from enforcer.kubelet import kubelet_config
+from enforcer.observe.cpusets import parse_cpus
 from enforcer.runtime.pod_resources import asked
-from enforcer.sources import FileSources
+from enforcer.sources.kubelet import kubelet_config
+from enforcer.sources.kubelet_client import WithKubelet
+from enforcer.sources.sources import FileSources
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import Running

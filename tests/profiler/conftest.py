@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.store.store import Store
-from cotenant.model.progress import Silent
-from cotenant.model.quality import QualityRecord
-from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store.store import Store
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.usage.quality import QualityRecord
+from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from profiler.history import pull
 from profiler.prometheus import PrometheusSource
 from profiler.prometheus.retry import Timer

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as shaped
 
-from cotenant.model.cluster import Inventory, Pod
-from cotenant.model.identity import PodContainerRef, WorkloadRef
-from cotenant.model.resource import Resource
-from cotenant.model.table import Table
-from cotenant.model.usage import DAY_SECONDS, Statistic, TimeGrid, Usage
-from cotenant.model.views import COVERAGE, COVERAGE_BY_DAY
+from cotenant.core.model.cluster import Inventory, Pod
+from cotenant.core.model.identity import PodContainerRef, WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Table
+from cotenant.core.model.usage.usage import DAY_SECONDS, Statistic, TimeGrid, Usage
+from cotenant.core.model.views import COVERAGE, COVERAGE_BY_DAY
 from profiler.coverage import coverage_by_day, coverage_by_namespace
 
 START = 1_795_046_400  # a midnight

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from cotenant.edges.telemetry import Metrics
-from cotenant.manager.gathering_child import with_lanes
-from cotenant.model.enforcement import NUMBERS, AgentAction, EnforcementHistory, Lane, LaneSample
-from cotenant.model.enforcement_tables import Retention
-from cotenant.model.errors import SourceError
-from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
-from cotenant.settings.root import Settings
-from enforcer.telling import AgentMetrics
+from cotenant.apps.manager.controllers.enforcement_collector_child import with_lanes
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.colocation.enforcement import NUMBERS, AgentAction, EnforcementHistory, Lane, LaneSample
+from cotenant.core.model.colocation.enforcement_tables import Retention
+from cotenant.core.model.errors import SourceError
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
+from enforcer.report.action_log import AgentMetrics
 from profiler.enforcement import lanes, query
 from tests.support.prometheus import MISSING, Server, blocks_from, installed
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.store import Store
-from cotenant.model.cluster import Container, Event, EventKind, Inventory, Node, Pod, Workload
-from cotenant.model.errors import SourceError, SourceForbidden, SourceUnreachable
-from cotenant.model.identity import PodContainerRef, WorkloadRef
-from cotenant.model.progress import Progress, Silent
-from cotenant.model.quality import QualityRecord
-from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Statistic, TimeGrid, Usage
-from cotenant.settings.profiler import ProfilerSettings
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.cluster import Container, Event, EventKind, Inventory, Node, Pod, Workload
+from cotenant.core.model.errors import SourceError, SourceForbidden, SourceUnreachable
+from cotenant.core.model.identity import PodContainerRef, WorkloadRef
+from cotenant.core.model.progress import Progress, Silent
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.quality import QualityRecord
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Statistic, TimeGrid, Usage
+from cotenant.core.settings.sections.profiler import ProfilerSettings
 from profiler.history import (
     STATE_DOCUMENT,
     PullState,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotenant.model.cluster import EventKind
-from cotenant.model.usage import Signal
+from cotenant.core.model.cluster import EventKind
+from cotenant.core.model.usage.usage import Signal
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, write
 from tests.support.openmetrics.blocks import create_blocks

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cotenant.model.cluster import Inventory
-from cotenant.model.identity import PodContainerRef, WorkloadRef
-from cotenant.model.protocol import PLACEHOLDER_NAMESPACE
-from profiler.pooling import by_container, by_workload
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.identity import PodContainerRef, WorkloadRef
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from profiler.pool import by_container, by_workload
 from profiler.prometheus.inventory import Rows, build
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.model.cluster import Inventory, Pod
-from cotenant.model.identity import ClusterRef, ContainerRef, NodeRef, PodContainerRef, WorkloadRef
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Statistic, TimeGrid, Usage
-from profiler.pooling import by_cluster, by_container, by_node, by_workload, demand, highest, total
+from cotenant.core.model.cluster import Inventory, Pod
+from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef, PodContainerRef, WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
+from profiler.pool import by_cluster, by_container, by_node, by_workload, demand, highest, total
 
 START = 1_699_833_600
 WEB = WorkloadRef("shop", "Deployment", "web")

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.model.identity import NodeRef
-from cotenant.model.portrait import Pattern, Portraits
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Statistic, TimeGrid, Usage
-from cotenant.settings.portrait import PortraitSettings
+from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.portrait import Pattern, Portraits
+from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.core.settings.sections.portrait import PortraitSettings
 from profiler.portrait import build, update
 
 DAY = 86_400

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.portrait import Pattern, Portraits
-from cotenant.model.usage import Signal, Usage
-from cotenant.settings.portrait import PortraitSettings
-from profiler.pooling import by_cluster, by_container, by_workload, demand, total
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.usage.portrait import Pattern, Portraits
+from cotenant.core.model.usage.usage import Signal, Usage
+from cotenant.core.settings.sections.portrait import PortraitSettings
+from profiler.pool import by_cluster, by_container, by_workload, demand, total
 from profiler.portrait import build
 from profiler.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import requests
 
-from cotenant.edges.store.store import Store
-from cotenant.model.cluster import EventKind
-from cotenant.model.errors import SourceUnfit
-from cotenant.model.identity import NodeRef, PodContainerRef
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.quality import Defect
-from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid, Usage
+from cotenant.core.adapters.store.store import Store
+from cotenant.core.model.cluster import EventKind
+from cotenant.core.model.errors import SourceUnfit
+from cotenant.core.model.identity import NodeRef, PodContainerRef
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.usage.quality import Defect
+from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid, Usage
 from profiler.history import STATE_DOCUMENT, PullState
 from profiler.prometheus import PrometheusSource
 from profiler.synthetic import SyntheticSpec, generate

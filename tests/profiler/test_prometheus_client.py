@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cotenant.model.errors import SourceError, SourceProtocol, SourceUnreachable
-from cotenant.settings.profiler import PrometheusSettings
+from cotenant.core.model.errors import SourceError, SourceProtocol, SourceUnreachable
+from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.prometheus.client import Client
 from profiler.prometheus.retry import OPEN_SECONDS, retry_after_seconds
 from tests.support.api_server import ApiServer, Handler, Reply, hang_up

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.model.errors import SourceUnfit
+from cotenant.core.model.errors import SourceUnfit
 from profiler.prometheus import clusters, survey
 from profiler.prometheus.inventory import own_labels
 from profiler.prometheus.parts import Rates

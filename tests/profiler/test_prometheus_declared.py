@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import Container, ContainerRole, LimitRange, Quota
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.resource import GIB, Resource
+from cotenant.core.model.cluster import Container, ContainerRole, LimitRange, Quota
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import GIB, Resource
 from profiler.prometheus import declared
 from profiler.prometheus.inventory import STATE, Rows, build, effective_request
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import SourceProtocol
-from cotenant.model.identity import NodeRef, PodContainerRef
-from cotenant.model.quality import Defect
-from cotenant.model.resource import Resource
-from cotenant.model.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.core.model.errors import SourceProtocol
+from cotenant.core.model.identity import NodeRef, PodContainerRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.quality import Defect
+from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from profiler.prometheus.declared import amount
 from profiler.prometheus.decode import described, increases, samples, usages
 from profiler.prometheus.parts import QueryPart, Rates, hourly_parts, usage_parts

@@ -8,16 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotenant.edges.store.store import Store
-from cotenant.model.errors import (
-    SettingsError,
-    SourceForbidden,
-    SourceProtocol,
-    SourceUnreachable,
-)
-from cotenant.model.quality import Defect
-from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid
-from cotenant.settings.profiler import PrometheusSettings
+from cotenant.core.adapters.store.store import Store
+from cotenant.core.model.errors import SettingsError, SourceForbidden, SourceProtocol, SourceUnreachable
+from cotenant.core.model.usage.quality import Defect
+from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid
+from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.prometheus import PrometheusSource
 from profiler.prometheus.client import Client
 from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, store_in

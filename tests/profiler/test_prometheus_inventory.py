@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.model.cluster import ContainerRole, Inventory, Pod, Workload
-from cotenant.model.identity import PodContainerRef
-from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid
+from cotenant.core.model.cluster import ContainerRole, Inventory, Pod, Workload
+from cotenant.core.model.identity import PodContainerRef
+from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid
 from profiler.prometheus import PrometheusSource
 from profiler.synthetic import SyntheticSpec, generate
 from tests.profiler.conftest import Served, profiler_settings, pulled, serve, store_in

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.cli.probes import metrics
-from cotenant.cli.probes.finding import ProbeFinding, ProbeState
-from cotenant.edges.clock import FixedClock
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS
-from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.apps.cli.cluster.probes import metrics
+from cotenant.apps.cli.cluster.probes.finding import ProbeFinding, ProbeState
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from tests.profiler.conftest import store_in
 from tests.support import victoria_metrics
 from tests.support.prometheus import MISSING, installed

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import requests
 
-from cotenant.model.identity import PodContainerRef
-from cotenant.model.usage import DAY_SECONDS
+from cotenant.core.model.identity import PodContainerRef
+from cotenant.core.model.usage.usage import DAY_SECONDS
 from profiler.prometheus import PrometheusSource
 from profiler.prometheus.plan import Population
 from profiler.prometheus.quantiles import Question, queries

@@ -7,7 +7,7 @@ import requests
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import UsageError
+from cotenant.core.model.errors import UsageError
 from profiler.prometheus.promql import Matcher, equal, literal, marked, named, none_of, one_of, quote, selector, union
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)

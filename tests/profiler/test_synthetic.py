@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import ContainerRole, EventKind
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS, Signal, Usage
+from cotenant.core.model.cluster import ContainerRole, EventKind
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, Usage
 from profiler.synthetic import MemoryShape, Shape, SyntheticCluster, SyntheticSpec, generate
 
 SPEC = SyntheticSpec(nodes=20, workloads=300, days=28, seed=11)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.usage import DAY_SECONDS, TimeGrid
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid
 from profiler.synthetic import Shape
 from profiler.synthetic.demand import refused
 from profiler.synthetic.fleet import Blueprint, largest_remainder

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.model.cluster import Inventory
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.resource import Resource
-from cotenant.model.usage import HOUR_SECONDS, Signal
-from cotenant.sim.scaling import demand_of
+from cotenant.apps.simulation.autoscaler import demand_of
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 
 RANK = WorkloadRef("feed", "Deployment", "rank")

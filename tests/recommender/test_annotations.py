@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import recommender.strategies.cotenant.annotations as module
 from admission.profile_record import RECORD_ANNOTATION
-from cotenant.model.annotated import CHANGE_ANNOTATION, LATENCY_ANNOTATION, RESOURCES_ANNOTATION
-from cotenant.model.protocol import PREDICTED_USAGE_ANNOTATION, RUN_SECONDS_ANNOTATION
-from cotenant.model.resource import GIB, Resource
-from cotenant.settings.recommender import CotenantSettings
+from cotenant.core.model.changes.annotated_resources import CHANGE_ANNOTATION, LATENCY_ANNOTATION, RESOURCES_ANNOTATION
+from cotenant.core.model.kubernetes.protocol import PREDICTED_USAGE_ANNOTATION, RUN_SECONDS_ANNOTATION
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.settings.sections.recommender import CotenantSettings
 from enforcer.strategies.baseline import BASELINE_ANNOTATION
 from recommender.strategies.cotenant.annotations import PREFIX, RULES, parse
 from recommender.strategies.cotenant.policy import policy

@@ -12,10 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.model.resource import MIB, Resource
-from cotenant.model.usage import Signal, Usage
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.usage.usage import Signal, Usage
 from recommender.backtest import Amounts, BacktestColumns, Recorded, backtest, present, proposed, record, share_above
 from recommender.evidence import Evidence
 from tests.support.evidence import Case, evidence_of

@@ -12,12 +12,12 @@ import pytest
 from structlog.testing import capture_logs
 
 import recommender.base
-from cotenant.model.errors import CotenantError, SettingsError
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Severity
-from cotenant.model.resource import Resource
-from cotenant.settings.base import digest
-from cotenant.settings.recommender import CotenantSettings, RecommenderSettings
+from cotenant.core.model.errors import CotenantError, SettingsError
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.base import digest
+from cotenant.core.settings.sections.recommender import CotenantSettings, RecommenderSettings
 from recommender.base import BUILT_IN, GROUP, known, load_strategy, recommend, rounded_up, strategies
 from recommender.evidence import Evidence
 from recommender.strategies.cotenant import Cotenant

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import ContainerRole
-from cotenant.model.errors import UsageError
-from cotenant.model.identity import ContainerRef, WorkloadRef
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.model.resource import Resource
-from recommender.changing import CHANGE_ANNOTATION, carries, inverse, planned
+from changes.decide.field_changes import CHANGE_ANNOTATION, carries, inverse, planned
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import Resource
 
 WEB = WorkloadRef("shop", "Deployment", "web")
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import Node
-from cotenant.model.protocol import (
+from cotenant.core.model.cluster import Node
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.kubernetes.protocol import (
     CPU_NORMALIZATION_RATIO_ANNOTATION,
     NODE_RESERVATION_ANNOTATION,
     THIRD_PARTY_ALLOCATIONS_ANNOTATION,
 )
-from cotenant.model.reclaimable import Band
-from cotenant.model.resource import GIB, Resource
+from cotenant.core.model.resource import GIB, Resource
 from recommender.colocation.facts import ColocationNode, cpu_count
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

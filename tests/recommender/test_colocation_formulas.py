@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import Inventory, Node, Pod
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.reasons import Reason
-from cotenant.model.reclaimable import Band, Reclaimable
-from cotenant.model.resource import GIB, Resource
-from cotenant.settings.recommender import ReclaimableSettings
+from cotenant.core.model.cluster import Inventory, Node, Pod
+from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.settings.sections.recommender import ReclaimableSettings
 from recommender.colocation import formulas
 from recommender.colocation.columns import NodeColumns
 from recommender.colocation.formulas import Parameters

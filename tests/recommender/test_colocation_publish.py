@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import Node
-from cotenant.model.intent import Apply, Intent, Patch
-from cotenant.model.nodemetric import NodeMetric
-from cotenant.model.protocol import (
+from cotenant.core.model.cluster import Node
+from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.kubernetes.intent import Apply, Intent, Patch
+from cotenant.core.model.kubernetes.protocol import (
     CPU_NORMALIZATION_RATIO_ANNOTATION,
     EXTENDED_RESOURCES,
     NODE_RESERVATION_ANNOTATION,
     ORIGIN_ALLOCATABLE_ANNOTATION,
     THIRD_PARTY_ALLOCATIONS_ANNOTATION,
 )
-from cotenant.model.reasons import Reason
-from cotenant.model.resource import Resource
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import Resource
 from recommender.colocation.explain import Context, NodeExplained, explain
 from recommender.colocation.publish import publish
 from recommender.colocation.state import ColocationState

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import Node, Pod
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.nodemetric import HostApplicationMetric, NodeMetric, PodMetric
-from cotenant.model.protocol import COLOCATION_STRATEGY_ANNOTATION, CPU_RECLAIM_RATIO_LABEL
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.reasons import Reason
-from cotenant.model.reclaimable import Band
-from cotenant.model.resource import GIB, Resource
+from cotenant.core.model.cluster import Node, Pod
+from cotenant.core.model.colocation.nodemetric import HostApplicationMetric, NodeMetric, PodMetric
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.protocol import COLOCATION_STRATEGY_ANNOTATION, CPU_RECLAIM_RATIO_LABEL
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import GIB, Resource
 from recommender.colocation.columns import PeakForecast
 from recommender.colocation.pods import PodColumns
 from recommender.colocation.state import ColocationState, Computed

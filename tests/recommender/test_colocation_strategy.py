@@ -10,11 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import CotenantError, SettingsError
-from cotenant.model.protocol import COLOCATION_STRATEGY_ANNOTATION, CPU_RECLAIM_RATIO_LABEL, MID_STATIC_CPU_RATIO_LABEL
-from cotenant.model.slo_forms import Colocation as Form
-from cotenant.model.text import shown
-from cotenant.settings.recommender import ReclaimableSettings
+from cotenant.core.model.colocation.slo_forms import Colocation as Form
+from cotenant.core.model.errors import CotenantError, SettingsError
+from cotenant.core.model.kubernetes.protocol import (
+    COLOCATION_STRATEGY_ANNOTATION,
+    CPU_RECLAIM_RATIO_LABEL,
+    MID_STATIC_CPU_RATIO_LABEL,
+)
+from cotenant.core.model.text import shown
+from cotenant.core.settings.sections.recommender import ReclaimableSettings
 from recommender.colocation.fields import FIELDS, percent_of_ratio
 from recommender.colocation.strategy import ColocationConfig, ColocationStrategy
 

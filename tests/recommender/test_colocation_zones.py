@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.resource import GIB, Resource
+from cotenant.core.model.resource import GIB, Resource
 from recommender.colocation.zones import Topology, publish_zones
 
 CPU, MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"

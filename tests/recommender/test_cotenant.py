@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Severity, Value
-from cotenant.model.resource import MIB, Resource
-from cotenant.model.usage import Signal, TimeGrid, Usage
-from cotenant.settings.recommender import CotenantSettings, RecommenderSettings
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity, Value
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
+from cotenant.core.settings.sections.recommender import CotenantSettings, RecommenderSettings
 from recommender.strategies.cotenant import Cotenant
 from tests.support.evidence import END, Case, evidence_of, series
 

@@ -12,16 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Quota, Workload
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.qos import QosClass
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Severity, Value
-from cotenant.model.resource import GIB, MIB, Resource
-from cotenant.settings.recommender import CotenantSettings, RecommenderSettings, SeveritySettings
-from recommender.strategies.cotenant import jobs, sizing
+from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Quota, Workload
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity, Value
+from cotenant.core.model.resource import GIB, MIB, Resource
+from cotenant.core.settings.sections.recommender import CotenantSettings, RecommenderSettings, SeveritySettings
+from recommender.strategies.cotenant import jobs
+from recommender.strategies.cotenant import size as sizing
 from recommender.strategies.cotenant.daemons import group_of
-from recommender.strategies.cotenant.grading import GradedChange, Grades
+from recommender.strategies.cotenant.grade import GradedChange, Grades
 from tests.support.scenario import DAY, Scenario, Track, amount, steady, value
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import Container, Workload
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.resource import Resource
-from cotenant.settings.recommender import CotenantSettings, RecommenderSettings
+from cotenant.core.model.cluster import Container, Workload
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.recommender import CotenantSettings, RecommenderSettings
 from recommender.strategies.cotenant import day_risk
 from tests.support.scenario import DAY, Scenario, Track, value
 

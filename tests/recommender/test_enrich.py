@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import structlog
 
-from cotenant.model.cluster import Inventory
-from cotenant.model.identity import ContainerRef, WorkloadRef
-from cotenant.model.recommendation import Action, Recommendation, Restart
-from cotenant.model.resource import MIB, Resource
-from cotenant.settings.recommender import BacktestSettings, RecommenderSettings
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.recommendation import Action, Recommendation, Restart
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.settings.sections.recommender import BacktestSettings, RecommenderSettings
 from recommender.base import load_strategy, recommend
 from recommender.enrich import enrich
 from recommender.evidence import Evidence

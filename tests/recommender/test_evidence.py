@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.model.identity import PodContainerRef
-from cotenant.model.recommendation import Field
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Signal
+from cotenant.core.model.identity import PodContainerRef
+from cotenant.core.model.recommendation import Field
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import Signal
 from recommender.evidence import row_maximum, row_percentile
 from tests.support.evidence import Case, evidence_of
 

@@ -9,16 +9,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload, pod_amount
-from cotenant.model.finding import FINDING_SENTENCES, ClusterFinding, FindingKind
-from cotenant.model.identity import ContainerRef, NodeRef, WorkloadRef
-from cotenant.model.qos import QosClass
-from cotenant.model.recommendation import Severity
-from cotenant.model.resource import GIB, MIB, Resource
-from cotenant.model.table import Table
-from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid, Usage
-from cotenant.model.views import FINDINGS
-from cotenant.settings.recommender import CotenantSettings, FindingSettings
+from cotenant.core.model.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload, pod_amount
+from cotenant.core.model.finding import FINDING_SENTENCES, ClusterFinding, FindingKind
+from cotenant.core.model.identity import ContainerRef, NodeRef, WorkloadRef
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.recommendation import Severity
+from cotenant.core.model.resource import GIB, MIB, Resource
+from cotenant.core.model.table import Table
+from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.core.model.views import FINDINGS
+from cotenant.core.settings.sections.recommender import CotenantSettings, FindingSettings
 from recommender.findings import (
     find,
     idle_nodes,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cotenant.model.cluster import Inventory, Pod, Workload
-from cotenant.model.identity import ContainerRef, WorkloadRef
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS
-from recommender.gone import gone_workloads, without_gone
+from cotenant.core.model.cluster import Inventory, Pod, Workload
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS
+from recommender.deleted_workloads import gone_workloads, without_gone
 
 NOW = 1_795_089_600
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from cotenant.model.identity import ContainerRef, WorkloadRef
-from cotenant.model.qos import QosClass
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.model.resource import GIB, Resource
-from cotenant.settings.actions import GuardrailSettings
-from recommender.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, blocking, judge, judge_batch
+from changes.decide.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, blocking, judge, judge_batch
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.settings.sections.actions import GuardrailSettings
 
 DEFAULTS = GuardrailSettings()
 HOUR = 3600.0

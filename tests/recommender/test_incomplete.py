@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cotenant.model.finding import ClusterFinding, FindingKind
-from cotenant.model.identity import ContainerRef, NodeRef, WorkloadRef
-from cotenant.model.reasons import Reason
-from cotenant.model.reclaimable import Band, Reclaimable
-from cotenant.model.recommendation import Action, Field, Recommendation, Severity, Value
-from cotenant.model.resource import Resource
-from cotenant.model.usage import HOUR_SECONDS, Signal
+from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
+from cotenant.core.model.finding import ClusterFinding, FindingKind
+from cotenant.core.model.identity import ContainerRef, NodeRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity, Value
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal
 from recommender.incomplete import FINDINGS_REST_ON, NOTE, founded_findings, with_incomplete_noted, without_decreases
 
 WEB = ContainerRef(WorkloadRef("shop", "Deployment", "web"), "app")

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.store import Store
-from cotenant.model.cluster import Container, Inventory, Node, Pod, Workload
-from cotenant.model.finding import FindingKind
-from cotenant.model.identity import PodContainerRef, WorkloadRef
-from cotenant.model.progress import Progress, Silent
-from cotenant.model.reasons import Reason
-from cotenant.model.reclaimable import Band
-from cotenant.model.recommendation import Action, Field, Value
-from cotenant.model.resource import GIB, MIB, Resource
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
-from cotenant.pipeline import corridor
-from cotenant.settings.root import Settings
+from cotenant.apps.pipeline import corridor
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.cluster import Container, Inventory, Node, Pod, Workload
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.finding import FindingKind
+from cotenant.core.model.identity import PodContainerRef, WorkloadRef
+from cotenant.core.model.progress import Progress, Silent
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Value
+from cotenant.core.model.resource import GIB, MIB, Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
+from cotenant.core.settings.root import Settings
 from profiler.history import SignalSpan, SourceReport, UsageBlock, pull
 from recommender.incomplete import NOTE
 from tests.support.scenario import MONDAY

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.identity import ContainerRef, PodContainerRef
-from cotenant.model.quantity import format_bytes, format_millicores
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Severity
-from cotenant.model.resource import MIB, Resource
-from cotenant.model.server_quantiles import PodAnswer, ServerQuantiles
-from cotenant.settings.recommender import KrrSettings, RecommenderSettings
+from cotenant.core.model.identity import ContainerRef, PodContainerRef
+from cotenant.core.model.kubernetes.quantity import format_bytes, format_millicores
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.usage.server_quantiles import PodAnswer, ServerQuantiles
+from cotenant.core.settings.sections.recommender import KrrSettings, RecommenderSettings
 from recommender.strategies.krr import KrrSimple, KrrSimpleLimit
 from tests.support.evidence import Case, evidence_of, series
 

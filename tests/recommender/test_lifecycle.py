@@ -9,9 +9,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cotenant.model.change import TRANSITIONS, Change, ChangeEvent, ChangeState, ChangeStatus, after, folded
-from cotenant.model.errors import UsageError
-from recommender.lifecycle import Due, Pace, Regressed, due, next_seconds, regressed
+from changes.decide.lifecycle import Due, Pace, Regressed, due, next_seconds, regressed
+from cotenant.core.model.changes.change import (
+    TRANSITIONS,
+    Change,
+    ChangeEvent,
+    ChangeState,
+    ChangeStatus,
+    after,
+    folded,
+)
+from cotenant.core.model.errors import UsageError
 
 PACE = Pace(soak_seconds=1800.0, verify_seconds=86_400.0)
 MINUTE = 60.0

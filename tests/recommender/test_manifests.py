@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.cli.writing import as_yaml
-from cotenant.model.cluster import ContainerRole
-from cotenant.model.errors import UsageError
-from cotenant.model.identity import ContainerRef, WorkloadRef
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.model.resource import MIB, Resource
-from cotenant.settings.recommender import PatchSettings
-from recommender.manifests import File, helm, kustomize, server_side_apply
-from recommender.patches import kubectl_command, patch, refusal
+from changes.decide.manifests import File, helm, kustomize, server_side_apply
+from changes.decide.patches import kubectl_command, patch, refusal
+from cotenant.apps.cli.analysis.export import as_yaml
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.settings.sections.recommender import PatchSettings
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 VALUES = (

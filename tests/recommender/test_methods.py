@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.annotated import RESOURCES_ANNOTATION, RESOURCES_LABEL, ResourceSwap, decoded
-from cotenant.model.cluster import ContainerRole
-from cotenant.model.desk import BundleForm, FieldMove, Method
-from cotenant.model.identity import ContainerRef, WorkloadRef
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.model.resource import Resource
-from cotenant.settings.recommender import PatchSettings
-from recommender.added import added
-from recommender.bundles import COMMANDS, PULL_REQUEST, JudgedWorkload, bundle
-from recommender.changing import annotated, carries, inverse, planned
-from recommender.guardrails import Guardrail, GuardrailOutcome
-from recommender.in_place import Resized, ResizeOutcome, answer, judged, owned, pod_writes
-from recommender.methods import MethodContext, first_of, impossible, suggested, waves, writes
+from changes.decide.admission_diff import added
+from changes.decide.bundle import COMMANDS, PULL_REQUEST, JudgedWorkload, bundle
+from changes.decide.field_changes import annotated, carries, inverse, planned
+from changes.decide.guardrails import Guardrail, GuardrailOutcome
+from changes.decide.in_place import Resized, ResizeOutcome, answer, judged, owned, pod_writes
+from changes.decide.methods import MethodContext, first_of, impossible, suggested, waves, writes
+from cotenant.core.model.changes.annotated_resources import RESOURCES_ANNOTATION, RESOURCES_LABEL, ResourceSwap, decoded
+from cotenant.core.model.changes.service import BundleForm, FieldMove, Method
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.recommender import PatchSettings
 
 WEB = WorkloadRef("shop", "Deployment", "web")
 OLD = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.model.cluster import Inventory, Node, Pod, Workload
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.resource import GIB, Resource
-from cotenant.settings.recommender import PriceSettings
+from cotenant.core.model.cluster import Inventory, Node, Pod, Workload
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.settings.sections.recommender import PriceSettings
 from recommender.money import Price, monthly_savings, node_price, prices
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

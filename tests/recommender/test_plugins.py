@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from cotenant.edges.store import Store
-from cotenant.model.progress import Silent
-from cotenant.model.resource import MIB
-from cotenant.sim.demo import CLUSTER, fill
+from cotenant.apps.simulation.demo import CLUSTER, fill
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.resource import MIB
 from profiler.synthetic import SyntheticSpec
 
 pytestmark = pytest.mark.slow

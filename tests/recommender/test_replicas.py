@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import Autoscaler, Container, Workload
-from cotenant.model.forecast import LEVELS, Forecasts, MeasuredError
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.reasons import Reason
-from cotenant.model.resource import Resource
-from cotenant.model.usage import TimeGrid
-from cotenant.settings.recommender import ReplicaSettings
+from cotenant.core.model.cluster import Autoscaler, Container, Workload
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import LEVELS, Forecasts, MeasuredError
+from cotenant.core.model.usage.usage import TimeGrid
+from cotenant.core.settings.sections.recommender import ReplicaSettings
 from recommender.replicas import ReplicaFloor, replica_floors
 
 REF = WorkloadRef("shop", "Deployment", "web")

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import Container, ContainerRole, Workload
-from cotenant.model.identity import ContainerRef, WorkloadRef
-from cotenant.model.pod_qos import PodQos
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Restart, Value
-from cotenant.model.resource import MIB, Resource
+from cotenant.core.model.cluster import Container, ContainerRole, Workload
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.kubernetes.pod_qos import PodQos
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Restart, Value
+from cotenant.core.model.resource import MIB, Resource
 from recommender.restart import parsed_version, pod_qos, restart
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

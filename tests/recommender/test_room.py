@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from cotenant.model.desk import Method
-from cotenant.model.identity import ContainerRef, WorkloadRef
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Backtest, Field, Recommendation, Value
-from cotenant.model.resource import GIB, Resource
-from cotenant.settings.actions import GuardrailSettings
-from recommender.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, judge
-from recommender.ruling import ClusterLimits
+from changes.decide.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, judge
+from changes.decide.rule import ClusterLimits
+from cotenant.core.model.changes.service import Method
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Backtest, Field, Recommendation, Value
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.settings.sections.actions import GuardrailSettings
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.recommendation import Severity
-from cotenant.model.resource import MIB, Resource
+from cotenant.core.model.recommendation import Severity
+from cotenant.core.model.resource import MIB, Resource
 from recommender.severity import absolute_severity, limit_severity, severity
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -15,19 +15,19 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.cli.dashboard import manifest
-from cotenant.cli.writing import as_yaml
-from cotenant.model.cluster import Autoscaler, Container, ContainerRole, Workload
-from cotenant.model.identity import ContainerRef, WorkloadRef
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.model.resource import GIB, Resource
-from cotenant.settings.recommender import PatchSettings
-from recommender.manifests import helm, kustomize, server_side_apply
-from recommender.patches import kubectl_command
+from changes.decide.autoscaler_targets import moves
+from changes.decide.manifests import helm, kustomize, server_side_apply
+from changes.decide.patches import kubectl_command
+from cotenant.apps.cli.analysis.export import as_yaml
+from cotenant.apps.cli.cluster.dashboard import manifest
+from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, Workload
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.settings.sections.recommender import PatchSettings
 from recommender.strategies.cotenant import autoscaler
 from recommender.strategies.cotenant.draft import Draft, Slot
-from recommender.targets import moves
 from tests.cluster.binaries import find, installed
 from tests.cluster.control_plane import ControlPlane
 

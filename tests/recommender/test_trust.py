@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Backtest, Field, Recommendation, Trust, Value
-from cotenant.model.resource import MIB, Resource
-from cotenant.settings.recommender import BacktestSettings
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Backtest, Field, Recommendation, Trust, Value
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.settings.sections.recommender import BacktestSettings
 from recommender.trust import Grounds, trust
 from tests.support.evidence import Case, evidence_of
 

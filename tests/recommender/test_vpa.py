@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import ContainerRole
-from cotenant.model.histogram import CPU_BUCKETS, MEMORY_BUCKETS, HistogramBatch
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.model.resource import MIB, Resource
-from cotenant.settings.recommender import RecommenderSettings, VpaSettings
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.usage.histogram import CPU_BUCKETS, MEMORY_BUCKETS, HistogramBatch
+from cotenant.core.settings.sections.recommender import RecommenderSettings, VpaSettings
 from recommender.base import proportional_limit
 from recommender.strategies.vpa import Vpa, confidence, estimate, pod_peaks
 from tests.support.evidence import END, STEP, Case, evidence_of

@@ -7,15 +7,15 @@ import threading
 import numpy as np
 import pytest
 
-from cotenant.edges.store import Store, buckets
-from cotenant.edges.store.files import Folder
-from cotenant.model.errors import NoData, StoreError, StoreForbidden, UsageError
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Signal, TimeGrid
-from cotenant.pipeline.fleet.executors import Processes
-from cotenant.pipeline.fleet.run import Fleet
-from cotenant.settings.forecasting import ForecastingSettings
-from cotenant.settings.root import Settings
+from cotenant.apps.pipeline.fleet.executors import Processes
+from cotenant.apps.pipeline.fleet.run import Fleet
+from cotenant.core.adapters.store import Store, buckets
+from cotenant.core.adapters.store.files import Folder
+from cotenant.core.model.errors import NoData, StoreError, StoreForbidden, UsageError
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import Signal, TimeGrid
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from tests.s3.conftest import Bucket
 from tests.support.fleet import START, filled, usage_of, values_of
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import UsageError
+from cotenant.core.model.errors import UsageError
 from scheduler_ext.sketch import LONGEST_SECONDS, converted, on_node
 
 SKETCH: dict[str, Any] = {

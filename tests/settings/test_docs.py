@@ -8,9 +8,9 @@ import jsonschema  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
-from cotenant.settings.catalogue import MASK, catalogue, masked, sections
-from cotenant.settings.docs import markdown, schema
-from cotenant.settings.root import Settings
+from cotenant.core.settings.catalogue import MASK, catalogue, masked, sections
+from cotenant.core.settings.docs import markdown, schema
+from cotenant.core.settings.root import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 

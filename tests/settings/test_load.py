@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.errors import SettingsError
-from cotenant.settings.base import NotNegative, Section, setting
-from cotenant.settings.catalogue import catalogue
-from cotenant.settings.document import parse
-from cotenant.settings.load import Loaded, SettingOrigin, SettingSource, join, load, value_at
-from cotenant.settings.root import Settings
+from cotenant.core.model.errors import SettingsError
+from cotenant.core.settings.base import NotNegative, Section, setting
+from cotenant.core.settings.catalogue import catalogue
+from cotenant.core.settings.document import parse
+from cotenant.core.settings.load import Loaded, SettingOrigin, SettingSource, join, load, value_at
+from cotenant.core.settings.root import Settings
 
 
 class Shade(StrEnum):

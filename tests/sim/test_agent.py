@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.kube import KubeClient, connect
-from cotenant.model.errors import ClusterAbsent
-from cotenant.model.resource import Resource
-from cotenant.settings.kube import KubeSettings
-from cotenant.sim import agent, present
-from cotenant.sim.agent import NodeAgents, ReportPace
-from cotenant.sim.api_server import EmbeddedServer
-from cotenant.sim.resident import as_it_stands, resident
+from cotenant.apps.simulation import node_agents, usage_now
+from cotenant.apps.simulation.api_server import EmbeddedServer
+from cotenant.apps.simulation.cluster_population import as_it_stands, resident
+from cotenant.apps.simulation.node_agents import NodeAgents, ReportPace
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.kube import KubeClient, connect
+from cotenant.core.model.errors import ClusterAbsent
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.kube import KubeSettings
 from profiler.node_metric.turn import ReportContext, unreported
 from profiler.synthetic import SyntheticSpec
 from tests.cluster.api import Api
@@ -56,8 +56,8 @@ def pod(api: Api, name: str, on: str) -> None:
 
 
 def made(client: KubeClient, now_seconds: float = NOW, **pace: float) -> NodeAgents:
-    standing = as_it_stands(resident(SPEC, agent.nodes_of(client)), "test", NOW)
-    return NodeAgents(client, present.curves(standing), FixedClock(now_seconds), ReportPace(**pace))
+    standing = as_it_stands(resident(SPEC, node_agents.nodes_of(client)), "test", NOW)
+    return NodeAgents(client, usage_now.curves(standing), FixedClock(now_seconds), ReportPace(**pace))
 
 
 def test_only_nodes_that_no_kubelet_runs_are_reported(api: Api, client: KubeClient) -> None:
@@ -71,7 +71,7 @@ def test_only_nodes_that_no_kubelet_runs_are_reported(api: Api, client: KubeClie
     told = made(client).round()
     assert sorted(metric["metadata"]["name"] for metric in api.items(METRICS)) == ["demo", "kwok"]
     assert (told.reported, told.nodes, told.pods) == (2, 2, 1)
-    found = agent.metrics(client)["kwok"]
+    found = node_agents.metrics(client)["kwok"]
     assert (found.reporter, found.update_seconds) == ("cotenant-demo", NOW)
     # system: 0.015 x 32000 + 80 = 560; a pod without a curve uses 0.6 x 1000, by at most 15 % more or less
     assert found.node_usage[Resource.CPU] == pytest.approx(560 + 600, abs=91)
@@ -86,9 +86,9 @@ def test_a_living_agents_report_is_left_alone_and_a_silent_ones_is_taken_over(ap
     body = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "status": theirs}
     api.patch(f"{METRICS}/n1/status", body, "apply", fieldManager="koordlet")
     assert made(client, NOW).round().reported == 0  # their report is 30 s old
-    assert agent.metrics(client)["n1"].node_usage[Resource.CPU] == 7000
+    assert node_agents.metrics(client)["n1"].node_usage[Resource.CPU] == 7000
     assert made(client, NOW + 600).round().reported == 1
-    assert agent.metrics(client)["n1"].reporter == "cotenant-demo"
+    assert node_agents.metrics(client)["n1"].reporter == "cotenant-demo"
 
 
 def test_every_round_renews_its_report_and_the_manager_takes_it_for_a_living_agent(
@@ -98,9 +98,9 @@ def test_every_round_renews_its_report_and_the_manager_takes_it_for_a_living_age
     node(api, "n1", **KWOK)
     for later in (0, 60, 120):
         made(client, NOW + later).round()
-        there = agent.metrics(client)
+        there = node_agents.metrics(client)
         assert there["n1"].update_seconds == NOW + later
-        view = ReportContext({"n1": "u"}, "cotenant-manager", agent.CollectPolicy(), NOW + later + 60)
+        view = ReportContext({"n1": "u"}, "cotenant-manager", node_agents.CollectPolicy(), NOW + later + 60)
         assert unreported(["n1"], there, view) == []
 
 
@@ -109,7 +109,7 @@ def test_what_it_reported_can_be_withdrawn_and_nothing_else(api: Api, client: Ku
     node(api, "n1", **KWOK)
     api.create(METRICS, {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "n2"}})
     made(client).round()
-    assert [d.address.name for d in agent.withdrawn(agent.metrics(client).values())] == ["n1"]
+    assert [d.address.name for d in node_agents.withdrawn(node_agents.metrics(client).values())] == ["n1"]
 
 
 def test_without_the_kind_it_says_so(api: Api, client: KubeClient) -> None:
@@ -129,9 +129,9 @@ def test_time_may_run_faster_than_reports(api: Api, client: KubeClient) -> None:
             return self.seconds
 
     clock = Clock()
-    standing = as_it_stands(resident(SPEC, agent.nodes_of(client)), "test", NOW)
-    fast = NodeAgents(client, present.curves(standing), clock, ReportPace(5.0, 60.0))
+    standing = as_it_stands(resident(SPEC, node_agents.nodes_of(client)), "test", NOW)
+    fast = NodeAgents(client, usage_now.curves(standing), clock, ReportPace(5.0, 60.0))
     clock.seconds += 10
     # ten seconds of the clock are ten minutes of the day, and the report's time is the clock's
     assert fast.round().of_day_seconds == NOW + 600
-    assert agent.metrics(client)["n1"].update_seconds == NOW + 10
+    assert node_agents.metrics(client)["n1"].update_seconds == NOW + 10

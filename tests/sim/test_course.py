@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotenant.actions import plans
-from cotenant.edges.kube import KubeClient, Writer, connect
-from cotenant.manager.results import RunResults
-from cotenant.model.cluster import Inventory
-from cotenant.model.errors import UsageError
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.plan import Approval, DecisionScope, Plan, PlanDecision, PlanPhase, Span
-from cotenant.model.usage import TimeGrid
-from cotenant.settings.root import Settings
-from cotenant.sim.cluster import DemoCluster, DemoScenario, evening_of
-from cotenant.sim.scaling import CpuDemand
+from changes.plans import plans
+from cotenant.apps.manager.decisions.results import RunResults
+from cotenant.apps.simulation.autoscaler import CpuDemand
+from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario, evening_of
+from cotenant.core.adapters.kube import KubeClient, Writer, connect
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reservations.plan import Approval, DecisionScope, Plan, PlanDecision, PlanPhase, Span
+from cotenant.core.model.usage.usage import TimeGrid
+from cotenant.core.settings.root import Settings
 from profiler.synthetic import SyntheticSpec, generate
 
 MINUTE = 60.0

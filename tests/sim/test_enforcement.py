@@ -9,17 +9,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotenant.edges.store import Store
-from cotenant.model.cluster import Inventory
-from cotenant.model.enforcement import REASON_SENTENCES, AgentAction, EnforcementHistory, Gathering, Lane, NodeLanes
-from cotenant.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, Retention, lanes_of
-from cotenant.model.progress import Silent
-from cotenant.pipeline.enforcement import DOCUMENT, keep
-from cotenant.sim import demo
-from cotenant.sim.enforced_node import TIER, Actor, SecondDemand, SimulatedNode
-from cotenant.sim.enforcement import LATE_SECONDS, SECONDS, hill, scenario
-from enforcer.changes import KnobWrite
+from cotenant.apps.pipeline.enforcement import DOCUMENT, keep
+from cotenant.apps.simulation import demo
+from cotenant.apps.simulation.enforced_node import TIER, Actor, SecondDemand, SimulatedNode
+from cotenant.apps.simulation.enforcement import LATE_SECONDS, SECONDS, hill, scenario
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.colocation.enforcement import (
+    REASON_SENTENCES,
+    AgentAction,
+    EnforcementHistory,
+    Gathering,
+    Lane,
+    NodeLanes,
+)
+from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, Retention, lanes_of
+from cotenant.core.model.progress import Silent
 from enforcer.contract import Knob, Level
+from enforcer.decide.changes import KnobWrite
 from profiler.synthetic import SyntheticSpec, generate
 
 END = 1_795_089_600

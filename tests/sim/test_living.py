@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import Inventory
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.pod_request import requests_of
-from cotenant.model.usage import TimeGrid
-from cotenant.sim.api_server import ADMINISTRATOR
-from cotenant.sim.api_server.refusal import Refusal
-from cotenant.sim.api_server.routing import Api, EmbeddedRequest
-from cotenant.sim.api_server.state import ObjectState
-from cotenant.sim.clock import SteeredClock
-from cotenant.sim.hand import LocalClient
-from cotenant.sim.living import ClusterControllers
-from cotenant.sim.population import HASH_LABEL, stocked, template_hash
-from cotenant.sim.rollouts import is_ready, turn
-from cotenant.sim.scaling import NOTHING, CpuDemand, scaled
+from cotenant.apps.simulation.api_server import ADMINISTRATOR
+from cotenant.apps.simulation.api_server.refusal import Refusal
+from cotenant.apps.simulation.api_server.routes import Api, EmbeddedRequest
+from cotenant.apps.simulation.api_server.state import ObjectState
+from cotenant.apps.simulation.autoscaler import NOTHING, CpuDemand, scaled
+from cotenant.apps.simulation.clock import SteeredClock
+from cotenant.apps.simulation.controllers import ClusterControllers
+from cotenant.apps.simulation.local_client import LocalClient
+from cotenant.apps.simulation.population import HASH_LABEL, stocked, template_hash
+from cotenant.apps.simulation.rollouts import is_ready, turn
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.pod_request import requests_of
+from cotenant.core.model.usage.usage import TimeGrid
 from profiler.synthetic import SyntheticSpec, generate
 
 Json = dict[str, Any]

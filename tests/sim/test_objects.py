@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.edges.kube import connect, send_all
-from cotenant.edges.store import Store
-from cotenant.model.cluster import Inventory
-from cotenant.model.usage import Signal
-from cotenant.settings.kube import KubeSettings
-from cotenant.sim import objects
-from cotenant.sim.api_server import EmbeddedServer
-from cotenant.sim.resident import fake_nodes, resident
+from cotenant.apps.simulation import objects
+from cotenant.apps.simulation.api_server import EmbeddedServer
+from cotenant.apps.simulation.cluster_population import fake_nodes, resident
+from cotenant.core.adapters.kube import connect, send_all
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.usage.usage import Signal
+from cotenant.core.settings.sections.kube import KubeSettings
 from profiler.synthetic import SyntheticSpec
 from tests.cluster.api import Api
 from tests.contract.target import embedded_api

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from cotenant.edges.clock import FixedClock
-from cotenant.model.cluster import ContainerRole, Inventory
-from cotenant.sim.api_server import ADMINISTRATOR
-from cotenant.sim.api_server.kinds import built_in
-from cotenant.sim.api_server.routing import Api, EmbeddedRequest
-from cotenant.sim.api_server.schema import unknown_fields
-from cotenant.sim.api_server.state import ObjectState
-from cotenant.sim.api_server.validation import violations, wrong_types
-from cotenant.sim.population import KINDS, stocked, template_hash, template_of
+from cotenant.apps.simulation.api_server import ADMINISTRATOR
+from cotenant.apps.simulation.api_server.kinds import built_in
+from cotenant.apps.simulation.api_server.routes import Api, EmbeddedRequest
+from cotenant.apps.simulation.api_server.schema import unknown_fields
+from cotenant.apps.simulation.api_server.state import ObjectState
+from cotenant.apps.simulation.api_server.validation import violations, wrong_types
+from cotenant.apps.simulation.population import KINDS, stocked, template_hash, template_of
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.model.cluster import ContainerRole, Inventory
 from profiler.synthetic import SyntheticSpec, generate
 
 

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import Node
-from cotenant.model.collect_policy import CollectPolicy
-from cotenant.model.observed import ObservedPod
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.resource import GIB, Resource
-from cotenant.model.usage import DAY_SECONDS, Signal
-from cotenant.sim import present
-from cotenant.sim.objects import WORKLOAD_LABEL, workload_label
-from cotenant.sim.present import Curves, DemoMoment
-from cotenant.sim.resident import BINDING, PREFIX, as_it_stands, resident
+from cotenant.apps.simulation import usage_now
+from cotenant.apps.simulation.cluster_population import BINDING, PREFIX, as_it_stands, resident
+from cotenant.apps.simulation.objects import WORKLOAD_LABEL, workload_label
+from cotenant.apps.simulation.usage_now import Curves, DemoMoment
+from cotenant.core.model.cluster import Node
+from cotenant.core.model.colocation.collect_policy import CollectPolicy
+from cotenant.core.model.kubernetes.observed import ObservedPod
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, Signal
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
 from profiler.synthetic.spec import DEFAULT_END_SECONDS
 
@@ -38,7 +38,7 @@ def standing(made: SyntheticCluster) -> SyntheticCluster:
 
 @pytest.fixture(scope="module")
 def curves(standing: SyntheticCluster) -> Curves:
-    return present.curves(standing)
+    return usage_now.curves(standing)
 
 
 def moment(standing: SyntheticCluster, later_seconds: float = 0.0) -> DemoMoment:
@@ -100,7 +100,7 @@ def test_a_pod_uses_what_one_of_its_workloads_pods_used_a_week_before(
     # one container a pod: the mean over the pods that ran in that slot
     expected = float(np.nanmean(usage.values[mine, slot]))
     now = float(usage.grid.times()[slot]) + 7 * DAY_SECONDS
-    row = np.array([curves.rows[present.key_of(pod(standing, "node-0"))]])
+    row = np.array([curves.rows[usage_now.key_of(pod(standing, "node-0"))]])
     assert curves.at(Resource.CPU, row, np.array([now]))[0, 0] == pytest.approx(expected, rel=1e-5)
 
 
@@ -110,7 +110,7 @@ def test_usage_never_passes_the_nodes_capacity_and_pods_never_their_nodes(
     standing: SyntheticCluster, curves: Curves, later: float, count: int
 ) -> None:
     pods = [pod(standing, NODES[i % 2].name, f"rank-{i}") for i in range(count)]
-    seen, placed = present.observed(pods, NODES, curves, moment(standing, later))
+    seen, placed = usage_now.observed(pods, NODES, curves, moment(standing, later))
     assert len(placed) == len(seen.pods) == count
     for resource, amount in AMOUNTS.items():
         nodes, sums = seen.nodes[resource].values, seen.sums[resource].values
@@ -127,7 +127,7 @@ def test_a_pod_without_a_curve_uses_a_share_of_what_it_asks_for_batch_resources_
         requests={"kubernetes.io/batch-cpu": 1000, "kubernetes.io/batch-memory": GIB},
         labels={"koordinator.sh/qosClass": "BE"},
     )  # fmt: skip
-    made = present.load([spark], NODES, curves, np.array([0.0]))
+    made = usage_now.load([spark], NODES, curves, np.array([0.0]))
     assert (made.pods[0].qos, made.pods[0].priority) == (QosClass.BE, PriorityClass.NONE)
     # 0.6 x 1000 and 0.7 x 1 GiB, by at most SPREAD / 2 = 15 % more or less
     assert made.usage[Resource.CPU][0, 0] == pytest.approx(600, rel=0.15)
@@ -138,9 +138,9 @@ def test_prod_lends_what_it_asked_for_above_its_next_peak_and_a_tenth(
     standing: SyntheticCluster, curves: Curves
 ) -> None:
     placed = [pod(standing, "node-0")]
-    found = present.outlooks(placed, NODES, curves, moment(standing))
+    found = usage_now.outlooks(placed, NODES, curves, moment(standing))
     day = moment(standing).of_day_seconds + 300 * np.arange(288)
-    peak = float(np.quantile(present.load(placed, NODES, curves, day).usage[Resource.CPU][0], 0.95))
+    peak = float(np.quantile(usage_now.load(placed, NODES, curves, day).usage[Resource.CPU][0], 0.95))
     assert found["node-0"].reclaimable[Resource.CPU] == int(max(6000 - 1.1 * peak, 0))
     assert found["node-1"].reclaimable[Resource.CPU] == 0
 
@@ -149,4 +149,4 @@ def test_what_has_ended_or_is_elsewhere_is_not_counted(standing: SyntheticCluste
     ended = ObservedPod("a", "b", "", "node-0", "Succeeded")
     going = ObservedPod("a", "c", "", "node-0", "Running", deleting=True)
     here = pod(standing, "node-0")
-    assert present.pods_of([ended, going, pod(standing, "elsewhere"), here], NODES) == [here]
+    assert usage_now.pods_of([ended, going, pod(standing, "elsewhere"), here], NODES) == [here]

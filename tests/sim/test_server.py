@@ -11,12 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.kube import Writer, access_review, connect
-from cotenant.model.errors import ClusterConflict, ClusterForbidden, ClusterInvalid, ClusterUnreachable, StoreCorrupt
-from cotenant.model.intent import Address, Apply, Delete, Patch
-from cotenant.settings.kube import KubeSettings
-from cotenant.sim.api_server import AccessRule, Account, EmbeddedServer
+from cotenant.apps.simulation.api_server import AccessRule, Account, EmbeddedServer
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.kube import Writer, access_review, connect
+from cotenant.core.model.errors import (
+    ClusterConflict,
+    ClusterForbidden,
+    ClusterInvalid,
+    ClusterUnreachable,
+    StoreCorrupt,
+)
+from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Patch
+from cotenant.core.settings.sections.kube import KubeSettings
 from tests.cluster import binaries
 from tests.cluster.api import ApiError
 from tests.contract.target import embedded_api

@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 import requests
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.store import Store
-from cotenant.settings.access import AccessSettings
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.settings.sections.access import AccessSettings
 from dashboard.app import create_app
-from dashboard.source import StoreSource
-from dashboard.view import DashboardContext
+from dashboard.frame.view import DashboardContext
+from dashboard.sources.source import StoreSource
 from tests.support.dashboard import QUICK, served
 from tests.support.oidc_provider import CLIENT, Provider
 

@@ -20,32 +20,32 @@ from typing import Any
 
 import msgspec
 
-from cotenant.actions.desk import ClusterChangeService
-from cotenant.cli.dashboard import manifest
-from cotenant.cli.desk import at_this_machine, desk_of
-from cotenant.edges.clock import Clock, FixedClock
-from cotenant.edges.kube import KubeClient, connect, send_all
-from cotenant.edges.store import Store
-from cotenant.model.cluster import Event, Inventory, Pod
-from cotenant.model.desk import ChangeRequest
-from cotenant.model.identity import PodContainerRef, WorkloadRef
-from cotenant.model.intent import Apply, Intent
-from cotenant.model.people import Grant, Role, Someone
-from cotenant.model.progress import Silent
-from cotenant.model.table import Table
-from cotenant.model.views import RECOMMENDATIONS
-from cotenant.pipeline import corridor
-from cotenant.settings.actions import ActionSettings, GuardrailSettings
-from cotenant.settings.kube import KubeSettings
-from cotenant.settings.root import Settings
-from cotenant.sim import demo, objects, resident
-from cotenant.sim.api_server import EmbeddedServer
+from changes.decide.field_changes import address_of
+from changes.decide.patches import kubectl_command
+from changes.service import ClusterChangeService
+from cotenant.apps.cli.changes.change_service import at_this_machine, desk_of
+from cotenant.apps.cli.cluster.dashboard import manifest
+from cotenant.apps.pipeline import corridor
+from cotenant.apps.simulation import cluster_population, demo, objects
+from cotenant.apps.simulation.api_server import EmbeddedServer
+from cotenant.core.adapters.clock import Clock, FixedClock
+from cotenant.core.adapters.kube import KubeClient, connect, send_all
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.service import ChangeRequest
+from cotenant.core.model.cluster import Event, Inventory, Pod
+from cotenant.core.model.identity import PodContainerRef, WorkloadRef
+from cotenant.core.model.kubernetes.intent import Apply, Intent
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.table import Table
+from cotenant.core.model.views import RECOMMENDATIONS
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.actions import ActionSettings, GuardrailSettings
+from cotenant.core.settings.sections.kube import KubeSettings
 from dashboard.app import create_app
-from dashboard.source import StoreSource
-from dashboard.view import DashboardContext
+from dashboard.frame.view import DashboardContext
+from dashboard.sources.source import StoreSource
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
-from recommender.changing import address_of
-from recommender.patches import kubectl_command
 from tests.cluster.accounts import applier
 from tests.cluster.api import ApiError
 from tests.cluster.control_plane import ControlPlane
@@ -220,8 +220,10 @@ def prepared(folder: Path, name: str = "pay") -> Prepared:
     """Generate, store and analyse a small cluster whose workloads all lie in one namespace; made once a run."""
 
     def make(target: Path) -> None:
-        cluster = resident.resident(SPEC, resident.fake_nodes(SPEC))
-        standing = resident.as_it_stands(_in_one(cluster, name), "embedded", SPEC.end_seconds)  # puts its prefix before
+        cluster = cluster_population.resident(SPEC, cluster_population.fake_nodes(SPEC))
+        standing = cluster_population.as_it_stands(
+            _in_one(cluster, name), "embedded", SPEC.end_seconds
+        )  # puts its prefix before
         store, end = Store((target / "store").as_uri(), "embedded"), standing.inventory.time_seconds
         demo.write(store, standing, Silent())
         corridor.publish(corridor.analyse(store, Settings(), FixedClock(end), Silent()), store, Settings())
@@ -230,7 +232,7 @@ def prepared(folder: Path, name: str = "pay") -> Prepared:
     store = Store((folder / "store").as_uri(), "embedded")
     inventory = store.read_inventory()
     assert inventory is not None
-    return Prepared(store, f"{resident.PREFIX}{name}", inventory)
+    return Prepared(store, f"{cluster_population.PREFIX}{name}", inventory)
 
 
 def settings_of(folder: Path, kubeconfig: Path, actions: ActionSettings) -> Settings:
@@ -288,13 +290,13 @@ def _unprefixed(inventory: Inventory) -> Inventory:
     """With namespaces as `objects` takes them."""
 
     def bare(ref: WorkloadRef) -> WorkloadRef:
-        return replace(ref, namespace=ref.namespace.removeprefix(resident.PREFIX))
+        return replace(ref, namespace=ref.namespace.removeprefix(cluster_population.PREFIX))
 
     return replace(
         inventory,
         workloads=tuple(replace(w, ref=bare(w.ref)) for w in inventory.workloads),
         pods=tuple(
-            replace(p, namespace=p.namespace.removeprefix(resident.PREFIX), workload=bare(p.workload))
+            replace(p, namespace=p.namespace.removeprefix(cluster_population.PREFIX), workload=bare(p.workload))
             for p in inventory.pods
         ),
     )

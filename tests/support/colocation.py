@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from cotenant.model.cluster import Pod
-from cotenant.model.nodemetric import NodeMetric
-from cotenant.model.qos import QosClass
-from cotenant.model.resource import Resource
+from cotenant.core.model.cluster import Pod
+from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.resource import Resource
 from recommender.colocation.strategy import ColocationStrategy
 
 LOW = ("koord-batch", "koord-free")

@@ -14,19 +14,19 @@ from typing import Any
 
 import uvicorn
 
-from cotenant.cli.dashboard import manifest
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.store import Store
-from cotenant.model.progress import Silent
-from cotenant.pipeline import corridor
-from cotenant.settings.dashboard import DashboardSettings
-from cotenant.settings.root import Settings
-from cotenant.sim.demo import CLUSTER, fill
+from changes.decide.patches import kubectl_command
+from cotenant.apps.cli.cluster.dashboard import manifest
+from cotenant.apps.pipeline import corridor
+from cotenant.apps.simulation.demo import CLUSTER, fill
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.progress import Silent
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard.app import create_app, served_by
-from dashboard.source import ResultSource, StoreSource
-from dashboard.view import DashboardContext
+from dashboard.frame.view import DashboardContext
+from dashboard.sources.source import ResultSource, StoreSource
 from profiler.synthetic import SyntheticSpec
-from recommender.patches import kubectl_command
 from tests.support.templates import copy_template
 
 SPEC = SyntheticSpec(nodes=8, workloads=80, days=14, seed=7)

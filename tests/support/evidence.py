@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from cotenant.model.cluster import Autoscaler, Container, Event, EventKind, Inventory, Pod, Workload
-from cotenant.model.identity import ContainerRef, PodContainerRef, WorkloadRef
-from cotenant.model.portrait import Portraits
-from cotenant.model.resource import Resource
-from cotenant.model.server_quantiles import ServerQuantiles
-from cotenant.model.usage import Signal, TimeGrid, Usage
-from cotenant.settings.portrait import PortraitSettings
-from profiler.pooling import demand
+from cotenant.core.model.cluster import Autoscaler, Container, Event, EventKind, Inventory, Pod, Workload
+from cotenant.core.model.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.portrait import Portraits
+from cotenant.core.model.usage.server_quantiles import ServerQuantiles
+from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
+from cotenant.core.settings.sections.portrait import PortraitSettings
+from profiler.pool import demand
 from profiler.portrait import build as build_portraits
 from recommender.evidence import Evidence, assemble
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import sys
 import time
 
-from cotenant.edges.clock import SystemClock
-from cotenant.edges.kube import Lease, Writer, connect
-from cotenant.model.errors import ClusterError, NotLeader
-from cotenant.model.intent import Address, Apply
-from cotenant.settings.kube import KubeSettings
-from cotenant.settings.manager import ManagerSettings
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.adapters.kube import Lease, Writer, connect
+from cotenant.core.model.errors import ClusterError, NotLeader
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.core.settings.sections.manager import ManagerSettings
 
 TIMES = {"lease_seconds": 4.0, "renew_deadline_seconds": 3.0, "retry_seconds": 0.3}
 

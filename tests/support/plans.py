@@ -17,19 +17,19 @@ from typing import Any
 
 import msgspec
 
-from cotenant.actions.plan_desk import ClusterPlanService
-from cotenant.cli.desk import plan_desk_of
-from cotenant.edges.ledger import Ledger, LedgerRow
-from cotenant.edges.store import Store
-from cotenant.model.people import Grant, Role, Someone
-from cotenant.model.plan import moment
-from cotenant.settings.actions import ActionSettings
-from cotenant.settings.kube import KubeSettings
-from cotenant.settings.root import Settings
-from cotenant.sim.api_server import EmbeddedServer
+from changes.plans.service import ClusterPlanService
+from cotenant.apps.cli.changes.change_service import plan_desk_of
+from cotenant.apps.simulation.api_server import EmbeddedServer
+from cotenant.core.adapters.ledger import Ledger, LedgerRow
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.reservations.plan import moment
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.kube import KubeSettings
 from dashboard.app import create_app
-from dashboard.source import ResultSource, StoreSource
-from dashboard.view import DashboardContext
+from dashboard.frame.view import DashboardContext
+from dashboard.sources.source import ResultSource, StoreSource
 from tests.cluster.api import Api, Json
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api

@@ -21,14 +21,14 @@ from typing import Any, Final
 import numpy as np
 from msgspec import structs
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.store.store import Store
-from cotenant.model.cluster import Inventory
-from cotenant.model.errors import SourceError
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.progress import Silent
-from cotenant.model.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
-from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store.store import Store
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.errors import SourceError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from profiler.history import pull
 from profiler.prometheus import PrometheusSource
 from profiler.prometheus.retry import Timer

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from cotenant.model.cluster import Event, EventKind, Inventory, LimitRange, Node, Pod, Quota, Workload
-from cotenant.model.identity import PodContainerRef, WorkloadRef
-from cotenant.model.recommendation import Field, Recommendation, Value
-from cotenant.model.resource import GIB, Resource
-from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid, Usage
-from cotenant.settings.portrait import PortraitSettings
-from cotenant.settings.recommender import RecommenderSettings
-from profiler.pooling import by_container, demand
+from cotenant.core.model.cluster import Event, EventKind, Inventory, LimitRange, Node, Pod, Quota, Workload
+from cotenant.core.model.identity import PodContainerRef, WorkloadRef
+from cotenant.core.model.recommendation import Field, Recommendation, Value
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.core.settings.sections.portrait import PortraitSettings
+from cotenant.core.settings.sections.recommender import RecommenderSettings
+from profiler.pool import by_container, demand
 from profiler.portrait import build
 from recommender.base import load_strategy
 from recommender.evidence import Evidence, assemble

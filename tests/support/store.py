@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cotenant.edges.store import Store, days
-from cotenant.model.cluster import (
+from cotenant.core.adapters.store import Store, days
+from cotenant.core.model.cluster import (
     Container,
     ContainerRole,
     Event,
@@ -21,11 +21,11 @@ from cotenant.model.cluster import (
     Quota,
     Workload,
 )
-from cotenant.model.identity import NodeRef, PodContainerRef, WorkloadRef
-from cotenant.model.quality import Defect, QualityRecord
-from cotenant.model.resource import Resource
-from cotenant.model.table import Column, Kind, Schema
-from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.core.model.identity import NodeRef, PodContainerRef, WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Column, Kind, Schema
+from cotenant.core.model.usage.quality import Defect, QualityRecord
+from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 
 MIDNIGHT = 1_750_032_000
 """2025-06-16 00:00 UTC."""

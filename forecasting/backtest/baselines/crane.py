@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import LEVELS
-from cotenant.model.usage import FloatMatrix, TimeGrid
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
 from forecasting.backtest.baselines.seasonal import by_day
 from forecasting.base import Array, conform
 from forecasting.empirical import row_quantiles

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import LEVELS
-from cotenant.model.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
 from forecasting.base import Array, conform
 
 Floats = npt.NDArray[np.floating[Any]]

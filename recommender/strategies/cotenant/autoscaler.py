@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-from cotenant.model.cluster import Autoscaler, ContainerRole, Workload
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Field
-from cotenant.model.resource import MIB, Resource
+from cotenant.core.model.cluster import Autoscaler, ContainerRole, Workload
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Field
+from cotenant.core.model.resource import MIB, Resource
 from recommender.base import rounded_up
 from recommender.strategies.cotenant.draft import Drafts, Slot
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, floor
 
-from cotenant.model.cluster import ContainerRole, Inventory, LimitRange, Quota, Workload
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Field
-from cotenant.model.resource import Resource
+from cotenant.core.model.cluster import ContainerRole, Inventory, LimitRange, Quota, Workload
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Field
+from cotenant.core.model.resource import Resource
 from recommender.strategies.cotenant.draft import Draft, Drafts, Slot
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.model.cluster import Node
-from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
-from cotenant.model.usage import Signal
+from cotenant.core.model.cluster import Node
+from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.core.model.usage.usage import Signal
 from recommender.evidence import Evidence, Integers
 from recommender.strategies.cotenant.pods import demand_of, throttled_rows
 

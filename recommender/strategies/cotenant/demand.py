@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.model.cluster import Event
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Signal
-from cotenant.settings.recommender import CotenantSettings
+from cotenant.core.model.cluster import Event
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import Signal
+from cotenant.core.settings.sections.recommender import CotenantSettings
 from recommender.evidence import Evidence, Floats, Integers
 from recommender.strategies.cotenant import daemons, day_risk, jobs, trend
 from recommender.strategies.cotenant.pods import summarise

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Clamp, Field
-from cotenant.model.resource import Resource
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Clamp, Field
+from cotenant.core.model.resource import Resource
 
 
 @dataclass(frozen=True, slots=True)

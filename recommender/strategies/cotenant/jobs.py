@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.cluster import ContainerRole, Workload
+from cotenant.core.model.cluster import ContainerRole, Workload
 from recommender.evidence import Evidence, Floats, Integers
 
 EPISODIC: Final = frozenset({"Job", "CronJob"})

@@ -7,16 +7,16 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.model.cluster import ContainerRole
-from cotenant.model.quantity import format_millicores, human_bytes
-from cotenant.model.recommendation import Action, Field, Value
-from cotenant.model.resource import Resource
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.kubernetes.quantity import format_millicores, human_bytes
+from cotenant.core.model.recommendation import Action, Field, Value
+from cotenant.core.model.resource import Resource
 from recommender.evidence import Evidence
 from recommender.strategies.cotenant.annotations import PREFIX
 from recommender.strategies.cotenant.demand import ResourceDemand
 from recommender.strategies.cotenant.jobs import template
 from recommender.strategies.cotenant.policy import Policy
-from recommender.strategies.cotenant.sizing import KEPT
+from recommender.strategies.cotenant.size import KEPT
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SLOW_START: Final = 1.5

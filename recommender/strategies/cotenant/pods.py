@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
+from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
 from recommender.evidence import Evidence, Floats, Integers, row_percentile
 
 HALF_HOUR_SECONDS: Final = 1800

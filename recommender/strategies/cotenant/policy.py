@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotenant.model.cluster import Workload
-from cotenant.model.resource import Resource
-from cotenant.settings.recommender import CotenantSettings, ProfileSettings
+from cotenant.core.model.cluster import Workload
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.recommender import CotenantSettings, ProfileSettings
 from recommender.strategies.cotenant.annotations import PREFIX, parse
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

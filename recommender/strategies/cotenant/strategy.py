@@ -9,20 +9,20 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.model.cluster import Container, ContainerRole, Workload
-from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Severity, Value
-from cotenant.model.resource import Resource
-from cotenant.settings.recommender import CotenantSettings, RecommenderSettings
+from cotenant.core.model.cluster import Container, ContainerRole, Workload
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity, Value
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.recommender import CotenantSettings, RecommenderSettings
 from recommender.base import known, recommendation, withheld
 from recommender.evidence import Evidence
-from recommender.strategies.cotenant import autoscaler, bounds, notes, sizing
+from recommender.strategies.cotenant import autoscaler, bounds, notes, size
 from recommender.strategies.cotenant.demand import ResourceDemand, cpu_demand, memory_demand
 from recommender.strategies.cotenant.draft import Draft, Drafts, Slot
-from recommender.strategies.cotenant.grading import GradedChange, Grades, at_risk, grades_of
+from recommender.strategies.cotenant.grade import GradedChange, Grades, at_risk, grades_of
 from recommender.strategies.cotenant.policy import Policy, policies
-from recommender.strategies.cotenant.sizing import ContainerContext
-from recommender.strategies.cotenant.withholding import reasons
+from recommender.strategies.cotenant.size import ContainerContext
+from recommender.strategies.cotenant.withhold import reasons
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 REQUEST, LIMIT = Field.REQUEST, Field.LIMIT
@@ -98,7 +98,7 @@ def _drafts(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
     for index, place in places.items():
         for resource, demand in run.demand.items():
             if run.reasons[resource][index] is Reason.OK:
-                drafts[Slot(index, resource, REQUEST)] = sizing.request(place, demand)
+                drafts[Slot(index, resource, REQUEST)] = size.request(place, demand)
     drafts, solutions, unsolved = _solved(run, drafts, workload, places)
     for index, place in places.items():
         drafts |= _limits(run, place, drafts, index)
@@ -136,11 +136,11 @@ def _limits(run: Run, place: ContainerContext, drafts: Drafts, index: int) -> Dr
     """The limits that go with the requests; a CPU limit that is to be removed has no draft."""
     limit_drafts: Drafts = {}
     memory, cpu = drafts.get(Slot(index, MEMORY, REQUEST)), drafts.get(Slot(index, CPU, REQUEST))
-    limits = {MEMORY: sizing.memory_limit(place, memory, run.demand[MEMORY]) if memory else None}
+    limits = {MEMORY: size.memory_limit(place, memory, run.demand[MEMORY]) if memory else None}
     if cpu and not _removed(place):
-        limits[CPU] = sizing.cpu_limit(place, cpu, run.demand[CPU])
+        limits[CPU] = size.cpu_limit(place, cpu, run.demand[CPU])
     elif run.reasons[CPU][index] in TOO_EARLY:
-        limits[CPU] = sizing.raised_cpu_limit(place, run.demand[CPU])
+        limits[CPU] = size.raised_cpu_limit(place, run.demand[CPU])
     return limit_drafts | {
         Slot(index, resource, LIMIT): limit for resource, limit in limits.items() if limit is not None
     }

@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.model.cluster import EventKind
-from cotenant.model.identity import PodContainerRef
-from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
-from cotenant.settings.recommender import CotenantSettings
+from cotenant.core.model.cluster import EventKind
+from cotenant.core.model.identity import PodContainerRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
+from cotenant.core.settings.sections.recommender import CotenantSettings
 from recommender.evidence import Evidence, Floats, Integers
 
 WEEK_DAYS: Final = 7

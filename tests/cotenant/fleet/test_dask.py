@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotenant.model.errors import CotenantError
-from cotenant.model.resource import Resource
-from cotenant.pipeline.fleet.executors import Dask, Processes, Tls
-from cotenant.pipeline.fleet.run import Fleet
-from cotenant.settings.forecasting import ForecastingSettings
-from cotenant.settings.root import Settings
+from cotenant.apps.pipeline.fleet.executors import Dask, Processes, Tls
+from cotenant.apps.pipeline.fleet.run import Fleet
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from tests.cluster.pki import Authority
 from tests.support.fleet import filled, values_of
 

@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.store import Store
-from cotenant.model.errors import NoData, UsageError
-from cotenant.model.forecast import LEVELS
-from cotenant.model.resource import Resource
-from cotenant.model.usage import HOUR_SECONDS
-from cotenant.pipeline.fleet.blocks import Block, Hours
-from cotenant.pipeline.fleet.executors import Dask, Processes, Tls
-from cotenant.pipeline.fleet.plan import FleetShard, Share, make
-from cotenant.pipeline.fleet.run import Fleet
-from cotenant.settings.forecasting import ForecastingSettings
-from cotenant.settings.root import Settings
+from cotenant.apps.pipeline.fleet.blocks import Block, Hours
+from cotenant.apps.pipeline.fleet.executors import Dask, Processes, Tls
+from cotenant.apps.pipeline.fleet.plan import FleetShard, Share, make
+from cotenant.apps.pipeline.fleet.run import Fleet
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.errors import NoData, UsageError
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import HOUR_SECONDS
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.peaks import daily_maxima
 from tests.cluster.waiting import wait_for
 from tests.support.fleet import START, filled, usage_of, values_of

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.model.qos import QosClass
-from cotenant.settings.best_effort import BestEffortSettings
-from enforcer.container_resources import BATCH_CPU, BATCH_MEMORY
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.settings.sections.best_effort import BestEffortSettings
 from enforcer.contract import ContainerSpec, KubeQos, PodSpec
+from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from enforcer.strategies.be_totals import BeTotals
 from enforcer.strategies.best_effort import BestEffort
 from tests.enforcer.guest.strategies_v2 import LAYOUT, MIB, Node

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.model.qos import QosClass
-from enforcer.apply import Applier
-from enforcer.cgroupfs import Hierarchy, Lack
-from enforcer.changes import WriteOutcome
+from cotenant.core.model.kubernetes.qos import QosClass
+from enforcer.apply.apply import Applier
+from enforcer.apply.journal import OriginalsJournal
 from enforcer.contract import (
     NO_LIMIT,
     ContainerSpec,
@@ -32,9 +31,10 @@ from enforcer.contract import (
     Value,
     Want,
 )
-from enforcer.journal import OriginalsJournal
-from enforcer.layout import Driver, Layout, Runtime
-from enforcer.observe import NodeFacts, Observer
+from enforcer.decide.changes import WriteOutcome
+from enforcer.observe.cgroupfs import Hierarchy, Lack
+from enforcer.observe.layout import Driver, Layout, Runtime
+from enforcer.observe.observe import NodeFacts, Observer
 
 ROOT = Path("/sys/fs/cgroup")
 LAYOUT = Layout(Driver.SYSTEMD)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from enforcer.changes import WriteOutcome
 from enforcer.contract import Knob, KubeQos
+from enforcer.decide.changes import WriteOutcome
 from tests.enforcer.guest.cgroup_v2 import BURN, CONTAINER, ROOT, TIER, Node, container_of, wait_for
 
 WAIT_SECONDS = 120.0

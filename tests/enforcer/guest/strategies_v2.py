@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from cotenant.model.qos import QosClass
+from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import ContainerSpec, GroupReading, Knob, KubeQos, PodSpec, Strategy
-from enforcer.layout import Layout
-from enforcer.observe import NodeFacts
+from enforcer.observe.layout import Layout
+from enforcer.observe.observe import NodeFacts
 from enforcer.strategies.be_totals import BeTotals
 from enforcer.strategies.burst import Burst
 from enforcer.strategies.identity import GroupIdentity

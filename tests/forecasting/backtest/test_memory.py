@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cotenant.model.usage import TimeGrid
+from cotenant.core.model.usage.usage import TimeGrid
 from forecasting.backtest.baselines import by_name
 from forecasting.backtest.contenders import PathContender
 from forecasting.backtest.plan import HALF_HOURS, origins

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.forecast import LEVELS
-from cotenant.model.usage import TimeGrid
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import TimeGrid
 from forecasting.backtest import scores
 from forecasting.backtest.contenders import PathContender
 from forecasting.backtest.plan import HALF_HOURS, origins

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cotenant.settings.runtime import RuntimeSettings
+from cotenant.core.settings.sections.runtime import RuntimeSettings
 from enforcer.runtime.bounded import Bounded
 from enforcer.runtime.nri import NriPlugin
 from tests.cluster.waiting import wait_for

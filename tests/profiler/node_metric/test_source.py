@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotenant.edges.kube import Writer
-from cotenant.model.cluster import Pod
-from cotenant.model.collect_policy import CollectPolicy
-from cotenant.model.errors import NoData, SourceError
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.nodemetric import NodeMetric
-from cotenant.model.resource import Resource
-from cotenant.model.usage import Signal
-from cotenant.settings.profiler import PrometheusSettings
+from cotenant.core.adapters.kube import Writer
+from cotenant.core.model.cluster import Pod
+from cotenant.core.model.colocation.collect_policy import CollectPolicy
+from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.errors import NoData, SourceError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import Signal
+from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.node_metric.source import NodeMetricSource
 from profiler.node_metric.status import Observed, reports
 from profiler.node_metric.turn import ReportContext, ReportDecision, steps

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotenant.model.cluster import Pod
-from cotenant.model.identity import WorkloadRef
-from cotenant.model.nodemetric import NodeMetric
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.resource import Resource
+from cotenant.core.model.cluster import Pod
+from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.resource import Resource
 from profiler.node_metric.status import (
     CollectPolicy,
     Observed,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.collect_policy import CollectPolicy
-from cotenant.model.intent import Apply
-from cotenant.model.nodemetric import NodeMetric
-from cotenant.model.protocol import NODE_AGENT
-from cotenant.model.resource import Resource
+from cotenant.core.model.colocation.collect_policy import CollectPolicy
+from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.model.kubernetes.protocol import NODE_AGENT
+from cotenant.core.model.resource import Resource
 from profiler.node_metric.status import ProdOutlook, Report
 from profiler.node_metric.turn import ReportContext, ReportDecision, alive, outlooks, steps, turn_of, unreported
 

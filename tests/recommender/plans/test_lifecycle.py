@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.plan import (
+from cotenant.core.model.reservations.plan import (
     Approval,
     ApprovalPolicy,
     DecisionScope,
@@ -22,12 +22,12 @@ from cotenant.model.plan import (
     Span,
     WindowSource,
 )
-from cotenant.model.plan_desk import PlanGuardResult
-from cotenant.model.plan_wire import parse_plan, status_body
-from cotenant.settings.plans import PlanSettings
+from cotenant.core.model.reservations.plan_service import PlanGuardResult
+from cotenant.core.model.reservations.plan_wire import parse_plan, status_body
+from cotenant.core.settings.sections.plans import PlanSettings
 from recommender.plans.lead import lead
 from recommender.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
-from recommender.plans.scoring import RoomUse
+from recommender.plans.score import RoomUse
 
 HOUR = 3600.0
 SIX, EIGHT = 1_803_578_400.0, 1_803_585_600.0

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import UsageError
-from cotenant.model.intent import Apply, Delete, Patch
-from cotenant.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
-from cotenant.model.reservation import PodIdentity, Reservation
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.intent import Apply, Delete, Patch
+from cotenant.core.model.reservations.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
+from cotenant.core.model.reservations.reservation import PodIdentity, Reservation
 from recommender.plans.preview import NodeRoom, PreviewContext, placed, preview
 from recommender.plans.realise import OwnerTemplate, buffer, floor, floor_of, reservations, restore
 

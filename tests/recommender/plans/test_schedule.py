@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import UsageError
-from cotenant.model.plan import Recurrence, Span
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.reservations.plan import Recurrence, Span
 from recommender.plans import schedule
 
 BERLIN = "Europe/Berlin"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cotenant.model.plan import OccurrenceProgress, Plan, PlanOwner, PlanStatus, Span, WindowSource
-from recommender.plans.scoring import RoomUse, lent_cores, observe, score
+from cotenant.core.model.reservations.plan import OccurrenceProgress, Plan, PlanOwner, PlanStatus, Span, WindowSource
+from recommender.plans.score import RoomUse, lent_cores, observe, score
 
 HOUR = 3600.0
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import UsageError
-from cotenant.model.forecast import LEVELS
-from cotenant.model.plan import WindowSource
-from cotenant.settings.plans import PlanSettings
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.reservations.plan import WindowSource
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.settings.sections.plans import PlanSettings
 from recommender.plans.backtest import account, last_week, skill, static
 from recommender.plans.guards import Situation, blocking, judge
-from recommender.plans.holding import ReservedPods, hold, replayed
+from recommender.plans.hold import ReservedPods, hold, replayed
 from recommender.plans.lead import lead
-from recommender.plans.sizing import level_path, most, newsvendor, pods
+from recommender.plans.size import level_path, most, newsvendor, pods
 
 OWN = PlanSettings()
 

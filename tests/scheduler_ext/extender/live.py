@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cotenant.edges.clock import SystemClock
-from cotenant.edges.connection import Application, Request, Response
-from cotenant.edges.telemetry import Metrics
-from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender.configuration import Reach, extenders
-from scheduler_ext.extender.service import ExtenderService
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.adapters.http_connection import Application, Request, Response
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
+from scheduler_ext.extender.serve.service import ExtenderService
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from cotenant.edges.clock import SystemClock
-from cotenant.edges.telemetry import Metrics
-from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender.app import ExtenderApp, ExtenderDependencies
-from scheduler_ext.extender.bind import Binder
-from scheduler_ext.extender.feed import SnapshotFeed
-from scheduler_ext.extender.server import ExtenderServer
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
+from scheduler_ext.extender.serve.bind import Binder
+from scheduler_ext.extender.serve.server import ExtenderServer
+from scheduler_ext.extender.watch.feed import SnapshotFeed
 
 
 @dataclass

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cotenant.settings.extender import ExtenderSettings
+from cotenant.core.settings.sections.extender import ExtenderSettings
 from scheduler_ext.extender.columns import SnapshotColumn
-from scheduler_ext.extender.server import ExtenderServer
+from scheduler_ext.extender.serve.server import ExtenderServer
 from tests.cluster import needing
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes

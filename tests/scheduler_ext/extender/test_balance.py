@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotenant.model.resource import GIB
-from cotenant.settings.extender import BalanceSettings, ExtenderSettings
+from cotenant.core.model.resource import GIB
+from cotenant.core.settings.sections.extender import BalanceSettings, ExtenderSettings
 from scheduler_ext.extender import balance, decide
 from scheduler_ext.extender.columns import WIDTH
 from tests.scheduler_ext.extender.worlds import NOW, World, facts, moment, pod_json

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.resource import GIB, MIB
-from cotenant.settings.extender import ExtenderSettings, LoadAwareSettings, Percentages
+from cotenant.core.model.resource import GIB, MIB
+from cotenant.core.settings.sections.extender import ExtenderSettings, LoadAwareSettings, Percentages
 from scheduler_ext.extender.columns import NodeState, SnapshotColumn, node_row, share_of
 from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, thresholds_of
 from scheduler_ext.extender.pod import Pair, PodFacts

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from cotenant.model.resource import GIB
+from cotenant.core.model.resource import GIB
 from scheduler_ext.extender import decide
 from scheduler_ext.extender.why import Explanation, explained
 from tests.scheduler_ext.extender.serving import args, serving

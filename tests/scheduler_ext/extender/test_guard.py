@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from scheduler_ext.extender import decide
-from scheduler_ext.extender.frame import CollectionState
 from scheduler_ext.extender.judgement import Code
+from scheduler_ext.extender.watch.frame import CollectionState
 from tests.scheduler_ext.extender.worlds import NOW, SOURCES, World, facts, moment, pod_json
 
 LS = {"koordinator.sh/qosClass": "LS"}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender import decide, narrowing
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from scheduler_ext.extender import best_nodes, decide
 from tests.scheduler_ext.extender.worlds import World, facts, moment, pod_json
 
 LS = {"koordinator.sh/qosClass": "LS"}
@@ -34,7 +34,7 @@ def handed_back(world: World, pod: dict[str, Any] | None = None, **settings: int
     rows, now = snapshot.rows_of(snapshot.names), moment()
     known = decide.known_now(snapshot, now, chosen)
     asked = facts(pod or pod_json("p", {"cpu": "10m"}, labels=LS))
-    return [snapshot.names[place] for place in narrowing.narrowed(snapshot, asked, rows, now, chosen, known)]
+    return [snapshot.names[place] for place in best_nodes.narrowed(snapshot, asked, rows, now, chosen, known)]
 
 
 def test_nodes_that_are_nearly_as_idle_as_the_best_come_back() -> None:
@@ -88,7 +88,7 @@ def test_a_pod_with_preferences_of_its_own_gets_all_nodes(spec: dict[str, Any], 
 def test_the_best_are_of_every_zone_equally_many(nodes: list[tuple[int, int]], most: int) -> None:
     points = np.array([float(p) for p, _ in nodes])
     zones = np.unique([z for _, z in nodes], return_inverse=True)[1]
-    places, count = narrowing.best(points, zones, most), zones.max() + 1
+    places, count = best_nodes.best(points, zones, most), zones.max() + 1
     assert sorted(set(places.tolist())) == places.tolist()
     assert len(places) <= most
     groups = zones if most >= count else np.zeros_like(zones)

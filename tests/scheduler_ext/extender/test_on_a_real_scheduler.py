@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender.bind import Binder
-from scheduler_ext.extender.certificates import issue
+from cotenant.core.settings.sections.extender import ExtenderSettings
 from scheduler_ext.extender.columns import SnapshotColumn
-from scheduler_ext.extender.configuration import Reach, extenders
-from scheduler_ext.extender.server import ExtenderServer
-from scheduler_ext.extender.service import ExtenderService
-from scheduler_ext.extender.wire import EXTENDER_ARGS, BindArgs
+from scheduler_ext.extender.serve.bind import Binder
+from scheduler_ext.extender.serve.certificates import issue
+from scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
+from scheduler_ext.extender.serve.server import ExtenderServer
+from scheduler_ext.extender.serve.service import ExtenderService
+from scheduler_ext.extender.serve.wire import EXTENDER_ARGS, BindArgs
 from tests.cluster import needing
 from tests.cluster.accounts import account
 from tests.cluster.api import Api

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.settings.extender import ExtenderSettings, LoadAwareSettings
+from cotenant.core.settings.sections.extender import ExtenderSettings, LoadAwareSettings
 from scheduler_ext.extender import load_rules
-from scheduler_ext.extender.frame import Frame
-from scheduler_ext.extender.opinions import Opinions
+from scheduler_ext.extender.judgement_cache import Opinions
 from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.snapshot import TRAIL, NodeSnapshot, following
+from scheduler_ext.extender.watch.frame import Frame
 from tests.scheduler_ext.extender.worlds import GIB, NOW, SOURCES, World, facts, pod_json
 
 NODES = 12

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.qos import PriorityClass
-from cotenant.model.resource import MIB
-from cotenant.settings.extender import LoadAwareSettings
+from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.resource import MIB
+from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.pod import PodWire, facts_of
 from tests.scheduler_ext.extender.worlds import NOW, facts, pod_json
 

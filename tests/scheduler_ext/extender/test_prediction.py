@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.resource import GIB
-from cotenant.settings.extender import ExtenderSettings, PredictionSettings
+from cotenant.core.model.resource import GIB
+from cotenant.core.settings.sections.extender import ExtenderSettings, PredictionSettings
 from scheduler_ext.extender import decide, prediction
 from scheduler_ext.extender.columns import SnapshotColumn
-from scheduler_ext.extender.frame import SLOT_SECONDS
+from scheduler_ext.extender.watch.frame import SLOT_SECONDS
 from tests.scheduler_ext.extender.worlds import ELSEWHERE, NOW, World, facts, moment, pod_json
 
 LS = {"koordinator.sh/qosClass": "LS"}

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cotenant.model.errors import UsageError
-from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender.certificates import issue
-from scheduler_ext.extender.configuration import Reach, configuration
+from cotenant.core.model.errors import UsageError
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from scheduler_ext.extender.serve.certificates import issue
+from scheduler_ext.extender.serve.scheduler_configuration import Reach, configuration
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fixtures import FakeNodes
 from tests.scheduler_ext.extender.live import install_crds
@@ -27,14 +27,14 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_serving_process_is_light() -> None:
-    code = "import scheduler_ext.extender.service, scheduler_ext.extender.watcher, sys; print(*sys.modules)"
+    code = "import scheduler_ext.extender.serve.service, scheduler_ext.extender.watch.watcher, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert not loaded & {"pandas", "sklearn", "statsmodels", "dash", "scipy", "pyarrow", "kubernetes", "typer"}
 
 
 def cotenant(*words: str, **files: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", *words]
+    command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", *words]
     environment = {**os.environ, **files, "NO_COLOR": "1"}
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
 

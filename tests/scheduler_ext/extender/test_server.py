@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.clock import SystemClock
-from cotenant.edges.telemetry import Metrics
-from cotenant.model.errors import UsageError
-from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender.app import ExtenderApp, ExtenderDependencies
-from scheduler_ext.extender.certificates import issue
-from scheduler_ext.extender.feed import SnapshotFeed
-from scheduler_ext.extender.server import ExtenderServer
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.errors import UsageError
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
+from scheduler_ext.extender.serve.certificates import issue
+from scheduler_ext.extender.serve.server import ExtenderServer
+from scheduler_ext.extender.watch.feed import SnapshotFeed
 from tests.scheduler_ext.extender.serving import Serving, args, client_tls, serving
 from tests.scheduler_ext.extender.worlds import SOURCES, World, pod_json
 
@@ -222,7 +222,7 @@ def test_only_a_caller_with_the_authoritys_certificate_is_served(tmp_path: Path)
 
 
 def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler_ext.extender.server.RELOAD_SECONDS", 0.05)
+    monkeypatch.setattr("scheduler_ext.extender.serve.server.RELOAD_SECONDS", 0.05)
     issue(tmp_path / "first", "https://127.0.0.1:1")
     issue(tmp_path / "second", "https://127.0.0.1:1")
     folder = tmp_path / "first" / "server"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cotenant.model.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.model.reservation import Reservation
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.core.model.reservations.reservation import Reservation
 from scheduler_ext.reservations.view import PodView
 
 NOW = 10_000.0

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cotenant.model.intent import Apply, Create, Delete, Patch
-from cotenant.model.reservation import Reservation
-from cotenant.settings.reservations import ReservationSettings
+from cotenant.core.model.kubernetes.intent import Apply, Create, Delete, Patch
+from cotenant.core.model.reservations.reservation import Reservation
+from cotenant.core.settings.sections.reservations import ReservationSettings
 from scheduler_ext.reservations.decide import ReservationWrites, decide
 from scheduler_ext.reservations.guard import Guard
 from scheduler_ext.reservations.view import PodView, ReservationView

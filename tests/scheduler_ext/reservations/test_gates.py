@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from admission.guard_watchdog import GuardWatchdog, forgotten
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.kube import Writer
-from cotenant.model.errors import ClusterForbidden
-from cotenant.model.gate import gates_of
-from cotenant.model.intent import Address, Patch
-from cotenant.model.protocol import OWN_GROUP, RESERVATION_GATE
-from cotenant.model.reservation import moment_of
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.kube import Writer
+from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.model.kubernetes.intent import Address, Patch
+from cotenant.core.model.kubernetes.protocol import OWN_GROUP, RESERVATION_GATE
+from cotenant.core.model.reservations.reservation import moment_of
+from cotenant.core.model.reservations.scheduling_gate import gates_of
 from scheduler_ext.reservations.decide import withdrawn
 from scheduler_ext.reservations.guard import Guard
 from tests.cluster.accounts import account

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cotenant.edges.kube import Writer
-from cotenant.manager.api_servers import POLICY, ApiServers
-from cotenant.model.errors import ClusterInvalid
-from cotenant.model.intent import Patch
-from cotenant.model.protocol import KNOWN_SWAPS_ANNOTATION
-from cotenant.model.reservation import Reference
+from cotenant.apps.manager.api_servers import POLICY, ApiServers
+from cotenant.core.adapters.kube import Writer
+from cotenant.core.model.errors import ClusterInvalid
+from cotenant.core.model.kubernetes.intent import Patch
+from cotenant.core.model.kubernetes.protocol import KNOWN_SWAPS_ANNOTATION
+from cotenant.core.model.reservations.reservation import Reference
 from scheduler_ext.reservations.guard import ADDRESS, Guard, ReservationSwap
 from tests.cluster.api import Api, ApiError
 from tests.cluster.second_apiserver import second_apiserver

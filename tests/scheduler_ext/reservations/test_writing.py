@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.errors import UsageError
-from cotenant.model.reservation import AllocatePolicy, Mode, Reference
-from cotenant.settings.reservations import ReservationSettings
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.reservations.reservation import AllocatePolicy, Mode, Reference
+from cotenant.core.settings.sections.reservations import ReservationSettings
 from scheduler_ext.reservations.guard import Guard, HeldPlaceholder, ReservationSwap
 from scheduler_ext.reservations.owner import PREFERRED, REQUIRED, pinned, preparations, released
 from scheduler_ext.reservations.placeholder import (

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 from jsonpatch import JsonPatch
 
-from cotenant.model.intent import Apply, Create, Delete, Intent, Patch
-from cotenant.model.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
-from cotenant.model.reservation import Reservation
-from cotenant.settings.reservations import ReservationSettings
+from cotenant.core.model.kubernetes.intent import Apply, Create, Delete, Intent, Patch
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
+from cotenant.core.model.reservations.reservation import Reservation
+from cotenant.core.settings.sections.reservations import ReservationSettings
 from scheduler_ext.reservations.decide import decide
 from scheduler_ext.reservations.guard import Guard, ReservationSwap
 from scheduler_ext.reservations.view import PodView, ReservationView

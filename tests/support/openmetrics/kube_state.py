@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.model.cluster import Container, ContainerRole, EventKind, Pod
-from cotenant.model.identity import PodContainerRef, WorkloadRef
-from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.resource import Resource
-from cotenant.model.usage import HOUR_SECONDS, Signal
+from cotenant.core.model.cluster import Container, ContainerRole, EventKind, Pod
+from cotenant.core.model.identity import PodContainerRef, WorkloadRef
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal
 from tests.support.openmetrics.dress import Labels, uid_of
 from tests.support.openmetrics.writer import Writer
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cotenant.model.forecast import LEVELS
-from cotenant.model.usage import TimeGrid
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import TimeGrid
 from forecasting.backtest.baselines import DEFAULT, SHORT_NAMES, SLOW, by_name
 from forecasting.backtest.baselines.crane import CraneDsp
 from forecasting.backtest.baselines.decomposed import StlSes

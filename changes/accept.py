@@ -1,0 +1,411 @@
+"""EDGE: accept, dry-run, apply and roll back changes, with a write-ahead audit log.
+
+Every change goes through the same gaps: accepted -> sent -> (answered by the nodes) -> told. Whatever ends the process
+in one of them leaves a row that says "unknown", which `settling` turns into what the cluster holds. `reached` is told
+each gap by name: tests end the process there. With a canary the rest of the batch waits, until `watching` resumes it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+from changes.api_advice import told
+from changes.change_ledger import FIELD_MANAGER, ChangeJournal, anchor
+from changes.decide.field_changes import hpa_writes, inverse
+from changes.decide.guardrails import (
+    SECOND_PERSON,
+    Guardrail,
+    GuardrailOutcome,
+    blocking,
+    gitops_owner,
+    judge,
+    judge_batch,
+)
+from changes.decide.in_place import RESIZE, judged
+from changes.decide.methods import MethodContext, first_of, impossible, suggested, waves, writes
+from changes.decide.patches import by_workload
+from changes.decide.regression_check import Compared
+from changes.event_reporter import EventReporter
+from changes.live_context import LiveContext, LiveWorkload, Person, around
+from changes.resize import answers, born
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus, Write
+from cotenant.core.model.changes.judgement import UsageTrace
+from cotenant.core.model.changes.service import Method
+from cotenant.core.model.errors import ClusterUnreachable, CotenantError, UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.intent import Patch
+from cotenant.core.model.recommendation import Field, Recommendation
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.actions import ActionSettings
+
+Compare: TypeAlias = Callable[[Change, float, float, str], Sequence[Compared]]
+"""Measures of a change's workload, from its beginning to now (Unix time); the text is its latency query, or ""."""
+Trace: TypeAlias = Callable[[Change, float, float], Sequence[UsageTrace]]
+"""Usage of a change's workload around its beginning, until now (Unix time)."""
+STOPPED: Final = "stopped"
+"""Event of the ledger: something was asked for that a guardrail does not allow; its subject is the batch."""
+
+
+def unheard(_: str) -> None:
+    """Nobody listens to the gaps."""
+
+
+def nothing_compared(
+    _change: Change, _begun_seconds: float, _now_seconds: float, _latency: str = ""
+) -> Sequence[Compared]:
+    """No metric source is at hand."""
+    return ()
+
+
+def nothing_traced(_change: Change, _begun_seconds: float, _now_seconds: float) -> Sequence[UsageTrace]:
+    """The same of usage over time."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """One workload before it is changed: what would be written by which method, and how each guardrail came out.
+
+    error: why there is nothing to write, in words; writes are then empty. impossible: methods that cannot be had;
+    live: the workload as it was looked at.
+    """
+
+    workload: WorkloadRef
+    recommendations: tuple[Recommendation, ...]
+    id: str
+    writes: tuple[Write, ...] = ()
+    guardrails: tuple[Guardrail, ...] = ()
+    error: str = ""
+    method: Method = Method.TEMPLATE
+    impossible: Mapping[Method, str] = field(default_factory=dict)
+    suggested: Method = Method.TEMPLATE
+    live: Mapping[str, Any] = field(default_factory=dict)
+
+    def blocked(self, overridden: Iterable[str]) -> list[Guardrail]:
+        """Failed rules that nobody overrode."""
+        return blocking(self.guardrails, overridden)
+
+    @property
+    def takes_two(self) -> bool:
+        """Whether it takes a second person."""
+        return any(one.rule == SECOND_PERSON and one.outcome is not GuardrailOutcome.PASS for one in self.guardrails)
+
+    @property
+    def saved_millicores(self) -> int:
+        """CPU requested less, over all replicas."""
+        return _saved(self.recommendations, Resource.CPU)
+
+    @property
+    def saved_bytes(self) -> int:
+        """Memory requested less, over all replicas."""
+        return _saved(self.recommendations, Resource.MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceTerms:
+    """On what terms a batch is accepted: rules that a person overrides, the second person, the batch's id.
+
+    canary: share of the workloads (of the pods, where one workload is resized in place) that goes first; the rest
+    waits until those have soaked without harm. 0: all at once.
+    """
+
+    overridden: tuple[str, ...] = ()
+    second_person: str = ""
+    batch: str = field(default_factory=lambda: secrets.token_hex(4))
+    requested_millicores: int = 0
+    """CPU that the whole cluster requests, which a batch may move a share of; 0 = not known, not judged."""
+    canary: float = 0.0
+    because: str = ""
+    """Why rules are passed over, in the person's words; kept with each of them."""
+
+
+class Actions:
+    """Changes to one cluster, written down in one ledger. For one thread."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        journal: ChangeJournal,
+        settings: ActionSettings,
+        person: Person,
+        reached: Callable[[str], None] = unheard,
+    ) -> None:
+        """Nothing is asked yet."""
+        self.client = client
+        self.journal = journal
+        self.settings = settings
+        self.person = person
+        self.reached = reached
+        self.teller = EventReporter(journal, client)
+        self._writer = Writer(client, FIELD_MANAGER)
+        self.anchor_namespace = ""
+        """Namespace in which the ledger's head is kept; empty: it is not."""
+        self.compare: Compare = nothing_compared
+        self.trace: Trace = nothing_traced
+
+    def review(
+        self, recommendations: Iterable[Recommendation], second_person: str = "", method: Method = Method.TEMPLATE
+    ) -> list[Review]:
+        """Each workload as it is now; never raises for a bad one."""
+        changed, near = self._changed_seconds(), LiveContext(self.client)
+        return [
+            self._review(
+                Review(w, tuple(of_workload), secrets.token_hex(6), method=method), near, changed, second_person
+            )
+            for w, of_workload in by_workload(recommendations).items()
+        ]
+
+    def dry_run(self, review: Review) -> list[Mapping[str, Any]]:
+        """The objects as the server would have them, admission included; its refusal is raised in its own words."""
+        return [self._send(write.operations, write, dry_run=True) for write in review.writes]
+
+    def accept(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[ChangeStatus]:
+        """Write all down, then do one after the other. UsageError names the rule that a review fails."""
+        try:
+            self._judge_batch(reviews, terms)
+            for review in reviews:
+                _refuse(review, terms.overridden)
+        except UsageError as error:
+            names = [str(review.workload) for review in reviews]
+            self.journal.note([(STOPPED, terms.batch, {"workloads": names, "words": f"{error.message}. {error.fix}"})])
+            raise
+        going = [review for review in reviews if review.writes]
+        changes = self._changes(going, terms)
+        second_required = self.person.logs_in and SECOND_PERSON not in terms.overridden
+        self.teller.accept(changes, second=second_required and any(review.takes_two for review in going))
+        self.reached("accepted")
+        standings = self.journal.standings()
+        accepted = [standings[change.id] for change in changes]
+        return self._sent(accepted)
+
+    def confirm(self, standings: Sequence[ChangeStatus]) -> list[ChangeStatus]:
+        """Do what waited for a second person, who is the one that asks; all of it is written down before."""
+        self.journal.confirm(standings)
+        self.reached("confirmed")
+        now = self.journal.standings()
+        return self._sent([now[standing.change.id] for standing in standings])
+
+    def _sent(self, standings: Sequence[ChangeStatus]) -> list[ChangeStatus]:
+        """Those that wait for nothing are sent."""
+        done = [standing if standing.state.settled else self.send(standing) for standing in standings]
+        self.finish()
+        return done
+
+    def resume(self, standing: ChangeStatus, message: str) -> ChangeStatus:
+        """Do what waited; UsageError when it does not."""
+        standing = self.teller.tell(standing, ChangeEvent.RESUMED, message)
+        self.reached("resumed")
+        standing = self.send(standing)
+        self.finish()
+        return standing
+
+    def cancel(self, standing: ChangeStatus, message: str) -> ChangeStatus:
+        """Never do what waits; UsageError when it does not."""
+        standing = self.teller.tell(standing, ChangeEvent.CANCELLED, message)
+        self.reached("cancelled")
+        self.finish()
+        return standing
+
+    def roll_back(self, standing: ChangeStatus) -> ChangeStatus:
+        """Put back what stood there before; refused when somebody has changed it since."""
+        standing = self.teller.tell(standing, ChangeEvent.ROLLBACK_ACCEPTED)
+        self.reached("rollback-accepted")
+        note, back = undo_note(standing.change), []
+        try:
+            # All are looked at before the first is sent: one that somebody changed since refuses the whole.
+            for write, operations in [
+                (w, inverse(w, self._live(w), note)) for w in self._there(standing.change.writes)
+            ]:
+                self._send(operations, write)
+                back.append(replace(write, before=write.after, after=write.before))
+                self.reached("rollback-sent")
+        except ClusterUnreachable:
+            return standing
+        except CotenantError as error:
+            return self.teller.tell(standing, ChangeEvent.ROLLBACK_REFUSED, str(error))
+        finally:
+            self.finish()
+        standing = self.teller.tell(standing, ChangeEvent.ROLLED_BACK, self.give_back(standing.change, back))
+        self.finish()
+        return standing
+
+    def give_back(self, change: Change, back: Sequence[Write] = ()) -> str:
+        """Resize pods that came under the change back as well; what nodes say to all that, "" when it is done.
+
+        back: resizes of others that were just sent.
+        """
+        unchanged, sent = 0, list(back)
+        for write in born(self.client, change):
+            try:
+                self._send(inverse(write, self._live(write), ""), write)
+                sent.append(replace(write, before=write.after, after=write.before))
+                self.reached("rollback-sent")
+            except CotenantError:
+                unchanged += 1
+        bad, _ = judged(answers(self.client, sent, self.settings.resize_seconds))
+        late = f"{unchanged} pods that came meanwhile keep the values until they are replaced" if unchanged else ""
+        return "; ".join(filter(None, (bad and f"asked for, but {bad}", late)))
+
+    def take_back(self, done: Sequence[Write], change: Change) -> None:
+        """Undo the writes of a change that was done by half, the last one first; a pod that has ended has nothing."""
+        for write in reversed(self._there(done)):
+            self._send(inverse(write, self._live(write), undo_note(change)), write)
+
+    def send(self, standing: ChangeStatus) -> ChangeStatus:
+        """Send what was accepted, and hear the nodes; what fails halfway is taken back."""
+        done: list[Write] = []
+        try:
+            for write in self._there(standing.change.writes):
+                self._send(write.operations, write)
+                done.append(write)
+                self.reached("sent")
+            why, message = judged(resize_answers) if (resize_answers := self.heard(done)) else ("", "")
+            if not why:
+                standing = self.teller.tell(standing, ChangeEvent.APPLIED, message)
+                self.reached("told")
+                return standing
+        except ClusterUnreachable as error:
+            return replace(standing, words=f"{error}: read the cluster with `cotenant recs settle`")
+        except CotenantError as error:
+            why = told(error)
+        return self.refused(standing, done, why)
+
+    def refused(self, standing: ChangeStatus, done: Sequence[Write], why: str) -> ChangeStatus:
+        """Take back what was done of it, and say why; what cannot be taken back now stays without an outcome."""
+        try:
+            self.take_back(done, standing.change)
+        except CotenantError as error:
+            return replace(standing, words=f"{why}; and it could not be taken back: {error}: `cotenant recs settle`")
+        self.reached("taken-back")
+        return self.teller.tell(standing, ChangeEvent.REFUSED, why)
+
+    def heard(self, done: Sequence[Write]) -> list[Any]:
+        """What the nodes say of resized pods."""
+        resize_answers = answers(self.client, done, self.settings.resize_seconds)
+        if resize_answers:
+            self.reached("answered")
+        return resize_answers
+
+    def finish(self) -> None:
+        """Keep the ledger's head, and tell the workloads' Events."""
+        if self.anchor_namespace:
+            anchor(self.client, self.journal.ledger, self.anchor_namespace)
+        self.teller.flush()
+
+    def _review(self, review: Review, near: LiveContext, changed: Mapping[str, float], second: str) -> Review:
+        try:
+            live = near.read(review.recommendations)
+            subject = self._subject(review, live)
+            cannot = impossible(subject)
+            review = replace(review, live=live.workload, impossible=cannot, suggested=suggested(subject))
+            if review.method in cannot:
+                raise UsageError(f"method {review.method}: {cannot[review.method]}")
+            planned_writes = writes(subject, review.method, review.id)
+            if not planned_writes:
+                return replace(review, error="it says all of that already")
+            planned_writes = [*hpa_writes(review.recommendations, live.autoscalers), *planned_writes]
+        except CotenantError as error:
+            return replace(review, error=str(error))
+        situation = around(
+            live,
+            self.settings,
+            seconds=self.journal.clock.now_seconds(),
+            changed_seconds=changed.get(str(review.workload)),
+            second_person=second,
+            logs_in=self.person.logs_in,
+            method=review.method,
+        )
+        rules = judge(review.recommendations, situation, self.settings.guardrails)
+        return replace(review, writes=tuple(planned_writes), guardrails=tuple(rules))
+
+    def _subject(self, review: Review, live: LiveWorkload) -> MethodContext:
+        return MethodContext(
+            live.workload,
+            review.recommendations,
+            live.pods,
+            live.resizes,
+            live.webhook,
+            gitops_owner(live.workload, self.settings.guardrails),
+        )
+
+    def _judge_batch(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> None:
+        moved = sum(abs(review.saved_millicores) for review in reviews)
+        rules = judge_batch(len(reviews), moved, terms.requested_millicores, self.settings.guardrails)
+        for rule in blocking(rules, terms.overridden):
+            raise UsageError(f"guardrail {rule.rule}: {rule.why}", fix=f"Take fewer, or --override {rule.rule}.")
+
+    def _changes(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[Change]:
+        """Changes in the order in which they are done; of one workload that is resized, its first pods apart."""
+        if len(reviews) == 1:
+            first, rest = waves(reviews[0].writes, terms.canary)
+            if first:
+                ahead = replace(self._change(reviews[0], terms), id=secrets.token_hex(6), writes=tuple(first))
+                later = replace(self._change(reviews[0], terms), writes=tuple(rest), wave=1)
+                return [replace(ahead, saved_millicores=0, saved_bytes=0), later]
+        count = first_of(len(reviews), terms.canary)
+        return [replace(self._change(r, terms), wave=int(i >= count)) for i, r in enumerate(reviews)]
+
+    def _change(self, review: Review, terms: AcceptanceTerms) -> Change:
+        first = review.recommendations[0]
+        return Change(
+            id=review.id,
+            batch=terms.batch,
+            namespace=review.workload.namespace,
+            kind=review.workload.kind,
+            name=review.workload.name,
+            actor=self.person.name,
+            groups=self.person.groups,
+            method=review.method.value,
+            recommendation=f"{first.settings_digest}@{first.end_seconds}",
+            writes=review.writes,
+            guardrails={g.rule: _kept(g, terms) for g in review.guardrails},
+            saved_millicores=review.saved_millicores,
+            saved_bytes=review.saved_bytes,
+        )
+
+    def _there(self, writes: Sequence[Write]) -> list[Write]:
+        """All but those of pods that have ended since: there is nothing to change any more."""
+        return [
+            w for w in writes if w.subresource != RESIZE or (self._live(w).get("metadata") or {}).get("uid") == w.uid
+        ]
+
+    def _live(self, write: Write) -> Mapping[str, Any]:
+        return self.client.get(write.address.path) or {}
+
+    def _send(self, operations: Sequence[Mapping[str, Any]], write: Write, dry_run: bool = False) -> Mapping[str, Any]:
+        return self._writer.send(Patch(write.address, tuple(operations), write.subresource, "accepted"), dry_run)
+
+    def _changed_seconds(self) -> dict[str, float]:
+        """When each workload was last changed through us."""
+        standings = self.journal.standings().values()
+        return {s.change.workload: s.accepted_seconds for s in standings if s.state.in_force or not s.state.settled}
+
+
+def undo_note(change: Change) -> str:
+    """What a rolled back object is noted with."""
+    return f"{change.id}-undone"
+
+
+def _kept(rule: Guardrail, terms: AcceptanceTerms) -> str:
+    """How a rule came out, as the ledger keeps it, with why it was passed over."""
+    passed_over = rule.outcome is not GuardrailOutcome.PASS and rule.rule in terms.overridden
+    return rule.words(passed_over) + (f"; because: {terms.because}" if passed_over and terms.because else "")
+
+
+def _refuse(review: Review, overridden: Sequence[str]) -> None:
+    if review.error:
+        raise UsageError(f"{review.workload}: {review.error}", fix="Leave it out.")
+    if review.method is Method.BUNDLE:
+        raise UsageError(f"{review.workload}: a bundle is written, not applied", fix="cotenant recs bundle -o DIR")
+    for rule in review.blocked(overridden):
+        message = f"{review.workload}: guardrail {rule.rule}: {rule.why}"
+        raise UsageError(message, fix=f"Change it, or --override {rule.rule}.")
+
+
+def _saved(recommendations: Sequence[Recommendation], resource: Resource) -> int:
+    values = [(r.replicas, r.value(resource, Field.REQUEST)) for r in recommendations]
+    return sum(n * -v.change for n, v in values if v is not None and v.change is not None)

@@ -1,0 +1,43 @@
+"""EDGE: the fix to show for an error of the API server that names none itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotenant.core.model.errors import ClusterConflict, ClusterForbidden, ClusterInvalid, CotenantError
+
+MOVED: Final = "Somebody changed it since it was looked at: review it again."
+_QUOTA: Final = "Have the ResourceQuota raised, or ask for less."
+_LIMITS: Final = "Have the LimitRange changed, or ask for what it allows."
+_RIGHT: Final = "Ask for the right (`cotenant install --print --components applier`), or write a bundle."
+_WORDS: Final = (
+    ("exceeded quota", _QUOTA),
+    ("usage per Container is", _LIMITS),
+    ("usage per Pod is", _LIMITS),
+    ("limit to request ratio", _LIMITS),
+    ("admission webhook", "Ask whoever runs that webhook, or change what it names."),
+    ("rejected our request due to an error in our request", MOVED),
+)
+"""Parts of the server's sentences, and what helps; the last is all it says of a JSON patch whose `test` fails."""
+
+
+def advice(error: CotenantError) -> str:
+    """The next step; the error's own where it has one that knows more."""
+    for part, step in _WORDS:
+        if part in error.message:
+            return step
+    kinds = ((ClusterConflict, MOVED), (ClusterForbidden, _RIGHT))
+    kind_step = next((step for kind, step in kinds if isinstance(error, kind)), "")
+    return (
+        kind_step or error.fix or ("Change what the server names, or take another method." if _refused(error) else "")
+    )
+
+
+def _refused(error: CotenantError) -> bool:
+    return isinstance(error, ClusterInvalid)
+
+
+def told(error: CotenantError) -> str:
+    """The error with the next step, in one line."""
+    step = advice(error)
+    return f"{error.message.rstrip('.')}. {step}" if step else error.message

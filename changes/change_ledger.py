@@ -1,0 +1,146 @@
+"""EDGE: the ledger as changes: appends events, derives the state of each change, anchors the signed head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from changes.ledger_cache import LedgerCache
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.adapters.ledger import Anchor, Ledger
+from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus
+from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.errors import ClusterConflict, ClusterError
+from cotenant.core.model.kubernetes.intent import Address, Apply
+
+ANCHOR: Final = "cotenant-ledger"
+FIELD_MANAGER: Final = "cotenant-actions"
+_log = structlog.get_logger(__name__)
+
+
+class ChangeJournal:
+    """Changes of one ledger; `actor` is who the cluster says we are. For one thread."""
+
+    def __init__(
+        self, ledger: Ledger, clock: Clock, actor: str, cache: LedgerCache | None = None, source: str = ""
+    ) -> None:
+        """Nothing is written yet. cache: what was read of this ledger already; source: where the actor asks from."""
+        self.ledger = ledger
+        self.actor = actor
+        self.clock = clock
+        self._known = cache or LedgerCache()
+        self._source = {"source": source} if source else {}
+        self.cluster = ""
+        """Name of the cluster that changes are made in."""
+
+    def standings(self) -> dict[str, ChangeStatus]:
+        """Every change by id, in the order in which they were accepted."""
+        return self._known.upto(self.ledger)
+
+    def accept(self, changes: list[Change], *, second: bool = False) -> None:
+        """Write changes ahead of doing them, all or none; those of a later wave wait from the same moment on.
+
+        second: all of them wait for a second person before that.
+        """
+        more = {**self._source, **({"cluster": self.cluster} if self.cluster else {})}
+        rows = [(ChangeEvent.ACCEPTED.value, c.id, {**msgspec.to_builtins(c), **more}) for c in changes]
+        awaits = {"words": "it waits for a second person", **self._source}
+        rows += [(ChangeEvent.AWAITED.value, c.id, awaits) for c in changes] if second else self._later(changes)
+        self.ledger.append(self.clock.now_seconds(), self.actor, rows)
+
+    def confirm(self, standings: Sequence[ChangeStatus]) -> None:
+        """Write that the actor is the second person of these, all or none; UsageError when one does not wait."""
+        seconds = self.clock.now_seconds()
+        body = {"words": f"confirmed by {self.actor}", **self._source}
+        for standing in standings:
+            standing.moved(ChangeEvent.CONFIRMED, seconds, self.actor)
+        rows = [(ChangeEvent.CONFIRMED.value, s.change.id, body) for s in standings]
+        self.ledger.append(seconds, self.actor, [*rows, *self._later([s.change for s in standings])])
+
+    def _later(self, changes: Sequence[Change]) -> list[tuple[str, str, dict[str, Any]]]:
+        """Rows of those that wait for the ones that go first."""
+        body = {"words": "it waits until those that went first have soaked", **self._source}
+        return [(ChangeEvent.WAITING.value, change.id, body) for change in changes if change.wave]
+
+    def note(self, rows: Sequence[tuple[str, str, Mapping[str, Any]]]) -> None:
+        """Write (event, subject, body) rows that are about no change, all or none."""
+        signed_rows = [(event, subject, {**body, **self._source}) for event, subject, body in rows]
+        self.ledger.append(self.clock.now_seconds(), self.actor, signed_rows)
+
+    def tell(self, standing: ChangeStatus, happened: ChangeEvent, message: str = "", **more: Any) -> ChangeStatus:
+        """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now."""
+        seconds = self.clock.now_seconds()
+        moved = standing.moved(happened, seconds, self.actor, message)
+        body = {"words": message, **self._source, **more}
+        self.ledger.append(seconds, self.actor, [(happened.value, standing.change.id, body)])
+        return moved
+
+
+@dataclass(frozen=True, slots=True)
+class AnchoredHeads:
+    """What the cluster keeps: the head of one ledger, None without, and the ids of other ledgers with heads there."""
+
+    head: Anchor | None = None
+    others: tuple[str, ...] = ()
+
+
+def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
+    """Keep the signed head in the cluster, beside those of other ledgers; ClusterError when that may not be written.
+
+    A head that the ledger does not hold is left as it is: it is the proof that rows were rewritten or cut.
+    """
+    head = anchored(client, ledger, namespace).head
+    if head is not None and not ledger.holds(head):
+        raise ClusterConflict(
+            f"ConfigMap {namespace}/{ANCHOR} keeps row {head.seq} of ledger {ledger.id}, which {ledger.path} has not",
+            fix="`cotenant audit verify` says what is wrong; once that is settled, remove its entry there.",
+        )
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": ANCHOR, "namespace": namespace},
+        "data": {ledger.id: msgspec.json.encode(ledger.head()).decode()},
+    }
+    # Each ledger is a field manager of its own: an apply takes away what its manager no longer names.
+    Writer(client, f"{FIELD_MANAGER}-{ledger.id}").send(
+        Apply(Address("v1", "configmaps", ANCHOR, namespace), body, why="the ledger grew"), full_response=False
+    )
+
+
+def keep_head(door: Callable[[Someone], AbstractContextManager[KubeClient]], ledger: Ledger, namespace: str) -> None:
+    """The same with our own account, "" for nowhere; what was done is not undone because this failed."""
+    if not namespace:
+        return
+    try:
+        with door(Someone("")) as client:
+            anchor(client, ledger, namespace)
+    except ClusterError as error:
+        _log.warning("ledger_head_not_kept", error=error.message)
+
+
+def anchored(client: KubeClient, ledger: Ledger, namespace: str) -> AnchoredHeads:
+    """What the cluster keeps of this ledger, and of which others it keeps something."""
+    config_map = client.get(Address("v1", "configmaps", ANCHOR, namespace).path)
+    data: Mapping[str, str] = (config_map or {}).get("data") or {}
+    others = tuple(sorted(set(data) - {ledger.id}))
+    if ledger.id not in data:
+        return AnchoredHeads(None, others)
+    try:
+        return AnchoredHeads(msgspec.json.decode(data[ledger.id], type=Anchor), others)
+    except msgspec.MsgspecError as error:
+        message = f"ConfigMap {namespace}/{ANCHOR} holds no head of ledger {ledger.id}: {error}"
+        raise ClusterError(message, fix="Who wrote it?") from error
+
+
+def unkept(ledger: Ledger, anchor_heads: AnchoredHeads) -> str:
+    """That no head of this ledger is kept, in words; heads of others may be of one that this file took the place of."""
+    sentence = f"The cluster keeps no head of this ledger ({ledger.id})"
+    return (
+        f"{sentence}, but of others: {', '.join(anchor_heads.others)}." if anchor_heads.others else f"{sentence} yet."
+    )

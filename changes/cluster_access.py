@@ -1,0 +1,254 @@
+"""EDGE: access to the cluster with the rights of the person who asks, one client factory for each kind of login.
+
+    loopback   the kubeconfig, which is theirs
+    OIDC       their own token of the login: the API server judges them itself, and its audit log names them
+    proxy      our account, after a SubjectAccessReview of the person for exactly this request; no impersonation
+
+A caller without a name is the program itself: it reads the cluster and anchors the ledger's head.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+
+from changes.service import ClusterAccess
+from cotenant.core.adapters.kube import Access, KubeClient, review
+from cotenant.core.adapters.kube.access import SELF_REVIEWS
+from cotenant.core.adapters.kube.auth import load_access
+from cotenant.core.adapters.kube.client import Pause
+from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse, Stream
+from cotenant.core.adapters.kube.writes import APPLY_TYPE
+from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Someone
+from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.settings.sections.access import AccessMode, AccessSettings, ProxySettings
+from cotenant.core.settings.sections.kube import KubeSettings
+
+REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+AUTHENTICATED: Final = "system:authenticated"
+KEPT_SECONDS: Final = 60.0
+"""How long what the kubeconfig or the service account says is used before it is read again."""
+DISCOVERY: Final = frozenset({"version", "api", "apis", "openapi"})
+_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+_OF_NAMESPACES: Final = frozenset({"status", "finalize"})
+"""Subresources of namespaces; any other word there is a resource inside of one."""
+
+
+def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> ClusterAccess:
+    """Access in the mode of the settings; `own`: access by our account or by the kubeconfig."""
+    credentials = _KubeCredentials(kube)
+
+    @contextmanager
+    def door(who: Someone) -> Iterator[KubeClient]:
+        if not who.name or (who.way is IdentitySource.LOOPBACK and access.mode is AccessMode.NONE):
+            with own(who) as client:
+                yield client
+            return
+        client = _client_of(who, credentials, access.proxy)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    return door
+
+
+def _client_of(who: Someone, credentials: _KubeCredentials, proxy: ProxySettings) -> KubeClient:
+    if who.way is IdentitySource.OIDC:
+        if not who.token:
+            raise NotAllowed(f"the login of {who.name} holds no token any more", fix="Log in again.")
+        return KubeClient(with_token(credentials.access(), who.token), credentials.settings)
+    if who.way is IdentitySource.PROXY:
+        groups = tuple(f"{proxy.cluster_group_prefix}{group}" for group in who.groups)
+        subject = ReviewSubject(f"{proxy.cluster_user_prefix}{who.name}", (*groups, AUTHENTICATED))
+        return ReviewedClient(credentials.access(), credentials.settings, subject, reload=credentials.renewed)
+    raise NotAllowed(f"{who.name} did not come by the way that access.mode asks for", fix="Log in.")
+
+
+def with_token(access: Access, token: str) -> Access:
+    """The same server, told by this token alone who asks."""
+    return replace(access, authorization=lambda: f"Bearer {token}", cert_file="", key_file="")
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewSubject:
+    """A person as the cluster's own rules name them."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+
+
+class ReviewedClient(KubeClient):
+    """Our account's client that sends nothing for which the API server does not say that the person may do it.
+
+    What they may is asked once for each client, which lives for one action.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        settings: KubeSettings,
+        subject: ReviewSubject,
+        *,
+        reload: Callable[[], Access] | None = None,
+        pause: Pause | None = None,
+    ) -> None:
+        """Nothing is asked yet."""
+        super().__init__(access, settings, reload=reload, pause=pause)
+        self._subject = subject
+        self._asker = KubeClient(access, settings, reload=reload)
+        self._allowed: set[bytes] = set()
+
+    def sibling(self, settings: KubeSettings | None = None) -> KubeClient:
+        """Another such client for the same person."""
+        return ReviewedClient(
+            self.access,
+            settings or self.settings,
+            self._subject,
+            reload=self._reload,
+            pause=None if settings else self._pause,
+        )
+
+    def close(self) -> None:
+        """Drop the connections."""
+        super().close()
+        self._asker.close()
+
+    def request(
+        self, verb: str, request: ApiRequest, *, repeatable: bool = False, before: Callable[[], None] | None = None
+    ) -> ApiResponse:
+        """Asked after the person's rights; what they may themselves is asked about them, not about us."""
+        if request.path == SELF_REVIEWS:
+            body = about(self._subject, msgspec.json.decode(request.body)["spec"])
+            subject_review = replace(request, path=REVIEWS, body=msgspec.json.encode(body))
+            return self._asker.request(verb, subject_review, repeatable=repeatable)
+        for attributes in wishes(request):
+            self._require(attributes)
+        return super().request(verb, request, repeatable=repeatable, before=before)
+
+    def stream(self, path: str, idle_seconds: float) -> Stream:
+        """A watch, after the same question."""
+        for attributes in wishes(ApiRequest(path)):
+            self._require(attributes)
+        return super().stream(path, idle_seconds)
+
+    def _require(self, attributes: Mapping[str, Any]) -> None:
+        """ClusterForbidden, in words, unless the API server says yes."""
+        key = msgspec.json.encode(attributes, order="sorted")
+        if key in self._allowed:
+            return
+        answer = review(self._asker, REVIEWS, about(self._subject, attributes), _SubjectReview)
+        if not answer.status.allowed:
+            raise _denied(self._subject, attributes, answer.status.reason)
+        self._allowed.add(key)
+
+
+class _Status(msgspec.Struct):
+    allowed: bool = False
+    reason: str = ""
+
+
+class _SubjectReview(msgspec.Struct):
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _KubeCredentials:
+    """Where the cluster is and how we prove who we are, read again after a while."""
+
+    def __init__(self, settings: KubeSettings) -> None:
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._read: tuple[float, Access] | None = None
+
+    def access(self) -> Access:
+        """As it was read at most a minute ago."""
+        with self._lock:
+            if self._read is None or time.monotonic() - self._read[0] > KEPT_SECONDS:
+                self._read = (time.monotonic(), load_access(self.settings))
+            return self._read[1]
+
+    def renewed(self) -> Access:
+        """Read anew, after the server did not take our credentials."""
+        with self._lock:
+            self._read = (time.monotonic(), load_access(self.settings))
+            return self._read[1]
+
+
+def about(subject: ReviewSubject, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """A SubjectAccessReview of the person. attributes: resourceAttributes or nonResourceAttributes by their names."""
+    spec = {**attributes, "user": subject.user, "groups": list(subject.groups)}
+    return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+
+
+def wishes(request: ApiRequest) -> list[dict[str, Any]]:
+    """What the API server would ask its authorizer about a request, as parts of a review's spec.
+
+    An apply may make the object, so that it takes both rights. What a server can do is no secret: nothing is asked for
+    its version and its list of kinds.
+    """
+    path, _, query = request.path.partition("?")
+    resource = _resource(path)
+    if resource is None and request.method == "GET" and path.strip("/").partition("/")[0] in DISCOVERY:
+        return []
+    if resource is None:
+        return [{"nonResourceAttributes": {"path": path, "verb": request.method.lower()}}]
+    verbs = [_verb(request.method, resource, parse_qs(query))]
+    if request.content_type == APPLY_TYPE and verbs == ["patch"]:
+        verbs.append("create")
+    return [{"resourceAttributes": {**resource, "verb": verb}} for verb in verbs]
+
+
+def _resource(path: str) -> dict[str, str] | None:
+    """Group, version, namespace, resource, name and subresource of a path; None when it names no resource."""
+    parts = [unquote(part) for part in path.strip("/").split("/")]
+    if parts[0] == "api" and len(parts) > 2:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) > 3:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        rest = rest[2:] if len(rest) > 2 and rest[2] not in _OF_NAMESPACES else rest
+    names = dict(zip(("resource", "name", "subresource"), _three(rest), strict=True))
+    attributes = {"group": group, "version": version, "namespace": namespace, **names}
+    return {key: value for key, value in attributes.items() if value}
+
+
+def _three(rest: Sequence[str]) -> tuple[str, str, str]:
+    padded = [*rest, "", ""]
+    return padded[0], padded[1], "/".join(rest[2:])
+
+
+def _verb(method: str, resource: Mapping[str, str], query: Mapping[str, list[str]]) -> str:
+    """The verb of the authorization API."""
+    of_collection = "name" not in resource
+    if method == "DELETE":
+        return "deletecollection" if of_collection else "delete"
+    if method in _VERBS:
+        return _VERBS[method]
+    if query.get("watch", [""])[-1] in ("1", "true"):
+        return "watch"
+    return "list" if of_collection else "get"
+
+
+def _denied(subject: ReviewSubject, attributes: Mapping[str, Any], reason: str) -> ClusterForbidden:
+    target = attributes.get("resourceAttributes") or attributes["nonResourceAttributes"]
+    plural = "/".join(filter(None, (target.get("resource") or target.get("path"), target.get("subresource"))))
+    what = f"{plural}.{target['group']}" if target.get("group") else plural
+    namespace = target.get("namespace", "")
+    where = f" in namespace {namespace}" if namespace else ""
+    detail = f" ({reason})" if reason else ""
+    return ClusterForbidden(
+        f"the cluster does not let {subject.user} {target['verb']} {what}{where}{detail}",
+        fix=f"Bind a role to them there: kubectl create rolebinding NAME -n {namespace or 'NAMESPACE'} "
+        f"--clusterrole=cotenant-applier --user={subject.user}",
+    )

@@ -1,0 +1,77 @@
+"""What a server made of a write beyond what was sent: its admission's additions, field by field. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from changes.decide.field_changes import CHANGE_ANNOTATION
+from cotenant.core.model.changes.annotated_resources import same
+from cotenant.core.model.changes.change import Write
+from cotenant.core.model.changes.service import FieldMove
+
+Json = Mapping[str, Any]
+
+_NOTE: Final = f"/metadata/annotations/{CHANGE_ANNOTATION.replace('/', '~1')}"
+_WATCHED: Final = (("spec",), ("metadata", "labels"), ("metadata", "annotations"))
+"""Everything else of an object is the server's own."""
+
+
+def added(live: Json, answer: Json, write: Write) -> list[FieldMove]:
+    """Fields of the answer that were neither in the live object nor sent; "" stands for an absent value."""
+    sent = {**write.after, _NOTE: None}
+    additions = [_moved(write, pointer, live, answer) for pointer in _apart(live, answer) if not _within(pointer, sent)]
+    for pointer, sent_value in write.after.items():
+        answered_value = _at(answer, pointer)
+        alike = same(sent_value, answered_value) if pointer.endswith("/resources") else sent_value == answered_value
+        if not alike:
+            additions.append(FieldMove(str(write.address), pointer, _text(sent_value), _text(answered_value)))
+    return additions
+
+
+def _apart(live: Json, answer: Json) -> Iterator[str]:
+    for path in _WATCHED:
+        pointer = "/" + "/".join(path)
+        yield from _differences(_at(live, pointer), _at(answer, pointer), pointer)
+
+
+def _differences(one: Any, other: Any, pointer: str) -> Iterator[str]:
+    """Pointers of the highest values that differ and are not both objects or both lists."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in {**one, **other}:
+            inner = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
+            yield from _differences(one.get(key), other.get(key), inner)
+    elif isinstance(one, Sequence) and isinstance(other, Sequence) and not isinstance(one, str):
+        for place in range(max(len(one), len(other))):
+            before, after = (sequence[place] if place < len(sequence) else None for sequence in (one, other))
+            yield from _differences(before, after, f"{pointer}/{place}")
+    elif (one or None) != (other or None):
+        yield pointer
+
+
+def _within(pointer: str, sent: Json) -> bool:
+    return any(pointer == one or pointer.startswith(f"{one}/") or one.startswith(f"{pointer}/") for one in sent)
+
+
+def _moved(write: Write, pointer: str, live: Json, answer: Json) -> FieldMove:
+    return FieldMove(str(write.address), pointer, _text(_at(live, pointer)), _text(_at(answer, pointer)))
+
+
+def _at(value: Any, pointer: str) -> Any:
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, Mapping):
+            value = value.get(key)
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            value = value[int(key)] if key.isdigit() and int(key) < len(value) else None
+        else:
+            return None
+    return value
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()

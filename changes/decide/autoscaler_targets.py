@@ -1,0 +1,132 @@
+"""The autoscaler target that goes with new requests: which HorizontalPodAutoscaler, from what to what. Pure.
+
+A strategy that solves request and target together (`strategies.cotenant.autoscaler`) leaves the autoscaler's name, both
+targets and the trigger among the inputs of its values. A patch that moved the request alone would move the trigger
+(request x target), so it carries the target as well. Where only some of a workload's containers are patched, the target
+is the one that keeps the trigger with what the requests then are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import Resource
+
+KIND: Final = "HorizontalPodAutoscaler"
+RESOURCE: Final = "horizontalpodautoscalers"
+"""In full: kubectl resolves the short name to the preferred version, whatever version follows it."""
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetMove:
+    """An autoscaler's utilisation target before and after, percent of the request.
+
+    `place` is where its metric is looked for among the autoscaler's metrics; a patch tests that it stands there.
+    """
+
+    namespace: str
+    name: str
+    resource: Resource
+    before: int
+    after: int
+    place: int
+
+    @property
+    def sentence(self) -> str:
+        """What is to be done, for a person."""
+        change = f"from {self.before} % to {self.after} %"
+        return f"autoscaler {self.name}: its {self.resource} target moves {change} together with these requests"
+
+    @property
+    def scalar(self) -> dict[str, int]:
+        """`spec` of autoscaling/v1, whose one field leaves other metrics alone; empty for memory, which it lacks."""
+        return {"targetCPUUtilizationPercentage": self.after} if self.resource is Resource.CPU else {}
+
+    @property
+    def operations(self) -> list[dict[str, Any]]:
+        """JSON patch of autoscaling/v2; its tests fail where the metric or its target has changed."""
+        metric = f"/spec/metrics/{self.place}/resource"
+        target = f"{metric}/target/averageUtilization"
+        return [
+            {"op": "test", "path": f"{metric}/name", "value": self.resource.value},
+            {"op": "test", "path": target, "value": self.before},
+            {"op": "replace", "path": target, "value": self.after},
+        ]
+
+    @property
+    def command(self) -> str:
+        """`kubectl patch` line for a shell."""
+        if self.scalar:
+            arguments, body = (
+                [f"{RESOURCE}.v1.autoscaling", self.name, "--type=merge"],
+                json.dumps({"spec": self.scalar}),
+            )
+        else:
+            arguments, body = [f"{RESOURCE}.v2.autoscaling", self.name, "--type=json"], json.dumps(self.operations)
+        return shlex.join(["kubectl", "patch", "-n", self.namespace, *arguments, "-p", body])
+
+
+def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
+    """The targets that move with one workload's recommendations; none where nothing moves or the name is no name."""
+    solved = [r for r in Resource if any(_request(one, r) for one in recommendations)]
+    candidates = (_move(recommendations, resource, place) for place, resource in enumerate(solved))
+    return tuple(move for move in candidates if move is not None)
+
+
+def _move(recommendations: Sequence[Recommendation], resource: Resource, place: int) -> TargetMove | None:
+    values = [v for r in recommendations if r.role is not ContainerRole.INIT and (v := _request(r, resource))]
+    if not any(_changes(v) for v in values):
+        return None
+    inputs, namespace = values[0].inputs, recommendations[0].container.workload.namespace
+    name, before = str(inputs["hpa"]), int(inputs["hpa_target_now_percent"])
+    after = _kept(values, resource, before)
+    if after == before or not _NAME.fullmatch(name):
+        return None
+    return TargetMove(namespace, name, resource, before, after, place)
+
+
+def _kept(values: Sequence[Value], resource: Resource, before: int) -> int:
+    """The target of the solution; another one where containers of the pod are not among the values."""
+    inputs = values[0].inputs
+    trigger, solved = float(inputs[f"hpa_trigger_{resource.unit}"]), int(inputs["hpa_target_percent"])
+    pod_request, covered_request = 100 * trigger / before, sum(v.now or 0 for v in values)
+    complete = abs(pod_request - covered_request) <= 1 + 50 / before  # the trigger was rounded to a whole unit
+    if complete and all(v.action is Action.SET for v in values):
+        return solved
+    total = pod_request - covered_request + sum(_after(v) for v in values)
+    return max(1, round(100 * trigger / max(total, 1.0)))
+
+
+def _request(recommendation: Recommendation, resource: Resource) -> Value | None:
+    """The request's value if it was solved together with an autoscaler."""
+    value = recommendation.value(resource, Field.REQUEST)
+    needed = ("hpa", "hpa_target_now_percent", "hpa_target_percent", f"hpa_trigger_{resource.unit}")
+    return value if value is not None and all(name in value.inputs for name in needed) else None
+
+
+def _changes(value: Value) -> bool:
+    return value.action is Action.SET and value.amount is not None and value.amount != value.now
+
+
+def _after(value: Value) -> int:
+    return (value.amount if value.action is Action.SET else value.now) or 0
+
+
+def in_order(requests: str, target_moves: Iterable[TargetMove]) -> str:
+    """One shell line: a target that rises after the requests, one that falls before them.
+
+    Either way there are for a while more pods than needed, never fewer. Memory comes before CPU: a write through
+    autoscaling/v1 puts the CPU metric behind the others, and memory's is looked for by its place.
+    """
+    ordered_moves = sorted(target_moves, key=lambda move: move.resource is Resource.CPU)
+    falls = [move.after < move.before for move in ordered_moves]
+    first = ordered_moves[: max((k + 1 for k, fall in enumerate(falls) if fall), default=0)]
+    return " && ".join([*(m.command for m in first), requests, *(m.command for m in ordered_moves[len(first) :])])

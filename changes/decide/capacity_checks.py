@@ -1,0 +1,223 @@
+"""Guardrails about room: LimitRange, ResourceQuota, a node that is big enough, QoS class, autoscalers. Pure.
+
+The API server takes a template that no pod of it could be created from, and says nothing: the rollout then stands
+still. So what it would judge at each pod is judged here before; and a trigger that would move unseen is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from changes.decide import autoscaler_targets
+from changes.decide.patches import TEMPLATE_PATHS
+from changes.decide.rule import Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
+from cotenant.core.model.changes.service import Method
+from cotenant.core.model.cluster import Container, ContainerRole, pod_amount
+from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.pod_qos import PodQos
+from cotenant.core.model.kubernetes.quantity import format_amount, parse_amount
+from cotenant.core.model.recommendation import Field, Recommendation
+from cotenant.core.model.resource import Resource
+from recommender.restart import applied, pod_qos
+
+
+def room(recommendations: Sequence[Recommendation], moved: Moved, around: GuardrailContext) -> Iterator[Guardrail]:
+    """The rules, in the order in which people read them."""
+    kind = recommendations[0].container.workload.kind
+    now = template(around.live, TEMPLATE_PATHS.get(kind, ()))
+    new = [_with_role(c, now) for c in applied(now, recommendations)]
+    yield _class(now, new)
+    yield _limit_ranges(new, around)
+    yield _quota(now, new, around)
+    yield _node(now, new, around)
+    yield _scalers(recommendations, moved, around)
+
+
+def template(live: Json, path: Sequence[str]) -> list[Container]:
+    """Containers of an object's pod spec; an amount that is none counts as not set."""
+    spec: Any = live
+    for key in path:
+        spec = spec.get(key) or {}
+    return containers(spec)
+
+
+def containers(spec: Json) -> list[Container]:
+    """Containers of a pod spec, init containers and sidecars among them."""
+    mains = [_container(one, ContainerRole.MAIN) for one in spec.get("containers") or ()]
+    early = [
+        _container(one, ContainerRole.SIDECAR if one.get("restartPolicy") == "Always" else ContainerRole.INIT)
+        for one in spec.get("initContainers") or ()
+    ]
+    return mains + early
+
+
+def _container(one: Json, role: ContainerRole) -> Container:
+    resources = one.get("resources") or {}
+    policies = one.get("resizePolicy") or ()
+    restarts = tuple(
+        resource
+        for resource in Resource
+        for policy in policies
+        if policy.get("resourceName") == resource.value and policy.get("restartPolicy") == "RestartContainer"
+    )
+    requests, limits = _amounts(resources.get("requests") or {}), _amounts(resources.get("limits") or {})
+    return Container(str(one.get("name", "")), requests, limits, role, restarts)
+
+
+def _amounts(quantities: Json) -> dict[Resource, int]:
+    amounts = {}
+    for resource in Resource:
+        if resource.value in quantities:
+            try:
+                amounts[resource] = parse_amount(resource, quantities[resource.value])
+            except QuantityError:
+                continue
+    return amounts
+
+
+def _with_role(one: Container, now: Sequence[Container]) -> Container:
+    """`applied` leaves roles out."""
+    before = next(c for c in now if c.name == one.name)
+    return Container(one.name, one.requests, one.limits, before.role, before.restarts_on)
+
+
+def _class(now: Sequence[Container], new: Sequence[Container]) -> Guardrail:
+    before, after = pod_qos(now), pod_qos(new)
+    if before is after:
+        return Guardrail("qos-class", GuardrailOutcome.PASS, f"its pods stay {before}")
+    why = f"its pods turn from {before} into {after}"
+    if before is not PodQos.GUARANTEED:
+        return Guardrail("qos-class", GuardrailOutcome.PASS, why)
+    return Guardrail("qos-class", GuardrailOutcome.FAIL, f"{why}, and are evicted before others: set the limits alike")
+
+
+def _limit_ranges(new: Sequence[Container], around: GuardrailContext) -> Guardrail:
+    if around.room.limit_ranges is None:
+        return Guardrail("limit-range", GuardrailOutcome.PASS, "LimitRanges were not read")
+    items = [i for one in around.room.limit_ranges for i in (one.get("spec") or {}).get("limits") or ()]
+    broken = [why for item in items for why in _breaks(item, new)]
+    why = f"a LimitRange would refuse its pods: {broken[0]}; ask for less, or have it changed" if broken else ""
+    return made("limit-range", not broken, why or "no LimitRange is against it")
+
+
+def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
+    """What an item of a LimitRange has against the containers, or against the pod as a whole."""
+    least, most = _amounts(item.get("min") or {}), _amounts(item.get("max") or {})
+    pairs: list[tuple[str, int | None, int | None]]
+    for resource in Resource:
+        if item.get("type") == "Pod":
+            pairs = [("the pod", pod_amount(new, resource), pod_amount(new, resource, "limits"))]
+        elif item.get("type") == "Container":
+            pairs = [(c.name, c.requests.get(resource), c.limits.get(resource)) for c in new]
+        else:
+            return
+        for name, request, limit in pairs:
+            if request is not None and resource in least and request < least[resource]:
+                floor, amount = format_amount(resource, least[resource]), format_amount(resource, request)
+                yield f"{name} requests {amount} of {resource}, and the least is {floor}"
+            top = max(request or 0, limit or 0)
+            if resource in most and top > most[resource]:
+                ceiling = format_amount(resource, most[resource])
+                yield f"{name} has {format_amount(resource, top)} of {resource}, and the most is {ceiling}"
+            yield from _ratio(item, resource, name, (request, limit))
+
+
+def _ratio(item: Json, resource: Resource, name: str, pair: tuple[int | None, int | None]) -> Iterator[str]:
+    request, limit = pair
+    text = (item.get("maxLimitRequestRatio") or {}).get(resource.value)
+    if text is None or not request or not limit:
+        return
+    most = parse_amount(Resource.CPU, text) / 1000  # a plain number, read as cores
+    if limit / request > most + 1e-9:
+        yield f"{name}'s limit of {resource} is {limit / request:.2g} times its request, and the most is {most:g}"
+
+
+def _quota(now: Sequence[Container], new: Sequence[Container], around: GuardrailContext) -> Guardrail:
+    if around.room.quotas is None:
+        return Guardrail("quota", GuardrailOutcome.PASS, "ResourceQuotas were not read")
+    replicas = _pods_of(around.live)
+    rolls = around.method is Method.TEMPLATE
+    tight = ""
+    for one in around.room.quotas:
+        if (one.get("spec") or {}).get("scopes") or (one.get("spec") or {}).get("scopeSelector"):
+            continue
+        hard, used = (one.get("status") or {}).get("hard") or {}, (one.get("status") or {}).get("used") or {}
+        for key, resource, side in _quota_keys(hard):
+            remaining = parse_amount(resource, hard[key]) - parse_amount(resource, used.get(key, "0"))
+            pod = pod_amount(new, resource, side)
+            more = replicas * (pod - pod_amount(now, resource, side))
+            name = f"ResourceQuota {(one.get('metadata') or {}).get('name', '')}: {key}"
+            if more > remaining and more > 0:
+                return Guardrail("quota", GuardrailOutcome.FAIL, _short(name, resource, more, remaining))
+            if rolls and pod > remaining:
+                tight = f"{name} has no room for one more pod: old pods have to end before new ones start"
+    return Guardrail(
+        "quota", GuardrailOutcome.WARN if tight else GuardrailOutcome.PASS, tight or "no ResourceQuota is against it"
+    )
+
+
+def _short(name: str, resource: Resource, more: int, remaining: int) -> str:
+    needed_text, remaining_text = format_amount(resource, more), format_amount(resource, max(0, remaining))
+    shortage = f"{name} has {remaining_text} left and {needed_text} more would be needed"
+    return f"{shortage}: its pods would be refused; have it raised"
+
+
+def _pods_of(live: Json) -> int:
+    """How many pods are made of the template; a DaemonSet has one on each node that it is meant for."""
+    spec, status = live.get("spec") or {}, live.get("status") or {}
+    return int(spec.get("replicas") or status.get("desiredNumberScheduled") or 1)
+
+
+def _quota_keys(hard: Mapping[str, Any]) -> Iterator[tuple[str, Resource, str]]:
+    for resource in Resource:
+        for key, side in (
+            (resource.value, "requests"),
+            (f"requests.{resource}", "requests"),
+            (f"limits.{resource}", "limits"),
+        ):
+            if key in hard:
+                yield key, resource, side
+
+
+def _node(now: Sequence[Container], new: Sequence[Container], around: GuardrailContext) -> Guardrail:
+    raised = [r for r in Resource if pod_amount(new, r) > pod_amount(now, r)]
+    if not raised:
+        return Guardrail("node-fit", GuardrailOutcome.PASS, "no request is raised")
+    if around.room.nodes is None:
+        return Guardrail("node-fit", GuardrailOutcome.PASS, "nodes were not read")
+    pod_requests = {resource: pod_amount(new, resource) for resource in Resource}
+    fits = sum(all(node.get(r, 0) >= amount for r, amount in pod_requests.items()) for node in around.room.nodes)
+    size_text = " and ".join(f"{format_amount(r, a)} of {r}" for r, a in pod_requests.items() if a)
+    why = f"{fits} of {len(around.room.nodes)} nodes are big enough for a pod of {size_text}"
+    return made("node-fit", fits > 0, why if fits else f"{why}: add a larger node, or ask for less")
+
+
+def _scalers(recommendations: Sequence[Recommendation], moved: Moved, around: GuardrailContext) -> Guardrail:
+    """Utilisation targets are percent of the request: who moves the one without the other moves the trigger."""
+    along = autoscaler_targets.moves(list(recommendations))
+    led = {(move.name, move.resource) for move in along}
+    resources = {value.resource for _, value in moved if value.field is Field.REQUEST}
+    for scaler in around.room.scalers or ():
+        name = str((scaler.get("metadata") or {}).get("name", ""))
+        for resource in sorted(resources & _followed(scaler)):
+            if (name, resource) not in led:
+                why = f"autoscaler {name} follows {resource} in percent of the request, and its target stays"
+                return Guardrail(
+                    "autoscaler", GuardrailOutcome.FAIL, f"{why}: scan again so that both are solved together"
+                )
+    if along:
+        return Guardrail("autoscaler", GuardrailOutcome.WARN, "; ".join(move.sentence for move in along))
+    has_scaler = around.autoscaled or bool(around.room.scalers)
+    return Guardrail(
+        "autoscaler", GuardrailOutcome.PASS, "no autoscaler follows what moves" if has_scaler else "no autoscaler"
+    )
+
+
+def _followed(scaler: Json) -> set[Resource]:
+    followed = set()
+    for metric in (scaler.get("spec") or {}).get("metrics") or ():
+        source = metric.get("resource") or metric.get("containerResource") or {}
+        if (source.get("target") or {}).get("type") == "Utilization":
+            followed |= {r for r in Resource if r.value == source.get("name")}
+    return followed

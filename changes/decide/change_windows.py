@@ -1,0 +1,115 @@
+"""Change windows: on which weekdays, from when to when, in whose time. Pure.
+
+A window is a text such as `mon-fri 20:00-06:00 Europe/Berlin`: weekdays (one, a range, several joined by `+`, or
+`daily`), a time of day and an IANA zone. A window that passes midnight belongs to the day on which it begins. Times are
+wall-clock times of the zone: in the night in which clocks go back an hour counts twice, in the other one not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from cotenant.core.model.errors import UsageError
+
+DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+DAY_MINUTES: Final = 24 * 60
+EXAMPLE: Final = "Write it as in `mon-fri 20:00-06:00 Europe/Berlin` or `sat+sun 00:00-24:00 UTC`."
+_TEXT: Final = re.compile(r"(\S+)\s+(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})\s+(\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeWindow:
+    """days: weekdays (0 is Monday) on which it begins; start, end: minutes of the day, end exclusive.
+
+    It passes midnight when `end` is not after `start`.
+    """
+
+    days: frozenset[int]
+    start: int
+    end: int
+    zone: str
+
+    def holds(self, seconds: float) -> bool:
+        """Whether the moment (Unix time) lies in it."""
+        local_time = datetime.fromtimestamp(seconds, UTC).astimezone(ZoneInfo(self.zone))
+        minute, today, yesterday = (
+            local_time.hour * 60 + local_time.minute,
+            local_time.weekday(),
+            (local_time.weekday() - 1) % 7,
+        )
+        if self.start < self.end:
+            return today in self.days and self.start <= minute < self.end
+        return (today in self.days and minute >= self.start) or (yesterday in self.days and minute < self.end)
+
+
+def parsed(text: str) -> ChangeWindow:
+    """The window that a text describes; UsageError names the part that is wrong."""
+    match = _TEXT.fullmatch(text.strip())
+    if not match:
+        raise UsageError(f"{text!r} is no change window", fix=EXAMPLE)
+    start, end = _minutes(match[2], match[3], text), _minutes(match[4], match[5], text)
+    if start == DAY_MINUTES:
+        raise UsageError(f"{text!r}: a window begins before 24:00", fix=EXAMPLE)
+    return ChangeWindow(_days(match[1], text), start, end, _zone(match[6], text))
+
+
+def opens(windows: Sequence[ChangeWindow], seconds: float) -> float | None:
+    """When the next window opens (Unix time, whole minutes): now when one is open or there is none at all.
+
+    None when none opens within eight days, which a window on any weekday does.
+    """
+    if not windows or any(window.holds(seconds) for window in windows):
+        return seconds
+    first = (int(seconds) // 60 + 1) * 60
+    moments = (first + 60 * minute for minute in range(8 * DAY_MINUTES))
+    return next((float(m) for m in moments if any(window.holds(m) for window in windows)), None)
+
+
+def is_open(texts: Iterable[str], seconds: float) -> bool:
+    """Whether a change may be made at that moment; without windows always."""
+    windows = [parsed(text) for text in texts]
+    return not windows or any(window.holds(seconds) for window in windows)
+
+
+def when(texts: Iterable[str], seconds: float) -> str:
+    """When the next window opens, for people: "Fri 20:00 UTC, in 3.5 hours"."""
+    moment = opens([parsed(text) for text in texts], seconds)
+    if moment is None:
+        return "never"
+    hours_left = timedelta(seconds=moment - seconds).total_seconds() / 3600
+    return f"{datetime.fromtimestamp(moment, UTC):%a %H:%M} UTC, in {hours_left:.1f} hours"
+
+
+def _minutes(hours: str, minutes: str, text: str) -> int:
+    minute_of_day = int(hours) * 60 + int(minutes)
+    if int(minutes) > 59 or minute_of_day > DAY_MINUTES:
+        raise UsageError(f"{text!r}: {hours}:{minutes} is no time of day", fix=EXAMPLE)
+    return minute_of_day
+
+
+def _days(text: str, window_text: str) -> frozenset[int]:
+    if text.lower() in ("daily", "*"):
+        return frozenset(range(7))
+    days: set[int] = set()
+    for part in text.lower().split("+"):
+        first, _, last = part.partition("-")
+        if first not in DAYS or (last or first) not in DAYS:
+            raise UsageError(f"{window_text!r}: {part!r} are no weekdays", fix=f"They are {', '.join(DAYS)} or daily.")
+        start, end = DAYS.index(first), DAYS.index(last or first)
+        days |= {day % 7 for day in range(start, end + 1 if end >= start else end + 8)}
+    return frozenset(days)
+
+
+def _zone(name: str, text: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise UsageError(
+            f"{text!r}: {name!r} is no time zone", fix="Use an IANA name such as Europe/Berlin, or UTC."
+        ) from None
+    return name

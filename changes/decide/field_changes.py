@@ -1,0 +1,281 @@
+"""From recommendations and the live object to exactly what is written: which field, from what to what. Pure.
+
+A change is an RFC 6902 patch that tests everything it rests on: the object's uid, each container's name in its place
+and its resources as they were looked at. It applies whole or not at all, and somebody else's change in between makes it
+fail instead of being overwritten. The same patch notes the change's id on the object, by which it is recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from changes.decide import autoscaler_targets
+from changes.decide.patches import FIELDS, LISTS, TEMPLATE_PATHS, changes, refusal, resources
+from cotenant.core.model.changes.annotated_resources import (
+    CHANGE_ANNOTATION,
+    LABEL_VALUE,
+    RESOURCES_ANNOTATION,
+    RESOURCES_LABEL,
+    ResourceSwap,
+    decoded,
+    encoded,
+    same,
+)
+from cotenant.core.model.changes.change import Write
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.intent import Address
+from cotenant.core.model.recommendation import Recommendation
+
+__all__ = [
+    "CHANGE_ANNOTATION",
+    "address_of",
+    "annotated",
+    "carries",
+    "given_to_new_pods",
+    "hpa_writes",
+    "inverse",
+    "moved",
+    "planned",
+    "quiet",
+]
+
+Json = Mapping[str, Any]
+
+_ANNOTATED: Final = f"/metadata/annotations/{RESOURCES_ANNOTATION.replace('/', '~1')}"
+_LABELLED: Final = f"/metadata/labels/{RESOURCES_LABEL.replace('/', '~1')}"
+_LABELS: Final[Mapping[str, Any]] = {"op": "add", "path": "/metadata/labels", "value": {}}
+RESOURCES: Final[Mapping[str, tuple[str, str]]] = {
+    "Deployment": ("apps/v1", "deployments"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+    "DaemonSet": ("apps/v1", "daemonsets"),
+    "ReplicaSet": ("apps/v1", "replicasets"),
+    "ReplicationController": ("v1", "replicationcontrollers"),
+    "CronJob": ("batch/v1", "cronjobs"),
+}
+
+
+def address_of(workload: WorkloadRef) -> Address:
+    """Where the API serves the workload; UsageError for a kind whose template cannot be patched."""
+    if workload.kind not in RESOURCES:
+        raise UsageError(f"{workload} cannot be changed: its kind has no template", fix="Change what creates it.")
+    version, plural = RESOURCES[workload.kind]
+    return Address(version, plural, workload.name, workload.namespace)
+
+
+def planned(live: Json, recommendations: Sequence[Recommendation], change: str) -> Write | None:
+    """The write of one workload; None when the live object already has every value.
+
+    UsageError when a container is gone, or cannot be changed there.
+    """
+    workload = recommendations[0].container.workload
+    base = "/" + "/".join(TEMPLATE_PATHS[workload.kind])
+    spec = _at(live, TEMPLATE_PATHS[workload.kind])
+    before: dict[str, Any] = {}
+    now: dict[str, Any] = {}
+    for recommendation, pointer, old in _moving(spec, base, recommendations):
+        new = moved(old, resources(recommendation))
+        if new != old:
+            before[pointer], now[pointer] = old, new
+    if not now:
+        return None
+    meta = live.get("metadata") or {}
+    # What an annotation gave to new pods stands in the template from now on.
+    marks = {_ANNOTATED: (meta.get("annotations") or {}).get(RESOURCES_ANNOTATION),
+             _LABELLED: (meta.get("labels") or {}).get(RESOURCES_LABEL)}  # fmt: skip
+    stale = {pointer: old for pointer, old in marks.items() if old is not None}
+    uid = str(meta.get("uid", ""))
+    tests = (*_tests(uid, spec, base, before), *({"op": "test", "path": p, "value": v} for p, v in stale.items()))
+    removals = dict.fromkeys(stale)
+    operations = (*tests, *_marked(before, now), *_noted(live, change), *_marked(stale, removals))
+    return Write(address_of(workload), uid, tuple(operations), {**before, **stale}, {**now, **removals})
+
+
+def annotated(live: Json, recommendations: Sequence[Recommendation], change: str) -> Write | None:
+    """The write of the annotation by which the webhook sets the values on new pods; None when it is already present.
+
+    UsageError when a container is gone, or is in no template.
+    """
+    workload = recommendations[0].container.workload
+    base = "/" + "/".join(TEMPLATE_PATHS[workload.kind])
+    spec = _at(live, TEMPLATE_PATHS[workload.kind])
+    swaps, templates = {}, {}
+    for recommendation, pointer, old in _moving(spec, base, recommendations):
+        new = moved(old, resources(recommendation))
+        if same(old, new):
+            continue
+        templates[pointer] = old
+        swaps[recommendation.container.container] = ResourceSwap(_sides(old or {}), _sides(new))
+    if not swaps:
+        return None
+    meta = live.get("metadata") or {}
+    present = (meta.get("annotations") or {}).get(RESOURCES_ANNOTATION)
+    text = encoded({**_swaps(present), **swaps})
+    if text == present:
+        return None
+    marks = {_ANNOTATED: (present, text), _LABELLED: ((meta.get("labels") or {}).get(RESOURCES_LABEL), LABEL_VALUE)}
+    before = {pointer: old for pointer, (old, new) in marks.items() if old != new}
+    now = {pointer: marks[pointer][1] for pointer in before}
+    uid = str(meta.get("uid", ""))
+    room = [] if meta.get("labels") else [_LABELS]
+    operations = (*_tests(uid, spec, base, templates), *_noted(live, change), *room, *_marked(before, now))
+    return Write(address_of(workload), uid, tuple(operations), before, now)
+
+
+def given_to_new_pods(writes: Sequence[Write]) -> dict[str, ResourceSwap]:
+    """The values that the annotation among the writes sets on new pods; empty without one."""
+    texts = [write.after.get(_ANNOTATED) for write in writes]
+    return _swaps(next((text for text in texts if text), None))
+
+
+def quiet(live: Json, kind: str) -> bool:
+    """Whether the template can change without a running pod being replaced for it."""
+    if kind in ("ReplicaSet", "ReplicationController", "CronJob"):
+        return True
+    return ((live.get("spec") or {}).get("updateStrategy") or {}).get("type") == "OnDelete"
+
+
+def hpa_writes(recommendations: Sequence[Recommendation], autoscalers: Mapping[str, Json]) -> list[Write]:
+    """Targets that move with the requests, as writes of their autoscalers."""
+    writes = []
+    for move in autoscaler_targets.moves(list(recommendations)):
+        live = autoscalers.get(move.name)
+        if live is None:
+            raise UsageError(f"autoscaler {move.namespace}/{move.name} is gone", fix="Scan again: cotenant scan.")
+        pointer = f"/spec/metrics/{move.place}/resource/target/averageUtilization"
+        uid = str((live.get("metadata") or {}).get("uid", ""))
+        address = Address("autoscaling/v2", autoscaler_targets.RESOURCE, move.name, move.namespace)
+        operations = ({"op": "test", "path": "/metadata/uid", "value": uid}, *move.operations)
+        writes.append(Write(address, uid, operations, {pointer: move.before}, {pointer: move.after}))
+    return writes
+
+
+def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], ...]:
+    """Operations that restore the previous values; UsageError when another writer has changed them since."""
+    tests: list[Mapping[str, Any]] = []
+    sets: list[Mapping[str, Any]] = []
+    for pointer, old in write.before.items():
+        present = _pointed(live, pointer)
+        if _plain(present) != _plain(write.after[pointer]):
+            raise UsageError(
+                f"{write.address}: {pointer} is not what was applied any more",
+                fix="Somebody changed it since: look first.",
+            )
+        if present is not None:
+            tests.append({"op": "test", "path": pointer, "value": present})
+        sets.extend(_marked({pointer: present}, {pointer: old}))
+    head = {"op": "test", "path": "/metadata/uid", "value": write.uid}
+    room = [] if (live.get("metadata") or {}).get("labels") else [_LABELS] if _LABELLED in write.before else []
+    noted = () if write.subresource else tuple(_noted(live, change))
+    return (head, *tests, *noted, *room, *sets)
+
+
+def carries(live: Json, write: Write, change: str) -> bool:
+    """Whether the live object holds the write: by the change's note, or by its values (a pod has no note)."""
+    noted = ((live.get("metadata") or {}).get("annotations") or {}).get(CHANGE_ANNOTATION)
+    return noted == change or all(_plain(_pointed(live, p)) == _plain(v) for p, v in write.after.items())
+
+
+def _container(spec: Json, base: str, recommendation: Recommendation) -> tuple[str, Any]:
+    """Pointer and present value of a container's resources."""
+    list_name = LISTS[recommendation.role]
+    for place, container in enumerate(spec.get(list_name) or []):
+        if container.get("name") == recommendation.container.container:
+            return f"{base}/{list_name}/{place}/resources", container.get("resources")
+    role = "" if recommendation.role is ContainerRole.MAIN else f"{recommendation.role} "
+    raise UsageError(
+        f"{recommendation.container.workload} has no {role}container {recommendation.container.container} any more",
+        fix="Scan again: cotenant scan.",
+    )
+
+
+def moved(old: Any, moves: Mapping[str, Mapping[str, str | None]]) -> dict[str, Any]:
+    """Resources after the moves; None removes a field, and a map without fields goes too."""
+    changed = {key: dict(value) if isinstance(value, Mapping) else value for key, value in (old or {}).items()}
+    for field, amounts in moves.items():
+        field_amounts = dict(changed.get(field) or {})
+        for name, amount in amounts.items():
+            field_amounts.pop(name, None) if amount is None else field_amounts.__setitem__(name, amount)
+        if field_amounts:
+            changed[field] = field_amounts
+        else:
+            changed.pop(field, None)
+    return changed
+
+
+def _moving(
+    spec: Json, base: str, recommendations: Sequence[Recommendation]
+) -> Iterator[tuple[Recommendation, str, Any]]:
+    """Containers that change, with pointer and present value of their resources; UsageError for one that cannot."""
+    for recommendation in recommendations:
+        if why := refusal(recommendation):
+            raise UsageError(f"{recommendation.container}: {why}")
+        if any(changes(value) for value in recommendation.values):
+            pointer, old = _container(spec, base, recommendation)
+            yield recommendation, pointer, old
+
+
+def _sides(resources: Json) -> dict[str, dict[str, Any]]:
+    return {side: dict(resources[side]) for side in FIELDS.values() if resources.get(side)}
+
+
+def _swaps(text: str | None) -> dict[str, ResourceSwap]:
+    """The present content of an annotation; empty when it cannot be read, so that it is written anew."""
+    try:
+        return decoded(text or "{}")
+    except UsageError:
+        return {}
+
+
+def _marked(before: Json, now: Json) -> Iterator[Mapping[str, Any]]:
+    """Each field from its present value to the new one, None is absent."""
+    for pointer, new in now.items():
+        if new is None and before[pointer] is not None:
+            yield {"op": "remove", "path": pointer}
+        elif new is not None:
+            yield {"op": "add" if before[pointer] is None else "replace", "path": pointer, "value": new}
+
+
+def _tests(uid: str, spec: Json, base: str, before: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield {"op": "test", "path": "/metadata/uid", "value": uid}
+    for pointer, old in before.items():
+        list_name, place = pointer.removeprefix(base + "/").split("/")[:2]
+        yield {"op": "test", "path": f"{base}/{list_name}/{place}/name", "value": spec[list_name][int(place)]["name"]}
+        if old is not None:
+            yield {"op": "test", "path": pointer, "value": old}
+
+
+def _noted(live: Json, change: str) -> Iterator[Mapping[str, Any]]:
+    if not (live.get("metadata") or {}).get("annotations"):
+        yield {"op": "add", "path": "/metadata/annotations", "value": {CHANGE_ANNOTATION: change}}
+        return
+    yield {"op": "add", "path": f"/metadata/annotations/{CHANGE_ANNOTATION.replace('/', '~1')}", "value": change}
+
+
+def _at(live: Json, keys: Sequence[str]) -> Json:
+    value: Any = live
+    for key in keys:
+        value = value.get(key) or {}
+    place: Json = value
+    return place
+
+
+def _pointed(live: Json, pointer: str) -> Any:
+    value: Any = live
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list):
+            value = value[int(key)] if key.isdigit() and int(key) < len(value) else None
+        else:
+            value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Empty maps and missing ones are the same to a template."""
+    if isinstance(value, Mapping):
+        cleaned = {key: _plain(inner) for key, inner in value.items()}
+        return {key: inner for key, inner in cleaned.items() if inner not in (None, {})} or None
+    return value

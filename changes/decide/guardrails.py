@@ -1,0 +1,208 @@
+"""What a recommendation has to pass before it may be applied: each rule with pass, warn or fail, and why. Pure.
+
+A failed rule stops the change unless a person overrides it by its name; the ledger keeps that. Limits are settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from changes.decide.capacity_checks import room
+from changes.decide.change_windows import is_open, when
+from changes.decide.patches import changes
+from changes.decide.rule import Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
+from cotenant.core.model.changes.service import Method
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.kubernetes.quantity import format_amount
+from cotenant.core.model.recommendation import Field, Recommendation
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.actions import GuardrailSettings
+
+__all__ = ["Guardrail", "GuardrailContext", "GuardrailOutcome", "blocking", "gitops_owner", "judge", "judge_batch"]
+
+HOUR_SECONDS: Final = 3600.0
+SECOND_PERSON: Final = "second-person"
+
+
+def judge(
+    recommendations: Sequence[Recommendation], around: GuardrailContext, settings: GuardrailSettings
+) -> list[Guardrail]:
+    """Every rule on one workload, in the order in which people read them."""
+    moved = [(r, v) for r in recommendations for v in r.values if changes(v)]
+    return [
+        *_evidence(moved, settings),
+        _dead_band(moved, settings),
+        _memory(moved, settings),
+        _oom(recommendations, moved),
+        *(_cut(moved, resource, settings) for resource in Resource),
+        *room(recommendations, moved, around),
+        _protected(recommendations[0], settings),
+        _gitops(around, settings),
+        _rollout(around.live),
+        _disruption(around),
+        _cool_down(moved, around, settings),
+        _window(moved, around),
+        *_webhook(around),
+        _second(around),
+    ]
+
+
+def judge_batch(
+    workloads: int, moved_millicores: int, requested_millicores: int, settings: GuardrailSettings
+) -> list[Guardrail]:
+    """Rules on all that is changed together."""
+    share = moved_millicores / requested_millicores if requested_millicores else 0.0
+    few = workloads <= settings.most_workloads
+    small = share <= settings.most_requests_share
+    return [
+        made("batch-size", few, f"{workloads} workloads at once; at most {settings.most_workloads}"),
+        made(
+            "batch-share", small, f"{share:.0%} of all requested CPU moves; at most {settings.most_requests_share:.0%}"
+        ),
+    ]
+
+
+def blocking(guardrails: Iterable[Guardrail], overridden: Iterable[str]) -> list[Guardrail]:
+    """Failed rules without an override."""
+    allowed = set(overridden)
+    return [one for one in guardrails if one.outcome is GuardrailOutcome.FAIL and one.rule not in allowed]
+
+
+def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
+    days = min((float(v.inputs.get("days", r.window_seconds / 86_400)) for r, v in moved), default=0.0)
+    coverage = min((float(v.inputs.get("coverage", 1.0)) for _, v in moved), default=1.0)
+    yield made(
+        "history", days >= settings.minimum_days, f"{days:.1f} days of history; at least {settings.minimum_days:g}"
+    )
+    yield made("data-gap", coverage >= settings.minimum_coverage, f"{coverage:.0%} of the window has samples")
+
+
+def _dead_band(moved: Moved, settings: GuardrailSettings) -> Guardrail:
+    """A value that is set, removed or unset before counts as the whole of it."""
+    most = max((abs(v.change) / v.now if v.change is not None and v.now else 1.0 for _, v in moved), default=0.0)
+    why = f"the largest change is {most:.0%}; below {settings.least_change:.0%} it is not worth the unrest"
+    return made("dead-band", most >= settings.least_change, why)
+
+
+def _oom(recommendations: Sequence[Recommendation], moved: Moved) -> Guardrail:
+    raised = {r.container for r, v in moved if v.resource is Resource.MEMORY and (v.change or 0) > 0}
+    killed = [r for r in recommendations if r.backtest and r.backtest.now_oom_kills and r.container not in raised]
+    if not killed:
+        return Guardrail("oom", GuardrailOutcome.PASS, "no OOM kill in the window without more memory now")
+    names = ", ".join(f"{r.container.container} ({r.backtest.now_oom_kills})" for r in killed if r.backtest)
+    return Guardrail("oom", GuardrailOutcome.FAIL, f"OOM kills in the window, and memory is not raised: {names}")
+
+
+def _memory(moved: Moved, settings: GuardrailSettings) -> Guardrail:
+    low = []
+    for r, v in moved:
+        highest = v.inputs.get("observed_max")
+        if v.resource is Resource.MEMORY and v.amount is not None and isinstance(highest, int | float):
+            floor = float(highest) * settings.memory_above_maximum
+            if v.amount < floor - 1:
+                low.append(f"{r.container.container} {v.field} {format_amount(Resource.MEMORY, v.amount)}")
+    at_least = f"{settings.memory_above_maximum:g} x the highest working set seen"
+    return made("memory-floor", not low, f"below {at_least}: {', '.join(low)}" if low else f"at least {at_least}")
+
+
+def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guardrail:
+    most = settings.most_cpu_cut if resource is Resource.CPU else settings.most_memory_cut
+    cuts = [
+        (1 - v.amount / v.now, r.container.container)
+        for r, v in moved
+        if (v.resource, v.field) == (resource, Field.REQUEST) and v.now and v.amount is not None
+    ]
+    cut, name = max(cuts, default=(0.0, ""))
+    why = f"{name} is cut by {cut:.0%}; at most {most:.0%} in one step" if cut > most else f"no cut above {most:.0%}"
+    return made(f"{resource}-step", cut <= most, why)
+
+
+def _protected(one: Recommendation, settings: GuardrailSettings) -> Guardrail:
+    namespace = one.container.workload.namespace
+    free = namespace not in settings.protected_namespaces
+    return made("namespace", free, f"namespace {namespace} is {'not ' if free else ''}protected")
+
+
+def gitops_owner(live: Json, settings: GuardrailSettings) -> str:
+    """The label or annotation by which a GitOps tool owns the object; "" when none does."""
+    meta = live.get("metadata") or {}
+    keys = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
+    return next((key for key in settings.managed_by if key in keys), "")
+
+
+def _gitops(around: GuardrailContext, settings: GuardrailSettings) -> Guardrail:
+    owner = gitops_owner(around.live, settings)
+    if owner and around.method is Method.BUNDLE:
+        return Guardrail(
+            "gitops", GuardrailOutcome.PASS, f"{owner} says that a GitOps tool owns it: a bundle goes that way"
+        )
+    why = (
+        f"{owner} says that a GitOps tool owns it and would undo this: write a bundle instead"
+        if owner
+        else "no GitOps owner"
+    )
+    return made("gitops", not owner, why)
+
+
+def _rollout(live: Json) -> Guardrail:
+    meta, spec, status = (live.get(part) or {} for part in ("metadata", "spec", "status"))
+    behind = int(status.get("observedGeneration") or 0) < int(meta.get("generation") or 0)
+    desired_replicas = spec.get("replicas", status.get("desiredNumberScheduled"))
+    if desired_replicas is None:
+        return Guardrail("rollout", GuardrailOutcome.PASS, "nothing rolls out")
+    ready = int(status.get("readyReplicas", status.get("numberReady")) or 0)
+    updated = int(status.get("updatedReplicas", status.get("updatedNumberScheduled", desired_replicas)) or 0)
+    rolling = behind or updated < int(desired_replicas)
+    why = "a rollout is going on" if rolling else f"{ready} of {desired_replicas} replicas are ready"
+    return made("rollout", not rolling and ready >= int(desired_replicas), why)
+
+
+def _disruption(around: GuardrailContext) -> Guardrail:
+    if around.method is not Method.TEMPLATE:
+        return Guardrail("disruption-budget", GuardrailOutcome.PASS, f"no pod is replaced ({around.method})")
+    if around.disruptions is None:
+        return Guardrail("disruption-budget", GuardrailOutcome.PASS, "no PodDisruptionBudget")
+    return made("disruption-budget", around.disruptions >= 1, f"its budget lets {around.disruptions} pods go now")
+
+
+def _cool_down(moved: Moved, around: GuardrailContext, settings: GuardrailSettings) -> Guardrail:
+    lowers = any(v.now is not None and v.amount is not None and v.amount < v.now for _, v in moved)
+    if around.changed_seconds is None or not lowers:
+        return Guardrail("cool-down", GuardrailOutcome.PASS, "not changed lately" if lowers else "nothing is lowered")
+    hours = (around.seconds - around.changed_seconds) / HOUR_SECONDS
+    why = f"changed {hours:.1f} hours ago; {settings.cool_down_hours:g} between changes that lower something"
+    return made("cool-down", hours >= settings.cool_down_hours, why)
+
+
+def _window(moved: Moved, around: GuardrailContext) -> Guardrail:
+    if is_open(around.windows, around.seconds):
+        return Guardrail(
+            "change-window", GuardrailOutcome.PASS, "a window is open" if around.windows else "no window is set"
+        )
+    raises = all(v.resource is Resource.MEMORY and (v.change or 0) > 0 for _, v in moved)
+    if moved and raises and around.windows_spare_memory:
+        return Guardrail("change-window", GuardrailOutcome.PASS, "raising memory need not wait for a window")
+    why = f"no change window is open; the next one opens {when(around.windows, around.seconds)}"
+    return Guardrail("change-window", GuardrailOutcome.FAIL, why)
+
+
+def _webhook(around: GuardrailContext) -> Iterator[Guardrail]:
+    if around.method in (Method.ANNOTATE, Method.IN_PLACE):
+        yield made("webhook", not around.webhook, around.webhook or "new pods get the values from our webhook")
+
+
+def _second(around: GuardrailContext) -> Guardrail:
+    """Where people log in the change waits for one; elsewhere nobody can be asked, and a typed name has to do."""
+    if around.qos not in (QosClass.LSE, QosClass.LSR):
+        return Guardrail(SECOND_PERSON, GuardrailOutcome.PASS, f"class {around.qos or 'LS'} needs one person")
+    needs = f"class {around.qos} needs a second person"
+    if around.logs_in:
+        return Guardrail(
+            SECOND_PERSON, GuardrailOutcome.WARN, f"{needs}: once accepted it waits for one who may approve"
+        )
+    if around.second_person:
+        return Guardrail(
+            SECOND_PERSON, GuardrailOutcome.WARN, f"approved by {around.second_person}: nobody has checked the name"
+        )
+    return Guardrail(SECOND_PERSON, GuardrailOutcome.FAIL, needs)

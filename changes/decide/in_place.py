@@ -1,0 +1,222 @@
+"""Running pods resized in place: which, whether they may be, exactly what is written, and what the node answered. Pure.
+
+A resize goes through `pods/resize` and tests the pod's uid, the container's name and its resources as they were looked
+at. The API server only takes the wish down; the node says by the pod's conditions whether it can (PodResizePending with
+Deferred or Infeasible), is at it (PodResizeInProgress), or is done: then the container's status has the new amounts.
+
+Source: Kubernetes documentation, "Resize CPU and Memory Resources assigned to Containers", 1.33 to 1.35.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from changes.decide.field_changes import moved
+from changes.decide.patches import LISTS, changes, resources
+from cotenant.core.model.changes.annotated_resources import CHANGE_ANNOTATION, ResourceSwap, same
+from cotenant.core.model.changes.change import Write
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.intent import Address
+from cotenant.core.model.kubernetes.pod_qos import pod_qos
+from cotenant.core.model.recommendation import Action, Recommendation
+
+Json = Mapping[str, Any]
+
+RESIZE: Final = "resize"
+RESIZABLE: Final = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController")
+ELSEWHERE: Final = "or choose the method template: the scheduler then finds a place for new pods"
+
+
+class ResizeOutcome(StrEnum):
+    """What a node made of a resize."""
+
+    DONE = "done"
+    GOING = "going on"
+    DEFERRED = "deferred"
+    INFEASIBLE = "infeasible"
+    SILENT = "no answer yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """A pod, the outcome of its resize, and the node's message."""
+
+    pod: str
+    answer: ResizeOutcome
+    words: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """For people, with the next step."""
+        detail = f": {self.words}" if self.words else ""
+        if self.answer is ResizeOutcome.INFEASIBLE:
+            return f"{self.pod}: its node can never give that{detail}; ask for less, {ELSEWHERE}"
+        if self.answer is ResizeOutcome.DEFERRED:
+            return f"{self.pod}: its node has no room for it now{detail}; try again when it is emptier, {ELSEWHERE}"
+        return f"{self.pod}: {self.answer}{detail}"
+
+
+def owned(pods: Iterable[Json], workload: WorkloadRef, uid: str) -> list[Json]:
+    """Pods of the workload that run or start on a node, by name; those that end or wait for a node are left out."""
+    live_pods = [pod for pod in pods if _is_owned(pod, workload, uid) and _lives(pod)]
+    return sorted(live_pods, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+def refusal(workload: WorkloadRef, pods: Sequence[Json], recommendations: Sequence[Recommendation]) -> str:
+    """Why these pods cannot be resized while they run; "" when they can."""
+    if workload.kind not in RESIZABLE:
+        return f"pods of a {workload.kind} end by themselves; the next ones have the new values"
+    for one in recommendations:
+        for value in one.values:
+            if changes(value) and (value.action is Action.UNSET or value.now is None):
+                return f"{one.container.container}'s {value.resource} {value.field} would be added or taken away"
+        if one.role is ContainerRole.INIT and any(changes(v) for v in one.values):
+            return f"{one.container.container} is an init container, which has ended"
+    if not pods:
+        return "no pod of it runs on a node"
+    return next((why for pod in pods if (why := _against(pod, recommendations))), "")
+
+
+def pod_writes(pods: Sequence[Json], recommendations: Sequence[Recommendation]) -> list[Write]:
+    """One write a pod that does not have the amounts already."""
+    writes = (_write(pod, recommendations) for pod in pods)
+    return [write for write in writes if write is not None]
+
+
+def born_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, ResourceSwap]) -> list[Write]:
+    """What the webhook gave to pods that were created under a change, as if it had been written to each of them."""
+    writes = []
+    for pod in pods:
+        meta = pod["metadata"]
+        if (meta.get("annotations") or {}).get(CHANGE_ANNOTATION) != change or not _lives(pod):
+            continue
+        before: dict[str, Any] = {}
+        after: dict[str, Any] = {}
+        for list_name in ("containers", "initContainers"):
+            for place, container in enumerate(pod["spec"].get(list_name) or ()):
+                swap, now = swaps.get(container["name"]), container.get("resources")
+                if swap is not None and same(now, swap.after):
+                    pointer = f"/spec/{list_name}/{place}/resources"
+                    before[pointer], after[pointer] = {**(now or {}), **swap.before}, now
+        if before:
+            address = Address("v1", "pods", meta["name"], meta["namespace"])
+            writes.append(Write(address, meta["uid"], (), before, after, RESIZE))
+    return writes
+
+
+def answer(pod: Json, write: Write) -> Resized:
+    """What the node has made of it so far, from the pod as it is now."""
+    name = write.address.name
+    conditions = {c.get("type"): c for c in (pod.get("status") or {}).get("conditions") or () if _is_new(c, pod)}
+    pending, going = conditions.get("PodResizePending"), conditions.get("PodResizeInProgress")
+    if pending and pending.get("status") == "True":
+        never = pending.get("reason") == "Infeasible"
+        return Resized(
+            name, ResizeOutcome.INFEASIBLE if never else ResizeOutcome.DEFERRED, str(pending.get("message") or "")
+        )
+    if going and going.get("status") == "True":
+        return Resized(name, ResizeOutcome.GOING, str(going.get("message") or ""))
+    return Resized(name, ResizeOutcome.DONE if _has(pod, write) else ResizeOutcome.SILENT)
+
+
+def judged(answers: Sequence[Resized]) -> tuple[str, str]:
+    """(reason to roll back, or ""; further notes)."""
+    bad = [one for one in answers if one.answer in (ResizeOutcome.INFEASIBLE, ResizeOutcome.DEFERRED)]
+    if bad:
+        more = f" (and {len(bad) - 1} more pods)" if len(bad) > 1 else ""
+        return f"resize {bad[0].answer}: {bad[0].sentence}{more}", ""
+    late = [one for one in answers if one.answer is not ResizeOutcome.DONE]
+    if not late:
+        return "", f"{len(answers)} pods resized in place"
+    return "", f"{len(late)} of {len(answers)} pods have not answered yet: `cotenant recs verify` looks again"
+
+
+def _is_owned(pod: Json, workload: WorkloadRef, uid: str) -> bool:
+    meta = pod.get("metadata") or {}
+    owners = [o for o in meta.get("ownerReferences") or () if o.get("controller")]
+    owner: Json = owners[0] if owners else {}
+    if workload.kind != "Deployment":
+        return owner.get("kind") == workload.kind and owner.get("uid") == uid
+    template = (meta.get("labels") or {}).get("pod-template-hash", "")
+    return owner.get("kind") == "ReplicaSet" and owner.get("name") == f"{workload.name}-{template}"
+
+
+def _lives(pod: Json) -> bool:
+    phase = (pod.get("status") or {}).get("phase", "")
+    on_node = bool((pod.get("spec") or {}).get("nodeName"))
+    return on_node and not pod["metadata"].get("deletionTimestamp") and phase not in ("Succeeded", "Failed")
+
+
+def _against(pod: Json, recommendations: Sequence[Recommendation]) -> str:
+    name = pod["metadata"]["name"]
+    lists = {key: list(pod["spec"].get(key) or ()) for key in ("containers", "initContainers")}
+    after = {key: list(containers) for key, containers in lists.items()}
+    for list_name, place, new in _moves(pod, recommendations):
+        old = lists[list_name][place]
+        after[list_name][place] = {**old, "resources": new}
+        for policy in old.get("resizePolicy") or ():
+            key = policy.get("resourceName", "")
+            if policy.get("restartPolicy") == "RestartContainer" and _moves_it(old.get("resources"), new, key):
+                return f"{name}: container {old['name']} asks to be restarted when its {key} is resized"
+    before, then = (pod_qos({**pod["spec"], **containers}) for containers in (lists, after))
+    return "" if before == then else f"{name}: its QoS class would turn from {before} into {then}"
+
+
+def _moves_it(old: Json | None, new: Json, key: str) -> bool:
+    return any(
+        ((old or {}).get(side) or {}).get(key) != (new.get(side) or {}).get(key) for side in ("requests", "limits")
+    )
+
+
+def _moves(pod: Json, recommendations: Sequence[Recommendation]) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """(list, place, resources afterwards) of each container that moves."""
+    for one in recommendations:
+        list_name = LISTS.get(one.role, "containers")
+        for place, container in enumerate(pod["spec"].get(list_name) or ()):
+            if container.get("name") == one.container.container and resources(one):
+                yield list_name, place, moved(container.get("resources"), resources(one))
+
+
+def _write(pod: Json, recommendations: Sequence[Recommendation]) -> Write | None:
+    meta = pod["metadata"]
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
+    operations: list[Json] = [{"op": "test", "path": "/metadata/uid", "value": meta["uid"]}]
+    for list_name, place, new in _moves(pod, recommendations):
+        container, base = pod["spec"][list_name][place], f"/spec/{list_name}/{place}"
+        old = container.get("resources") or {}
+        if same(old, new):
+            continue
+        before[f"{base}/resources"], after[f"{base}/resources"] = old, new
+        operations += [
+            {"op": "test", "path": f"{base}/name", "value": container["name"]},
+            {"op": "test", "path": f"{base}/resources", "value": old},
+            {"op": "replace", "path": f"{base}/resources", "value": new},
+        ]
+    if not before:
+        return None
+    address = Address("v1", "pods", meta["name"], meta["namespace"])
+    return Write(address, meta["uid"], tuple(operations), before, after, RESIZE)
+
+
+def _is_new(condition: Json, pod: Json) -> bool:
+    """Whether a condition is about the pod as it is now; older servers do not say."""
+    observed_generation = condition.get("observedGeneration")
+    return observed_generation is None or int(observed_generation) >= int(pod["metadata"].get("generation") or 0)
+
+
+def _has(pod: Json, write: Write) -> bool:
+    """Whether the running containers have the amounts."""
+    status = pod.get("status") or {}
+    every = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    actual = {one.get("name"): one.get("resources") for one in every}
+    for pointer, expected in write.after.items():
+        _, list_name, place, _ = pointer.removeprefix("/").split("/")
+        name = pod["spec"][list_name][int(place)]["name"]
+        if actual.get(name) is None or not same(actual[name], expected):
+            return False
+    return True

@@ -1,0 +1,179 @@
+"""What is due for accepted changes at a moment: settle, judge, resume, cancel, take back. Pure.
+
+A batch with a canary: its first wave is applied, soaks and is judged; without harm the rest is resumed, else all of the
+first wave is taken back and the rest cancelled. Every step is an event in the ledger, so that whoever comes next goes
+on from there, whatever ended the one before.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from cotenant.core.model.changes.change import ChangeState, ChangeStatus
+
+
+class Due(StrEnum):
+    """What is to be done with a change."""
+
+    SETTLE = "settle"
+    """Find out what became of it."""
+    VERIFY = "verify"
+    RESUME = "resume"
+    CANCEL = "cancel"
+    ROLL_BACK = "roll-back"
+
+
+@dataclass(frozen=True, slots=True)
+class DueStep:
+    """A change, what is due, and why."""
+
+    due: Due
+    standing: ChangeStatus
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things take, and what may be done.
+
+    soak_seconds, verify_seconds: ages at which a change is judged, and judged once more; auto_revert: take back what
+    did harm; may_change: a change window is open; confirm_seconds: how long a change waits for a second person.
+    """
+
+    soak_seconds: float
+    verify_seconds: float
+    auto_revert: bool = False
+    may_change: bool = True
+    confirm_seconds: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Regressed:
+    """The Recommendation's condition Regressed: status, reason (one word) and message."""
+
+    true: bool
+    reason: str
+    message: str
+
+
+_BAD: Final = (ChangeState.FAILED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK, ChangeState.ROLLBACK_UNKNOWN)
+_IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
+
+
+def due(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> list[DueStep]:
+    """The steps that are due now, at most one per change; empty when none is."""
+    step_by_change: dict[str, DueStep] = {}
+    batches: dict[str, list[ChangeStatus]] = defaultdict(list)
+    for standing in standings:
+        batches[standing.change.batch].append(standing)
+    for batch in batches.values():
+        for step in (
+            *_unsettled(batch),
+            *_unconfirmed(batch, now_seconds, pace),
+            *_canary(batch, pace),
+            *_alone(batch, now_seconds, pace),
+        ):
+            step_by_change.setdefault(step.standing.change.id, step)
+    return list(step_by_change.values())
+
+
+def next_seconds(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> float | None:
+    """When the next judgement falls due; None when nothing soaks."""
+    ages = [(s, a) for s in standings if not s.held for a in _ages(s, pace)]
+    return min((s.begun_seconds + age for s, age in ages if s.begun_seconds + age > now_seconds), default=None)
+
+
+def regressed(standing: ChangeStatus) -> Regressed | None:
+    """The condition after the last step; None where that step does not measure harm: the previous condition stays.
+
+    What was taken back stays marked: the same recommendation would do the same harm again.
+    """
+    what = f"change {standing.change.id}: {standing.words}"
+    if standing.state is ChangeState.REGRESSED:
+        return Regressed(True, "DidHarm", what)
+    if standing.state is ChangeState.VERIFIED:
+        return Regressed(False, "Held", what)
+    return None
+
+
+def why_not_confirm(one: ChangeStatus, name: str, now_seconds: float, pace: Pace) -> str:
+    """Why this person cannot be the second one of a change now, in words; "" when they can."""
+    if one.state is not ChangeState.AWAITING:
+        return f"it is {one.state}: it waits for no second person"
+    if same_person(one.change.actor, name):
+        return f"{name or 'nobody'} cannot be the second person of what {one.change.actor} has accepted"
+    if _expired(one, now_seconds, pace):
+        return f"it has waited for more than {pace.confirm_seconds / 3600:g} hours"
+    if not pace.may_change and not one.change.guardrails.get("change-window", "").startswith("overridden"):
+        return "no change window is open"
+    return ""
+
+
+def same_person(one: str, other: str) -> bool:
+    """Whether two names may be of one person: a cluster's prefix (`oidc:`) makes no other one, and "" is anybody."""
+    first, second = sorted((one.casefold(), other.casefold()), key=len)
+    return not first or first == second or second.endswith((f":{first}", f"#{first}"))
+
+
+def judged_once_more(standing: ChangeStatus, pace: Pace) -> bool:
+    """Whether a change has been judged at its second age already."""
+    return standing.since_seconds >= standing.begun_seconds + pace.verify_seconds
+
+
+def _unsettled(batch: Sequence[ChangeStatus]) -> Iterator[DueStep]:
+    for one in batch:
+        if not one.state.settled:
+            yield DueStep(Due.SETTLE, one, "nobody saw its end")
+
+
+def _unconfirmed(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:
+    for one in batch:
+        if one.state is ChangeState.AWAITING and _expired(one, now_seconds, pace):
+            yield DueStep(
+                Due.CANCEL, one, f"no second person confirmed it within {pace.confirm_seconds / 3600:g} hours"
+            )
+
+
+def _expired(one: ChangeStatus, now_seconds: float, pace: Pace) -> bool:
+    return now_seconds >= one.accepted_seconds + pace.confirm_seconds
+
+
+def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
+    """What becomes of those that wait, and of those that went first."""
+    first = [one for one in batch if not one.change.wave]
+    later = [one for one in batch if one.change.wave]
+    if not first or not later or not all(one.state.settled for one in batch):
+        return
+    bad = next((one for one in first if one.state in _BAD or one.held), None)
+    if bad is not None:
+        if any(one.state not in (ChangeState.WAITING, ChangeState.CANCELLED) for one in later):
+            return  # the rest was done, and is judged by itself
+        why = f"{bad.change.workload}, which went first, is {bad.state}" + (f": {bad.words}" if bad.words else "")
+        yield from (DueStep(Due.CANCEL, one, why) for one in later if one.state is ChangeState.WAITING)
+        yield from (DueStep(Due.ROLL_BACK, one, why) for one in first if one.state in _IN_FORCE and not one.held)
+    elif pace.may_change and all(one.state is ChangeState.VERIFIED for one in first):
+        why = f"{len(first)} went first and soaked without harm"
+        yield from (DueStep(Due.RESUME, one, why) for one in later if one.state is ChangeState.WAITING)
+
+
+def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:
+    for one in batch:
+        if one.held:
+            continue
+        if one.state is ChangeState.REGRESSED and pace.auto_revert:
+            yield DueStep(Due.ROLL_BACK, one, one.words)
+        if any(one.begun_seconds + age <= now_seconds for age in _ages(one, pace)):
+            yield DueStep(Due.VERIFY, one)
+
+
+def _ages(one: ChangeStatus, pace: Pace) -> tuple[float, ...]:
+    """Ages at which the change is still to be judged."""
+    if one.state is ChangeState.APPLIED:
+        return (pace.soak_seconds,)
+    if one.state is ChangeState.VERIFIED and not judged_once_more(one, pace):
+        return (pace.verify_seconds,)
+    return ()

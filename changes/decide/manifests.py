@@ -1,0 +1,213 @@
+"""From recommendations to files for tools that apply them: kustomize, Helm, server-side apply. Pure.
+
+Each function gives `File`s: a relative path, the document (plain values, exact quantities) and comments that say how it
+is used. The command line writes them to a folder or prints them one after the other. What `patches.refusal` refuses is
+in none of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from changes.decide import autoscaler_targets
+from changes.decide.autoscaler_targets import TargetMove
+from changes.decide.patches import FIELDS, LISTS, TEMPLATE_PATHS, by_workload, nested, patch, refusal, resources
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.kubernetes.quantity import format_amount
+from cotenant.core.model.recommendation import Action, Recommendation, Value
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.recommender import PatchSettings
+
+API_VERSIONS: Final = {"ReplicationController": "v1", "CronJob": "batch/v1"}
+APPS: Final = "apps/v1"
+FIELD_MANAGER: Final = "cotenant"
+HELM_TARGETS: Final = {
+    Resource.CPU: "targetCPUUtilizationPercentage",
+    Resource.MEMORY: "targetMemoryUtilizationPercentage",
+}
+IN_PLACE: Final = "The build fails, and nothing changes, where the autoscaler's metrics stand in another order."
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One YAML file: where, what, and the lines above it."""
+
+    path: str
+    document: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    comments: tuple[str, ...] = ()
+
+
+def kustomize(recommendations: Iterable[Recommendation]) -> Iterator[File]:
+    """A kustomize component per namespace, with a patch file per workload.
+
+    Targets name kind and workload alone: resources of an overlay often get their namespace after patches are applied.
+    """
+    patches: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for ref, workload_recommendations in by_workload(recommendations).items():
+        if document := patch(*workload_recommendations):
+            patches[ref.namespace].append(_entry(_file(ref), ref.kind, ref.name))
+            head = {"apiVersion": api_version(ref.kind), "kind": ref.kind, "metadata": {"name": ref.name}}
+            yield File(_path(ref), {**head, **document})
+            for move in _moves(workload_recommendations):
+                name = f"{_file(ref).removesuffix('.yaml')}.{move.resource}-target.yaml"
+                patches[ref.namespace].append(_entry(name, autoscaler_targets.KIND, move.name))
+                yield File(f"{ref.namespace}/{name}", move.operations, (move.sentence, IN_PLACE))
+    for namespace, entries in patches.items():
+        component = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component", "patches": entries}
+        how = f"Name this folder under `components:` in the kustomization of the namespace {namespace}."
+        yield File(f"{namespace}/kustomization.yaml", component, (how,))
+
+
+def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> Iterator[File]:
+    """A values file per workload; where a chart keeps a container's resources is a guess that the settings make."""
+    for ref, workload_recommendations in by_workload(recommendations).items():
+        changed = [r for r in workload_recommendations if resources(r) and not refusal(r)]
+        if not changed:
+            continue
+        pattern = settings.helm_path if len(changed) == 1 else settings.helm_path_of_several
+        values: dict[str, Any] = {}
+        for recommendation in changed:
+            _insert(values, _keys(pattern, recommendation.container), resources(recommendation), pattern)
+        comments = [
+            f"{ref}: check that its chart reads these keys (recommender.patches.helm_path, helm_path_of_several)."
+        ]
+        for move in _moves(workload_recommendations):
+            values.setdefault("autoscaling", {})[HELM_TARGETS[move.resource]] = move.after
+            comments.append(f"{move.sentence}: the key is that of `helm create`'s charts")
+        yield File(f"{ref.namespace}/{ref.kind.lower()}-{ref.name}.values.yaml", values, tuple(comments))
+
+
+def server_side_apply(
+    recommendations: Iterable[Recommendation], chosen: Collection[ContainerRef] | None = None
+) -> Iterator[File]:
+    """A partial object per workload for `kubectl apply --server-side`.
+
+    The API server takes fields away that an earlier apply of the same manager set and this one leaves out. So a file
+    holds every container of the workload: those not chosen, and withheld values, as they are now.
+    """
+    for ref, workload_recommendations in by_workload(recommendations).items():
+        applicable = [r for r in workload_recommendations if not refusal(r)]
+        changed = [r for r in applicable if (chosen is None or r.container in chosen) and resources(r)]
+        if not changed:
+            continue
+        spec: dict[str, Any] = defaultdict(list)
+        applied = {r.container for r in changed}
+        for recommendation in applicable:
+            if container_resources := _whole(recommendation, proposed=recommendation.container in applied):
+                entry = {"name": recommendation.container.container, "resources": container_resources}
+                spec[LISTS[recommendation.role]].append(entry)
+        head = {
+            "apiVersion": api_version(ref.kind),
+            "kind": ref.kind,
+            "metadata": {"name": ref.name, "namespace": ref.namespace},
+        }
+        moves = _moves([r if r.container in applied else _as_it_is(r) for r in applicable])
+        sentences = [m.sentence if m.scalar else f"{m.sentence}: {m.command}" for m in moves]
+        comments = (*_comments(ref, changed), *sentences)
+        yield File(_path(ref), {**head, **nested(TEMPLATE_PATHS[ref.kind], dict(spec))}, comments)
+        yield from (_target_file(ref, move) for move in moves if move.scalar)
+
+
+def _moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
+    return autoscaler_targets.moves([r for r in recommendations if not refusal(r)])
+
+
+def _as_it_is(recommendation: Recommendation) -> Recommendation:
+    """The same container with every field at its present value."""
+    return replace(recommendation, values=tuple(replace(v, action=Action.WITHHELD) for v in recommendation.values))
+
+
+def _target_file(ref: WorkloadRef, move: TargetMove) -> File:
+    """The autoscaler's own partial object; autoscaling/v1 has its CPU target as one field beside all other metrics."""
+    path = f"{ref.namespace}/{ref.kind.lower()}-{ref.name}.autoscaler.yaml"
+    head = {"apiVersion": "autoscaling/v1", "kind": autoscaler_targets.KIND}
+    metadata = {"metadata": {"name": move.name, "namespace": ref.namespace}}
+    return File(path, {**head, **metadata, "spec": move.scalar}, (_apply(path), move.sentence))
+
+
+def api_version(kind: str) -> str:
+    """API version of a kind whose template can be patched."""
+    return API_VERSIONS.get(kind, APPS)
+
+
+def _whole(recommendation: Recommendation, *, proposed: bool) -> dict[str, dict[str, str]]:
+    """Every field of the container as it should stand; an unset one is absent."""
+    amounts: dict[str, dict[str, str]] = {}
+    for value in recommendation.values:
+        amount = _amount(value) if proposed else value.now
+        if amount is not None:
+            amounts.setdefault(FIELDS[value.field], {})[value.resource.value] = format_amount(value.resource, amount)
+    return amounts
+
+
+def _amount(value: Value) -> int | None:
+    return {Action.SET: value.amount, Action.UNSET: None, Action.WITHHELD: value.now}[value.action]
+
+
+def _comments(ref: WorkloadRef, changed: Sequence[Recommendation]) -> tuple[str, ...]:
+    line = _apply(_path(ref))
+    removed = [
+        f"{r.container.container}: {FIELDS[v.field]}.{v.resource}"
+        for r in changed
+        for v in r.values
+        if v.action is Action.UNSET and v.now is not None
+    ]
+    owned = "To be unset; goes only where this field manager owns it, else use kubectl patch:"
+    return (line, f"{owned} {', '.join(removed)}") if removed else (line,)
+
+
+def _apply(path: str) -> str:
+    return f"kubectl apply --server-side --field-manager={FIELD_MANAGER} --force-conflicts -f {path}"
+
+
+def _entry(path: str, kind: str, name: str) -> dict[str, Any]:
+    return {"path": path, "target": {"kind": kind, "name": _exactly(name)}}
+
+
+def _file(ref: WorkloadRef) -> str:
+    return f"{ref.kind.lower()}-{ref.name}.yaml"
+
+
+def _path(ref: WorkloadRef) -> str:
+    return f"{ref.namespace}/{_file(ref)}"
+
+
+def _exactly(name: str) -> str:
+    """The name for a kustomize target, which reads a regular expression; kustomize anchors it."""
+    return name.replace(".", "\\.")
+
+
+def _keys(pattern: str, container: ContainerRef) -> list[str]:
+    """Keys of a path such as "{container}.resources"; a dot in a name parts nothing."""
+    names = {
+        "container": container.container,
+        "workload": container.workload.name,
+        "kind": container.workload.kind.lower(),
+        "namespace": container.workload.namespace,
+    }
+    keys = pattern.split(".")
+    unknown = [w for key in keys for w in re.findall(r"\{([^}]*)\}", key) if w not in names]
+    if unknown or not all(keys):
+        raise UsageError(
+            f"{pattern!r} is no path of Helm values",
+            fix=f"Part the keys by single dots; names are {', '.join(f'{{{n}}}' for n in names)}.",
+        )
+    return [re.sub(r"\{([^}]*)\}", lambda m: names[m[1]], key) for key in keys]
+
+
+def _insert(values: dict[str, Any], keys: Sequence[str], inner: Mapping[str, Any], pattern: str) -> None:
+    """Put the mapping below the keys; UsageError where two containers would share one place."""
+    place = values
+    for key in keys[:-1]:
+        place = place.setdefault(key, {})
+    if keys[-1] in place:
+        raise UsageError(
+            f"several containers would share the Helm path {pattern!r}",
+            fix="Put {container} into recommender.patches.helm_path_of_several.",
+        )
+    place[keys[-1]] = inner

@@ -1,0 +1,96 @@
+"""By which method a change can reach the pods, which one we would take, and what each of them writes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from changes.decide.field_changes import annotated, planned, quiet
+from changes.decide.in_place import RESIZE, pod_writes, refusal
+from cotenant.core.model.changes.annotated_resources import KINDS
+from cotenant.core.model.changes.change import Write
+from cotenant.core.model.changes.service import Method
+from cotenant.core.model.recommendation import Recommendation
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodContext:
+    """The input of the methods: one workload, its pods, and what the cluster supports.
+
+    pods: those that run; resizes: whether the server has `pods/resize`; webhook: why new pods would not get annotated
+    values, "" when they would; gitops: what says that a GitOps tool owns it, "" when nothing does.
+    """
+
+    live: Json
+    recommendations: tuple[Recommendation, ...]
+    pods: Sequence[Json] = ()
+    resizes: bool = True
+    webhook: str = ""
+    gitops: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Of the workload."""
+        return self.recommendations[0].container.workload.kind
+
+    @property
+    def quiet(self) -> bool:
+        """Whether its template can change without a running pod being replaced for it."""
+        return quiet(self.live, self.kind)
+
+
+def impossible(subject: MethodContext) -> dict[Method, str]:
+    """Methods that cannot be had, each with why."""
+    reasons: dict[Method, str] = {}
+    workload = subject.recommendations[0].container.workload
+    if not subject.resizes:
+        reasons[Method.IN_PLACE] = "this API server cannot resize running pods: it needs Kubernetes 1.33 or newer"
+    elif why := refusal(workload, subject.pods, subject.recommendations):
+        reasons[Method.IN_PLACE] = why
+    if subject.quiet or subject.kind not in KINDS:
+        reasons[Method.ANNOTATE] = "a change of its template replaces no running pod: take the method template"
+    return reasons
+
+
+def suggested(subject: MethodContext) -> Method:
+    """A bundle where a GitOps tool would undo the rest, in place where it can be had, else the template."""
+    if subject.gitops:
+        return Method.BUNDLE
+    in_place = Method.IN_PLACE not in impossible(subject) and (subject.quiet or not subject.webhook)
+    return Method.IN_PLACE if in_place else Method.TEMPLATE
+
+
+def writes(subject: MethodContext, method: Method, change: str) -> list[Write]:
+    """The writes of a method, pods first; empty when every value is already set.
+
+    UsageError when a container is gone. The bundle shows what the template would become.
+    """
+    recommendations = subject.recommendations
+    if method is Method.ANNOTATE:
+        candidates = [annotated(subject.live, recommendations, change)]
+    elif method is Method.IN_PLACE:
+        later = planned if subject.quiet else annotated
+        candidates = [*pod_writes(subject.pods, recommendations), later(subject.live, recommendations, change)]
+    else:
+        candidates = [planned(subject.live, recommendations, change)]
+    return [write for write in candidates if write is not None]
+
+
+def waves(writes: Sequence[Write], share: float) -> tuple[list[Write], list[Write]]:
+    """The writes of one workload's first pods, and the rest; nothing first where fewer than two pods are resized."""
+    pods = [write for write in writes if write.subresource == RESIZE]
+    first = min(max(1, ceil(share * len(pods))), len(pods) - 1)
+    if share <= 0 or first < 1:
+        return [], list(writes)
+    return pods[:first], [write for write in writes if write not in pods[:first]]
+
+
+def first_of(count: int, share: float) -> int:
+    """How many of so many workloads go first: at least one, and not all of several; all without a canary."""
+    if share <= 0 or count < 2:
+        return count
+    return min(max(1, ceil(share * count)), count - 1)

@@ -1,0 +1,119 @@
+"""From recommendations to something a person can apply: a strategic-merge patch, and a `kubectl patch` line. Pure.
+
+Where the request was solved together with an autoscaler, its target goes with it (`targets`).
+Only fields that change are named; amounts are exact Kubernetes quantities, never a float in a string. Containers of one
+workload go into one patch, so that applying it is one rollout. What cannot be patched is refused in words (`refusal`),
+and so is a name that Kubernetes would not allow: none reaches a command line or a path, whatever the history holds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Final
+
+from changes.decide import autoscaler_targets
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.quantity import format_amount
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+
+TEMPLATE_PATHS: Final = {
+    "Deployment": ("spec", "template", "spec"),
+    "StatefulSet": ("spec", "template", "spec"),
+    "DaemonSet": ("spec", "template", "spec"),
+    "ReplicaSet": ("spec", "template", "spec"),
+    "ReplicationController": ("spec", "template", "spec"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
+}
+"""Kinds whose template can be patched, and where its pod spec is. The template of a Job or a bare pod cannot change."""
+
+LISTS: Final = {
+    ContainerRole.MAIN: "containers",
+    ContainerRole.INIT: "initContainers",
+    ContainerRole.SIDECAR: "initContainers",
+}
+"""Where in the pod spec a container stands; an injected one stands nowhere."""
+
+_UNCHANGEABLE: Final = {
+    "Job": "a Job's template cannot be changed; change what creates the Job",
+    "Pod": "a bare pod has no template; change what creates the pod",
+}
+_INJECTED: Final = "the container is injected by a webhook and is in no template; set its resources at the webhook"
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+FIELDS: Final = {Field.REQUEST: "requests", Field.LIMIT: "limits"}
+
+
+def patch(*recommendations: Recommendation) -> dict[str, Any]:
+    """Strategic-merge patch of one workload from its containers' recommendations; empty when nothing can change.
+
+    An unset field is null, which removes it. Dump it as JSON or YAML as it stands.
+    """
+    changed = [r for r in recommendations if resources(r) and not refusal(r)]
+    if not changed:
+        return {}
+    spec: dict[str, Any] = defaultdict(list)
+    for recommendation in changed:
+        entry = {"name": recommendation.container.container, "resources": resources(recommendation)}
+        spec[LISTS[recommendation.role]].append(entry)
+    return nested(TEMPLATE_PATHS[changed[0].container.workload.kind], dict(spec))
+
+
+def kubectl_command(*recommendations: Recommendation) -> str:
+    """`kubectl patch` line of one workload (and of its autoscaler) for a shell, empty when nothing can change."""
+    document = patch(*recommendations)
+    if not document:
+        return ""
+    workload = recommendations[0].container.workload
+    body = json.dumps(document, separators=(",", ":"))
+    arguments = ["kubectl", "patch", "-n", workload.namespace, f"{workload.kind.lower()}/{workload.name}"]
+    line = shlex.join([*arguments, "--type=strategic", "-p", body])
+    return autoscaler_targets.in_order(line, autoscaler_targets.moves([r for r in recommendations if not refusal(r)]))
+
+
+def refusal(recommendation: Recommendation) -> str:
+    """Why the recommendation cannot be written as a patch; empty when it can."""
+    ref, kind = recommendation.container, recommendation.container.workload.kind
+    for name in (ref.workload.namespace, ref.workload.name, ref.container):
+        if not _NAME.fullmatch(name):  # RFC 1123: no option, no path, no shell character
+            return f"{name!r} is not a Kubernetes name; check the labels of the metric source"
+    if recommendation.role is ContainerRole.INJECTED:
+        return _INJECTED
+    if kind in TEMPLATE_PATHS:
+        return ""
+    return _UNCHANGEABLE.get(kind, f"it is not known where the kind {kind} keeps its template")
+
+
+def resources(recommendation: Recommendation) -> dict[str, dict[str, str | None]]:
+    """The `resources` of the container, fields that change alone; None removes a field."""
+    changed_fields: dict[str, dict[str, str | None]] = {}
+    for value in recommendation.values:
+        if changes(value):
+            amount = None if value.amount is None else format_amount(value.resource, value.amount)
+            changed_fields.setdefault(FIELDS[value.field], {})[value.resource.value] = amount
+    return changed_fields
+
+
+def changes(value: Value) -> bool:
+    """Whether applying the value would change the template."""
+    if value.action is Action.UNSET:
+        return value.now is not None
+    return value.action is Action.SET and value.amount is not None and value.amount != value.now
+
+
+def by_workload(recommendations: Iterable[Recommendation]) -> dict[WorkloadRef, list[Recommendation]]:
+    """Recommendations by workload, both in their order."""
+    groups: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
+    for recommendation in recommendations:
+        groups[recommendation.container.workload].append(recommendation)
+    return dict(groups)
+
+
+def nested(path: Iterable[str], inner: dict[str, Any]) -> dict[str, Any]:
+    """The inner mapping below the keys of the path."""
+    for key in reversed(tuple(path)):
+        inner = {key: inner}
+    return inner

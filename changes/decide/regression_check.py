@@ -1,0 +1,102 @@
+"""Whether numbers got worse with a change: before against after, each by the rise that settings allow. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from cotenant.core.model.changes.judgement import RuleResult, RuleUnit, RuleVerdict
+from cotenant.core.settings.sections.actions import ActionSettings
+
+
+class Measure(StrEnum):
+    """What is compared: shares of time or of periods, 0 to 1, and a latency in seconds."""
+
+    THROTTLED = "throttled CPU periods"
+    """cAdvisor's container_cpu_cfs_throttled_periods_total of container_cpu_cfs_periods_total."""
+    PRESSURE = "time waiting for a CPU (PSI)"
+    """cAdvisor's container_pressure_cpu_waiting_seconds_total."""
+    LATENCY = "p99 latency"
+    """What the workload's own query says."""
+
+
+NO_SOURCE: Final = "no metric source is at hand"
+ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A measure of one workload's pods in as long a time before the change as after it; None: no sample.
+
+    error: why the source did not answer, in its words.
+    """
+
+    measure: Measure
+    before: float | None
+    after: float | None
+    error: str = ""
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        if self.after is None:
+            return f"{self.measure}: {self.error or 'no samples'}"
+        before = "no samples" if self.before is None else self._said(self.before)
+        return f"{self.measure} {before} -> {self._said(self.after)}"
+
+    def _said(self, value: float) -> str:
+        return f"{1000 * value:.3g} ms" if self.measure is Measure.LATENCY else f"{value:.1%}"
+
+
+def ruled(comparisons: Sequence[Compared], settings: ActionSettings, latency: bool = False) -> list[RuleResult]:
+    """How each measure came out. latency: a query for it is configured, so that its silence is an answer too."""
+    by_measure = {one.measure: one for one in comparisons}
+    measures = [m for m in Measure if latency or m is not Measure.LATENCY]
+    silent = "no samples" if comparisons else NO_SOURCE
+    return [
+        _judged(by_measure[m], settings)
+        if m in by_measure
+        else RuleResult(m, RuleVerdict.NO_DATA, _unit(m), words=f"{m}: {silent}")
+        for m in measures
+    ]
+
+
+def unanswered(rules: Iterable[RuleResult]) -> str:
+    """Why a configured latency query could not be judged, as text; "" when it was."""
+    return next((r.words for r in rules if r.rule == Measure.LATENCY and r.verdict is RuleVerdict.NO_DATA), "")
+
+
+def said(comparisons: Sequence[Compared]) -> str:
+    """What was compared, in one line."""
+    summary = "; ".join(one.words for one in comparisons)
+    return summary or f"throttling and pressure were not compared: {NO_SOURCE}"
+
+
+def _judged(one: Compared, settings: ActionSettings) -> RuleResult:
+    unit = _unit(one.measure)
+    if one.after is None:
+        return RuleResult(one.measure, RuleVerdict.NO_DATA, unit, one.before, words=one.words)
+    if one.measure is Measure.LATENCY:
+        if not one.before or one.before < 0:
+            summary = f"{one.words}: nothing before to compare with"
+            return RuleResult(one.measure, RuleVerdict.NO_DATA, unit, one.before, one.after, words=summary)
+        factor = settings.most_latency_factor
+        return _against(one, one.before * factor, f"more than {factor:g} times as long")
+    rises = {Measure.THROTTLED: settings.most_throttled_rise, Measure.PRESSURE: settings.most_pressure_rise}
+    allowed = rises[one.measure]
+    # Without a sample before, what is there afterwards counts as the rise.
+    return _against(one, (one.before or 0.0) + allowed, f"more than {allowed:.0%} up")
+
+
+def _against(one: Compared, most: float, beyond: str) -> RuleResult:
+    assert one.after is not None
+    worse = one.after > most + ROUNDING
+    verdict = RuleVerdict.WORSE if worse else RuleVerdict.HELD
+    summary = f"{one.words}, {beyond}" if worse else one.words
+    return RuleResult(one.measure, verdict, _unit(one.measure), one.before, one.after, most, summary)
+
+
+def _unit(measure: Measure) -> RuleUnit:
+    return RuleUnit.SECONDS if measure is Measure.LATENCY else RuleUnit.RATIO

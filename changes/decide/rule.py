@@ -1,0 +1,84 @@
+"""Vocabulary of the guardrails: a rule's outcome, and their input beside the recommendation. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from cotenant.core.model.changes.service import Method
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.recommendation import Recommendation, Value
+from cotenant.core.model.resource import Resource
+
+Json = Mapping[str, Any]
+Moved = Sequence[tuple[Recommendation, Value]]
+"""Values that change, each with its container's recommendation."""
+
+
+class GuardrailOutcome(StrEnum):
+    """How a rule came out."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Guardrail:
+    """One rule on one workload: its name for people and for overriding, how it came out, and why."""
+
+    rule: str
+    outcome: GuardrailOutcome
+    why: str
+
+    def words(self, overridden: bool = False) -> str:
+        """The form in the ledger."""
+        if self.outcome is GuardrailOutcome.PASS:
+            return "pass"
+        return f"{'overridden' if overridden else self.outcome}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLimits:
+    """What the namespace and the nodes allow; None is what may not be read, or was not asked for.
+
+    limit_ranges, quotas, scalers: objects of the namespace, scalers those that follow this workload; nodes:
+    allocatable of each node that takes pods, in millicores and bytes.
+    """
+
+    limit_ranges: Sequence[Json] | None = None
+    quotas: Sequence[Json] | None = None
+    scalers: Sequence[Json] | None = None
+    nodes: Sequence[Mapping[Resource, int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GuardrailContext:
+    """The input of the rules beside the recommendation.
+
+    live: the workload's object; disruptions: pods that its PodDisruptionBudgets let go now, None without one;
+    changed_seconds: when it was last changed through us, None if never; seconds: now; method: how it would be applied;
+    logs_in: who asks is known by a login, so that a second person can be asked too; windows: when changes may be made;
+    webhook: why new pods would not get annotated values, "" when they would.
+    """
+
+    live: Json
+    seconds: float
+    qos: QosClass = QosClass.NONE
+    autoscaled: bool = False
+    disruptions: int | None = None
+    changed_seconds: float | None = None
+    second_person: str = ""
+    logs_in: bool = False
+    method: Method = Method.TEMPLATE
+    windows: Sequence[str] = ()
+    windows_spare_memory: bool = True
+    webhook: str = ""
+    room: ClusterLimits = field(default_factory=ClusterLimits)
+
+
+def made(rule: str, passed: bool, why: str, otherwise: GuardrailOutcome = GuardrailOutcome.FAIL) -> Guardrail:
+    """A rule that passed, or came out otherwise."""
+    return Guardrail(rule, GuardrailOutcome.PASS if passed else otherwise, why)

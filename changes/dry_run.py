@@ -1,0 +1,78 @@
+"""EDGE: a review as the dashboard shows it, with the result of a server-side dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from changes.accept import Actions, Review
+from changes.api_advice import advice
+from changes.decide.admission_diff import added
+from changes.decide.field_changes import quiet
+from cotenant.core.model.changes.service import DryRunResult, FieldMove, GuardrailResult, Method, WorkloadReview
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.recommendation import Restart
+
+
+def looked(review: Review) -> WorkloadReview:
+    """A review for people."""
+    moves = [
+        FieldMove(str(write.address), pointer, _text(old), _text(write.after[pointer]))
+        for write in review.writes
+        for pointer, old in write.before.items()
+    ]
+    rules = [GuardrailResult(rule.rule, rule.outcome.value, rule.why) for rule in review.guardrails]
+    savings = [r.monthly_saving for r in review.recommendations if r.monthly_saving is not None]
+    return WorkloadReview(
+        review.workload,
+        tuple(moves),
+        tuple(rules),
+        restart=_restart(review).value,
+        impossible=review.impossible,
+        saved_millicores=review.saved_millicores,
+        saved_bytes=review.saved_bytes,
+        saved_monthly=sum(savings) if savings else None,
+        error=review.error,
+        suggested=review.suggested,
+    )
+
+
+def tried(actions: Actions, review: Review) -> DryRunResult:
+    """What the server says to it."""
+    if review.method is Method.BUNDLE:
+        return DryRunResult(True, "a bundle is not sent to the cluster")
+    try:
+        answers = actions.dry_run(review)
+        lives = [actions.client.get(write.address.path) or {} for write in review.writes]
+    except CotenantError as error:
+        return DryRunResult(False, error.message, advice(error))
+    admission_changes = [
+        moved
+        for write, live, answer in zip(review.writes, lives, answers, strict=True)
+        for moved in added(live, answer, write)
+    ]
+    return DryRunResult(True, added=tuple(admission_changes))
+
+
+def _restart(review: Review) -> Restart:
+    if review.method is Method.IN_PLACE:
+        return Restart.IN_PLACE
+    silent = review.method is not Method.TEMPLATE or quiet(review.live, review.workload.kind)
+    return Restart.NONE if silent else Restart.ROLLOUT
+
+
+def _text(value: Any) -> str:
+    """An amount, or resources, as people read them."""
+    if isinstance(value, Mapping):
+        parts = [
+            f"{side} {name} {amount}"
+            for side, amounts in value.items()
+            if isinstance(amounts, Mapping)
+            for name, amount in amounts.items()
+        ]
+        return ", ".join(parts)
+    if isinstance(value, str):
+        return value
+    return "" if value is None else msgspec.json.encode(value).decode()

@@ -1,0 +1,131 @@
+"""EDGE: records events of a change in the ledger, then as Kubernetes Events and as a condition of its Recommendation.
+
+The ledger's row is what counts; an Event or a condition that may not be written stops nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from changes.change_ledger import FIELD_MANAGER, ChangeJournal
+from changes.decide.field_changes import RESOURCES
+from changes.decide.lifecycle import Regressed, regressed
+from cotenant.core.adapters.kube import EventRecorder, KubeClient, Regarding, Writer
+from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus
+from cotenant.core.model.changes.judgement import Judgement
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.protocol import ANALYSIS_GROUP
+from cotenant.core.model.recommendation import PLURAL, object_name
+
+REASONS: Final[Mapping[ChangeEvent, tuple[str, bool]]] = {
+    ChangeEvent.APPLIED: ("ChangeApplied", False),
+    ChangeEvent.REFUSED: ("ChangeRefused", True),
+    ChangeEvent.REGRESSED: ("ChangeRegressed", True),
+    ChangeEvent.ROLLED_BACK: ("ChangeRolledBack", False),
+    ChangeEvent.ROLLBACK_REFUSED: ("ChangeRollbackRefused", True),
+}
+"""Event of the workload, and whether it is a warning."""
+
+REGRESSED: Final = "Regressed"
+"""Condition of a workload's Recommendation."""
+
+log = structlog.get_logger(__name__)
+
+
+class _RecommendationStatus(msgspec.Struct):
+    conditions: list[dict[str, Any]] = []
+
+
+class _Object(msgspec.Struct):
+    status: _RecommendationStatus = msgspec.field(default_factory=_RecommendationStatus)
+
+
+class EventReporter:
+    """Tells of changes in the name of one person; for one thread."""
+
+    def __init__(self, journal: ChangeJournal, client: KubeClient) -> None:
+        """Nothing is told yet."""
+        self.journal = journal
+        self._client = client
+        self._writer = Writer(client, FIELD_MANAGER)
+        self._events = EventRecorder(client, FIELD_MANAGER, journal.clock)
+
+    def accept(self, changes: Sequence[Change], *, second: bool = False) -> None:
+        """Write changes ahead of doing them, all or none; what waits (second: for a person) waits from then on."""
+        self.journal.accept(list(changes), second=second)
+
+    def tell(
+        self, standing: ChangeStatus, happened: ChangeEvent, message: str = "", judged: Judgement | None = None
+    ) -> ChangeStatus:
+        """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now.
+
+        judged: what it was judged by, which the ledger keeps with the verdict.
+        """
+        more = {} if judged is None else {"judged": msgspec.to_builtins(judged)}
+        moved = self.journal.tell(standing, happened, message, **more)
+        self._mark(moved)
+        reason, warning = REASONS.get(happened, ("", False))
+        if reason:
+            note = f"{happened.value} by {moved.actor}, change {moved.change.id}: {message or moved.change.method}"
+            self._events.record(_regarding(moved.change), reason, note, warning, template=moved.change.id)
+        return moved
+
+    def _mark(self, standing: ChangeStatus) -> None:
+        """Say on the workload's Recommendation whether it did harm; False is only said where True stood."""
+        regression = regressed(standing)
+        if regression is None:
+            return
+        change = standing.change
+        name = object_name(WorkloadRef(change.namespace, change.kind, change.name))
+        address = Address(ANALYSIS_GROUP, PLURAL, name, change.namespace)
+        try:
+            recommendation = self._client.get(address.path, _Object)
+            condition = (
+                next((c for c in recommendation.status.conditions if c["type"] == REGRESSED), {})
+                if recommendation
+                else {}
+            )
+            if recommendation is not None and (regression.true or condition):
+                now = condition if condition.get("status") == str(regression.true) else {}
+                body = _condition(address, regression, now.get("lastTransitionTime") or _moment(standing.since_seconds))
+                self._writer.send(Apply(address, body, "status", why="a change was judged"), full_response=False)
+        except CotenantError as error:
+            log.info("no condition was written", object=str(address), err=error.message)
+
+    def flush(self) -> None:
+        """Write the Events; those that the person may not write are left out."""
+        self._events.flush()
+        if self._events.error is not None:
+            log.info("no Event was written", err=self._events.error.message)
+        self._events.close()
+
+
+def _condition(address: Address, regression: Regressed, since: str) -> dict[str, Any]:
+    """A Recommendation of which we say this one condition; the rest is the manager's."""
+    condition = {
+        "type": REGRESSED,
+        "status": str(regression.true),
+        "reason": regression.reason,
+        "message": regression.message,
+        "lastTransitionTime": since,
+    }
+    head = {"apiVersion": ANALYSIS_GROUP, "kind": "Recommendation"}
+    meta = {"name": address.name, "namespace": address.namespace}
+    return {**head, "metadata": meta, "status": {"conditions": [condition]}}
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _regarding(change: Change) -> Regarding:
+    version, plural = RESOURCES[change.kind]
+    uid = next((w.uid for w in change.writes if (w.address.resource, w.address.name) == (plural, change.name)), "")
+    return Regarding(version, change.kind, change.name, change.namespace, uid)

@@ -1,0 +1,227 @@
+"""EDGE: reads from the cluster what the guardrails need beside a recommendation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from changes.decide import autoscaler_targets
+from changes.decide.field_changes import address_of
+from changes.decide.guardrails import GuardrailContext
+from changes.decide.in_place import RESIZABLE, owned
+from changes.decide.rule import ClusterLimits
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.model.changes.annotated_resources import WEBHOOK_CONFIGURATION
+from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden, NoData
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.intent import Address, Create
+from cotenant.core.model.kubernetes.qos import qos_of
+from cotenant.core.model.kubernetes.quantity import parse_amount
+from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.actions import ActionSettings
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who the cluster, or a login, says we are. logs_in: it is a login, where others can be asked as well."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    logs_in: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LiveWorkload:
+    """A workload's objects as they are now.
+
+    webhook: why new pods would not get annotated values, "" when they would; resizes: whether the server has
+    `pods/resize`.
+    """
+
+    workload: Json
+    autoscalers: Mapping[str, Json]
+    disruptions: int | None
+    pods: Sequence[Json] = ()
+    room: ClusterLimits = field(default_factory=ClusterLimits)
+    webhook: str = ""
+    resizes: bool = True
+
+
+class _NodeStatus(msgspec.Struct):
+    allocatable: dict[str, str | int | float] | None = None
+
+
+class _NodeSpec(msgspec.Struct):
+    unschedulable: bool = False
+
+
+class _Node(msgspec.Struct):
+    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+
+
+class _Verb(msgspec.Struct):
+    name: str = ""
+
+
+class _Verbs(msgspec.Struct):
+    resources: list[_Verb] = []
+
+
+class LiveContext:
+    """What several reviews look at, read once; for one batch of reviews, in one thread.
+
+    What may not be read is None, and no error: a guardrail then says that it was not looked at.
+    """
+
+    def __init__(self, client: KubeClient) -> None:
+        """Nothing is asked yet."""
+        self.client = client
+        self._known: dict[str, Any] = {}
+
+    def read(self, recommendations: Sequence[Recommendation]) -> LiveWorkload:
+        """The objects behind one workload's recommendations; NoData when the workload is gone."""
+        workload = recommendations[0].container.workload
+        live = self.client.get(address_of(workload).path)
+        if live is None:
+            raise NoData(f"{workload} is not in the cluster any more", fix="Scan again: cotenant scan.")
+        names = [move.name for move in autoscaler_targets.moves(list(recommendations))]
+        scalers = {name: _autoscaler(self.client, workload, name) for name in names}
+        return LiveWorkload(
+            live,
+            {name: one for name, one in scalers.items() if one},
+            self._disruptions(workload, live),
+            self.pods(workload, live),
+            self._room(workload),
+            self.webhook(),
+            self.resizes(),
+        )
+
+    def pods(self, workload: WorkloadRef, live: Json) -> list[Json]:
+        """Pods of the workload that run; none where they may not be listed."""
+        selector = ",".join(f"{key}={value}" for key, value in sorted(pod_labels(live).items()))
+        path = f"/api/v1/namespaces/{workload.namespace}/pods"
+        listed = self._list(path, selector) if workload.kind in RESIZABLE else []
+        return owned(listed or [], workload, str((live.get("metadata") or {}).get("uid", "")))
+
+    def webhook(self) -> str:
+        """Why new pods would not get what an annotation says; "" when they would."""
+        if "webhook" not in self._known:
+            self._known["webhook"] = _webhook(self.client)
+        return str(self._known["webhook"])
+
+    def resizes(self) -> bool:
+        """Whether the server has `pods/resize`; every user may ask that."""
+        if "resizes" not in self._known:
+            resource_list = self.client.get("/api/v1", _Verbs)
+            self._known["resizes"] = any(
+                one.name == "pods/resize" for one in (resource_list.resources if resource_list else ())
+            )
+        return bool(self._known["resizes"])
+
+    def _disruptions(self, workload: WorkloadRef, live: Json) -> int | None:
+        return disruptions(self._list(f"/apis/policy/v1/namespaces/{workload.namespace}/poddisruptionbudgets"), live)
+
+    def _room(self, workload: WorkloadRef) -> ClusterLimits:
+        inside = f"namespaces/{workload.namespace}"
+        scalers = self._list(f"/apis/autoscaling/v2/{inside}/{autoscaler_targets.RESOURCE}")
+        return ClusterLimits(
+            self._list(f"/api/v1/{inside}/limitranges"),
+            self._list(f"/api/v1/{inside}/resourcequotas"),
+            None if scalers is None else [one for one in scalers if _follows(one, workload)],
+            self._nodes(),
+        )
+
+    def _nodes(self) -> list[Mapping[Resource, int]] | None:
+        if "nodes" not in self._known:
+            try:
+                listed = self.client.list("/api/v1/nodes", _Node)
+                self._known["nodes"] = [_amounts(one) for one in listed if not one.spec.unschedulable]
+            except (ClusterForbidden, ClusterAbsent):
+                self._known["nodes"] = None
+        nodes: list[Mapping[Resource, int]] | None = self._known["nodes"]
+        return nodes
+
+    def _list(self, path: str, selector: str = "") -> list[Json] | None:
+        key = f"{path}?{selector}"
+        if key not in self._known:
+            query = {"labelSelector": selector} if selector else {}
+            try:
+                self._known[key] = list(self.client.list(path, limit=None, **query))
+            except (ClusterForbidden, ClusterAbsent):
+                self._known[key] = None
+        objects: list[Json] | None = self._known[key]
+        return objects
+
+
+def who(client: KubeClient) -> Person:
+    """Ask the API server; ClusterError when it does not say."""
+    address = Address("authentication.k8s.io/v1", "selfsubjectreviews", "")
+    body = {"apiVersion": address.api_version, "kind": "SelfSubjectReview"}
+    review = Writer(client, "cotenant-actions").send(Create(address, body, why="who is this"))
+    user = (review.get("status") or {}).get("userInfo") or {}
+    return Person(str(user.get("username", "unknown")), tuple(user.get("groups") or ()))
+
+
+def around(live: LiveWorkload, settings: ActionSettings, **more: Any) -> GuardrailContext:
+    """For `guardrails.judge`; `more` are its fields that no object holds."""
+    return GuardrailContext(
+        live=live.workload,
+        qos=qos_of(pod_labels(live.workload)),
+        autoscaled=bool(live.autoscalers),
+        disruptions=live.disruptions,
+        windows=settings.windows,
+        windows_spare_memory=settings.windows_spare_memory,
+        webhook=live.webhook,
+        room=live.room,
+        **more,
+    )
+
+
+def disruptions(budgets: Sequence[Json] | None, live: Json) -> int | None:
+    """Fewest pods that a PodDisruptionBudget over the workload lets go now; None without one or without the right."""
+    labels = pod_labels(live)
+    over = [b for b in budgets or () if LabelSelector.parse((b.get("spec") or {}).get("selector")).matches(labels)]
+    return min((int((b.get("status") or {}).get("disruptionsAllowed") or 0) for b in over), default=None)
+
+
+def pod_labels(live: Json) -> Mapping[str, str]:
+    """Labels of the workload's pods, of its template."""
+    spec = live.get("spec") or {}
+    spec = ((spec.get("jobTemplate") or {}).get("spec") or spec) if "jobTemplate" in spec else spec
+    labels: Mapping[str, str] = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    return labels
+
+
+def _autoscaler(client: KubeClient, workload: WorkloadRef, name: str) -> Json | None:
+    return client.get(Address("autoscaling/v2", autoscaler_targets.RESOURCE, name, workload.namespace).path)
+
+
+def _follows(scaler: Json, workload: WorkloadRef) -> bool:
+    target = (scaler.get("spec") or {}).get("scaleTargetRef") or {}
+    return (target.get("kind"), target.get("name")) == (workload.kind, workload.name)
+
+
+def _amounts(node: _Node) -> dict[Resource, int]:
+    allocatable = node.status.allocatable or {}
+    return {r: parse_amount(r, allocatable[r.value]) for r in Resource if r.value in allocatable}
+
+
+def _webhook(client: KubeClient) -> str:
+    path = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{WEBHOOK_CONFIGURATION}"
+    try:
+        configuration = client.get(path)
+    except ClusterForbidden as error:
+        return f"whether new pods get the values cannot be told: {error.message}"
+    if configuration is None:
+        return (
+            "our webhook is not installed, so new pods would not get the values: cotenant install --components webhooks"
+        )
+    return ""

@@ -1,0 +1,36 @@
+"""EDGE: sends the watcher's news to a chat (Slack's incoming webhooks) or any other receiver of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import structlog
+
+from changes.watcher import News
+from cotenant.core.adapters.webhook import post
+from cotenant.core.model.chat import escaped, header, section
+from cotenant.core.model.errors import NotDelivered
+from cotenant.core.settings.sections.notify import NotifySettings
+
+log = structlog.get_logger(__name__)
+
+
+def payload(cluster: str, news: Sequence[News], settings: NotifySettings) -> dict[str, Any]:
+    """The document to post, in the settings' format."""
+    if settings.format == "json":
+        head = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ChangeNews", "cluster": cluster}
+        return {**head, "news": [asdict(one) for one in news]}
+    title = f"cotenant: {escaped(cluster, 100)}"
+    lines = [f"{'⚠' if one.bad else '•'} *{escaped(one.title, 300)}*: {escaped(one.words, 600)}" for one in news]
+    return {"text": f"{title}: {escaped(news[0].title, 300)}", "blocks": [header(title), section(lines)]}
+
+
+def send(url: str, cluster: str, news: Sequence[News], settings: NotifySettings) -> None:
+    """Post the news; what does not arrive is logged, and nothing waits for it."""
+    try:
+        post(url, json.dumps(payload(cluster, news, settings)).encode(), settings)
+    except NotDelivered as error:
+        log.warning("the news was not delivered", err=error.message)

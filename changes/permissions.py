@@ -1,0 +1,88 @@
+"""EDGE: which of our features the caller's rights allow, by one SelfSubjectAccessReview for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.core.adapters.kube import KubeClient, access_review
+from cotenant.core.model.changes.service import Permission
+from cotenant.core.model.errors import ClusterError, ClusterUnreachable
+
+MOST_NAMESPACES: Final = 50
+"""More are not asked for one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a feature asks of the cluster. resource: plural, with a subresource after a slash."""
+
+    feature: str
+    verb: str
+    resource: str
+    group: str = ""
+
+    @property
+    def name(self) -> str:
+        """As kubectl writes it."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+    def asked(self, client: KubeClient, namespace: str) -> bool | None:
+        """The cluster's answer; None when it gives none."""
+        plural, _, subresource = self.resource.partition("/")
+        try:
+            return access_review(client, self.verb, plural, self.group, namespace, subresource)
+        except ClusterUnreachable:
+            raise
+        except ClusterError:
+            return None
+
+
+REVIEW: Final = "Review a change"
+APPLY: Final = "Apply and roll back"
+IN_PLACE: Final = "Resize running pods"
+VERIFY: Final = "Verify afterwards"
+RESERVE: Final = "Plan reservations"
+HEAD: Final = "Keep the ledger's head (this dashboard)"
+NEEDS: Final = (
+    *(Need(REVIEW, "get", plural, "apps") for plural in ("deployments", "statefulsets", "daemonsets")),
+    Need(REVIEW, "get", "cronjobs", "batch"),
+    Need(REVIEW, "get", "horizontalpodautoscalers", "autoscaling"),
+    Need(REVIEW, "list", "poddisruptionbudgets", "policy"),
+    *(Need(APPLY, "patch", plural, "apps") for plural in ("deployments", "statefulsets", "daemonsets")),
+    Need(APPLY, "patch", "cronjobs", "batch"),
+    Need(APPLY, "patch", "horizontalpodautoscalers", "autoscaling"),
+    Need(IN_PLACE, "patch", "pods/resize"),
+    Need(VERIFY, "list", "pods"),
+    *(Need(RESERVE, verb, "reservationplans", "cotenant.dev") for verb in ("create", "patch")),
+)
+"""In the order in which people read them; each in a namespace."""
+
+
+def permissions(client: KubeClient, namespaces: Sequence[str]) -> list[Permission]:
+    """First everywhere (namespace ""), then in each namespace what is not allowed everywhere.
+
+    ClusterUnreachable when the server does not answer at all.
+    """
+    permission_list = [_of(need, "", need.asked(client, "")) for need in NEEDS]
+    permission_list += _in_each(
+        client, namespaces, {need for need, p in zip(NEEDS, permission_list, strict=True) if p.allowed}
+    )
+    return permission_list
+
+
+def head_permission(client: KubeClient, namespace: str) -> Permission:
+    """Whether the ledger's head may be kept there, by the account that the client has."""
+    need = Need(HEAD, "patch", "configmaps")
+    return _of(need, namespace, need.asked(client, namespace))
+
+
+def _in_each(client: KubeClient, namespaces: Sequence[str], everywhere: set[Need]) -> Iterator[Permission]:
+    for namespace in namespaces[:MOST_NAMESPACES]:
+        for need in NEEDS:
+            yield _of(need, namespace, True if need in everywhere else need.asked(client, namespace))
+
+
+def _of(need: Need, namespace: str, allowed: bool | None) -> Permission:
+    return Permission(need.feature, need.verb, need.name, namespace, allowed)

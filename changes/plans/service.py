@@ -1,0 +1,320 @@
+"""EDGE: reservation plans for dashboard and REST API: the protocol of `model.reservations.plan_service` on a cluster.
+
+Thread-safe. The person's role is checked here for every call; the request is written to the ledger before the cluster
+changes, its outcome afterwards. `ClusterAccess` decides with whose rights the cluster is queried.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from changes.change_ledger import keep_head
+from changes.live_context import who as asked_who
+from changes.plans import plans
+from changes.plans import terms as plan_terms
+from changes.service import ClusterAccess
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.file_lock import turn
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.errors import ClusterConflict, ClusterUnreachable, CotenantError, StoreBusy, UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.intent import Apply, Create, Intent, Patch
+from cotenant.core.model.kubernetes.pod_request import parse_room
+from cotenant.core.model.reservations.plan import (
+    Approval,
+    ApprovalPolicy,
+    DecisionScope,
+    Plan,
+    PlanDecision,
+    Recurrence,
+    Span,
+    WindowSource,
+    proposal_name,
+)
+from cotenant.core.model.reservations.plan_service import PlanEvent, PlanHistoryEntry, PlanRef, PlanTerms, Preview
+from cotenant.core.model.reservations.plan_wire import parse_plan
+from cotenant.core.model.usage.usage import DAY_SECONDS
+from cotenant.core.settings.root import Settings
+from recommender.plans import schedule
+
+FRESH_SECONDS: Final = 1.0
+"""A list of all plans serves everybody who looks within this time."""
+MOST_LISTS: Final = 32
+MOST_AT_ONCE: Final = 8
+"""Calls that ask the cluster at the same time; the next is refused, so that pages still have threads to answer in."""
+PATIENCE_SECONDS: Final = 20.0
+"""How long an acting call waits for the one before it."""
+
+_log = structlog.get_logger(__name__)
+
+IntentMaker = Callable[[KubeClient, str], Intent]
+"""From a client and the person's name: what to send."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanServiceConfig:
+    """Dependencies of a `ClusterPlanService`. anchor_namespace: where the ledger's head is kept; "": nowhere."""
+
+    door: ClusterAccess
+    ledger: Path
+    settings: Settings
+    clock: Clock
+    anchor_namespace: str = ""
+    ahead: plans.Ahead = plans.nothing_ahead
+
+
+class ClusterPlanService:
+    """Plans of one cluster."""
+
+    def __init__(self, office: PlanServiceConfig) -> None:
+        """Nothing is asked yet."""
+        self._office = office
+        self._listing, self._slots = threading.Lock(), threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._lists: dict[tuple[str, str, tuple[str, ...]], tuple[float, tuple[Plan, ...]]] = {}
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+    def plans(self, who: Someone) -> Sequence[Plan]:
+        """By name; of the namespaces in which the person has a role, of all where a role holds everywhere."""
+        who.require(Right.READ)
+        where = _namespaces(who)
+        key, now = (who.name, who.token, where), self._office.clock.now_seconds()
+        with self._listing:
+            at, listed = self._lists.get(key, (float("-inf"), ()))
+            if 0 <= now - at < FRESH_SECONDS:
+                return listed
+            with self._client(who) as client:
+                listed = tuple(plans.plans(client, where))
+            while len(self._lists) >= MOST_LISTS:
+                self._lists.pop(next(iter(self._lists)))
+            self._lists[key] = (now, listed)
+        return listed
+
+    def plan(self, who: Someone, ref: PlanRef) -> Plan:
+        """One plan as it is now."""
+        who.require(Right.READ, ref.namespace)
+        with self._client(who) as client:
+            return plans.plan(client, ref.namespace, ref.name)
+
+    def preview(self, who: Someone, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
+        """What approving it would mean now."""
+        who.require(Right.REVIEW, ref.namespace)
+        with self._client(who) as client:
+            one = plans.plan(client, ref.namespace, ref.name)
+            if terms is not None:
+                one = plan_terms.changed(one, plan_terms.checked(terms, self._now()))
+            return self._previewed(client, one)
+
+    def preview_new(self, who: Someone, workload: WorkloadRef, terms: PlanTerms) -> Preview:
+        """The same for a plan that does not exist yet."""
+        who.require(Right.REVIEW, workload.namespace)
+        one = _new(workload, plan_terms.checked(terms, self._now()), "")
+        with self._client(who) as client:
+            size = plans.size_of(client, one)
+            return self._previewed(client, replace(one, per_pod=parse_room(size, str(workload)), per_pod_text=size))
+
+    def occurrences(self, plan: Plan, days: float, most: int = 200) -> Sequence[Span]:
+        """Windows from now on, the present one first."""
+        now, status = self._now(), plan.status
+        present = status.window or plan.window
+        current = [present] if present and present.end_seconds > now else []
+        if plan.recurring is None or plan.suspended:
+            return current
+        until = now + days * DAY_SECONDS
+        coming = takewhile(lambda span: span.start_seconds < until, schedule.occurrences(plan.recurring, now))
+        return sorted({*current, *islice(coming, most)})
+
+    def next_windows(self, rule: Recurrence, count: int = 3) -> Sequence[Span]:
+        """The next windows of a schedule."""
+        schedule.check(rule)
+        return list(islice(schedule.occurrences(rule, self._now()), count))
+
+    def history(self, who: Someone, ref: PlanRef) -> Sequence[PlanHistoryEntry]:
+        """The newest first."""
+        who.require(Right.READ, ref.namespace)
+        plan_events = set(PlanEvent)
+        ledger = Ledger(self._office.ledger, reading=True)
+        try:
+            entries = [e for e in ledger.entries(str(ref)) if e.event in plan_events]
+        finally:
+            ledger.close()
+        return [
+            PlanHistoryEntry(e.seconds, e.actor, PlanEvent(e.event), str(msgspec.json.decode(e.body).get("words", "")))
+            for e in reversed(entries)
+        ]
+
+    # --- acting -------------------------------------------------------------------------------------------------------
+    def approve(self, who: Someone, ref: PlanRef, scope: DecisionScope, reason: str = "") -> Plan:
+        """Let its room be reserved at start - lead."""
+        return self._decide(who, ref, (PlanDecision.APPROVED, scope, reason))
+
+    def reject(self, who: Someone, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
+        """Reserve nothing, and give back what is held."""
+        if not reason.strip():
+            raise UsageError("a rejection needs a reason", fix="Say why in a few words.")
+        return self._decide(who, ref, (PlanDecision.REJECTED, scope, reason.strip()))
+
+    def skip(self, who: Someone, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
+        """Leave out the occurrence that begins then."""
+
+        def make_intent(client: KubeClient, by: str) -> Intent:
+            one = plans.plan(client, ref.namespace, ref.name)
+            if one.source is WindowSource.MANUAL:
+                raise UsageError(f"plan {ref} has one window only", fix="Reject it.")
+            if one.recurring:
+                return plan_terms.skipped(one, start_seconds, self._now())
+            window = one.status.window or one.window
+            if window is None or window.start_seconds != start_seconds:
+                raise UsageError(f"the forecast has moved the window of {ref}", fix="Look at it again.")
+            message = reason.strip() or "skipped"
+            return plans.decided(one, Approval(PlanDecision.REJECTED, DecisionScope.ONCE, by, self._now(), message))
+
+        return self._do(who, Right.PLAN, ref, PlanEvent.SKIPPED, make_intent)
+
+    def restore(self, who: Someone, ref: PlanRef, start_seconds: float) -> Plan:
+        """Let a skipped occurrence of a schedule happen after all."""
+
+        def make_intent(client: KubeClient, _by: str) -> Intent:
+            one = plans.plan(client, ref.namespace, ref.name)
+            return plan_terms.restored(one, start_seconds, self._now())
+
+        return self._do(who, Right.PLAN, ref, PlanEvent.RESTORED, make_intent)
+
+    def make(self, who: Someone, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
+        """A plan by schedule or for one window; it still has to be approved."""
+        one = _new(workload, plan_terms.checked(terms, self._now()), name)
+        ref = PlanRef(one.namespace, plan_terms.checked_name(one.name))
+
+        def make_intent(client: KubeClient, _by: str) -> Intent:
+            return plans.created(client, one)
+
+        try:
+            return self._do(who, Right.PLAN, ref, PlanEvent.MADE, make_intent)
+        except ClusterConflict as error:
+            raise UsageError(f"there is a plan {ref} already", fix="Edit that one, or choose another name.") from error
+
+    def edit(self, who: Someone, ref: PlanRef, terms: PlanTerms, generation: int) -> Plan:
+        """Change it, if it still is the generation that was looked at."""
+        plan_terms.checked(terms, self._now())
+
+        def make_intent(client: KubeClient, _by: str) -> Intent:
+            return plan_terms.edited(plans.plan(client, ref.namespace, ref.name), terms, generation)
+
+        return self._do(who, Right.PLAN, ref, PlanEvent.EDITED, make_intent)
+
+    def set_policy(self, who: Someone, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
+        """When it may approve itself."""
+        plan_terms.checked_policy(policy)
+
+        def make_intent(client: KubeClient, _by: str) -> Intent:
+            return plan_terms.with_policy(plans.plan(client, ref.namespace, ref.name), policy)
+
+        return self._do(who, Right.ADMINISTER, ref, PlanEvent.POLICY, make_intent)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+    def _decide(self, who: Someone, ref: PlanRef, choice: tuple[PlanDecision, DecisionScope, str]) -> Plan:
+        word, scope, reason = choice
+
+        def make_intent(client: KubeClient, by: str) -> Intent:
+            one = plans.plan(client, ref.namespace, ref.name)
+            return plans.decided(one, Approval(word, scope, by, self._now(), reason))
+
+        event = PlanEvent.APPROVED if word is PlanDecision.APPROVED else PlanEvent.REJECTED
+        return self._do(who, Right.APPROVE, ref, event, make_intent)
+
+    def _do(self, who: Someone, right: Right, ref: PlanRef, event: PlanEvent, make_intent: IntentMaker) -> Plan:
+        """Ledger, cluster, ledger; the plan as the server has it afterwards."""
+        who.require(right, ref.namespace)
+        with self._client(who) as client, self._writing(event.value) as ledger:
+            by = who.name or asked_who(client).name
+            row = _Row(ledger, self._office.clock, by, ref)
+            try:
+                intent = make_intent(client, by)
+                row.write(PlanEvent.ASKED, f"{event.value}: {intent.why}", who.groups, _sent(intent))
+                answer = Writer(client, plans.FIELD_MANAGER).send(intent)
+            except ClusterUnreachable:
+                raise  # whether it was done is unknown; the plan says
+            except CotenantError as error:
+                row.write(PlanEvent.REFUSED, f"{event.value}: {error.message}", who.groups)
+                raise
+            row.write(event, intent.why, who.groups)
+            self._lists.clear()
+        return parse_plan(answer)
+
+    def _previewed(self, client: KubeClient, one: Plan) -> Preview:
+        preview = plans.previewed(client, one, self._now(), self._office.settings, self._office.ahead)
+        short = one.ttl_seconds is not None and one.ttl_seconds < preview.window.seconds + one.lead_seconds
+        early = "The TTL ends before the window does: the room is given back early."
+        return replace(preview, notes=(*preview.notes, early)) if short else preview
+
+    def _now(self) -> float:
+        return self._office.clock.now_seconds()
+
+    @contextmanager
+    def _client(self, who: Someone) -> Iterator[KubeClient]:
+        if not self._slots.acquire(blocking=False):
+            raise StoreBusy(f"{MOST_AT_ONCE} others are asking the cluster now", fix="Try again in a moment.")
+        try:
+            with self._office.door(who) as client:
+                yield client
+        finally:
+            self._slots.release()
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[Ledger]:
+        """One at a time, among processes too; the head is kept afterwards, however it went."""
+        with turn(self._office.ledger.with_suffix(".lock"), what, PATIENCE_SECONDS):
+            ledger = Ledger(self._office.ledger)
+            try:
+                yield ledger
+            finally:
+                keep_head(self._office.door, ledger, self._office.anchor_namespace)
+                ledger.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Writes about one plan, by one person."""
+
+    ledger: Ledger
+    clock: Clock
+    by: str
+    ref: PlanRef
+
+    def write(self, event: PlanEvent, message: str, groups: Sequence[str], body: object = None) -> None:
+        """On the disk when it returns."""
+        row = {"words": message, "groups": list(groups), **({"sent": body} if body is not None else {})}
+        self.ledger.append(self.clock.now_seconds(), self.by, [(event.value, str(self.ref), row)])
+
+
+def _sent(intent: Intent) -> Any:
+    """What is about to be sent, for the ledger."""
+    if isinstance(intent, Patch):
+        return list(intent.operations)
+    return dict(intent.body) if isinstance(intent, Apply | Create) else None
+
+
+def _namespaces(who: Someone) -> tuple[str, ...]:
+    """Where all of a person's roles hold; none: everywhere."""
+    if any(not grant.namespaces for grant in who.grants):
+        return ()
+    return tuple(sorted({namespace for grant in who.grants for namespace in grant.namespaces}))
+
+
+def _new(workload: WorkloadRef, terms: PlanTerms, name: str) -> Plan:
+    """A plan to be made; what the terms do not say is as the definition has it."""
+    when = terms.recurring or terms.window
+    assert when is not None, "checked terms have one of them"
+    title = name.strip() or f"{proposal_name(workload)}-{'schedule' if terms.recurring else 'once'}"
+    one = plans.new_plan((workload.namespace, workload.kind, workload.name), title, terms.pods, when)
+    return plan_terms.changed(one, terms)

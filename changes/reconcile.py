@@ -1,0 +1,110 @@
+"""EDGE: reconciles changes without a recorded outcome with the cluster, and verifies those that have soaked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from changes.accept import Actions, undo_note
+from changes.decide.field_changes import carries
+from changes.decide.in_place import RESIZE, judged
+from changes.decide.lifecycle import Pace
+from changes.verification import judged_now
+from cotenant.core.model.changes.change import ChangeEvent, ChangeState, ChangeStatus, Write
+from cotenant.core.model.errors import CotenantError, NoData
+from cotenant.core.settings.sections.actions import ActionSettings
+
+FOUND: Final = "found so in the cluster"
+QUIET_SECONDS: Final = 2.0
+"""A request of a process that ended may still be on its way: nothing younger is settled."""
+
+
+def settle(actions: Actions) -> list[ChangeStatus]:
+    """Read the cluster about every change without an outcome, and write down what it holds."""
+    open_ones = [s for s in actions.journal.standings().values() if not s.state.settled]
+    return [settle_one(actions, standing) for standing in open_ones]
+
+
+def settle_one(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
+    """Read the cluster about one change without an outcome."""
+    settled = _settled(actions, standing)
+    actions.reached("settled")
+    actions.finish()
+    return settled
+
+
+def verify(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
+    """Judge a change after its soak time, and one that was found good once more at its second age.
+
+    What makes it a regression: see `judging`. Where a latency is to be compared and nobody can say how it is, the
+    change is neither good nor bad and stays as it is. NoData while it soaks.
+    """
+    pace, now = pace_of(actions.settings), actions.journal.clock.now_seconds()
+    age = pace.verify_seconds if standing.state is ChangeState.VERIFIED else pace.soak_seconds
+    remaining_seconds = standing.begun_seconds + age - now
+    if remaining_seconds > 0:
+        raise NoData(
+            f"change {standing.change.id} soaks for {remaining_seconds / 60:.0f} more minutes", fix="Come back then."
+        )
+    happened, message, judgement = judged_now(actions, standing)
+    if happened is ChangeEvent.UNJUDGED and standing.words == message:
+        return standing
+    judged = actions.teller.tell(standing, happened, message, judgement)
+    actions.reached("judged")
+    actions.finish()
+    return judged
+
+
+def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
+    """How long changes soak, by the settings; the second age is never before the first."""
+    soak = 60 * settings.soak_minutes
+    return Pace(
+        soak, max(soak, 3600 * settings.verify_hours), settings.auto_revert, may_change, 3600 * settings.confirm_hours
+    )
+
+
+def _settled(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
+    waited = actions.journal.clock.now_seconds() - standing.since_seconds
+    time.sleep(max(0.0, min(QUIET_SECONDS, QUIET_SECONDS - waited)))
+    back = standing.state is ChangeState.ROLLBACK_UNKNOWN
+    note = undo_note(standing.change) if back else standing.change.id
+    write_states = [(write, _holds(actions, write, note, back)) for write in standing.change.writes]
+    live_writes = [write for write, held_ in write_states if held_]
+    complete = bool(live_writes) and not any(held_ is False for _, held_ in write_states)
+    if back:
+        return _rolled_back(actions, standing, write_states)
+    if complete:
+        why, message = judged(resize_answers) if (resize_answers := actions.heard(live_writes)) else ("", "")
+        if why:
+            return actions.refused(standing, live_writes, why)
+        return actions.teller.tell(standing, ChangeEvent.APPLIED, "; ".join(filter(None, (FOUND, message))))
+    if standing.change.wave and not live_writes:
+        return actions.teller.tell(standing, ChangeEvent.WAITING, "it never reached the cluster, and waits on")
+    return actions.refused(
+        standing, live_writes, "it never reached the cluster" if not live_writes else "it was done by half"
+    )
+
+
+def _rolled_back(
+    actions: Actions, standing: ChangeStatus, write_states: Sequence[tuple[Write, bool | None]]
+) -> ChangeStatus:
+    """A rollback that was begun is gone on with, one that never reached the cluster is not; pods end."""
+    if write_states and all(held_ is False for _, held_ in write_states):
+        return actions.teller.tell(standing, ChangeEvent.ROLLBACK_LOST, "the cluster still holds the change")
+    try:
+        actions.take_back([write for write, held_ in write_states if held_ is False], standing.change)
+    except CotenantError as error:
+        return actions.teller.tell(standing, ChangeEvent.ROLLBACK_REFUSED, f"it was done by half: {error}")
+    message = "; ".join(filter(None, (FOUND, actions.give_back(standing.change))))
+    return actions.teller.tell(standing, ChangeEvent.ROLLED_BACK, message)
+
+
+def _holds(actions: Actions, write: Write, note: str, back: bool) -> bool | None:
+    """None for a pod that has ended."""
+    live = actions.client.get(write.address.path)
+    if live is None or (live.get("metadata") or {}).get("uid") != write.uid:
+        return None if write.subresource == RESIZE else False
+    expected = replace(write, before=write.after, after=write.before) if back else write
+    return carries(live, expected, note)

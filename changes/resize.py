@@ -1,0 +1,50 @@
+"""EDGE: waits for the nodes' answers to in-place resizes, and resizes later pods of the workload back on rollback."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from changes.decide.field_changes import given_to_new_pods
+from changes.decide.in_place import RESIZE, Resized, ResizeOutcome, answer, born_writes
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.model.changes.change import Change, Write
+from cotenant.core.model.errors import ClusterForbidden
+
+PAUSE_SECONDS: Final = 0.25
+SETTLED: Final = (ResizeOutcome.DONE, ResizeOutcome.INFEASIBLE)
+"""Deferred may still be granted, when something on the node ends."""
+
+
+def answers(client: KubeClient, writes: Sequence[Write], patience_seconds: float) -> list[Resized]:
+    """One answer for each resized pod that is still there."""
+    deadline = time.monotonic() + patience_seconds
+    pods = [write for write in writes if write.subresource == RESIZE]
+    resized: dict[str, Resized] = {}
+    while pods:
+        for write in list(pods):
+            live = client.get(write.address.path)
+            if live is None or (live.get("metadata") or {}).get("uid") != write.uid:
+                pods.remove(write)
+                continue
+            resized[write.address.path] = answer(live, write)
+            if resized[write.address.path].answer in SETTLED:
+                pods.remove(write)
+        if any(one.answer is ResizeOutcome.INFEASIBLE for one in resized.values()) or time.monotonic() >= deadline:
+            break
+        if pods:
+            time.sleep(PAUSE_SECONDS)
+    return list(resized.values())
+
+
+def born(client: KubeClient, change: Change) -> list[Write]:
+    """What new pods were given under a change, to be taken back with it; none where pods may not be listed."""
+    swaps = given_to_new_pods(change.writes)
+    if not swaps:
+        return []
+    try:
+        pods = client.list(f"/api/v1/namespaces/{change.namespace}/pods")
+    except ClusterForbidden:
+        return []
+    return born_writes(pods, change.id, swaps)

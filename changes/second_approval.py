@@ -1,0 +1,56 @@
+"""EDGE: the approval of a change by a second person: confirms or cancels what waits for one.
+
+One answer is for all that was accepted together, so that a canary is confirmed with its rest. Whether somebody may is
+asked in each namespace; the rules themselves are `changes.decide.lifecycle`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from changes.accept import Actions
+from changes.decide.change_windows import is_open
+from changes.decide.lifecycle import same_person, why_not_confirm
+from changes.reconcile import pace_of
+from cotenant.core.model.changes.change import ChangeState, ChangeStatus
+from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.errors import UsageError
+
+FIX: Final = "The Changes page, and `cotenant recs changes`, say where it is."
+
+
+def confirm(actions: Actions, who: Someone, change: str) -> list[ChangeStatus]:
+    """Do it, with the rights of the second person; NotAllowed or UsageError says why they are none."""
+    standings = _waiting(actions, change, lambda one: who.require(Right.APPROVE, one.change.namespace))
+    now = actions.journal.clock.now_seconds()
+    pace = pace_of(actions.settings, is_open(actions.settings.windows, now))
+    for one in standings:
+        if why := why_not_confirm(one, who.name, now, pace):
+            raise UsageError(f"change {one.change.id} cannot be confirmed: {why}", fix=FIX)
+    return actions.confirm(standings)
+
+
+def decline(actions: Actions, who: Someone, change: str) -> list[ChangeStatus]:
+    """Cancel it; whoever accepted it may take that back as well."""
+
+    def may(one: ChangeStatus) -> None:
+        own = same_person(one.change.actor, who.name)
+        who.require(Right.ACCEPT if own else Right.APPROVE, one.change.namespace)
+
+    return [actions.cancel(one, f"declined by {who.name}") for one in _waiting(actions, change, may)]
+
+
+def _waiting(actions: Actions, change: str, may: Callable[[ChangeStatus], None]) -> list[ChangeStatus]:
+    """The named change and those that wait with it, each of which the person may decide on."""
+    standings = actions.journal.standings()
+    standing = standings.get(change)
+    if standing is None:
+        raise UsageError(f"there is no change {change!r}", fix="`cotenant recs changes` lists them.")
+    may(standing)
+    if standing.state is not ChangeState.AWAITING:
+        raise UsageError(f"change {change} waits for no second person: it is {standing.state}", fix=FIX)
+    together = [s for s in standings.values() if s.change.batch == standing.change.batch and s.state is standing.state]
+    for one in together:
+        may(one)
+    return together

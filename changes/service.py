@@ -1,0 +1,388 @@
+"""EDGE: changes for dashboard and REST API: the service protocol of `model.changes.service` on `Actions`, thread-safe.
+
+Three kinds of call. Calls that act (accept, roll back, verify, settle) hold the ledger's lock, so that neither two
+clicks nor two processes interleave. Calls that query the cluster (review, dry run) read the ledger without its lock.
+Calls that only read (changes, ledger) open the file read-only and do not query the cluster. The person's role is
+checked here for every call; `ClusterAccess` decides with whose rights the cluster is queried.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from changes import second_approval
+from changes.accept import AcceptanceTerms, Actions, Compare, Review, Trace, nothing_compared, nothing_traced
+from changes.background_refresh import BackgroundRefresh
+from changes.bundle_export import bundled
+from changes.change_ledger import ChangeJournal, anchored, keep_head, unkept
+from changes.dry_run import looked, tried
+from changes.ledger_cache import LedgerCache
+from changes.live_context import Person
+from changes.live_context import who as asked_who
+from changes.permissions import head_permission, permissions
+from changes.reconcile import settle, verify
+from changes.snooze import postpone, postponed, recall
+from changes.watcher import News, Watcher
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.file_lock import turn
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.adapters.ledger import Anchor, Ledger, LedgerRow
+from cotenant.core.model.changes.change import ChangeState, ChangeStatus
+from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Right, Someone
+from cotenant.core.model.changes.service import (
+    BundleForm,
+    ChangeRequest,
+    LedgerEntry,
+    LedgerHealth,
+    Method,
+    Permission,
+    PostponedRecommendation,
+    WorkloadReview,
+    required,
+)
+from cotenant.core.model.errors import (
+    ClusterError,
+    ClusterForbidden,
+    ClusterUnreachable,
+    CotenantError,
+    KeyTaken,
+    NoData,
+    StoreBusy,
+    UsageError,
+)
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.recommender import RecommenderSettings
+
+ClusterAccess = Callable[[Someone], AbstractContextManager[KubeClient]]
+"""A client that acts for a person; for Someone("") with the dashboard's own account, which looks and keeps the head."""
+
+MOST_AT_ONCE: Final = 8
+"""Calls that ask the cluster at the same time; the next is refused, so that pages still have threads to answer in."""
+PATIENCE_SECONDS: Final = 20.0
+"""How long an acting call waits for the one before it."""
+GLANCE_SECONDS: Final = 10.0
+"""How old what is known of the cluster may be."""
+LOOK_SECONDS: Final = 2.0
+"""How long the ledger's health waits for the head that the cluster keeps."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeServiceConfig:
+    """Dependencies of a `ClusterChangeService`. anchor_namespace: where the ledger's head is kept; "": nowhere."""
+
+    door: ClusterAccess
+    ledger: Path
+    settings: ActionSettings
+    clock: Clock
+    recommended: Callable[[WorkloadRef], Sequence[Recommendation]]
+    requested_millicores: Callable[[], int]
+    anchor_namespace: str = ""
+    recommender: RecommenderSettings = field(default_factory=RecommenderSettings)
+    """How bundles are written, and what they call money."""
+    compare: Compare = nothing_compared
+    trace: Trace = nothing_traced
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorObservation:
+    """The last answer of the cluster. trouble: why no change is possible now; head: the anchored head of the ledger."""
+
+    trouble: str = ""
+    head: Anchor | None = None
+    words: str = ""
+
+
+class ClusterChangeService:
+    """Changes of one cluster: review, dry run, accept, verify, roll back."""
+
+    def __init__(self, office: ChangeServiceConfig) -> None:
+        """Nothing is asked yet."""
+        self._office = office
+        self._known = LedgerCache()
+        self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._seen = BackgroundRefresh(self._look, AnchorObservation(), GLANCE_SECONDS)
+
+    def review(self, who: Someone, request: ChangeRequest) -> list[WorkloadReview]:
+        """Each workload as it is now."""
+        with self._asking(who) as actions:
+            return [looked(review) for review in self._reviews(actions, who, request)]
+
+    def dry_run(self, who: Someone, request: ChangeRequest) -> list[WorkloadReview]:
+        """The same, tried on the server."""
+        with self._asking(who) as actions:
+            reviews = self._reviews(actions, who, request)
+            return [replace(looked(r), tried=None if r.error else tried(actions, r)) for r in reviews]
+
+    def accept(self, who: Someone, request: ChangeRequest) -> list[ChangeStatus]:
+        """Write down, then do; the same key again does nothing more."""
+        required(Right.ACCEPT, who, request)
+        with self._acting(who, f"{len(request.workloads)} workloads are changed for {who.name}") as actions:
+            if already := _same(actions.journal.standings(), request):
+                return already
+            reviews = self._reviews(actions, who, request)
+            requested = self._office.requested_millicores()
+            terms = AcceptanceTerms(
+                request.overridden, request.second_person, request.key, requested, request.canary, request.because
+            )
+            return actions.accept(reviews, terms)
+
+    def changes(self, who: Someone) -> list[ChangeStatus]:
+        """The newest first, of the namespaces that the person may read."""
+        who.require(Right.READ)
+        standings = self._standings().values()
+        mine = [s for s in standings if who.may(Right.READ, s.change.namespace)]
+        return sorted(mine, key=lambda s: -s.accepted_seconds)
+
+    def story(self, who: Someone, change: str) -> list[LedgerEntry]:
+        """Rows of the ledger about one change, the oldest first; UsageError when there is none."""
+        standing = self._standings().get(change)
+        if standing is None:
+            raise UsageError(f"there is no change {change!r}", fix="The Changes page lists them.")
+        who.require(Right.READ, standing.change.namespace)
+        with self._reading() as ledger:
+            return [told(entry) for entry in ledger.entries(change)]
+
+    def entries(self, who: Someone) -> list[LedgerEntry]:
+        """The oldest first; who may not read everywhere sees rows about changes of their namespaces alone."""
+        who.require(Right.READ)
+        standings = self._standings()
+        hidden = {id_ for id_, s in standings.items() if not who.may(Right.READ, s.change.namespace)}
+        reads_everywhere = any(not grant.namespaces for grant in who.grants)
+        with self._reading() as ledger:
+            return [
+                told(e)
+                for e in ledger.entries()
+                if e.subject not in hidden and (reads_everywhere or e.subject in standings)
+            ]
+
+    def roll_back(self, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
+        """By id; each on its own."""
+        with self._acting(who, f"{len(changes)} changes are taken back for {who.name}") as actions:
+            chosen = _chosen(actions, who, changes)
+            return [actions.roll_back(s) if s.state.in_force else s for s in chosen]
+
+    def confirm(self, who: Someone, change: str) -> list[ChangeStatus]:
+        """As the second person: do what waits, with all that was accepted together with it."""
+        if who.way is IdentitySource.LOOPBACK:
+            raise NotAllowed("nobody logs in here, so nobody is a second person", fix="See docs/access.md for a login.")
+        with self._acting(who, f"{who.name} confirms what another has accepted") as actions:
+            return second_approval.confirm(actions, who, change)
+
+    def decline(self, who: Someone, change: str) -> list[ChangeStatus]:
+        """Never do what waits for a second person: for that one, and for whoever accepted it."""
+        with self._acting(who, f"{who.name} declines what waits for a second person") as actions:
+            return second_approval.decline(actions, who, change)
+
+    def verify(self, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
+        """Those that have soaked."""
+        with self._acting(who, f"{len(changes)} changes are judged for {who.name}") as actions:
+            due = [s for s in _chosen(actions, who, changes) if s.state is ChangeState.APPLIED]
+            return [verified for s in due if (verified := _verified(actions, s)) is not None]
+
+    def settle(self, who: Someone) -> list[ChangeStatus]:
+        """What became of changes without an outcome."""
+        who.require(Right.ADMINISTER)
+        with self._acting(who, f"changes without an outcome are settled for {who.name}") as actions:
+            return settle(actions)
+
+    def bundle(self, who: Someone, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
+        """Files by path, with a row in the ledger; the cluster is only asked."""
+        with self._acting(who, f"a bundle is written for {who.name}") as actions:
+            reviews = self._reviews(actions, who, replace(request, method=Method.BUNDLE))
+            return bundled(actions, reviews, form, self._office.recommender, request.key)
+
+    def postpone(self, who: Someone, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
+        """Hide for so many days, None for good."""
+        required(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
+        with self._noting(who) as journal:
+            postpone(journal, workloads, days, reason)
+
+    def recall(self, who: Someone, workloads: Sequence[WorkloadRef]) -> None:
+        """Show them again."""
+        required(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
+        with self._noting(who) as journal:
+            recall(journal, workloads)
+
+    def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
+        """What is hidden now; asks no cluster."""
+        with self._reading() as ledger:
+            return postponed(ledger, self._office.clock.now_seconds())
+
+    def ledger(self) -> LedgerHealth:
+        """The chain, verified from its first row, and against the head in the cluster where one is kept."""
+        cluster_head = self._seen.fresh(LOOK_SECONDS)
+        with self._reading() as ledger:
+            self._known.upto(ledger)
+            verdict = ledger.verify(cluster_head.head)
+        notes = (*(passed.why for passed in self._known.passed), *((cluster_head.words,) if cluster_head.words else ()))
+        anchored_there = cluster_head.head is not None and not verdict.wrong_seq
+        return LedgerHealth(verdict.rows, verdict.wrong_seq or 0, verdict.why, anchored_there, notes)
+
+    def watcher(self, tell: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
+        """One that does what is due here in our own name, and says that and what is `ahead` to who wants to hear it."""
+        return Watcher(lambda: self._acting(Someone(""), "the watcher looks"), tell, ahead)
+
+    def trouble(self) -> str:
+        """Why nothing can be done in the cluster now; as it was a moment ago."""
+        return self._seen.now().trouble
+
+    def permissions(self, who: Someone, namespaces: Sequence[str]) -> list[Permission]:
+        """Asked one by one; what is allowed everywhere is not asked again for each namespace."""
+        who.require(Right.READ)
+        with self._client(who) as client:
+            permission_list = permissions(client, namespaces)
+        if self._office.anchor_namespace:
+            with self._client(Someone("")) as client:
+                permission_list.append(head_permission(client, self._office.anchor_namespace))
+        return permission_list
+
+    def _reviews(self, actions: Actions, who: Someone, request: ChangeRequest) -> list[Review]:
+        required(Right.REVIEW, who, request)
+        recommendations = [r for workload in request.workloads for r in self._office.recommended(workload)]
+        if not recommendations:
+            raise NoData("nothing is recommended for these workloads", fix="Scan first: cotenant scan.")
+        return actions.review(recommendations, request.second_person, request.method)
+
+    @contextmanager
+    def _asking(self, who: Someone) -> Iterator[Actions]:
+        """For those who write nothing."""
+        with self._client(who) as client, self._reading() as ledger:
+            yield self._actions(client, ledger, who)
+
+    @contextmanager
+    def _acting(self, who: Someone, what: str) -> Iterator[Actions]:
+        """For those who write: one at a time, and the head is kept afterwards, however it went."""
+        office = self._office
+        with self._client(who) as client, turn(office.ledger.with_suffix(".lock"), what, PATIENCE_SECONDS):
+            ledger = Ledger(office.ledger)
+            before = ledger.head().seq
+            try:
+                yield self._actions(client, ledger, who)
+            finally:
+                self._log_rows(ledger, before, who)
+                if ledger.head().seq > before:
+                    keep_head(self._office.door, ledger, self._office.anchor_namespace)
+                ledger.close()
+
+    def _actions(self, client: KubeClient, ledger: Ledger, who: Someone) -> Actions:
+        office = self._office
+        named_person = Person(who.name, who.groups, who.way is not IdentitySource.LOOPBACK)
+        person = named_person if who.name else asked_who(client)
+        journal = ChangeJournal(ledger, office.clock, person.name, self._known, who.source)
+        journal.cluster = client.access.cluster
+        actions = Actions(client, journal, office.settings, person)
+        actions.compare, actions.trace = office.compare, office.trace
+        return actions
+
+    @contextmanager
+    def _client(self, who: Someone) -> Iterator[KubeClient]:
+        if not self._slots.acquire(blocking=False):
+            raise StoreBusy(f"{MOST_AT_ONCE} others are asking the cluster now", fix="Try again in a moment.")
+        try:
+            with self._office.door(who) as client:
+                yield client
+        finally:
+            self._slots.release()
+            self._seen.forget()
+
+    @contextmanager
+    def _noting(self, who: Someone) -> Iterator[ChangeJournal]:
+        """For those who write to the ledger alone."""
+        office = self._office
+        with turn(office.ledger.with_suffix(".lock"), f"a note of {who.name}", PATIENCE_SECONDS):
+            ledger = Ledger(office.ledger)
+            try:
+                yield ChangeJournal(ledger, office.clock, who.name, self._known, who.source)
+            finally:
+                keep_head(self._office.door, ledger, self._office.anchor_namespace)
+                ledger.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Ledger]:
+        ledger = Ledger(self._office.ledger, reading=True)
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+
+    def _standings(self) -> dict[str, ChangeStatus]:
+        with self._reading() as ledger:
+            return self._known.upto(ledger)
+
+    def _look(self) -> AnchorObservation:
+        """Ask the cluster for the head, which also says whether it answers."""
+        namespace = self._office.anchor_namespace
+        try:
+            with self._office.door(Someone("")) as client:
+                if not namespace:
+                    client.get("/version")
+                    return AnchorObservation(
+                        words="The ledger's head is not kept in the cluster: the setting actions.anchor is off."
+                    )
+                with self._reading() as ledger:
+                    return _kept(client, ledger, namespace)
+        except CotenantError as error:
+            message = f"The API server does not answer: {error.message}."
+            return AnchorObservation(trouble=message, words=f"{message} What it keeps of the ledger was not compared.")
+
+    def _log_rows(self, ledger: Ledger, before: int, who: Someone) -> None:
+        """Each new row as a line for log collectors, beside the ledger itself."""
+        for row in ledger.entries(after=before):
+            more = {"event_name": row.event, "change": row.subject, "actor": row.actor, "source": who.source}
+            _log.info("ledger_row", seq=row.seq, hash=row.hash, **more)
+
+
+def _kept(client: KubeClient, ledger: Ledger, namespace: str) -> AnchorObservation:
+    try:
+        anchor = anchored(client, ledger, namespace)
+    except ClusterForbidden as error:
+        return AnchorObservation(words=f"What the cluster keeps of the ledger may not be read: {error.message}.")
+    except ClusterUnreachable:
+        raise
+    except ClusterError as error:
+        return AnchorObservation(words=f"What the cluster keeps of the ledger was not compared: {error.message}.")
+    nothing_yet = not anchor.others and not ledger.head().seq
+    return AnchorObservation(head=anchor.head, words="" if anchor.head or nothing_yet else unkept(ledger, anchor))
+
+
+def _same(standings: Mapping[str, ChangeStatus], request: ChangeRequest) -> list[ChangeStatus]:
+    """What the same key did before; UsageError when it was for other workloads."""
+    earlier = [s for s in standings.values() if s.change.batch == request.key]
+    others = {s.change.workload for s in earlier} - {str(w) for w in request.workloads}
+    if others:
+        message = f"the key {request.key!r} was used before, for {sorted(others)[0]}"
+        raise KeyTaken(message, fix="Use a new key for what is new; nothing was done.")
+    return earlier
+
+
+def told(entry: LedgerRow) -> LedgerEntry:
+    """A row of the ledger for people."""
+    return LedgerEntry(entry.seq, entry.seconds, entry.actor, entry.event, entry.subject, entry.body, entry.hash)
+
+
+def _chosen(actions: Actions, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
+    """The named changes, of namespaces in which the person may act."""
+    standings: Mapping[str, ChangeStatus] = actions.journal.standings()
+    if missing := [id_ for id_ in changes if id_ not in standings]:
+        raise UsageError(f"there is no change {missing[0]!r}", fix="`cotenant recs changes` lists them.")
+    for id_ in changes:
+        who.require(Right.ACCEPT, standings[id_].change.namespace)
+    return [standings[id_] for id_ in changes]
+
+
+def _verified(actions: Actions, standing: ChangeStatus) -> ChangeStatus | None:
+    try:
+        return verify(actions, standing)
+    except NoData:
+        return None

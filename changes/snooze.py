@@ -1,0 +1,76 @@
+"""EDGE: snoozed and dismissed recommendations: rows of the ledger, each with a reason.
+
+The subject of a row is the workload; the last row about it says whether it is hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from changes.change_ledger import ChangeJournal
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.changes.service import PostponedRecommendation
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.text import visible
+
+POSTPONED: Final = "postponed"
+RECALLED: Final = "recalled"
+DAY_SECONDS: Final = 86_400.0
+MOST_DAYS: Final = 3650.0
+LONGEST_REASON: Final = 500
+"""Characters."""
+
+
+class _Body(msgspec.Struct):
+    until_seconds: float | None = None
+    reason: str = ""
+
+
+def postpone(journal: ChangeJournal, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
+    """Hide from now on for so many days, None for good; UsageError without a reason, or with days that are none."""
+    visible_reason = visible(" ".join(reason.split()))
+    if not visible_reason or len(visible_reason) > LONGEST_REASON:
+        raise UsageError(f"a reason of 1 to {LONGEST_REASON} characters is needed", fix="Say why: others will ask.")
+    if days is not None and not 0 < days <= MOST_DAYS:
+        raise UsageError(f"{days:g} days are none", fix=f"Give more than 0 and at most {MOST_DAYS:g}, or dismiss it.")
+    until = None if days is None else journal.clock.now_seconds() + days * DAY_SECONDS
+    body = {"until_seconds": until, "reason": visible_reason}
+    journal.note([(POSTPONED, str(workload), body) for workload in workloads])
+
+
+def recall(journal: ChangeJournal, workloads: Sequence[WorkloadRef]) -> None:
+    """Show them again; a row for those alone that are hidden."""
+    hidden = postponed(journal.ledger, journal.clock.now_seconds())
+    rows = [(RECALLED, str(workload), dict[str, str]()) for workload in workloads if workload in hidden]
+    if rows:
+        journal.note(rows)
+
+
+def postponed(ledger: Ledger, now_seconds: float) -> Mapping[WorkloadRef, PostponedRecommendation]:
+    """What is hidden at that moment; a row that cannot be read hides nothing."""
+    hidden: dict[WorkloadRef, PostponedRecommendation] = {}
+    for entry in ledger.entries():
+        if entry.event not in (POSTPONED, RECALLED):
+            continue
+        workload = _workload(entry.subject)
+        if workload is None:
+            continue
+        hidden.pop(workload, None)
+        if entry.event == POSTPONED:
+            try:
+                body = msgspec.json.decode(entry.body, type=_Body)
+            except msgspec.MsgspecError:
+                continue
+            hidden[workload] = PostponedRecommendation(
+                workload, body.until_seconds, entry.actor, body.reason, entry.seconds
+            )
+    return {w: one for w, one in hidden.items() if one.until_seconds is None or one.until_seconds > now_seconds}
+
+
+def _workload(subject: str) -> WorkloadRef | None:
+    parts = subject.split("/")
+    return WorkloadRef(*parts) if len(parts) == 3 else None

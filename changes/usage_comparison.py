@@ -1,0 +1,135 @@
+"""EDGE: queries Prometheus for throttling, CPU pressure, latency and usage of a workload before and after a change.
+
+One question a measure: the same expression at the change and now, each over as long as the change is old (at most a
+day). Pods are told by their names, which carry their workload's: those from before a rollout are gone from the cluster.
+The latency is the workload's own query, in seconds; $namespace, $workload, $pods (a regular expression) and $window (a
+duration) in it are filled in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from string import Template
+from typing import Final
+
+import msgspec
+
+from changes.decide.regression_check import Compared, Measure
+from cotenant.core.model.changes.change import Change
+from cotenant.core.model.changes.judgement import UsageTrace
+from cotenant.core.model.errors import SourceError, SourceProtocol
+from cotenant.core.model.resource import Resource
+from profiler.prometheus.client import Client
+from profiler.prometheus.promql import literal, quote
+
+DAY_SECONDS: Final = 86_400
+LEAST_SECONDS: Final = 120
+"""Two scrapes at the usual interval."""
+POINTS: Final = 60
+"""Values of a trace on each side of the change."""
+TRACE_STEP_SECONDS: Final = 60
+RATE_SECONDS: Final = 300
+_SUFFIX: Final = {
+    "Deployment": "-[a-z0-9]+-[a-z0-9]{5}",
+    "StatefulSet": "-[0-9]+",
+    "CronJob": "-[0-9]+-[a-z0-9]{5}",
+}
+
+
+class _Series(msgspec.Struct):
+    values: list[tuple[float, str]] = []
+
+
+class PrometheusComparison:
+    """Compares changes of one cluster; `labels` narrow every series, as of a server with several clusters."""
+
+    def __init__(self, client: Client, labels: dict[str, str]) -> None:
+        """Nothing is asked yet."""
+        self._client = client
+        self._labels = labels
+
+    def __call__(self, change: Change, begun_seconds: float, now_seconds: float, latency: str = "") -> list[Compared]:
+        """Each measure; one that the source does not answer is left out, but for a latency that is asked for."""
+        span = int(min(DAY_SECONDS, now_seconds - begun_seconds))
+        if span < LEAST_SECONDS:
+            return []
+        comparisons = []
+        queries = _queries(self._where(change), span)
+        if latency:
+            queries[Measure.LATENCY] = Template(latency).safe_substitute(_names(change, span))
+        for measure, query in queries.items():
+            try:
+                comparisons.append(Compared(measure, *self._asked(query, int(begun_seconds), int(now_seconds))))
+            except SourceError as error:
+                if measure is Measure.LATENCY:
+                    comparisons.append(Compared(measure, None, None, error.message))
+        return comparisons
+
+    def trace(self, change: Change, begun_seconds: float, now_seconds: float) -> list[UsageTrace]:
+        """Usage and requests as long before the change as after it; a resource that is not answered is left out."""
+        span = int(min(DAY_SECONDS, max(now_seconds - begun_seconds, RATE_SECONDS)))
+        step = max(TRACE_STEP_SECONDS, span // POINTS)
+        start = int(begun_seconds) - span // step * step
+        traces = []
+        for resource, (usage, request) in _usages(self._where(change)).items():
+            try:
+                used, requested = (self._values(query, start, int(now_seconds), step) for query in (usage, request))
+            except SourceError:
+                continue
+            if any(value is not None for value in used):
+                traces.append(UsageTrace(resource, start, step, used, requested))
+        return traces
+
+    def _where(self, change: Change) -> str:
+        """Label matchers of the pods' containers."""
+        more = [f"{key}={quote(value)}" for key, value in self._labels.items()]
+        own = [f"namespace={quote(change.namespace)}", f"pod=~{quote(_pods(change))}", 'container!=""']
+        return ",".join([*own, *more])
+
+    def _asked(self, query: str, begin: int, now: int) -> tuple[float | None, float | None]:
+        """The value at the change and now; a range of exactly these two moments."""
+        before, *_, after = self._values(query, begin, now, max(1, now - begin))
+        return before, after
+
+    def _values(self, query: str, start: int, end: int, step: int) -> tuple[float | None, ...]:
+        """The one series of a range, a value a step; None where there is none. SourceProtocol for several series."""
+        series = msgspec.json.decode(self._client.range(query, start, end, step), type=list[_Series])
+        if len(series) > 1:
+            raise SourceProtocol(f"the query gives {len(series)} series, one is needed", fix="Aggregate: max(...).")
+        values = {int(moment): float(text) for moment, text in (series[0].values if series else [])}
+        return tuple(_number(values.get(moment)) for moment in range(start, end + 1, step))
+
+
+def _pods(change: Change) -> str:
+    return literal(change.name) + _SUFFIX.get(change.kind, "-[a-z0-9]{5}")
+
+
+def _names(change: Change, span: int) -> Mapping[str, str]:
+    """What stands in for the placeholders of a latency query, written for within quotation marks."""
+    names = {"namespace": change.namespace, "workload": change.name, "pods": _pods(change)}
+    return {key: quote(value)[1:-1] for key, value in names.items()} | {"window": f"{span}s"}
+
+
+def _usages(where: str) -> dict[Resource, tuple[str, str]]:
+    """(usage, request) of each resource."""
+    cpu = f"1000 * sum(rate(container_cpu_usage_seconds_total{{{where}}}[{RATE_SECONDS}s]))"
+    memory = f"sum(container_memory_working_set_bytes{{{where}}})"
+    request = f"kube_pod_container_resource_requests{{{where},resource="
+    return {
+        Resource.CPU: (cpu, f'1000 * sum({request}"cpu"}})'),
+        Resource.MEMORY: (memory, f'sum({request}"memory"}})'),
+    }
+
+
+def _queries(where: str, span: int) -> dict[Measure, str]:
+    throttled = f"sum(increase(container_cpu_cfs_throttled_periods_total{{{where}}}[{span}s]))"
+    periods = f"sum(increase(container_cpu_cfs_periods_total{{{where}}}[{span}s]))"
+    return {
+        Measure.THROTTLED: f"{throttled} / {periods}",
+        Measure.PRESSURE: f"avg(rate(container_pressure_cpu_waiting_seconds_total{{{where}}}[{span}s]))",
+    }
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,116 @@
+"""EDGE: decides whether an applied change did harm, rule by rule, from the cluster and the metric source.
+
+Of the pods: OOM kills, restarts, missing replicas, resizes that nodes refuse. Of the source, as long after the change
+as before it: throttled CPU periods, time waiting for a CPU, and the p99 latency where a query for it is configured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from changes.accept import Actions
+from changes.decide.field_changes import address_of
+from changes.decide.in_place import RESIZE, answer, judged
+from changes.decide.regression_check import ruled, said, unanswered
+from changes.live_context import pod_labels
+from cotenant.core.model.changes.annotated_resources import LATENCY_ANNOTATION
+from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus, Write
+from cotenant.core.model.changes.judgement import Judgement, RuleResult, RuleVerdict
+from cotenant.core.model.identity import WorkloadRef
+
+Json = Mapping[str, Any]
+GONE: Final = "the workload is gone"
+
+
+def judged_now(actions: Actions, standing: ChangeStatus) -> tuple[ChangeEvent, str, Judgement]:
+    """The verdict on a change, in words, and every rule with its numbers."""
+    change, since, now = standing.change, standing.begun_seconds, actions.journal.clock.now_seconds()
+    live = actions.client.get(address_of(WorkloadRef(change.namespace, change.kind, change.name)).path)
+    query = _latency_query(live, actions.settings.latency_query)
+    compared = actions.compare(change, since, now, query)
+    rules = [*_of_pods(actions, change, live, since), *ruled(compared, actions.settings, latency=bool(query))]
+    judgement = Judgement(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
+    if judgement.harm:
+        return ChangeEvent.REGRESSED, judgement.harm, judgement
+    if silent := unanswered(rules):
+        return ChangeEvent.UNJUDGED, f"not judged: {silent}", judgement
+    looked = ", ".join(rule.words for rule in rules if rule.rule in POD_RULES)
+    return ChangeEvent.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", judgement
+
+
+def _latency_query(live: Json | None, setting: str) -> str:
+    """The workload's own, else the setting's; none for a workload that is gone."""
+    if live is None:
+        return ""
+    annotations = (live.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(LATENCY_ANNOTATION) or setting)
+
+
+KILLS: Final = "OOM kills"
+RESTARTS: Final = "restarts"
+MISSING: Final = "missing replicas"
+RESIZES: Final = "refused resizes"
+POD_RULES: Final = (KILLS, RESTARTS, MISSING, GONE)
+
+
+def _of_pods(actions: Actions, change: Change, live: Json | None, since_seconds: float) -> list[RuleResult]:
+    """What the workload's pods say of the time since then."""
+    if live is None:
+        return [RuleResult(GONE, RuleVerdict.NO_DATA, words=GONE)]
+    desired = int((live.get("spec") or {}).get("replicas") or 0)
+    ready = int((live.get("status") or {}).get("readyReplicas") or 0)
+    pods = _pods(actions, change, pod_labels(live))
+    killed, restarts = _kills(pods, since_seconds), _restarts(pods, since_seconds)
+    some = actions.settings.most_restarts
+    replicas = f"{ready} of {desired} replicas" if desired else "no replicas wanted"
+    rules = [
+        _counted(KILLS, killed, 0, "no OOM kill", f"{killed} containers were OOM-killed since"),
+        _counted(RESTARTS, restarts, some, f"{restarts} restarts", f"{restarts} containers restarted since"),
+        _counted(
+            MISSING, max(0, desired - ready), 0, f"{replicas} ready" if desired else replicas, f"{replicas} are ready"
+        ),
+    ]
+    if resized := _resized(pods, change):
+        refused, _ = judged([answer(pod, write) for pod, write in resized])
+        rules.append(_counted(RESIZES, int(bool(refused)), 0, "no resize refused", refused))
+    return rules
+
+
+def _counted(rule: str, count: int, most: int, good: str, bad: str) -> RuleResult:
+    worse = count > most
+    verdict = RuleVerdict.WORSE if worse else RuleVerdict.HELD
+    return RuleResult(rule, verdict, after=count, most=most, words=bad if worse else good)
+
+
+def _resized(pods: list[Json], change: Change) -> list[tuple[Json, Write]]:
+    """Pods that were resized by the change and are still there."""
+    by_uid = {(pod.get("metadata") or {}).get("uid"): pod for pod in pods}
+    return [(by_uid[w.uid], w) for w in change.writes if w.subresource == RESIZE and w.uid in by_uid]
+
+
+def _pods(actions: Actions, change: Change, labels: Mapping[str, str]) -> list[Json]:
+    selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    return list(actions.client.list(f"/api/v1/namespaces/{change.namespace}/pods", labelSelector=selector))
+
+
+def _statuses(pods: list[Json]) -> list[Json]:
+    return [s for pod in pods for s in (pod.get("status") or {}).get("containerStatuses") or []]
+
+
+def _kills(pods: list[Json], since_seconds: float) -> int:
+    ends = [((s.get("lastState") or {}).get("terminated") or {}) for s in _statuses(pods)]
+    return sum(e.get("reason") == "OOMKilled" and _seconds(e.get("finishedAt")) >= since_seconds for e in ends)
+
+
+def _restarts(pods: list[Json], since_seconds: float) -> int:
+    ends = [((s.get("lastState") or {}).get("terminated") or {}) for s in _statuses(pods) if s.get("restartCount")]
+    return sum(_seconds(e.get("finishedAt")) >= since_seconds for e in ends)
+
+
+def _seconds(text: Any) -> float:
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return 0.0

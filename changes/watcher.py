@@ -1,0 +1,162 @@
+"""EDGE: the watcher: does the steps that are due for accepted changes and notifies receivers.
+
+`step` runs once: it reconciles changes without an outcome, judges those that have soaked, continues canaries or rolls
+their batch back, and reverts regressions where the settings say so. Its state is the ledger, so that it can be killed
+at any moment; `run` repeats it until stopped. One watcher at a time holds the ledger's lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from changes.accept import Actions
+from changes.decide.change_windows import is_open
+from changes.decide.lifecycle import Due, DueStep, due
+from changes.reconcile import pace_of, settle_one, verify
+from cotenant.core.adapters.kube import access_review
+from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
+from cotenant.core.model.errors import ClusterForbidden, CotenantError, StoreBusy
+
+ROUNDS: Final = 8
+"""Steps that one look may lead to: settled, judged, resumed, taken back."""
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """A notification: the event, its subject and a text; bad: somebody has to act."""
+
+    title: str
+    words: str
+    bad: bool = False
+
+
+Opened = Callable[[], AbstractContextManager[Actions]]
+"""Actions with the ledger's turn, in the watcher's own name."""
+
+
+class Watcher:
+    """Does what is due; `tell` hears the news, and `ahead` gives news that others have, such as coming peaks."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        tell: Callable[[list[News]], None],
+        ahead: Callable[[float], Iterable[News]] = lambda _now: (),
+    ) -> None:
+        """Nothing is looked at yet."""
+        self._opened = opened
+        self._tell = tell
+        self._ahead = ahead
+        self._told: set[str] = set()
+
+    def step(self) -> list[ChangeStatus]:
+        """Look once, and do what is due; the changes that moved. StoreBusy while somebody else is acting."""
+        with self._opened() as actions:
+            moved = _worked(actions)
+            now = actions.journal.clock.now_seconds()
+        news = [one for standing in moved if (one := news_of(standing)) is not None]
+        fresh = [one for one in self._ahead(now) if one.title not in self._told]
+        self._told.update(one.title for one in fresh)
+        if news or fresh:
+            self._tell([*news, *fresh])
+        return moved
+
+    def run(self, every_seconds: float, end: threading.Event) -> None:
+        """Look until `end` is set; what goes wrong is logged and tried again at the next look."""
+        while not end.is_set():
+            try:
+                self.step()
+            except StoreBusy as error:
+                log.info("the ledger is in use", err=error.message)
+            except CotenantError as error:
+                log.warning("the watcher could not look", err=error.message, fix=error.fix)
+            end.wait(every_seconds)
+
+    def start(self, every_seconds: float) -> Callable[[], None]:
+        """The same in a thread; what is given ends it."""
+        end = threading.Event()
+        thread = threading.Thread(target=self.run, args=(every_seconds, end), name="watcher", daemon=True)
+        thread.start()
+
+        def stop() -> None:
+            end.set()
+            thread.join(ROUNDS)
+
+        return stop
+
+
+def news_of(standing: ChangeStatus) -> News | None:
+    """What people want to hear of a change that moved; None for what goes as it should."""
+    titles = {
+        ChangeState.REGRESSED: ("did harm", True),
+        ChangeState.ROLLED_BACK: ("was taken back", True),
+        ChangeState.CANCELLED: ("will not be done", True),
+        ChangeState.FAILED: ("was refused", True),
+    }
+    title, bad = titles.get(standing.state, ("", False))
+    if not title:
+        return None
+    change = standing.change
+    return News(f"{change.workload}: change {change.id} {title}", standing.words or f"by {standing.actor}", bad)
+
+
+def _worked(actions: Actions) -> list[ChangeStatus]:
+    """All that is due, until nothing is left."""
+    moved: dict[str, ChangeStatus] = {}
+    stuck: set[tuple[str, Due]] = set()
+    for _ in range(ROUNDS):
+        now = actions.journal.clock.now_seconds()
+        pace = pace_of(actions.settings, is_open(actions.settings.windows, now))
+        steps = [s for s in due(actions.journal.standings().values(), now, pace) if _key(s) not in stuck]
+        if not steps:
+            break
+        for step in steps:
+            stuck.add(_key(step))
+            try:
+                moved_to = _done(actions, step)
+            except CotenantError as error:
+                log.warning("a step failed", due=step.due, change=step.standing.change.id, err=error.message)
+                continue
+            if moved_to == step.standing:
+                continue  # it could not be judged, still
+            log.info("a step was done", due=step.due, change=moved_to.change.id, state=moved_to.state)
+            moved[moved_to.change.id] = moved_to
+    return list(moved.values())
+
+
+def _key(step: DueStep) -> tuple[str, Due]:
+    """Each step is done once a look: what fails is not tried again at once."""
+    return step.standing.change.id, step.due
+
+
+def _require(actions: Actions, change: Change) -> None:
+    """ClusterForbidden when the watcher itself may not write what is due: it is left for somebody who may."""
+    kinds = {(w.address.resource, w.address.api_version.rpartition("/")[0], w.subresource) for w in change.writes}
+    for resource, group, subresource in sorted(kinds):
+        where = (resource, group, change.namespace, subresource)
+        if not access_review(actions.client, "patch", *where):
+            name = "/".join(filter(None, where[::3]))
+            raise ClusterForbidden(
+                f"{actions.journal.actor} may not patch {name} in namespace {change.namespace}",
+                fix="Bind the ClusterRole cotenant-applier to it there, or do it by hand.",
+            )
+
+
+def _done(actions: Actions, step: DueStep) -> ChangeStatus:
+    if step.due in (Due.RESUME, Due.ROLL_BACK):
+        _require(actions, step.standing.change)
+    doing: dict[Due, Callable[[], ChangeStatus]] = {
+        Due.SETTLE: lambda: settle_one(actions, step.standing),
+        Due.VERIFY: lambda: verify(actions, step.standing),
+        Due.RESUME: lambda: actions.resume(step.standing, step.why),
+        Due.CANCEL: lambda: actions.cancel(step.standing, step.why),
+        Due.ROLL_BACK: lambda: actions.roll_back(step.standing),
+    }
+    return doing[step.due]()

@@ -1,0 +1,263 @@
+"""EDGE: `cotenant backtest`: how good forecasts are on a trace or on the stored history, against named baselines."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store
+from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.output import Format, NoHeadersOption, message, print_table, render
+from cotenant.apps.cli.progress import bars
+from cotenant.core.model.errors import NoData, StoreError, UsageError
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS
+
+if TYPE_CHECKING:
+    from cotenant.apps.backtest.sources import Series
+    from cotenant.apps.cli.report.backtest_report import BacktestContents
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.model.progress import Progress
+    from cotenant.core.model.usage.backtest import Frontier
+    from cotenant.core.settings.root import Settings
+    from forecasting.backtest.contenders import Contender
+    from forecasting.backtest.plan import BacktestPlan
+    from forecasting.backtest.run import BacktestScores
+
+app = new_app()
+
+ORIGINS: Final = 24
+
+
+class BacktestFormat(StrEnum):
+    """How the scores are written."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    HTML = "html"
+
+
+class Horizon(StrEnum):
+    """How far ahead, and on which slots."""
+
+    DAY = "24h"
+    WEEK = "7d"
+
+
+LimitOption = Annotated[
+    float | None, typer.Option("--limit", metavar="VALUE", help="Limit of every series, in the column's unit.")
+]
+LimitColumnOption = Annotated[
+    str | None, typer.Option("--limit-column", metavar="NAME", help="Column with each series' limit.")
+]
+OriginsOption = Annotated[
+    int, typer.Option("--origins", min=1, metavar="N", help="Origins, spread over all 6-hourly ones.")
+]
+KnownOption = Annotated[
+    float,
+    typer.Option("--known-share", min=0.01, max=1, metavar="SHARE", help="Of 14 days a series must be known."),
+]
+BaselinesOption = Annotated[
+    str | None, typer.Option("--baselines", metavar="B1,B14,...", help="Whom to compare with; default: all fast.")
+]
+PodsOption = Annotated[
+    int | None,
+    typer.Option("--pods-per-node", min=2, metavar="N", help="Draw what nodes of N such series could lend (-o html)."),
+]
+OutputOption = Annotated[BacktestFormat, typer.Option("--output", "-o", help="How to write the scores.")]
+FileOption = Annotated[
+    Path | None, typer.Option("--output-file", metavar="FILE", help="Write there instead of stdout.")
+]
+
+
+@app.command(
+    epilog=examples(
+        "cotenant backtest usage.parquet --column cpu_usage_pct --limit 100",
+        "cotenant backtest traces/ --column cpu_cores --limit-column cpu_request --origins 56 -o json",
+        "cotenant backtest --metric memory  # the stored history, workload by workload",
+        "cotenant backtest usage.parquet --baselines B1,B11,B14 -o html --output-file report.html",
+    )
+)
+def backtest(
+    ctx: typer.Context,
+    trace: Annotated[
+        str | None, typer.Argument(metavar="[TRACE]", help="Parquet file or folder (see docs/backtest.md).")
+    ] = None,
+    column: Annotated[str | None, typer.Option("--column", metavar="NAME", help="Column of the trace.")] = None,
+    limit: LimitOption = None,
+    limit_column: LimitColumnOption = None,
+    metric: Annotated[Resource, typer.Option("--metric", "-m", help="cpu or memory.")] = Resource.CPU,
+    origins: OriginsOption = ORIGINS,
+    horizon: Annotated[Horizon, typer.Option("--horizon", help="24 hours on half hours, or 7 days on hours.")] = (
+        Horizon.DAY
+    ),
+    known_share: KnownOption = 0.5,
+    baselines: BaselinesOption = None,
+    pods_per_node: PodsOption = None,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    output: OutputOption = BacktestFormat.TABLE,
+    output_file: FileOption = None,
+    no_headers: NoHeadersOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+) -> None:
+    """Forecast a history again and again from what came before, and score it against named baselines. Read-only.
+
+    Without TRACE the store's history is taken, and the report is kept beside its results for the dashboard.
+    """
+    settings = session_of(ctx).load({"store.url": store}).settings
+    if trace is not None and (store or cluster):
+        raise UsageError("a trace and a store cannot be back-tested at once", fix="Leave out one of the two.")
+    if trace is None and (column or limit_column or limit is not None):
+        raise UsageError("--column, --limit and --limit-column are those of a TRACE", fix="Name its file or folder.")
+    place = open_store(settings, cluster) if trace is None else None
+    plan, who = _plan(horizon, metric, known_share), _contenders(baselines, metric, horizon)
+    with bars(quiet=quiet) as progress:
+        series = _series(trace, place, metric, (column, limit, limit_column))
+        ledger = _run(series, plan, who, origins, progress)
+        drawn = _frontiers(series, pods_per_node, settings, progress) if pods_per_node else ()
+    contents = _contents(series, ledger, drawn)
+    _write(contents, output, output_file, headers=not no_headers)
+    if place is not None:
+        _keep(place, contents, ledger)
+    if not quiet:
+        _say(contents, saved=place is not None)
+
+
+def _plan(horizon: Horizon, metric: Resource, known_share: float) -> BacktestPlan:
+    """Half hours or hours, joined as forecasts of the resource are served."""
+    from cotenant.apps.backtest.sources import USAGE
+    from forecasting.backtest.plan import HALF_HOURS, HOURLY_WEEK
+
+    plan = HALF_HOURS if horizon is Horizon.DAY else HOURLY_WEEK
+    return replace(plan, known_share=known_share, statistic=USAGE[metric].spec.statistic)
+
+
+def _contenders(baselines: str | None, metric: Resource, horizon: Horizon) -> list[Contender]:
+    """The baselines asked for, B1 always among them, and the engine where it forecasts so far."""
+    from forecasting.backtest.baselines import BASELINE, DEFAULT, SHORT_NAMES, by_name
+    from forecasting.backtest.contenders import PathContender
+    from forecasting.backtest.engine import EngineContender
+
+    requested = [b.strip() for b in baselines.split(",")] if baselines else list(DEFAULT)
+    for name in requested:
+        if name not in SHORT_NAMES:
+            raise UsageError(f"there is no baseline {name!r}", fix=f"There are: {', '.join(SHORT_NAMES)}.")
+    names = dict.fromkeys([BASELINE, *requested])
+    contenders: list[Contender] = [PathContender(by_name(name)) for name in names]
+    return [EngineContender(metric), *contenders] if horizon is Horizon.DAY else contenders
+
+
+def _series(
+    trace: str | None, store: Store | None, metric: Resource, columns: tuple[str | None, float | None, str | None]
+) -> Series:
+    from cotenant.apps.backtest.sources import StoredSeries, TraceSeries
+    from cotenant.core.adapters.store.traces import open_trace
+
+    if store is not None:
+        return StoredSeries.of(store, metric)
+    opened = open_trace(trace or "")
+    column, limit, limit_column = columns
+    for name in (column, limit_column):
+        if name is not None and name not in opened.columns:
+            raise UsageError(f"{trace} has no column of numbers {name!r}", fix=f"It has: {', '.join(opened.columns)}.")
+    if column is None and len(opened.columns) != 1:
+        raise UsageError(
+            f"{trace} has {len(opened.columns)} columns of numbers", fix=f"--column: {', '.join(opened.columns)}."
+        )
+    return TraceSeries(opened, column or opened.columns[0], limit, limit_column)
+
+
+def _run(series: Series, plan: BacktestPlan, who: list[Contender], most: int, progress: Progress) -> BacktestScores:
+    from forecasting.backtest.plan import origins
+    from forecasting.backtest.run import run
+
+    at = origins(series.grid, plan, most)
+    needed = plan.history_days + plan.horizon_hours / 24
+    if not at:
+        days = series.grid.size * series.grid.step_seconds / DAY_SECONDS
+        raise NoData(f"{series.title} spans {days:.1f} days; a back-test needs {needed:.0f}", fix="Keep more history.")
+    if plan.step_seconds % series.grid.step_seconds:
+        raise UsageError(
+            f"{series.title} has a value every {series.grid.step_seconds} s; half hours cannot be made of them",
+            fix="--horizon 7d works on whole hours.",
+        )
+    progress.stage("Back-test", series.shard_count * len(at) * len(who))
+    ledger = run(series.shards(), who, plan, at, progress)
+    if not (ledger.of_trial["slots"] > 0).any():
+        raise NoData(f"no series of {series.title} is known for half of {needed:.0f} days in a row")
+    return ledger
+
+
+def _frontiers(series: Series, pods: int, settings: Settings, progress: Progress) -> tuple[Frontier, ...]:
+    """What nodes made of the first shard's series could lend, ours against static predictors."""
+    from cotenant.apps.backtest.frontiers import frontier
+
+    progress.stage("Frontier", 1)
+    computed = frontier(next(series.shards()), pods, settings.node_peak)
+    progress.advance()
+    return (computed,)
+
+
+def _contents(series: Series, ledger: BacktestScores, frontiers: tuple[Frontier, ...]) -> BacktestContents:
+    from cotenant.apps.backtest.forecast_scores import curves, table
+    from cotenant.apps.cli.report.backtest_report import BacktestContents
+    from cotenant.core.adapters.clock import SystemClock
+    from forecasting.backtest.engine import ENGINE
+
+    plan = ledger.plan
+    description = (
+        f"{len(ledger.names)} series, {len(ledger.origins)} origins; {plan.history_days} days of history, "
+        f"{plan.horizon_hours} hours ahead in steps of {plan.step_seconds // 60} minutes."
+    )
+    now = int(SystemClock().now_seconds())
+    return BacktestContents(series.title, description, now, ENGINE, table(ledger), curves(ledger), frontiers)
+
+
+def _write(contents: BacktestContents, output: BacktestFormat, file: Path | None, *, headers: bool) -> None:
+    from cotenant.apps.cli.report.backtest_report import page
+
+    if output is BacktestFormat.HTML:
+        text = page(contents)
+    elif file is None:
+        print_table(contents.scores, Format(output.value), headers=headers)
+        return
+    else:
+        text = "".join(render(contents.scores, Format(output.value), headers=headers))
+    if file is None:
+        sys.stdout.write(text)
+        return
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{file} cannot be written: {error.strerror}") from error
+
+
+def _keep(store: Store, contents: BacktestContents, ledger: BacktestScores) -> None:
+    """The page beside the results, for the dashboard."""
+    from cotenant.apps.cli.report.backtest_report import page
+    from cotenant.core.model.usage.backtest import BACKTEST, BacktestReport
+
+    summary = f"{len(ledger.names)} workloads, {len(ledger.origins)} origins"
+    report = BacktestReport(contents.title, contents.computed_seconds, summary, page(contents))
+    store.write_document(BACKTEST, report)
+
+
+def _say(contents: BacktestContents, *, saved: bool) -> None:
+    """The outcome in a line or two."""
+    first = next(iter(contents.scores.rows()))
+    if first["contender"] == contents.ours and first["vs_b14"] is not None:
+        message(
+            f"loss {first['rel_wql']:.3f} x B1's (seasonal naive day, empirical residuals); {first['vs_b14']:.3f} x "
+            f"B14's, 95 % interval {first['vs_b14_low']:.3f}..{first['vs_b14_high']:.3f}"
+        )
+    if saved:
+        message("the report is kept with the results: the dashboard's Forecast page links to it")

@@ -1,0 +1,234 @@
+"""`cotenant explain`: why a recommendation says what it says, and where a node's numbers come from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store
+from cotenant.apps.cli.cells import human
+from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.output import DocumentFormat, DocumentOption, aligned, print_document
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.errors import NoData, UsageError
+from cotenant.core.model.reasons import SENTENCES
+from cotenant.core.model.recommendation import Action, Recommendation, Restart, Trust, Value
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Kind
+from cotenant.core.model.text import visible
+from cotenant.core.model.usage.usage import DAY_SECONDS
+
+if TYPE_CHECKING:
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.settings.root import Settings
+
+app = new_app()
+RESTARTS = {
+    Restart.NONE: "no pod that runs is restarted",
+    Restart.IN_PLACE: "running pods can be resized in place; a change of the template alone starts new ones",
+    Restart.ROLLOUT: "starts new pods",
+}
+KINDS = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
+
+
+@app.command(
+    epilog=examples(
+        "cotenant explain pay/Deployment/checkout",
+        "cotenant explain pay/checkout --container app",
+        "cotenant explain pay/checkout -o json",
+        "cotenant explain node node-07",
+        "cotenant explain node node-07 --from-cluster",
+        "cotenant explain node-slo node-07",
+        "cotenant explain node-slo node-07 --config-map slo.yaml --labels pool=gpu",
+    )
+)
+def explain(
+    ctx: typer.Context,
+    workload: Annotated[
+        str, typer.Argument(metavar="NAMESPACE/KIND/NAME|node|node-slo", help="The kind may be left out.")
+    ],
+    node: Annotated[str | None, typer.Argument(metavar="[NAME]", help="After the word node: its name.")] = None,
+    from_cluster: Annotated[
+        bool, typer.Option("--from-cluster", help="A node as its cluster's objects are now, without stored results.")
+    ] = False,
+    config_map: Annotated[
+        str | None, typer.Option("--config-map", metavar="FILE", help="node-slo: this file instead of the cluster's.")
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option("--labels", metavar="K=V,...", help="node-slo: labels instead of the node's own.")
+    ] = None,
+    container: Annotated[str | None, typer.Option("--container", "-c", metavar="NAME", help="Only this one.")] = None,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    output: DocumentOption = DocumentFormat.TABLE,
+) -> None:
+    """Print what a recommendation rests on: values, reasons, formulas, rules, back-test, confidence, the patch.
+
+    With the word node and a name: every term of what the node can lend, and which layer set each parameter.
+    With the word node-slo and a name: every value of slo-controller-config in force there, and which layer set it.
+    """
+    settings = session_of(ctx).load({"store.url": store}).settings
+    if workload == "node-slo" and node is not None:
+        _explain_node_slo(settings, node, (config_map, labels), output)
+        return
+    if node is not None or from_cluster:
+        _explain_node(settings, _NodeQuestion(workload, node, cluster, from_cluster), output)
+        return
+    place = open_store(settings, cluster)
+    recommendations = [r for r in _of_workload(place, workload) if container in (None, r.container.container)]
+    if not recommendations:
+        raise NoData(f"{workload} has no container {container}", fix=f"cotenant explain {workload} shows all of them.")
+    if output is not DocumentFormat.TABLE:
+        print_document(recommendations, output)
+        return
+    for recommendation in recommendations:
+        lines = describe(recommendation, settings.recommender.prices.currency)
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeQuestion:
+    """`cotenant explain WORD NAME`."""
+
+    word: str
+    name: str | None
+    cluster: str | None
+    live: bool
+
+
+def _explain_node(settings: Settings, question: _NodeQuestion, output: DocumentFormat) -> None:
+    from cotenant.apps.cli.analysis.explain_node import describe as describe_node
+    from cotenant.apps.cli.analysis.explain_node import from_cluster, from_store
+
+    if question.word != "node" or question.name is None:
+        raise UsageError(f"{question.word} {question.name or ''} is no node", fix="Write cotenant explain node NAME.")
+    if question.live:
+        explanation = from_cluster(settings, question.name, SystemClock().now_seconds())
+    else:
+        explanation = from_store(open_store(settings, question.cluster), question.name)
+    if output is not DocumentFormat.TABLE:
+        print_document(explanation, output)
+        return
+    sys.stdout.writelines(f"{line}\n" for line in describe_node(explanation))
+
+
+def _explain_node_slo(
+    settings: Settings, node: str, inputs: tuple[str | None, str | None], output: DocumentFormat
+) -> None:
+    from cotenant.apps.cli.analysis.explain_node_slo import SloInputs, explained
+    from cotenant.apps.cli.analysis.explain_node_slo import describe as describe_slo
+
+    explanation = explained(settings, node, SloInputs(*inputs))
+    if output is not DocumentFormat.TABLE:
+        print_document(explanation, output)
+        return
+    sys.stdout.writelines(f"{line}\n" for line in describe_slo(explanation))
+
+
+def _of_workload(store: Store, workload: str) -> list[Recommendation]:
+    from cotenant.apps.pipeline.explain import Explanations
+
+    return Explanations(store).of_workload(workload)
+
+
+def describe(recommendation: Recommendation, currency: str) -> Iterator[str]:
+    """The explanation of one container, line by line; a part that the strategy does not speak of is left out."""
+    yield visible(str(recommendation.container))
+    yield from _head(recommendation, currency)
+    for value in recommendation.values:
+        yield ""
+        yield from _value(value)
+    yield from _part("back-test", _backtest(recommendation))
+    yield from _part("confidence", _trust(recommendation.trust))
+    yield from _part("notes", recommendation.notes)
+    yield from _part("queries", recommendation.queries)
+    yield ""
+    yield from _apply(recommendation)
+    yield ""
+
+
+def _head(recommendation: Recommendation, currency: str) -> Iterator[str]:
+    """What it rests on, how bad it is, what it would cost and save."""
+    profile = f" ({recommendation.profile})" if recommendation.profile else ""
+    role = "" if recommendation.role is ContainerRole.MAIN else f", {recommendation.role} container"
+    days, digest = recommendation.window_seconds / DAY_SECONDS, recommendation.settings_digest
+    yield (
+        f"strategy {visible(recommendation.strategy)}{profile}, {days:.1f} days of history, "
+        f"{recommendation.replicas} pods{role}, severity {recommendation.severity}, settings {digest}"
+    )
+    if recommendation.monthly_saving is not None:
+        word = "saves" if recommendation.monthly_saving >= 0 else "costs"
+        yield f"{word} {abs(recommendation.monthly_saving):,.2f} {visible(currency)} a month over all pods"
+
+
+def _value(value: Value) -> Iterator[str]:
+    kind = KINDS[value.resource]
+    yield f"{value.resource} {value.field}: {_change(value, kind)}  [{value.reason}] {SENTENCES[value.reason]}"
+    if value.formula:
+        yield f"  formula: {visible(value.formula)}"
+    for clamp in value.clamps:
+        yield f"  rule: {visible(clamp.rule)}: {human(kind, clamp.before)} -> {human(kind, clamp.after)}"
+    yield from (f"  by annotation: {visible(override)}" for override in value.overrides)
+    yield from (f"  {line.rstrip()}" for line in aligned([(n, _input(v)) for n, v in value.inputs.items()]))
+
+
+def _change(value: Value, kind: Kind) -> str:
+    now = "not set" if value.now is None else human(kind, value.now)
+    proposed = {
+        Action.SET: human(kind, value.amount),
+        Action.UNSET: "unset",
+        Action.WITHHELD: "withheld",
+    }[value.action]
+    return f"{now} -> {proposed}"
+
+
+def _input(value: float | int | str) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    return visible(str(value))
+
+
+def _backtest(recommendation: Recommendation) -> list[str]:
+    """What the last days would have been, beside what they were."""
+    tried = recommendation.backtest
+    if tried is None:
+        return []
+    rows = [
+        (f"last {tried.days:g} days", "as it was", "as proposed"),
+        ("OOM kills", str(tried.now_oom_kills), str(tried.oom_kills)),
+        ("minutes throttled", f"{tried.now_throttled_minutes:.0f}", f"{tried.throttled_minutes:.0f}"),
+        ("times above the memory request, not before", "", str(tried.evictions)),
+        ("CPU requests freed, all pods", "", human(Kind.MILLICORES, tried.freed_millicores)),
+        ("memory requests freed, all pods", "", human(Kind.BYTES, tried.freed_bytes)),
+    ]
+    return [line.rstrip("\n") for line in aligned(rows, (False, True, True))]
+
+
+def _trust(trust: Trust | None) -> list[str]:
+    return [] if trust is None else [f"{trust.confidence:.0%}", *trust.because]
+
+
+def _part(title: str, lines: Sequence[str]) -> Iterator[str]:
+    """A headed list, nothing where it is empty."""
+    if lines:
+        yield ""
+        yield f"{title}:"
+        yield from (f"  {visible(line)}" for line in lines)
+
+
+def _apply(recommendation: Recommendation) -> Iterator[str]:
+    """What applying it does to the pods, and the line that does it; or why there is none."""
+    from changes.decide.patches import kubectl_command, refusal, resources
+
+    if not resources(recommendation):
+        yield "nothing to apply"
+    elif why := refusal(recommendation):
+        yield visible(f"no patch: {why}")
+    else:
+        yield f"to apply ({RESTARTS[recommendation.restart]}):"
+        yield kubectl_command(recommendation)

@@ -1,0 +1,121 @@
+"""`cotenant forecast`: the next 24 hours of the cluster, its nodes or a workload."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import numpy as np
+import typer
+
+from cotenant.apps.cli.analysis.results import ClusterOption, NamespaceOption, StoreOption, open_store
+from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.core.model.errors import NoData, UsageError
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Column, Kind, Schema, Table
+
+if TYPE_CHECKING:
+    from cotenant.core.settings.root import Settings
+
+app = new_app()
+
+HALF_HOUR_SECONDS: Final = 1800
+PATH_KINDS: Final = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
+
+
+class ForecastScope(StrEnum):
+    """Whose forecasts to list."""
+
+    CLUSTER = "cluster"
+    NODE = "node"
+    WORKLOAD = "workload"
+
+
+@app.command(
+    epilog=examples(
+        "cotenant forecast  # cluster totals",
+        "cotenant forecast pay/Deployment/checkout  # half hour by half hour",
+        "cotenant forecast --scope node --resource memory -o csv",
+        "cotenant forecast --scope workload -n feed",
+    )
+)
+def forecast(
+    ctx: typer.Context,
+    workload: Annotated[
+        str | None, typer.Argument(metavar="[NAMESPACE/KIND/NAME]", help="One workload's path.")
+    ] = None,
+    scope: Annotated[ForecastScope, typer.Option("--scope", help="Whose forecasts to list.")] = ForecastScope.CLUSTER,
+    resource: Annotated[Resource, typer.Option("--resource", "-r", help="cpu or memory.")] = Resource.CPU,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show the forecast of the next 24 hours: peak, windows, quantiles, and how wrong it was measured to be."""
+    stored = _stored(session_of(ctx).load({"store.url": store}).settings, cluster)
+    of_resource = stored.take(stored.columns["resource"] == resource.value)
+    if workload is None:
+        mask = of_resource.columns["scope"] == scope.value
+        if namespace:
+            mask &= np.isin(of_resource.columns["namespace"].astype(str), namespace)
+        print_table(_in_unit(of_resource.take(mask), resource), output, headers=not no_headers)
+        return
+    row = _row(of_resource, workload)
+    print_table(path(row, resource), output, headers=not no_headers)
+    _say(row)
+
+
+def _stored(settings: Settings, cluster: str | None) -> Table:
+    from cotenant.core.model.views import FORECASTS
+
+    return open_store(settings, cluster).read_table(FORECASTS)
+
+
+def _in_unit(table: Table, resource: Resource) -> Table:
+    """The same rows, peaks shown in the resource's unit."""
+    kind = PATH_KINDS[resource]
+    columns = (replace(c, kind=kind) if c.kind is Kind.INTEGER else c for c in table.schema.columns)
+    return Table(replace(table.schema, columns=tuple(columns)), table.columns)
+
+
+def _row(table: Table, workload: str) -> dict[str, Any]:
+    parts = workload.split("/")
+    if len(parts) not in (2, 3) or not all(parts):
+        raise UsageError(f"{workload!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
+    for row in table.rows():
+        if (row["namespace"], row["name"]) == (parts[0], parts[-1]) and parts[1:-1] in ([], [row["kind"]]):
+            return row
+    raise NoData(f"no forecast for {workload}", fix="cotenant forecast --scope workload lists all of them.")
+
+
+def path(row: dict[str, Any], resource: Resource) -> Table:
+    """One row per half hour."""
+    kind = PATH_KINDS[resource]
+    schema = Schema(
+        "path",
+        (
+            Column("time", "Time (UTC)", Kind.TIME, "Start of the half hour."),
+            *(Column(f"q{q}", f"q{q}", kind, f"{q} % quantile of the half hour's mean.") for q in (10, 50, 90, 95)),
+        ),
+        ("time",),
+    )
+    names = ("q10", "q50", "q90", "q95")
+    steps = zip(*(row[name] for name in names), strict=True)
+    times = (row["start"] + i * HALF_HOUR_SECONDS for i in range(len(row["q50"])))
+    return Table.from_rows(
+        schema, [{"time": t, **dict(zip(names, step, strict=True))} for t, step in zip(times, steps, strict=True)]
+    )
+
+
+def _say(row: dict[str, Any]) -> None:
+    """What the numbers rest on, for people."""
+    message(f"model {row['model']}: {SENTENCES[Reason(row['reason'])]}")
+    if row["relative_wql"] is not None and row["coverage_95"] is not None:
+        loss, coverage = row["relative_wql"], row["coverage_95"]
+        message(
+            f"measured on this series: loss {loss:.2f} x the seasonal naive's, q95 held {coverage:.0%} of the values"
+        )

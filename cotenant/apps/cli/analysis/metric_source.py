@@ -1,0 +1,117 @@
+"""EDGE: where a scan asks: the Prometheus that is named, or the one that the kubeconfig's cluster runs.
+
+With access to the Kubernetes API the pods' QoS and priority labels come from there; without it the scan goes on and a
+note says so.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cotenant.apps.cli.output import message
+from cotenant.core.model.errors import ClusterError, NoData, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cotenant.core.adapters.kube import KubeClient
+    from cotenant.core.adapters.kube.auth import Access
+    from cotenant.core.adapters.kube.live import LiveCluster
+    from cotenant.core.settings.root import Settings
+    from cotenant.core.settings.sections.profiler import PrometheusSettings
+    from profiler.prometheus import PrometheusSource
+
+DEFAULT_CLUSTER = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTarget:
+    """Whom to ask, under which name to store what it says, how it was found, and what the Kubernetes API shows."""
+
+    source: PrometheusSource
+    cluster: str
+    how: str
+    live: LiveCluster | None = None
+
+
+def metric_source(settings: Settings, cluster: str | None) -> ScanTarget:
+    """The metric source of the settings, else of the kubeconfig's cluster; UsageError when there is neither."""
+    from profiler.prometheus import PrometheusSource
+
+    with_api = has_kubeconfig(settings, os.environ)
+    prometheus, how = settings.profiler.prometheus, "named"
+    name = cluster or DEFAULT_CLUSTER
+    live = None
+    if with_api:
+        try:
+            client, access = _connected(settings)
+            name = cluster or access.cluster
+            prometheus, how = (prometheus, how) if prometheus.url else _discovered(client, access, prometheus)
+            live = _observed(client)
+        except ClusterError as error:
+            if not prometheus.url:
+                raise
+            message(f"note: the Kubernetes API was not asked: {error.message}")
+    if not prometheus.url:
+        raise UsageError(
+            "no Prometheus is named and there is no kubeconfig to find one by",
+            fix="Give --prometheus URL, or --kubeconfig FILE, or --offline for the stored history.",
+        )
+    marks = {(p.namespace, p.name): (p.qos, p.priority) for p in live.pods} if live else None
+    return ScanTarget(PrometheusSource(prometheus, name, marks), name, how, live)
+
+
+def has_kubeconfig(settings: Settings, env: Mapping[str, str]) -> bool:
+    """Whether the settings, the environment or the usual place name a cluster."""
+    usual = Path(env.get("HOME", "/nonexistent")) / ".kube" / "config"
+    configured = settings.kube.kubeconfig or settings.kube.context or env.get("KUBECONFIG")
+    return bool(configured) or usual.is_file() or bool(env.get("KUBERNETES_SERVICE_HOST"))
+
+
+def _connected(settings: Settings) -> tuple[KubeClient, Access]:
+    from cotenant.core.adapters.kube import connect
+    from cotenant.core.adapters.kube.auth import load_access
+
+    return connect(settings.kube), load_access(settings.kube)
+
+
+def _observed(client: KubeClient) -> LiveCluster | None:
+    """What runs now; None (and a note) when pods may not be listed."""
+    from cotenant.core.adapters.kube.live import observe
+
+    try:
+        return observe(client)
+    except ClusterError as error:
+        message(f"note: QoS and priority labels were not read from the Kubernetes API: {error.message}")
+        return None
+
+
+def _discovered(client: KubeClient, access: Access, settings: PrometheusSettings) -> tuple[PrometheusSettings, str]:
+    """The best candidate in the cluster, asked through the API server's proxy (directly from inside the cluster)."""
+    from cotenant.core.adapters.kube.discovery import find_prometheus
+
+    candidates = find_prometheus(client)
+    if not candidates:
+        raise NoData(
+            f"no Service of the cluster {access.cluster} looks like a Prometheus",
+            fix="Give --prometheus URL; kubectl port-forward helps when it is reachable only from inside.",
+        )
+    best = candidates[0]
+    how = f"{best.flavour} {best.namespace}/{best.service}, found by its Service's labels"
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return msgspec.structs.replace(settings, url=best.cluster_url), how
+    authorization = access.authorization()
+    return msgspec.structs.replace(
+        settings,
+        url=access.server.rstrip("/") + best.proxy_path,
+        headers={**settings.headers, **({"Authorization": authorization} if authorization else {})},
+        ca_file=settings.ca_file or access.ca_file,
+        client_cert_file=access.cert_file,
+        client_key_file=access.key_file,
+        insecure=settings.insecure or not access.verify,
+    ), f"{how}, through the API server"

@@ -1,0 +1,52 @@
+"""`cotenant pods`: which pods run on which node, what each asks for and uses."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+import typer
+
+from cotenant.apps.cli.analysis.results import (
+    ClusterOption,
+    FilterOption,
+    NamespaceOption,
+    StoreOption,
+    chosen,
+    open_store,
+)
+from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
+
+app = new_app()
+
+
+@app.command(
+    epilog=examples(
+        "cotenant pods --node node-1",
+        "cotenant pods -n shop --filter 'qos=BE&sort=-cpu_usage'",
+        "cotenant pods -o csv",
+    )
+)
+def pods(
+    ctx: typer.Context,
+    node: Annotated[
+        list[str] | None, typer.Option("--node", metavar="NAME", help="Only this node; may be repeated.")
+    ] = None,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = None,
+    query: FilterOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show the pods that ran at the end of the last scan, with requests and usage of that moment."""
+    from cotenant.core.model.views import PODS
+    from dashboard.tables.filters import literal
+
+    table = open_store(session_of(ctx).load({"store.url": store}).settings, cluster).read_table(PODS)
+    node_filter = urlencode([("node", literal(name)) for name in node or ()])
+    rows = chosen(table, namespace, "&".join(part for part in (node_filter, query or "") if part))
+    print_table(rows, output, headers=not no_headers)
+    if not len(rows):
+        message("no pod matches" if len(table) else "no pod ran")

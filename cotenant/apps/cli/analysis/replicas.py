@@ -1,0 +1,52 @@
+"""`cotenant replicas`: the floor that a forecast gives an autoscaler, so that pods are there before the peak."""
+
+from __future__ import annotations
+
+import typer
+
+from cotenant.apps.cli.analysis.results import (
+    ClusterOption,
+    FilterOption,
+    NamespaceOption,
+    StoreOption,
+    chosen,
+    open_store,
+)
+from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
+
+app = new_app()
+
+
+@app.command(
+    epilog=examples(
+        "cotenant replicas",
+        "cotenant replicas -n shop -o wide",
+        "cotenant replicas --filter workload=checkout -o json  # with the floor of each half hour",
+    )
+)
+def replicas(
+    ctx: typer.Context,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = None,
+    query: FilterOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show how many replicas workloads with an autoscaler, or with many replicas, will need in the next 24 hours.
+
+    An autoscaler answers to what it measures, late by a pod's start. As its minReplicas the floor is there in time; a
+    ReservationPlan with realisation ReplicaFloor sets it for the window and takes it back.
+    """
+    from cotenant.core.model.views import REPLICAS
+
+    table = open_store(session_of(ctx).load({"store.url": store}).settings, cluster).read_table(REPLICAS)
+    rows = chosen(table, namespace, query)
+    print_table(rows, output, headers=not no_headers)
+    if not len(rows):
+        message("no workload has an autoscaler on CPU or memory, or many replicas (recommender.replicas.many_replicas)")
+    for row in rows.rows():
+        if row["most"] and row["needed"] and row["needed"] > row["most"]:
+            name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
+            message(f"{name}: maxReplicas {row['most']} is below the {row['needed']} that the forecast asks for")

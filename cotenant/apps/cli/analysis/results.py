@@ -1,0 +1,63 @@
+"""What commands that show results have in common: which store, which cluster, which rows."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlencode
+
+import typer
+
+from cotenant.core.model.errors import NoData, UsageError
+
+if TYPE_CHECKING:
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.model.table import Table
+    from cotenant.core.settings.root import Settings
+
+ClusterOption = Annotated[
+    str | None, typer.Option("--cluster", metavar="NAME", help="Cluster in the store; needed when there are several.")
+]
+NamespaceOption = Annotated[
+    list[str] | None, typer.Option("--namespace", "-n", metavar="NAME", help="Only this namespace; may be repeated.")
+]
+FilterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--filter", metavar="QUERY", help="Rows to show, as in a page's address: 'severity=critical&kind!=Job'."
+    ),
+]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="fsspec URL of the store; default: settings store.url.")
+]
+
+
+def url_of(settings: Settings) -> str:
+    """URL of the store in force."""
+    from cotenant.core.settings.sections.store import store_url
+
+    return store_url(settings.store, os.environ)
+
+
+def open_store(settings: Settings, cluster: str | None) -> Store:
+    """The store of the named cluster, or of the only one there is; NoData and UsageError say what to do otherwise."""
+    from cotenant.core.adapters.store import Store
+
+    url = url_of(settings)
+    if cluster:
+        return Store(url, cluster)
+    names = Store.clusters(url)
+    if not names:
+        raise NoData(f"no history is stored at {url}", fix="Run cotenant scan --prometheus URL, or try cotenant demo.")
+    if len(names) > 1:
+        raise UsageError(f"{url} holds several clusters: {', '.join(names)}", fix="Name one with --cluster.")
+    return Store(url, names[0])
+
+
+def chosen(table: Table, namespaces: list[str] | None, query: str | None) -> Table:
+    """The rows asked for, in the grammar that pages use."""
+    from dashboard.tables import filters
+
+    text = "&".join(part for part in (urlencode([("ns", n) for n in namespaces or ()]), query or "") if part)
+    parsed = filters.parse(text, table.schema)
+    return table.take(filters.select(filters.Indexed.of(table), parsed))

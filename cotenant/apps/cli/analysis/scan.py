@@ -1,0 +1,234 @@
+"""`cotenant scan`: usage history from Prometheus to recommendations, read-only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.apps.cli.analysis.export import Results, ScanFormat, check, write
+from cotenant.apps.cli.analysis.metric_source import metric_source
+from cotenant.apps.cli.analysis.notice import DryRunOption, NotifyOption, address, payload, send, summarise
+from cotenant.apps.cli.analysis.results import (
+    ClusterOption,
+    FilterOption,
+    NamespaceOption,
+    StoreOption,
+    chosen,
+    open_store,
+    url_of,
+)
+from cotenant.apps.cli.analysis.severity import FailOn, FailOnOption
+from cotenant.apps.cli.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
+from cotenant.apps.cli.output import DocumentFormat, NoHeadersOption, message, print_document
+from cotenant.apps.cli.progress import bars
+from cotenant.core.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from cotenant.apps.cli.analysis.metric_source import ScanTarget
+    from cotenant.apps.cli.analysis.notice import Summary
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.model.progress import Progress
+    from cotenant.core.model.table import Table
+    from cotenant.core.model.usage.server_quantiles import ServerQuantiles
+    from cotenant.core.settings.root import Settings
+
+app = new_app()
+
+PrometheusOption = Annotated[str | None, typer.Option("--prometheus", "-p", metavar="URL", help="Prometheus to ask.")]
+TokenOption = Annotated[
+    str | None, typer.Option("--bearer-token-file", metavar="FILE", help="File with a bearer token.")
+]
+HeaderOption = Annotated[list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="Further header.")]
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option("--prometheus-label", "-l", metavar="NAME=VALUE", help="Label that every series carries."),
+]
+KubeconfigOption = Annotated[
+    str | None, typer.Option("--kubeconfig", metavar="FILE", help="Find Prometheus and labels through this cluster.")
+]
+ContextOption = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
+WindowOption = Annotated[int | None, typer.Option("--window-days", metavar="DAYS", help="History to look at.")]
+StrategyOption = Annotated[str | None, typer.Option("--strategy", "-s", metavar="NAME", help="Who recommends.")]
+FolderOption = Annotated[
+    Path | None, typer.Option("--output-dir", metavar="DIR", help="Folder for -o html, kustomize, helm, ssa.")
+]
+
+
+@app.command(
+    epilog=examples(
+        "cotenant scan --prometheus http://localhost:9090",
+        "cotenant scan --context prod-1  # finds the Prometheus of that cluster by its Service's labels",
+        "cotenant scan --prometheus https://prom.example --bearer-token-file token -n shop -o csv",
+        "cotenant scan --offline --strategy vpa -o wide  # what VPA would say about the stored history",
+        "cotenant scan --offline --fail-on severity=critical -o patch",
+        "cotenant scan --offline -n shop -o kustomize --output-dir deploy/cotenant  # also helm, ssa",
+        "cotenant scan --offline -o html > report.html",
+        "cotenant scan --offline --notify-url webhook-address  # a file that holds the receiver's address",
+    )
+)
+def scan(
+    ctx: typer.Context,
+    prometheus: PrometheusOption = None,
+    bearer_token_file: TokenOption = None,
+    header: HeaderOption = None,
+    label: LabelOption = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    window_days: WindowOption = None,
+    strategy: StrategyOption = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Ask nobody; use what is stored.")] = False,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = None,
+    query: FilterOption = None,
+    output: Annotated[ScanFormat, typer.Option("--output", "-o", help="How to write the rows.")] = ScanFormat.TABLE,
+    output_dir: FolderOption = None,
+    no_headers: NoHeadersOption = False,
+    fail_on: FailOnOption = None,
+    notify_url: NotifyOption = None,
+    notify_dry_run: DryRunOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+) -> None:
+    """Pull usage history from Prometheus, forecast, and recommend requests and limits. Read-only."""
+    threshold = FailOn.parse(fail_on) if fail_on else None
+    check(output, output_dir)
+    flags = {
+        "profiler.prometheus.url": prometheus,
+        "profiler.prometheus.bearer_token_file": bearer_token_file,
+        "profiler.prometheus.headers": _pairs(header, ":", "--header"),
+        "profiler.prometheus.labels": _pairs(label, "=", "--prometheus-label"),
+        "profiler.window_days": window_days,
+        "kube.kubeconfig": kubeconfig,
+        "kube.context": context,
+        "recommender.strategy": strategy,
+        "store.url": store,
+    }
+    settings = session_of(ctx).load(flags).settings
+    receiver = address(notify_url, settings.notify)
+    target = None if offline else metric_source(settings, cluster)
+    if target and not quiet:
+        message(f"asking {target.source.describe()} ({target.how})")
+    with bars(quiet=quiet) as progress:
+        place = _pulled(settings, target, progress) if target else open_store(settings, cluster)
+        table = _analysed(place, settings, progress, target)
+    rows = chosen(table, namespace, query)
+    results = Results(place, settings, rows)
+    if notify_dry_run:
+        print_document(payload(_summary_of(results, namespace), settings.notify), DocumentFormat.JSON)
+    else:
+        write(results, output, output_dir, headers=not no_headers)
+        if receiver:
+            send(receiver, _summary_of(results, namespace), settings.notify)
+    if not quiet:
+        _summary(results)
+    if threshold and threshold.findings(rows.columns["severity"]):
+        raise typer.Exit(EXIT_FINDINGS)
+    if is_partial(place):
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+def is_partial(place: Store) -> bool:
+    """Whether the results rest on a history of which a part could not be read; a note of the summary names it."""
+    records = place.read_quality()
+    return bool(records and records[-1].unread_seconds)
+
+
+def _pairs(texts: list[str] | None, separator: str, option: str) -> dict[str, str] | None:
+    """["A: b"] -> {"A": "b"}; None when the option was not given."""
+    if not texts:
+        return None
+    parts = [text.partition(separator) for text in texts]
+    bad = next((text for text, part in zip(texts, parts, strict=True) if not part[1] or not part[0].strip()), None)
+    if bad is not None:
+        raise UsageError(f"{option} {bad!r} is not NAME{separator}VALUE")
+    return {name.strip(): value.strip() for name, _, value in parts}
+
+
+def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store:
+    """Pull what is new; an interruption keeps what was stored so far."""
+    from cotenant.core.adapters.clock import SystemClock
+    from cotenant.core.adapters.kube.overlay import overlay
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.model.errors import NoData
+    from cotenant.core.model.usage.usage import Signal
+    from profiler.history import pull
+
+    place = Store(url_of(settings), target.cluster)
+    pull(target.source, place, settings.profiler, SystemClock(), progress)
+    if place.span(Signal.CPU_USAGE_MEAN) is None:
+        days = settings.profiler.window_days
+        raise NoData(
+            f"{target.source.describe()} answers, and holds no CPU usage of containers in the last {days:g} days",
+            fix="Name the Prometheus that scrapes the kubelets of this cluster; cotenant doctor says what it lacks.",
+        )
+    inventory = place.read_inventory()
+    if target.live is not None and inventory is not None:
+        place.write_inventory(overlay(inventory, target.live))
+    return place
+
+
+def _analysed(store: Store, settings: Settings, progress: Progress, target: ScanTarget | None) -> Table:
+    from cotenant.apps.pipeline import corridor
+    from cotenant.core.adapters.clock import SystemClock
+    from cotenant.core.model.views import RECOMMENDATIONS
+
+    server = _server_quantiles(store, settings, progress, target) if target else None
+    analysis = corridor.analyse(store, settings, SystemClock(), progress, server=server)
+    corridor.publish(analysis, store, settings)
+    return store.read_table(RECOMMENDATIONS)
+
+
+def _server_quantiles(
+    store: Store, settings: Settings, progress: Progress, target: ScanTarget
+) -> ServerQuantiles | None:
+    """The server's own quantiles, for strategies that are defined by them (outside the query budget)."""
+    from cotenant.core.adapters.clock import SystemClock
+    from profiler.prometheus.quantiles import Question
+
+    krr, inventory = settings.recommender.krr, store.read_inventory()
+    if not settings.recommender.strategy.startswith("krr-") or inventory is None:
+        return None
+    pooled = settings.recommender.strategy == "krr-simple-limit"
+    progress.stage("Ask the server's own quantiles", 1)
+    question = Question(
+        cpu_fraction=krr.cpu_percentile / 100,
+        end_seconds=int(SystemClock().now_seconds()),
+        span_seconds=int(krr.history_hours * 3600),
+        step_seconds=krr.step_seconds,
+        pooled=(krr.cpu_request_percentile / 100, krr.cpu_limit_percentile / 100) if pooled else (),
+    )
+    answer = target.source.quantiles(question, inventory)
+    progress.advance()
+    return answer
+
+
+def _summary_of(results: Results, namespaces: list[str] | None) -> Summary:
+    """Figures of the rows shown, and of the findings of the same namespaces."""
+    from cotenant.core.model.views import FINDINGS, Overview
+
+    overview, findings = results.store.read_document("overview", Overview), results.table(FINDINGS)
+    assert overview is not None, "the corridor wrote it in this run"
+    shown = chosen(findings, namespaces, None) if findings is not None else None
+    return summarise(overview, results.rows, shown, results.settings.recommender.prices.currency)
+
+
+def _summary(results: Results) -> None:
+    from cotenant.core.model.views import FINDINGS, Overview
+
+    rows, overview = results.rows, results.store.read_document("overview", Overview)
+    if overview is None:
+        return
+    counts = ", ".join(f"{n} {severity}" for severity, n in _counts(rows).items()) or "none"
+    message(f"{len(rows)} containers of {overview.workloads} workloads: {counts}. Strategy {overview.strategy}.")
+    for note in overview.notes:
+        message(f"note: {note}")
+    if findings := results.table(FINDINGS):
+        message(f"{len(findings)} findings beside them: cotenant findings.")
+    message("Why: cotenant explain NAMESPACE/KIND/NAME. In the browser: cotenant dashboard.")
+
+
+def _counts(rows: Table) -> dict[str, int]:
+    severities: list[Any] = list(rows.columns["severity"])
+    return {s: severities.count(s) for s in ("critical", "warning", "ok", "good", "unknown") if s in severities}

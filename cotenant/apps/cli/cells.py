@@ -1,0 +1,63 @@
+"""How one cell looks: human units in tables, exact numbers in CSV. Pure; `output` puts the cells together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cotenant.core.model.kubernetes.quantity import format_millicores, human_bytes
+from cotenant.core.model.table import Kind
+from cotenant.core.model.text import csv_text, visible
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+
+
+def csv_cell(value: Any) -> str:
+    """One CSV cell of a plain row value: numbers stay numbers, None is empty, a list is JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return csv_text(value)
+    return json.dumps(value) if isinstance(value, list) else repr(value)
+
+
+def human(kind: Kind, value: Any) -> str:
+    """One cell for the eye: 250 millicores -> "250m", 1.25e9 bytes -> "1.2Gi", 0.634 -> "63%", None -> ""."""
+    return "" if value is None else _HUMAN[kind](value)
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """Bars from 0 to the highest value, a gap as a blank."""
+    top = max((v for v in values if v is not None), default=0.0)
+    return "".join(" " if v is None else _BARS[_bar(v, top)] for v in values)
+
+
+def _bar(value: float, top: float) -> int:
+    return min(len(_BARS) - 1, int(max(value, 0.0) / top * len(_BARS))) if top > 0 else 0
+
+
+def _bytes(value: int) -> str:
+    return human_bytes(value).replace(" ", "").removesuffix("B")
+
+
+def _time(value: int) -> str:
+    return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
+def _number(value: float) -> str:
+    shown = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if shown == "-0" else shown
+
+
+_HUMAN: Final[dict[Kind, Callable[[Any], str]]] = {
+    Kind.TEXT: visible,
+    Kind.INTEGER: str,
+    Kind.NUMBER: _number,
+    Kind.MILLICORES: format_millicores,
+    Kind.BYTES: _bytes,
+    Kind.RATIO: lambda value: f"{100 * value:.0f}%",
+    Kind.TIME: _time,
+    Kind.LIST: sparkline,
+}

@@ -1,0 +1,68 @@
+"""`cotenant audit`: whether the ledger is what was written, and all of it for other tools."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.apps.cli.changes.ledger_access import open_ledger
+from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app, session_of
+from cotenant.apps.cli.output import Format, OutputOption, message, print_table
+from cotenant.core.model.changes.service import LedgerEntry
+from cotenant.core.model.changes.tables import entries_table
+from cotenant.core.model.errors import ClusterError
+
+if TYPE_CHECKING:
+    from cotenant.core.adapters.ledger import Anchor, Ledger
+    from cotenant.core.settings.root import Settings
+
+app = new_app()
+
+
+@app.callback(epilog=examples("cotenant audit verify", "cotenant audit export -o csv > audit.csv"))
+def audit() -> None:
+    """Who did what to the cluster through cotenant: an append-only ledger, each row with the hash of all before it."""
+
+
+@app.command(epilog=examples("cotenant audit verify", "cotenant audit verify --offline"))
+def verify(
+    ctx: typer.Context,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the cluster for the head it keeps.")] = False,
+    kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="Path of the kubeconfig.")] = None,
+    context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
+) -> None:
+    """Walk the chain of hashes and compare it with the head that the cluster keeps; exit code 3 names the wrong row."""
+    flags = {"kube.kubeconfig": kubeconfig, "kube.context": context}
+    settings = session_of(ctx).load(flags).settings
+    ledger = open_ledger(settings)
+    head = None if offline else _anchored(settings, ledger)
+    verification = ledger.verify(head)
+    if verification.wrong_seq is not None:
+        sys.stdout.write(f"WRONG at row {verification.wrong_seq} of ledger {ledger.id}: {verification.why}\n")
+        raise typer.Exit(EXIT_FINDINGS)
+    against = f", and its row {head.seq} is the head that the cluster keeps of it" if head else ""
+    sys.stdout.write(f"{verification.rows} rows of ledger {ledger.id} are what was written{against}\n")
+
+
+@app.command(epilog=examples("cotenant audit export -o csv > audit.csv", "cotenant audit export -o json"))
+def export(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
+    """Every row of the ledger."""
+    ledger = open_ledger(session_of(ctx).load().settings)
+    rows = [LedgerEntry(e.seq, e.seconds, e.actor, e.event, e.subject, e.body, e.hash) for e in ledger.entries()]
+    print_table(entries_table(rows), output)
+
+
+def _anchored(settings: Settings, ledger: Ledger) -> Anchor | None:
+    from changes.change_ledger import anchored, unkept
+    from cotenant.core.adapters.kube import connect
+
+    try:
+        anchor_lookup = anchored(connect(settings.kube), ledger, settings.manager.namespace)
+    except ClusterError as error:
+        message(f"the cluster was not asked: {error}", style="yellow")
+        return None
+    if anchor_lookup.head is None:
+        message(f"{unkept(ledger, anchor_lookup)} Only the chain itself was looked at.", style="yellow")
+    return anchor_lookup.head

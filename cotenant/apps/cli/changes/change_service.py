@@ -1,0 +1,188 @@
+"""EDGE: the change service of a dashboard: the ledger, the cluster and the stored recommendations of the settings.
+
+Who sits at this machine acts with the kubeconfig's rights, under the name that the cluster knows them by.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from cotenant.apps.cli.output import message
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.errors import ClusterError
+
+if TYPE_CHECKING:
+    from changes.plans.service import ClusterPlanService
+    from changes.service import ClusterAccess, ClusterChangeService
+    from cotenant.core.adapters.clock import Clock
+    from cotenant.core.adapters.kube import KubeClient
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.model.identity import WorkloadRef
+    from cotenant.core.model.recommendation import Recommendation
+    from cotenant.core.settings.root import Settings
+    from cotenant.core.settings.sections.kube import KubeSettings
+
+PATIENCE_SECONDS: Final = 3.0
+"""How long a start waits for the cluster to say who we are."""
+CALL_SECONDS: Final = 5.0
+"""Longest silence of the API server while somebody looks at a page."""
+ANSWER_SECONDS: Final = 20.0
+IDLE_SECONDS: Final = 20.0
+"""A connection that lay idle for longer may have been closed at the other end: it is not used for a write."""
+
+
+def desk_of(
+    settings: Settings, store: Store, door: ClusterAccess | None = None, clock: Clock | None = None
+) -> ClusterChangeService:
+    """A change service on the cluster of the settings and the recommendations of a store; sends no request yet."""
+    from changes.service import ChangeServiceConfig, ClusterChangeService
+    from cotenant.core.adapters.clock import SystemClock
+    from cotenant.core.settings.sections.actions import ledger_path
+
+    office = ChangeServiceConfig(
+        door=door or door_of(settings),
+        ledger=ledger_path(settings.actions, os.environ),
+        settings=settings.actions,
+        clock=clock or SystemClock(),
+        recommended=recommended_of(store),
+        requested_millicores=lambda: requested_millicores(store),
+        anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
+        **_metrics(settings),
+    )
+    return ClusterChangeService(office)
+
+
+def _metrics(settings: Settings) -> dict[str, Any]:
+    """By what changes are judged beside their pods: the metric source, where one is named."""
+    prometheus = settings.profiler.prometheus
+    if not prometheus.url:
+        return {}
+    from changes.usage_comparison import PrometheusComparison
+    from profiler.prometheus.client import Client
+
+    metrics = PrometheusComparison(Client(prometheus), prometheus.labels)
+    return {"compare": metrics, "trace": metrics.trace}
+
+
+def plan_desk_of(
+    settings: Settings, door: ClusterAccess | None = None, clock: Clock | None = None, store: Store | None = None
+) -> ClusterPlanService:
+    """A plan service on the same cluster, with the same ledger; sends no request yet.
+
+    store: whose forecasts say what nodes will use; None: nobody knows.
+    """
+    from changes.forecasted_usage import ahead_of
+    from changes.plans.service import ClusterPlanService, PlanServiceConfig
+    from cotenant.core.adapters.clock import SystemClock
+    from cotenant.core.settings.sections.actions import ledger_path
+
+    office = PlanServiceConfig(
+        door=door or door_of(settings),
+        ledger=ledger_path(settings.actions, os.environ),
+        settings=settings,
+        clock=clock or SystemClock(),
+        anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
+        **({"ahead": ahead_of(store)} if store is not None else {}),
+    )
+    return ClusterPlanService(office)
+
+
+def door_of(settings: Settings) -> ClusterAccess:
+    """Each person by the way they are known: the kubeconfig's rights, their own token, or a review before ours."""
+    from changes.cluster_access import by_way
+
+    return by_way(hastened(settings.kube), settings.access, kubeconfig_door(settings.kube))
+
+
+def hastened(settings: KubeSettings) -> KubeSettings:
+    """The same for calls that somebody waits for in front of a page."""
+    return msgspec.structs.replace(
+        settings,
+        timeout_seconds=min(settings.timeout_seconds, CALL_SECONDS),
+        deadline_seconds=min(settings.deadline_seconds, ANSWER_SECONDS),
+        retries=min(settings.retries, 1),
+    )
+
+
+def kubeconfig_door(settings: KubeSettings) -> ClusterAccess:
+    """Everybody acts with the rights of one kubeconfig; for the loopback alone. Clients are lent again for a while."""
+    from cotenant.core.adapters.kube import connect
+
+    hasty = hastened(settings)
+    idle: list[tuple[float, KubeClient]] = []
+    lock = threading.Lock()
+
+    def lent() -> KubeClient:
+        with lock:
+            while idle:
+                since, client = idle.pop()
+                if time.monotonic() - since < IDLE_SECONDS:
+                    return client
+                client.close()
+        return connect(hasty)
+
+    @contextmanager
+    def door(_who: Someone) -> Iterator[KubeClient]:
+        client = lent()
+        try:
+            yield client
+        except BaseException:
+            client.close()
+            raise
+        with lock:
+            idle.append((time.monotonic(), client))
+
+    return door
+
+
+def at_this_machine(settings: KubeSettings) -> Callable[[], Someone]:
+    """The local person as administrator, under the name that the cluster returns; no name while it does not answer."""
+    from changes.live_context import who
+    from cotenant.core.adapters.kube import connect
+
+    hasty = msgspec.structs.replace(
+        settings, timeout_seconds=PATIENCE_SECONDS, deadline_seconds=PATIENCE_SECONDS, retries=0
+    )
+    name, groups = "", tuple[str, ...]()
+    try:
+        client = connect(hasty)
+        try:
+            person = who(client)
+        finally:
+            client.close()
+        name, groups = person.name, person.groups
+    except ClusterError as error:
+        message(f"the cluster does not say who you are: {error}. {error.fix}", style="yellow")
+    someone = Someone(name, groups, grants=(Grant(Role.ADMIN),))
+    return lambda: someone
+
+
+def recommended_of(store: Store) -> Callable[[WorkloadRef], Sequence[Recommendation]]:
+    """Stored recommendations of a workload, as they are at the moment; none for a workload without."""
+    from cotenant.apps.pipeline.explain import document_name
+    from cotenant.core.model.recommendation import Recommendation
+
+    def recommended(workload: WorkloadRef) -> Sequence[Recommendation]:
+        recommendations = store.read_document(document_name(workload.namespace), list[Recommendation]) or []
+        return [r for r in recommendations if r.container.workload == workload]
+
+    return recommended
+
+
+def requested_millicores(store: Store) -> int:
+    """CPU that all workloads of the stored results request; 0 when there are none."""
+    from cotenant.core.model.errors import NoData
+    from cotenant.core.model.views import RECOMMENDATIONS
+
+    try:
+        rows = store.read_table(RECOMMENDATIONS).rows()
+    except NoData:
+        return 0
+    return sum(int(row["cpu_request_now"] or 0) * int(row["replicas"] or 0) for row in rows)

@@ -1,0 +1,100 @@
+"""EDGE: what `recs` and `audit` have in common: the ledger and the cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from cotenant.apps.cli.output import message
+from cotenant.core.model.errors import ClusterError, NoData, UsageError
+
+if TYPE_CHECKING:
+    from changes.accept import Actions
+    from cotenant.core.adapters.ledger import Ledger
+    from cotenant.core.model.changes.change import ChangeStatus
+    from cotenant.core.model.recommendation import Recommendation
+    from cotenant.core.settings.root import Settings
+
+
+PATIENCE_SECONDS: Final = 60.0
+"""How long a command waits for another one, or for the dashboard."""
+
+
+@contextmanager
+def opened(settings: Settings, what: str = "a command") -> Iterator[Actions]:
+    """Actions on the cluster of the settings, alone with the ledger, which is closed afterwards.
+
+    StoreBusy when somebody else acts for longer than our patience.
+    """
+    from changes.accept import Actions
+    from changes.change_ledger import ChangeJournal
+    from changes.live_context import who
+    from cotenant.core.adapters.clock import SystemClock
+    from cotenant.core.adapters.file_lock import turn
+    from cotenant.core.adapters.kube import connect
+    from cotenant.core.settings.sections.actions import ledger_path
+
+    client = connect(settings.kube)
+    person = who(client)
+    lock = ledger_path(settings.actions, os.environ).with_suffix(".lock")
+    with turn(lock, f"{what} of {person.name}", PATIENCE_SECONDS), closing(client):
+        ledger = open_ledger(settings)
+        with closing(ledger):
+            journal = ChangeJournal(ledger, SystemClock(), person.name)
+            journal.cluster = client.access.cluster
+            actions = Actions(client, journal, settings.actions, person)
+            actions.anchor_namespace = _anchor_namespace(settings, actions)
+            yield actions
+
+
+def open_ledger(settings: Settings) -> Ledger:
+    """The ledger in force, made when there is none."""
+    from cotenant.core.adapters.ledger import Ledger
+    from cotenant.core.settings.sections.actions import ledger_path
+
+    return Ledger(ledger_path(settings.actions, os.environ))
+
+
+def one(standings: dict[str, ChangeStatus], id_: str) -> ChangeStatus:
+    """The change of that id, or of its unambiguous beginning."""
+    matches = [s for key, s in standings.items() if key.startswith(id_)]
+    if len(matches) != 1:
+        raise UsageError(f"{len(matches)} changes begin with {id_!r}", fix="`cotenant recs changes` lists them.")
+    return matches[0]
+
+
+def recommended(settings: Settings, cluster: str | None, names: list[str]) -> list[Recommendation]:
+    """Stored recommendations of the named workloads; NoData when one of them has none."""
+    from cotenant.apps.cli.analysis.results import open_store
+    from cotenant.apps.pipeline.explain import Explanations
+
+    explanations = Explanations(open_store(settings, cluster))
+    recommendations = [r for name in names for r in explanations.of_workload(name)]
+    if not recommendations:
+        raise NoData("nothing is recommended for these workloads", fix="Scan first: cotenant scan.")
+    return recommendations
+
+
+def requested_millicores(settings: Settings, cluster: str | None) -> int:
+    """CPU that all workloads of the stored results request; 0 when there are none."""
+    from cotenant.apps.cli.analysis.results import open_store
+    from cotenant.core.model.views import RECOMMENDATIONS
+
+    table = open_store(settings, cluster).read_table(RECOMMENDATIONS)
+    return sum(int(row["cpu_request_now"] or 0) * int(row["replicas"] or 0) for row in table.rows())
+
+
+def _anchor_namespace(settings: Settings, actions: Actions) -> str:
+    """Where the head is kept, when that is wanted and allowed; otherwise it is said once."""
+    from changes.change_ledger import anchor
+
+    if not settings.actions.anchor:
+        return ""
+    try:
+        anchor(actions.client, actions.journal.ledger, settings.manager.namespace)
+    except ClusterError as error:
+        message(f"the ledger's head is not kept in the cluster: {error}", style="yellow")
+        return ""
+    return settings.manager.namespace

@@ -1,0 +1,288 @@
+"""`cotenant recs`: from a recommendation to a change that is dry-run first, guarded, verified and reversible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption
+from cotenant.apps.cli.changes import recs_approval, recs_bundle, recs_list
+from cotenant.apps.cli.changes.ledger_access import one, opened, recommended, requested_millicores
+from cotenant.apps.cli.changes.recs_options import (
+    Canary,
+    Context,
+    Kubeconfig,
+    MethodOption,
+    Second,
+    Workloads,
+    settings_of,
+)
+from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app, session_of
+from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.core.model.changes.service import Method
+from cotenant.core.model.changes.tables import changes_table
+from cotenant.core.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from changes.accept import Actions, Review
+    from cotenant.core.model.changes.change import ChangeStatus
+
+
+class DryRun(StrEnum):
+    """Whether the server is asked before."""
+
+    SERVER = "server"
+    NONE = "none"
+
+
+app = new_app()
+for _part in (recs_list, recs_bundle, recs_approval):
+    app.registered_commands.extend(_part.app.registered_commands)
+
+
+@app.callback(
+    epilog=examples(
+        "cotenant recs list -n pay",
+        "cotenant recs show pay/Deployment/checkout",
+        "cotenant recs apply pay/checkout --method in-place --canary 0.1 --yes",
+        "cotenant recs rollback 3f9c21",
+    )
+)
+def recs() -> None:
+    """Accept recommendations: reviewed, dry-run on the server, written down before they are done, and reversible."""
+
+
+@app.command(
+    epilog=examples("cotenant recs show pay/Deployment/checkout", "cotenant recs show pay/checkout pay/fraud-gateway")
+)
+def show(
+    ctx: typer.Context,
+    workloads: Workloads,
+    method: MethodOption = Method.TEMPLATE,
+    approved_by: Second = "",
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """What would be written, field by field, and how each guardrail comes out. Changes nothing."""
+    settings = settings_of(ctx, store, kubeconfig, context)
+    recommendations = recommended(settings, cluster, workloads)
+    with opened(settings) as actions:
+        for review in actions.review(recommendations, approved_by, method):
+            _print(describe(review))
+
+
+@app.command(
+    epilog=examples(
+        "cotenant recs apply pay/Deployment/checkout  # dry run on the server",
+        "cotenant recs apply pay/checkout --yes",
+        "cotenant recs apply pay/checkout --method in-place --yes  # nothing restarts",
+        "cotenant recs apply pay/checkout pay/fraud-gateway --canary 0.1 --yes",
+        "cotenant recs apply pay/checkout --dry-run none --yes --override cpu-step",
+    )
+)
+def apply(
+    ctx: typer.Context,
+    workloads: Workloads,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it everything ends with the dry run.")] = False,
+    override: Annotated[
+        list[str] | None, typer.Option("--override", metavar="RULE", help="A guardrail to pass over; it is kept.")
+    ] = None,
+    approved_by: Second = "",
+    method: MethodOption = Method.TEMPLATE,
+    canary: Canary = 0.0,
+    dry_run: Annotated[
+        DryRun, typer.Option("--dry-run", help="server: try it there before; none: trust the review.")
+    ] = DryRun.SERVER,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Review, dry-run on the server and, with --yes, apply: each workload whole or not at all.
+
+    Exit code 3 when a workload was refused.
+    """
+    from changes.accept import AcceptanceTerms
+    from cotenant.core.model.changes.change import ChangeState
+
+    settings = settings_of(ctx, store, kubeconfig, context)
+    recommendations = recommended(settings, cluster, workloads)
+    requested = requested_millicores(settings, cluster)
+    terms = AcceptanceTerms(tuple(override or ()), approved_by, requested_millicores=requested, canary=canary)
+    with opened(settings) as actions:
+        reviews = actions.review(recommendations, approved_by, method)
+        good, bad = _sorted(actions, reviews, terms.overridden, dry_run)
+        if not yes:
+            message(f"dry run: {len(good)} workloads would be changed, {bad} would not; --yes does it")
+            raise typer.Exit(EXIT_FINDINGS if bad else 0)
+        done = actions.accept(good, terms)
+        print_table(changes_table(done), output, headers=not no_headers)
+        refused = bad + sum(s.state in (ChangeState.FAILED, ChangeState.UNKNOWN) for s in done)
+        if waiting := sum(s.state is ChangeState.WAITING for s in done):
+            message(f"{waiting} wait until the others have soaked: cotenant recs watch")
+        if done:
+            message(
+                f"verify after {settings.actions.soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}"
+            )
+        raise typer.Exit(EXIT_FINDINGS if refused else 0)
+
+
+@app.command(epilog=examples("cotenant recs changes", "cotenant recs changes -o csv"))
+def changes(ctx: typer.Context, output: OutputOption = Format.TABLE, no_headers: NoHeadersOption = False) -> None:
+    """Everything that was accepted, and where it is; asks no cluster."""
+    from changes.change_ledger import ChangeJournal
+    from cotenant.apps.cli.changes.ledger_access import open_ledger
+    from cotenant.core.adapters.clock import SystemClock
+
+    ledger = open_ledger(session_of(ctx).load().settings)
+    standings = ChangeJournal(ledger, SystemClock(), "").standings().values()
+    print_table(changes_table(standings), output, headers=not no_headers)
+    unknown = sum(not s.state.settled for s in standings)
+    if unknown:
+        message(f"{unknown} changes have no outcome: cotenant recs settle", style="yellow")
+    ledger.close()
+
+
+@app.command(epilog=examples("cotenant recs rollback 3f9c21", "cotenant recs rollback --batch 77ab10cd"))
+def rollback(
+    ctx: typer.Context,
+    change: Annotated[str, typer.Argument(metavar="[CHANGE]", help="Id of a change, or its beginning.")] = "",
+    batch: Annotated[str, typer.Option("--batch", metavar="ID", help="All changes that were accepted together.")] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Put back what stood there before; refused where somebody has changed it since."""
+    if bool(change) == bool(batch):
+        raise UsageError("give a change or --batch", fix="`cotenant recs changes` lists both.")
+    with opened(settings_of(ctx, None, kubeconfig, context)) as actions:
+        standings = actions.journal.standings()
+        chosen = [one(standings, change)] if change else [s for s in standings.values() if s.change.batch == batch]
+        done = [actions.roll_back(s) for s in chosen if s.state.in_force or change]
+        print_table(changes_table(done), output, headers=not no_headers)
+        raise typer.Exit(EXIT_FINDINGS if any(s.state.in_force for s in done) else 0)
+
+
+@app.command(epilog=examples("cotenant recs settle"))
+def settle(
+    ctx: typer.Context,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Find out what became of changes whose end nobody saw, by reading the cluster."""
+    from changes.reconcile import settle as settled
+
+    with opened(settings_of(ctx, None, kubeconfig, context)) as actions:
+        print_table(changes_table(settled(actions)), output, headers=not no_headers)
+
+
+@app.command(
+    epilog=examples("cotenant recs verify", "cotenant recs verify 77ab10cd --revert  # takes back what did harm")
+)
+def verify(
+    ctx: typer.Context,
+    which: Annotated[str, typer.Argument(metavar="[CHANGE|BATCH]", help="Default: all that are applied.")] = "",
+    revert: Annotated[bool, typer.Option("--revert", help="Roll back what regressed.")] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Judge changes after their soak time; OOM kills, restarts, missing replicas and more are harm (exit code 3)."""
+    from cotenant.core.model.changes.change import ChangeState
+
+    with recs_bundle.compared(settings_of(ctx, None, kubeconfig, context), "changes are judged") as actions:
+        every = actions.journal.standings().values()
+        due = [s for s in every if s.state is ChangeState.APPLIED and _named(s, which)]
+        done = [s for standing in due if (s := _verified(actions, standing, revert)) is not None]
+        print_table(changes_table(done), output, headers=not no_headers)
+        bad = (ChangeState.REGRESSED, ChangeState.ROLLED_BACK)
+        raise typer.Exit(EXIT_FINDINGS if any(s.state in bad for s in done) else 0)
+
+
+def describe(review: Review) -> Iterator[str]:
+    """A review line by line."""
+    yield str(review.workload)
+    if review.error:
+        yield f"  nothing to do: {review.error}"
+        return
+    for write in review.writes:
+        for pointer, old in write.before.items():
+            yield f"  {write.address} {pointer}"
+            yield f"    now {_plain(old)}"
+            yield f"    new {_plain(write.after[pointer])}"
+    yield f"  method {review.method}" + (
+        f" (we would take {review.suggested})" if review.suggested is not review.method else ""
+    )
+    for rule in review.guardrails:
+        yield f"  {rule.outcome.value:<4}  {rule.rule}: {rule.why}"
+
+
+def _sorted(
+    actions: Actions, reviews: list[Review], overridden: tuple[str, ...], dry_run: DryRun
+) -> tuple[list[Review], int]:
+    """Reviews that may be applied after the server's dry run, and the number of the others; prints both."""
+    good = []
+    for review in reviews:
+        _print(describe(review))
+        blocked = review.blocked(overridden)
+        if blocked:
+            rules = ", ".join(g.rule for g in blocked)
+            message(f"{review.workload}: stopped by {rules}; --override RULE passes over one by name", style="yellow")
+        elif not review.error and (dry_run is DryRun.NONE or _tried(actions, review)):
+            good.append(review)
+    return good, len(reviews) - len(good)
+
+
+def _tried(actions: Actions, review: Review) -> bool:
+    from changes.dry_run import tried
+
+    dry_run = tried(actions, review)
+    if not dry_run.accepted:
+        message(f"{review.workload}: the server refuses it: {dry_run.words}. {dry_run.fix}", style="yellow")
+        return False
+    message(f"{review.workload}: the server would take it")
+    for field in dry_run.added:
+        message(f"  its admission would make of {field.pointer}: {field.new or 'nothing'}")
+    return True
+
+
+def _verified(actions: Actions, standing: ChangeStatus, revert: bool) -> ChangeStatus | None:
+    from changes.reconcile import verify as verified
+    from cotenant.core.model.changes.change import ChangeState
+    from cotenant.core.model.errors import NoData
+
+    try:
+        checked = verified(actions, standing)
+    except NoData as error:
+        message(str(error))
+        return None
+    return actions.roll_back(checked) if revert and checked.state is ChangeState.REGRESSED else checked
+
+
+def _named(standing: ChangeStatus, which: str) -> bool:
+    return standing.change.id.startswith(which) or standing.change.batch == which
+
+
+def _plain(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value, order="sorted").decode() if value is not None else "nothing"
+
+
+def _print(lines: Iterator[str]) -> None:
+    import sys
+
+    from cotenant.core.model.text import visible
+
+    sys.stdout.writelines(f"{visible(line)}\n" for line in lines)

@@ -1,0 +1,189 @@
+"""`cotenant recs list|explain|dismiss|snooze|recall`: what is recommended, why, and what nobody wants to see now."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.apps.cli.analysis.results import (
+    ClusterOption,
+    FilterOption,
+    NamespaceOption,
+    StoreOption,
+    chosen,
+    open_store,
+)
+from cotenant.apps.cli.changes.ledger_access import opened, recommended
+from cotenant.apps.cli.changes.recs_options import Context, Kubeconfig, Workloads, settings_of
+from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.output import (
+    DocumentFormat,
+    DocumentOption,
+    Format,
+    NoHeadersOption,
+    OutputOption,
+    message,
+    print_document,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from cotenant.core.model.changes.service import PostponedRecommendation
+    from cotenant.core.model.identity import WorkloadRef
+    from cotenant.core.settings.root import Settings
+
+app = new_app()
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the ledger keeps it.")]
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "cotenant recs list",
+        "cotenant recs list -n pay --filter 'severity=critical' -o wide",
+        "cotenant recs list --all -o json  # hidden ones too",
+    ),
+)
+def list_(
+    ctx: typer.Context,
+    namespace: NamespaceOption = None,
+    query: FilterOption = None,
+    every: Annotated[bool, typer.Option("--all", help="Also what was dismissed or snoozed.")] = False,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Recommendations of the last scan, without those that somebody has dismissed or snoozed."""
+    import numpy as np
+
+    from cotenant.core.model.identity import WorkloadRef
+    from cotenant.core.model.views import RECOMMENDATIONS
+
+    settings = session_of(ctx).load({"store.url": store}).settings
+    table = chosen(open_store(settings, cluster).read_table(RECOMMENDATIONS), namespace, query)
+    hidden = {} if every else _hidden(settings)
+    refs = [WorkloadRef(row["namespace"], row["kind"], row["workload"]) for row in table.rows()]
+    shown = table.take(np.array([place for place, ref in enumerate(refs) if ref not in hidden], dtype=np.int64))
+    print_table(shown, output, headers=not no_headers)
+    for ref in dict.fromkeys(ref for ref in refs if ref in hidden):
+        message(f"hidden: {_said(hidden[ref])}")
+
+
+@app.command(
+    epilog=examples("cotenant recs explain pay/Deployment/checkout", "cotenant recs explain pay/checkout -o json")
+)
+def explain(
+    ctx: typer.Context,
+    workload: Annotated[str, typer.Argument(metavar="NAMESPACE/KIND/NAME", help="The kind may be left out.")],
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    output: DocumentOption = DocumentFormat.TABLE,
+) -> None:
+    """What a recommendation rests on, and whether somebody has hidden it; the same as `cotenant explain`."""
+    from cotenant.apps.cli.analysis.explain import describe
+
+    settings = session_of(ctx).load({"store.url": store}).settings
+    recommendations = recommended(settings, cluster, [workload])
+    if output is not DocumentFormat.TABLE:
+        print_document(recommendations, output)
+        return
+    for one in recommendations:
+        sys.stdout.writelines(f"{line}\n" for line in describe(one, settings.recommender.prices.currency))
+    if hidden := _hidden(settings).get(recommendations[0].container.workload):
+        message(f"hidden: {_said(hidden)}")
+
+
+@app.command(epilog=examples("cotenant recs dismiss pay/checkout --reason 'load test, not real traffic'"))
+def dismiss(
+    ctx: typer.Context,
+    workloads: Workloads,
+    reason: Reason,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Hide recommendations for good, until somebody recalls them."""
+    _postpone(settings_of(ctx, store, kubeconfig, context), cluster, workloads, (None, reason))
+
+
+@app.command(epilog=examples("cotenant recs snooze pay/checkout --days 14 --reason 'after the sale'"))
+def snooze(
+    ctx: typer.Context,
+    workloads: Workloads,
+    reason: Reason,
+    days: Annotated[float, typer.Option("--days", metavar="N", help="For how many days.")] = 7.0,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Hide recommendations for some days."""
+    _postpone(settings_of(ctx, store, kubeconfig, context), cluster, workloads, (days, reason))
+
+
+@app.command(epilog=examples("cotenant recs recall pay/checkout"))
+def recall(
+    ctx: typer.Context,
+    workloads: Workloads,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show recommendations again that were dismissed or snoozed."""
+    from changes.snooze import recall as recalled
+
+    settings = settings_of(ctx, store, kubeconfig, context)
+    refs = _refs(settings, cluster, workloads)
+    hidden = _hidden(settings)
+    with opened(settings) as actions:
+        recalled(actions.journal, refs)
+    for ref in refs:
+        message(f"{ref}: {'shown again' if ref in hidden else 'it was not hidden'}")
+
+
+def _postpone(settings: Settings, cluster: str | None, workloads: list[str], terms: tuple[float | None, str]) -> None:
+    from changes.snooze import postpone
+
+    refs = _refs(settings, cluster, workloads)
+    with opened(settings) as actions:
+        postpone(actions.journal, refs, *terms)
+    for ref, one in _hidden(settings).items():
+        if ref in refs:
+            message(f"hidden: {_said(one)}")
+
+
+def _refs(settings: Settings, cluster: str | None, names: list[str]) -> list[WorkloadRef]:
+    return list(dict.fromkeys(r.container.workload for r in recommended(settings, cluster, names)))
+
+
+def _hidden(settings: Settings) -> Mapping[WorkloadRef, PostponedRecommendation]:
+    """What is hidden now; a ledger that is not there hides nothing."""
+    import os
+
+    from changes.snooze import postponed
+    from cotenant.core.adapters.clock import SystemClock
+    from cotenant.core.adapters.ledger import Ledger
+    from cotenant.core.settings.sections.actions import ledger_path
+
+    ledger = Ledger(ledger_path(settings.actions, os.environ), reading=True)
+    try:
+        return postponed(ledger, SystemClock().now_seconds())
+    finally:
+        ledger.close()
+
+
+def _said(one: PostponedRecommendation) -> str:
+    from datetime import UTC, datetime
+
+    until = (
+        "for good"
+        if one.until_seconds is None
+        else f"until {datetime.fromtimestamp(one.until_seconds, UTC):%Y-%m-%d %H:%M} UTC"
+    )
+    return f"{one.workload} {until} by {one.actor}: {one.reason}"

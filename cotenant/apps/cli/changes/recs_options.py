@@ -1,0 +1,38 @@
+"""Options that the commands of `cotenant recs` share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.apps.cli.command import session_of
+from cotenant.core.model.changes.service import Method
+
+if TYPE_CHECKING:
+    from cotenant.core.settings.root import Settings
+
+Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", help="Path of the kubeconfig.")]
+Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
+Workloads = Annotated[list[str], typer.Argument(metavar="NAMESPACE/KIND/NAME...", help="The kind may be left out.")]
+Second = Annotated[
+    str, typer.Option("--approved-by", metavar="NAME", help="The second person, for classes LSE and LSR; not checked.")
+]
+MethodOption = Annotated[
+    Method,
+    typer.Option(
+        "--method", help="template: new pods; in-place: running pods resized; annotate: only pods that come later."
+    ),
+]
+Canary = Annotated[
+    float,
+    typer.Option(
+        "--canary", metavar="SHARE", min=0.0, max=1.0, help="Share that goes first; `recs watch` does the rest."
+    ),
+]
+
+
+def settings_of(ctx: typer.Context, store: str | None, kubeconfig: str | None, context: str | None) -> Settings:
+    """Settings in force with these options."""
+    flags = {"store.url": store, "kube.kubeconfig": kubeconfig, "kube.context": context}
+    return session_of(ctx).load(flags).settings

@@ -1,0 +1,114 @@
+"""`cotenant dashboard`: the results of the last scan in the browser, and with --act what to do about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store
+from cotenant.apps.cli.changes.watcher_output import watched
+from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.output import message
+from cotenant.core.settings.sections.access import AccessMode
+
+if TYPE_CHECKING:
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.model.recommendation import Recommendation
+    from cotenant.core.settings.root import Settings
+
+app = new_app()
+
+
+@app.command(
+    epilog=examples(
+        "cotenant dashboard",
+        "cotenant dashboard --port 9000 --cluster prod-1",
+        "cotenant dashboard --act  # accept, verify and roll back too, with your own rights",
+    )
+)
+def dashboard(
+    ctx: typer.Context,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; another than the loopback needs access.mode.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes any free one.")] = None,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    act: Annotated[
+        bool,
+        typer.Option(
+            "--act", help="Let recommendations be accepted here, with the kubeconfig's rights or each person's own."
+        ),
+    ] = False,
+    kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="With --act: path of the kubeconfig.")] = None,
+    context: Annotated[str | None, typer.Option(metavar="NAME", help="With --act: context of the kubeconfig.")] = None,
+) -> None:
+    """Serve the pages of the last scan's results, read-only unless --act. Newer results appear by themselves."""
+    from dashboard.access import grants
+
+    flags = {"dashboard.host": host, "dashboard.port": port, "store.url": store}
+    flags |= {"kube.kubeconfig": kubeconfig, "kube.context": context, "access.read_only": False if act else None}
+    settings = session_of(ctx).load(flags).settings
+    grants.checked(settings.access, settings.dashboard.host)
+    filled = open_store(settings, cluster)
+    more: dict[str, Any] = {"access": settings.access}
+    if not settings.access.read_only:
+        more |= acting(settings, filled)
+    with watched(settings, more.get("desk"), filled):
+        serve_store(filled, settings, lambda url: message(f"open {url}   (Ctrl-C ends it)"), more)
+
+
+def acting(settings: Settings, store: Store) -> dict[str, Any]:
+    """Services that let a dashboard act, and the local person where nobody signs in."""
+    from cotenant.apps.cli.changes.change_service import at_this_machine, desk_of, plan_desk_of
+
+    arguments: dict[str, Any] = {"desk": desk_of(settings, store), "plans": plan_desk_of(settings, store=store)}
+    if settings.access.mode is AccessMode.NONE:
+        arguments["people"] = at_this_machine(settings.kube)
+    return arguments
+
+
+def serve_store(
+    store: Store, settings: Settings, ready: Callable[[str], None], more: Mapping[str, Any] | None = None
+) -> None:
+    """Serve a store until interrupted, which is the way to end it; `ready` gets the address once it answers.
+
+    more: further fields of `Given`, such as those of `acting`.
+    """
+    from changes.decide.patches import kubectl_command
+    from dashboard.access import launch
+    from dashboard.app import create_app, serve
+    from dashboard.frame.view import DashboardContext
+    from dashboard.sources.source import StoreSource
+
+    token = launch.fresh_token(settings.access)
+    app = create_app(
+        StoreSource(store, settings.dashboard),
+        settings.dashboard,
+        context=DashboardContext(
+            kubectl_command,
+            manifest,
+            settings.recommender.prices,
+            **{"actions": settings.actions, "launch_token": token, **(more or {})},
+        ),
+    )
+    with suppress(KeyboardInterrupt):
+        serve(
+            app,
+            settings.dashboard.host,
+            settings.dashboard.port,
+            lambda url: ready(launch.printed(url, settings.dashboard.base_path, token)),
+        )
+
+
+def manifest(*recommendations: Recommendation) -> str:
+    """YAML of one workload for `kubectl apply --server-side`; empty when nothing changes."""
+    from changes.decide.manifests import server_side_apply
+    from cotenant.apps.cli.analysis.export import as_yaml
+
+    return "---\n".join(
+        as_yaml(file) for file in server_side_apply(recommendations, {r.container for r in recommendations})
+    )

@@ -1,0 +1,89 @@
+"""`cotenant doctor`: what this machine, store, Prometheus and cluster lack, each with its fix."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Final
+
+import typer
+
+from cotenant.apps.cli.cluster.probes import cluster, machine, metrics, storage
+from cotenant.apps.cli.cluster.probes.finding import ProbeFinding, ProbeState
+from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.output import DocumentFormat, DocumentOption, console, print_document
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.model.text import visible
+from cotenant.core.settings.load import Loaded
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.store import store_url
+
+app = new_app()
+
+STYLES: Final = {
+    ProbeState.OK: "green",
+    ProbeState.WARNING: "yellow",
+    ProbeState.FAILED: "bold red",
+    ProbeState.SKIPPED: "dim",
+}
+
+
+@app.command(
+    epilog=examples(
+        "cotenant doctor",
+        "cotenant doctor --prometheus http://localhost:9090 -o json",
+        "cotenant doctor --kubeconfig cluster.yaml --context prod",
+    )
+)
+def doctor(
+    ctx: typer.Context,
+    prometheus: Annotated[
+        str | None, typer.Option("--prometheus", "-p", metavar="URL", help="Prometheus to try.")
+    ] = None,
+    kubeconfig: Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", help="Kubeconfig to try.")] = None,
+    context: Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")] = None,
+    store: Annotated[str | None, typer.Option("--store", metavar="URL", help="Store to try.")] = None,
+    output: DocumentOption = DocumentFormat.TABLE,
+) -> None:
+    """Try everything that a scan needs: what was tried, what was found, the fix. Exit code 1 when a must fails."""
+    flags = {
+        "profiler.prometheus.url": prometheus,
+        "kube.kubeconfig": kubeconfig,
+        "kube.context": context,
+        "store.url": store,
+    }
+    findings = list(examine(lambda: session_of(ctx).load(flags), os.environ))
+    if output is DocumentFormat.TABLE:
+        _write(findings)
+    else:
+        print_document(findings, output)
+    if any(finding.fatal for finding in findings):
+        raise typer.Exit(1)
+
+
+def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Iterator[ProbeFinding]:
+    """All probes in the order in which they should be mended; without settings nothing beyond the machine is tried."""
+    blocked = False
+    for finding in machine.probes(load):
+        blocked = blocked or finding.fatal
+        yield finding
+    if blocked:
+        return
+    settings, clock = load().settings, SystemClock()
+    yield from storage.probes(store_url(settings.store, env), clock)
+    yield from metrics.probes(settings.profiler, clock)
+    yield from cluster.probes(settings.kube)
+
+
+def _write(findings: list[ProbeFinding]) -> None:
+    """A block of lines per finding."""
+    from rich.text import Text
+
+    out = console(sys.stdout)
+    for finding in findings:
+        must = ", required" if finding.required and finding.state is not ProbeState.OK else ""
+        out.print(Text(f"{finding.probe}: {finding.state}{must}", STYLES[finding.state]), soft_wrap=True)
+        for word in ("tried", "found", "fix"):
+            if text := getattr(finding, word):
+                out.print(Text(f"  {word:<6} {visible(text)}"), soft_wrap=True)

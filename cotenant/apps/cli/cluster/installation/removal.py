@@ -1,0 +1,214 @@
+"""EDGE: takes an installation away: what carries our label, what we wrote into nodes, and nothing else.
+
+Rights go first, so that a running manager writes no more; then our share of the nodes' capacity; definitions and
+namespaces last, because what is stored in them goes with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from changes.change_ledger import ANCHOR
+from cotenant.apps.cli.cluster.installation.cluster import FIELD_MANAGER, wait_until
+from cotenant.apps.cli.cluster.installation.manifests import Manifest
+from cotenant.apps.cli.cluster.installation.plan import is_ours
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.model.errors import ClusterAbsent
+from cotenant.core.model.kubernetes.intent import Address, Delete, Patch
+from cotenant.core.model.kubernetes.protocol import SYSTEM_NAMESPACE
+from cotenant.core.model.progress import Progress
+
+NODE_WRITERS: Final = ("cotenant-manager",)
+"""Field managers that write into the status of nodes."""
+
+MADE: Final = (
+    Address("coordination.k8s.io/v1", "leases", "cotenant-manager", SYSTEM_NAMESPACE),
+    Address("v1", "configmaps", "cotenant-status", SYSTEM_NAMESPACE),
+)
+"""What components make for themselves, in a namespace that may be somebody else's."""
+
+AUDIT_LOG: Final = Address("v1", "configmaps", ANCHOR, SYSTEM_NAMESPACE)
+"""Keeps the head of the audit log, by which `cotenant audit verify` finds rows that were cut off."""
+_OF_THE_SYSTEM: Final = frozenset({"kube-root-ca.crt"})
+_HOLDINGS: Final = ("configmaps", "secrets", "pods", "services", "persistentvolumeclaims")
+"""What would be missed if its namespace went."""
+
+
+class Fate(StrEnum):
+    """What becomes of one object."""
+
+    DELETE = "delete"
+    GIVE_BACK = "give back"
+    FOREIGN = "foreign"
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What an uninstallation does to one object."""
+
+    component: str
+    address: Address
+    fate: Fate
+    note: str = ""
+    uid: str = ""
+
+    def row(self) -> dict[str, str]:
+        """Cells of `plan.STEPS`."""
+        return {
+            "component": self.component,
+            "object": str(self.address),
+            "state": self.fate.value,
+            "note": self.note,
+        }
+
+
+class _ObjectMeta(msgspec.Struct):
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _HeldObject(msgspec.Struct):
+    metadata: _ObjectMeta
+    type: str = ""
+
+
+class _ManagedField(msgspec.Struct):
+    manager: str = ""
+    subresource: str = ""
+
+
+class _NodeMeta(msgspec.Struct, rename="camel"):
+    name: str
+    managed_fields: list[_ManagedField] | None = None
+
+
+class _WrittenNode(msgspec.Struct):
+    metadata: _NodeMeta
+
+
+def planned(
+    client: KubeClient, shipped: Sequence[Manifest], progress: Progress, *, stored: bool, audit_log: bool = False
+) -> list[Removal]:
+    """What would go, in order.
+
+    stored: definitions go together with the objects that are stored in them; audit_log: the audit log's ConfigMap goes.
+    """
+    progress.stage("looking at the cluster", len(shipped))
+    removals = []
+    for manifest in reversed(shipped):
+        live = client.get(manifest.address.path)
+        progress.advance()
+        if live is not None:
+            removals.append(_removal(client, manifest, live, stored=stored, audit_log=audit_log))
+    last = [r for r in removals if r.address.resource in ("customresourcedefinitions", "namespaces")]
+    first = [r for r in removals if r not in last]
+    addresses = [*MADE, AUDIT_LOG] if audit_log else MADE
+    return [*first, *(_written(client, addresses) if any(m.component == "rbac" for m in shipped) else ()), *last]
+
+
+def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> None:
+    """Do it, and wait until it is gone."""
+    going = [r for r in removals if r.fate in (Fate.DELETE, Fate.GIVE_BACK)]
+    progress.stage("removing", len(going))
+    for removal in going:
+        _send(client, removal)
+        progress.advance()
+    deleted = [r.address for r in going if r.fate is Fate.DELETE]
+    progress.stage("waiting until they are gone", len(deleted))
+    for address in deleted:
+        _await_gone(client, address)
+        progress.advance()
+
+
+def _send(client: KubeClient, removal: Removal) -> None:
+    """Delete the very object that was looked at; of a node, give back all that we own."""
+    writer = Writer(client, FIELD_MANAGER)
+    if removal.fate is Fate.DELETE:
+        writer.send(Delete(removal.address, removal.uid))
+        return
+    live = client.get(removal.address.path)
+    operations = given_back(live) if live else ()
+    if operations:
+        with suppress(ClusterAbsent):  # the node is gone, and its status with it
+            writer.send(Patch(removal.address, operations, "status", "cotenant uninstall"))
+
+
+def given_back(node: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
+    """JSON patch that takes from a node the amounts and annotations that our field managers own, and nothing else.
+
+    An empty server-side apply would not do: it removes what nobody owns along with us, such as the amounts that a
+    kubelet registered the node with.
+    """
+    metadata = node["metadata"]
+    owned = [f.get("fieldsV1", {}) for f in metadata.get("managedFields", ()) if f.get("manager") in NODE_WRITERS]
+    places = (("metadata", "annotations"), ("status", "allocatable"), ("status", "capacity"))
+    paths = []
+    for outer, inner in places:
+        keys = {key for fields in owned for key in fields.get(f"f:{outer}", {}).get(f"f:{inner}", {})}
+        present = node.get(outer, {}).get(inner, {})
+        paths += [f"/{outer}/{inner}/{_escaped(name)}" for name in sorted(present) if f"f:{name}" in keys]
+    return tuple({"op": "remove", "path": path} for path in paths)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _await_gone(client: KubeClient, address: Address) -> None:
+    wait_until(lambda: client.get(address.path) is None, f"{address} is gone")
+
+
+def _removal(
+    client: KubeClient, manifest: Manifest, live: Mapping[str, Any], *, stored: bool, audit_log: bool
+) -> Removal:
+    if not is_ours(live):
+        return Removal(manifest.component, manifest.address, Fate.FOREIGN, "not ours, left alone")
+    uid = str(live["metadata"]["uid"])
+    fate, note = Fate.DELETE, ""
+    if manifest.kind == "CustomResourceDefinition" and (count := _stored(client, live)):
+        fate = Fate.DELETE if stored else Fate.KEEP
+        note = f"stored objects that go with it: {count}" if stored else f"stored objects: {count}; --crds removes them"
+    if manifest.kind == "Namespace" and (holdings := _held(client, manifest.address.name, audit_log=audit_log)):
+        fate, note = Fate.KEEP, f"holds {', '.join(holdings)}"
+    return Removal(manifest.component, manifest.address, fate, note, uid)
+
+
+def _stored(client: KubeClient, definition: Mapping[str, Any]) -> int:
+    """How many objects of a definition are stored."""
+    spec = definition["spec"]
+    served = next(version["name"] for version in spec["versions"] if version["served"])
+    return len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", _HeldObject))
+
+
+def _held(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
+    """What is to be kept in a namespace of ours, as resource/name: what other people have there, and the audit log."""
+    names = []
+    for resource in _HOLDINGS:
+        for item in client.list(f"/api/v1/namespaces/{namespace}/{resource}", _HeldObject):
+            name = f"{resource}/{item.metadata.name}"
+            if name == f"{AUDIT_LOG.resource}/{AUDIT_LOG.name}" and namespace == AUDIT_LOG.namespace:
+                names += [] if audit_log else [f"{name} (head of the audit log; --audit-log removes it)"]
+                continue
+            ours = (item.metadata.labels or {}).get("app.kubernetes.io/managed-by") == "cotenant"
+            if not ours and item.metadata.name not in _OF_THE_SYSTEM:
+                names.append(name)
+    return names
+
+
+def _written(client: KubeClient, own: Sequence[Address]) -> list[Removal]:
+    """What components made that no manifest names: these objects, and the manager's part of the status of nodes."""
+    objects = [(address, client.get(address.path)) for address in own]
+    removals = [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in objects if live]
+    return removals + [
+        Removal("nodes", Address("v1", "nodes", node.metadata.name), Fate.GIVE_BACK, "extended resources")
+        for node in client.list("/api/v1/nodes", _WrittenNode)
+        if any(f.manager in NODE_WRITERS for f in node.metadata.managed_fields or ())
+    ]

@@ -1,0 +1,96 @@
+"""EDGE: the Kubernetes API: who we are, does it answer, what may we read. All optional: scan works without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cotenant.apps.cli.cluster.probes.finding import Probe, ProbeFinding, ProbeOutcome, ProbeState
+from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.settings.sections.kube import KubeSettings
+
+if TYPE_CHECKING:
+    from cotenant.core.adapters.kube import KubeClient
+
+
+def probes(settings: KubeSettings) -> Iterator[ProbeFinding]:
+    """Kubeconfig, then the API, then rights; each only when the one before went well."""
+    from cotenant.core.adapters.kube import connect
+
+    clients: list[KubeClient] = []
+    finding = Probe("kubeconfig", "the kubeconfig or the pod's service account").run(
+        lambda: described(clients, connect(settings))
+    )
+    yield finding
+    if finding.state is not ProbeState.OK:
+        return
+    try:
+        answer = Probe("kubernetes api", f"GET /version at {clients[0].access.server}").run(lambda: version(clients[0]))
+        yield answer
+        if answer.state is ProbeState.OK:
+            yield Probe("kubernetes rights", "list one object of each kind that a scan reads").run(
+                lambda: rights(clients[0])
+            )
+            yield Probe("kubernetes prometheus", "labels of the cluster's Services").run(lambda: discovered(clients[0]))
+    finally:
+        clients[0].close()
+
+
+def described(clients: list[KubeClient], client: KubeClient) -> ProbeOutcome:
+    """Which cluster we would ask; keeps the client for the next probes."""
+    clients.append(client)
+    access = client.access
+    description = f"{access.cluster} at {access.server}"
+    if not access.verify:
+        return ProbeOutcome(
+            ProbeState.WARNING, f"{description}, its certificate is not verified", "Give certificate-authority-data."
+        )
+    return ProbeOutcome(ProbeState.OK, description)
+
+
+def version(client: KubeClient) -> ProbeOutcome:
+    """The API server answers and says its version."""
+    answer = client.get("/version") or {}
+    return ProbeOutcome(ProbeState.OK, f"answers, version {answer.get('gitVersion', 'unknown')}")
+
+
+def rights(client: KubeClient) -> ProbeOutcome:
+    """What may be listed in all namespaces; one object is asked of each kind."""
+    read = needed()
+    refused = []
+    for kind, path in read.items():
+        try:
+            client.get(f"{path}?limit=1")
+        except ClusterForbidden:
+            refused.append(kind)
+    if not refused:
+        return ProbeOutcome(ProbeState.OK, f"may list {', '.join(read)}")
+    fix = f'Apply deploy/rbac/reader.yaml, or grant verbs ["list"] on {", ".join(refused)} in a ClusterRole.'
+    return ProbeOutcome(ProbeState.WARNING, f"may not list {', '.join(refused)}", fix)
+
+
+def needed() -> dict[str, str]:
+    """What a scan lists when it may, by `kubectl`'s name of the resource."""
+    from cotenant.apps.manager.agents import EVENTS
+    from cotenant.core.adapters.kube.discovery import SERVICES
+    from cotenant.core.adapters.kube.live import LISTED
+
+    return {kind_of(path): path for path in (*LISTED, SERVICES, EVENTS)}
+
+
+def kind_of(path: str) -> str:
+    """`kubectl`'s name of a collection: /apis/apps/v1/deployments -> "deployments.apps"."""
+    *_, group, _, resource = path.split("/")
+    return resource if path.startswith("/api/") else f"{resource}.{group}"
+
+
+def discovered(client: KubeClient) -> ProbeOutcome:
+    """Prometheus-compatible servers of the cluster, best first."""
+    from cotenant.core.adapters.kube.discovery import find_prometheus
+
+    servers = find_prometheus(client)
+    if not servers:
+        fix = "Name one by --prometheus, or label its Service as its chart does."
+        return ProbeOutcome(ProbeState.WARNING, "no Service looks like Prometheus", fix)
+    descriptions = (f"{c.flavour} {c.namespace}/{c.service}:{c.port}" for c in servers)
+    return ProbeOutcome(ProbeState.OK, ", ".join(descriptions))

@@ -1,0 +1,176 @@
+"""EDGE: Prometheus: reachable, the metrics that scan needs, scrape interval, what lags, how far history goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from cotenant.apps.cli.cluster.probes.finding import Probe, ProbeFinding, ProbeOutcome, ProbeState
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
+from cotenant.core.settings.sections.profiler import ProfilerSettings
+
+if TYPE_CHECKING:
+    from profiler.prometheus import PrometheusSource
+    from profiler.prometheus.client import Client
+
+SLOW_SCRAPE_SECONDS: Final = 120
+"""From here on a five-minute slot has few samples and short peaks are not seen."""
+_TRIED_SECONDS: Final = {FIVE_MINUTES_SECONDS: 3 * FIVE_MINUTES_SECONDS, HOUR_SECONDS: 2 * HOUR_SECONDS}
+"""How much usage is asked for on trial, by a signal's step: at least one whole slot."""
+
+
+def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[ProbeFinding]:
+    """Without an address nothing is tried; without an answer nothing further is asked.
+
+    It looks where a scan looks: over the window, and at the newest sample where the server lags behind.
+    """
+    days = settings.window_days
+    reach = Probe("prometheus", f"connect, and list the metric names of {days} days", required=True)
+    if not settings.prometheus.url:
+        fix = "Name one: cotenant doctor --prometheus http://localhost:9090, or setting profiler.prometheus.url."
+        yield reach.run(lambda: ProbeOutcome(ProbeState.SKIPPED, "no address is set", fix))
+        return
+    now = int(clock.now_seconds())
+    names: set[str] = set()
+    finding = reach.run(lambda: reachable(settings, now, names))
+    yield finding
+    if finding.fatal:
+        return
+    yield Probe("prometheus metrics", "the metrics that numbers rest on", required=True).run(lambda: present(names))
+    source = _source(settings)
+    try:
+        yield from _of_samples(source, settings, now)
+    finally:
+        source.close()
+
+
+def _of_samples(source: PrometheusSource, settings: ProfilerSettings, now_seconds: int) -> Iterator[ProbeFinding]:
+    """Probes of what is read; one source, so that the survey is asked for once."""
+    window = (now_seconds - settings.window_days * DAY_SECONDS, now_seconds)
+    yield Probe("prometheus scrape interval", "samples of a container's CPU metric in an hour", required=True).run(
+        lambda: interval(source, window)
+    )
+    yield Probe("prometheus newest sample", "a scan's questions for the inventory", required=True).run(
+        lambda: freshness(source, window)
+    )
+    yield Probe("prometheus usage", "a scan's questions for 15 minutes up to the newest sample", required=True).run(
+        lambda: usage(source, window)
+    )
+    yield Probe("prometheus history", f"the CPU metric once a day over {settings.window_days} days").run(
+        lambda: span(source, settings, window)
+    )
+
+
+def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> ProbeOutcome:
+    """The server answers us; fills `names` with the metrics of the window."""
+    from profiler.prometheus.promql import of_labels, selector
+
+    client = _client(settings)
+    try:
+        chosen = selector(of_labels(settings.prometheus.labels))
+        names |= client.names(now_seconds - settings.window_days * DAY_SECONDS, now_seconds, chosen)
+    finally:
+        client.close()
+    if not names:
+        problem = f"{client.url} answers, but holds no metric of the last {settings.window_days} days"
+        return ProbeOutcome(ProbeState.FAILED, problem, "Check the address and the tenant.")
+    return ProbeOutcome(ProbeState.OK, f"{client.url} answers, {len(names)} metrics")
+
+
+def present(names: set[str]) -> ProbeOutcome:
+    """Which needed metrics are missing, and what is lost without them."""
+    from profiler.prometheus.parts import CPU
+    from profiler.prometheus.survey import NEEDED
+
+    missing = {metric: loss for metric, loss in NEEDED.items() if metric not in names}
+    if not missing:
+        return ProbeOutcome(ProbeState.OK, f"all {len(NEEDED)} are there")
+    detail = "; ".join(f"{metric}: {loss}" for metric, loss in missing.items())
+    state = ProbeState.FAILED if CPU in missing else ProbeState.WARNING  # a scan without CPU usage ends with an error
+    return ProbeOutcome(state, detail, "Let Prometheus scrape the kubelet's cAdvisor and kube-state-metrics.")
+
+
+def interval(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
+    """The scrape interval that scan would work with, and how many containers it would read."""
+    survey = source.survey(window)
+    containers = sum(survey.population.containers.values())
+    detail = (
+        f"{survey.rates.scrape_seconds} s, {containers} containers in {len(survey.population.containers)} namespaces"
+    )
+    if not containers:
+        return ProbeOutcome(
+            ProbeState.FAILED, "no container has a CPU metric", "Check profiler.prometheus.labels and relabelling."
+        )
+    if survey.rates.scrape_seconds >= SLOW_SCRAPE_SECONDS:
+        return ProbeOutcome(ProbeState.WARNING, detail, "Scrape the kubelet every 60 s or faster to see short peaks.")
+    return ProbeOutcome(ProbeState.OK, detail)
+
+
+def freshness(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
+    """How far usage and kube-state-metrics lag behind; a scan reads the inventory of then, so it is no failure."""
+    inventory = source.inventory(window[1], window)
+    if source.lateness:
+        fix = "Check that Prometheus scrapes and that the clocks agree; a scan reads what is there up to then."
+        return ProbeOutcome(ProbeState.WARNING, "; ".join(source.lateness), fix)
+    running = sum(pod.running for pod in inventory.pods)
+    return ProbeOutcome(ProbeState.OK, f"{len(inventory.nodes)} nodes and {running} running pods, nothing lags behind")
+
+
+def usage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
+    """Whether the server answers every usage question of a scan, for a few slots."""
+    from profiler.history import SignalSpan
+
+    end = _newest(source, window)
+    spans = [SignalSpan(signal, end - _TRIED_SECONDS[signal.spec.step_seconds], end) for signal in Signal]
+    blocks = list(source.blocks(spans, Silent()))
+    errors = source.report().errors
+    values = sum(series.values.size for block in blocks for _, series in block.usage)
+    if errors:
+        lost = {hole.signal for block in blocks for hole in block.holes}
+        state = ProbeState.FAILED if Signal.CPU_USAGE_MEAN in lost else ProbeState.WARNING
+        return ProbeOutcome(state, "; ".join(error.message for error in errors), errors[0].fix)
+    return ProbeOutcome(ProbeState.OK, f"all are answered, {values} values")
+
+
+def span(source: PrometheusSource, settings: ProfilerSettings, window: tuple[int, int]) -> ProbeOutcome:
+    """On how many days of the window that scan asks for the CPU metric is there."""
+    from profiler.prometheus.decode import described
+    from profiler.prometheus.survey import containers
+
+    days, end = settings.window_days, _newest(source, window)
+    client = _client(settings)
+    try:
+        query = f"count({containers(settings.prometheus.labels)})"
+        answer = client.range(query, end - (days - 1) * DAY_SECONDS, end, DAY_SECONDS)
+    finally:
+        client.close()
+    days_covered = max((len(values) for _, values in described(answer)), default=0)
+    detail = f"containers are seen at {days_covered} of {days} daily looks"
+    if days_covered < days:
+        return ProbeOutcome(
+            ProbeState.WARNING, detail, "Recommendations rest on less history; raise Prometheus' retention."
+        )
+    return ProbeOutcome(ProbeState.OK, detail)
+
+
+def _newest(source: PrometheusSource, window: tuple[int, int]) -> int:
+    """Where a scan's usage ends: at the newest sample where that is late, else now."""
+    survey = source.survey(window)
+    return survey.newest_seconds if survey.newest_seconds is not None and survey.late(window[1]) else window[1]
+
+
+def _client(settings: ProfilerSettings) -> Client:
+    from profiler.prometheus.client import Client
+
+    return Client(settings.prometheus)
+
+
+def _source(settings: ProfilerSettings) -> PrometheusSource:
+    """As a scan asks, without its patience: a person waits for the finding."""
+    from profiler.prometheus import PrometheusSource
+
+    return PrometheusSource(replace(settings.prometheus, outage_seconds=0.0))

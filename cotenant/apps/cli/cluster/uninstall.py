@@ -1,0 +1,81 @@
+"""`cotenant uninstall`: takes away what `cotenant install` made; shows it first, acts with --yes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
+from cotenant.apps.cli.cluster.installation.manifests import COMPONENTS, chosen, manifests
+from cotenant.apps.cli.cluster.installation.plan import STEPS
+from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.apps.cli.progress import bars
+from cotenant.core.model.table import Table
+
+if TYPE_CHECKING:
+    from cotenant.apps.cli.cluster.installation.removal import Removal
+    from cotenant.core.settings.sections.kube import KubeSettings
+
+app = new_app()
+
+
+@app.command(
+    epilog=examples(
+        "cotenant uninstall  # what would go; removes nothing",
+        "cotenant uninstall --yes",
+        "cotenant uninstall --crds --yes  # also definitions in which objects are stored, with these objects",
+        "cotenant uninstall --crds --audit-log --yes  # and the audit log's head, so that the namespace goes too",
+        "cotenant uninstall --components rbac --context test --yes",
+    )
+)
+def uninstall(
+    ctx: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+    crds: Annotated[bool, typer.Option("--crds", help="Also CRDs with stored objects: these objects go too.")] = False,
+    audit_log: Annotated[
+        bool,
+        typer.Option("--audit-log", help="Also the ConfigMap cotenant-ledger, the audit log's head in the cluster."),
+    ] = False,
+    components: Annotated[
+        str, typer.Option("--components", metavar="NAMES", help=f"Some of {', '.join(COMPONENTS)}; else all.")
+    ] = "",
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Remove what carries cotenant's label and give back what it wrote into nodes; without --yes only show it.
+
+    Stop the manager and the webhook first. A namespace that holds somebody's ConfigMaps, Secrets or pods stays.
+    """
+    names = chosen(components) if components else tuple(COMPONENTS)
+    settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
+    removals = carried_out(settings.kube, names, stored=crds, audit_log=audit_log, act=yes)
+    print_table(Table.from_rows(STEPS, [removal.row() for removal in removals]), output, headers=not no_headers)
+    going = sum(removal.fate.value in ("delete", "give back") for removal in removals)
+    if not going:
+        message("nothing of cotenant's to remove")
+    elif yes:
+        message(f"{going} objects removed or given back")
+    else:
+        message(f"{going} objects would be removed or given back; none was. Do it with --yes.")
+
+
+def carried_out(
+    settings: KubeSettings, names: tuple[str, ...], *, stored: bool, audit_log: bool, act: bool
+) -> list[Removal]:
+    """The plan; with `act` also its execution."""
+    from cotenant.apps.cli.cluster.installation import removal
+    from cotenant.core.adapters.kube import connect
+
+    client = connect(settings)
+    try:
+        with bars() as progress:
+            removals = removal.planned(client, manifests(names), progress, stored=stored, audit_log=audit_log)
+            if act:
+                removal.remove(client, removals, progress)
+    finally:
+        client.close()
+    return removals

@@ -1,0 +1,138 @@
+"""EDGE: the demo with a cluster to act on: living objects, desks, a clock to steer, and the CLI's own way in.
+
+store and results -> `apps.simulation.cluster.DemoCluster` -> desks as of a real dashboard -> pages; all in one process,
+all files in the demo's temporary folder.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cotenant.apps.cli.output import message
+from cotenant.core.adapters.private_files import open_private
+
+if TYPE_CHECKING:
+    from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.settings.root import Settings
+
+CONFIG = "settings.yaml"
+WATCH_SECONDS = 2.0
+"""Of real time between two looks: a day of the demo's clock passes in a minute."""
+
+
+def show(
+    store: Store,
+    story: DemoScenario,
+    settings: Settings,
+    folder: Path,
+    *,
+    browser: bool,
+    listener: socket.socket | None = None,
+) -> None:
+    """Serve the pages on a living cluster until interrupted; nothing is left outside the folder.
+
+    listener: a bound socket; without one the settings' address is taken.
+    """
+    from cotenant.apps.simulation.cluster import DemoCluster
+    from dashboard.access import launch
+    from dashboard.app import create_app, serve
+    from dashboard.sources.source import StoreSource
+
+    with DemoCluster(story, settings, folder) as cluster, verified(cluster, store):
+        written = write_config(cluster, store, folder)
+        joined = given(cluster, store)
+        token = launch.fresh_token(joined.access)
+        joined = replace(joined, launch_token=token)
+        app = create_app(StoreSource(store, settings.dashboard), settings.dashboard, cluster.clock, joined)
+        ready = _ready(written, lambda url: launch.printed(url, settings.dashboard.base_path, token), browser=browser)
+        # uvicorn ends in good order and then raises the signal again: it must not end us before the files are gone.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with suppress(KeyboardInterrupt):
+            serve(app, settings.dashboard.host, settings.dashboard.port, ready, listener)
+
+
+def given(cluster: DemoCluster, store: Store) -> Any:
+    """What the dashboard of the demo is handed: as of one that acts, plus the clock."""
+    from changes.decide.patches import kubectl_command
+    from cotenant.apps.cli.changes.change_service import at_this_machine, desk_of, plan_desk_of
+    from cotenant.apps.cli.cluster.dashboard import manifest
+    from dashboard.frame.view import DashboardContext
+
+    settings = cluster.settings
+    acting: dict[str, Any] = {
+        "people": at_this_machine(settings.kube),
+        "desk": desk_of(settings, store, clock=cluster.clock),
+        "plans": plan_desk_of(settings, clock=cluster.clock, store=store),
+        "actions": settings.actions,
+        "steering": cluster.course,
+    }
+    return DashboardContext(kubectl_command, manifest, settings.recommender.prices, **acting)
+
+
+@contextmanager
+def verified(cluster: DemoCluster, store: Store) -> Iterator[None]:
+    """Changes are verified by themselves when the demo's clock passes their time, as a dashboard that acts does."""
+    from cotenant.apps.cli.changes.change_service import desk_of
+    from cotenant.apps.cli.changes.watcher_output import watched
+
+    actions = msgspec.structs.replace(cluster.settings.actions, watch=True, watch_seconds=WATCH_SECONDS)
+    settings = msgspec.structs.replace(cluster.settings, actions=actions)
+    with watched(settings, desk_of(settings, store, clock=cluster.clock), store):
+        yield
+
+
+def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
+    """A settings file by which commands in another terminal reach the demo's store, cluster and ledger."""
+    settings = cluster.settings
+    document = {
+        "store": {"url": store.url},
+        "kube": {"kubeconfig": settings.kube.kubeconfig},
+        "actions": {"ledger": settings.actions.ledger},
+    }
+    path = folder / CONFIG
+    path.write_bytes(msgspec.json.encode(document))  # JSON is YAML
+    return path
+
+
+def equals(config: Path) -> Iterator[str]:
+    """What else can be done with the demo, and with one's own data, line by line."""
+    yield "the same from a second terminal, on the same cluster, store and ledger:"
+    yield f"  export COTENANT_CONFIG={config}"
+    yield "  cotenant recs list -n pay -o wide         # the same rows as on the page"
+    yield "  cotenant recs show pay/checkout           # what would be written, and every guardrail"
+    yield "  cotenant recs apply pay/checkout          # dry run on the server; --yes does it"
+    yield "  cotenant reservations list                # the plans of the demo's cluster"
+    yield "  cotenant reservations approve feed/deployment-rank --once   # dry run; --yes does it"
+    yield "use your own data, read-only: cotenant scan --prometheus URL"
+
+
+def way_in(folder: Path, url: str) -> Path:
+    """A page of our own that leads to the address: in a browser's command line everybody could read the token."""
+    page = folder / "open.html"
+    with open(page, "w", opener=open_private) as file:
+        file.write(f'<!DOCTYPE html><title>cotenant</title><meta http-equiv="refresh" content="0;url={escape(url)}">')
+    return page
+
+
+def _ready(config: Path, printed: Callable[[str], str], *, browser: bool) -> Callable[[str], None]:
+    def ready(served: str) -> None:
+        url = printed(served)
+        message(f"\nopen {url}   (Ctrl-C ends the demo and removes its files)\n")
+        for line in equals(config):
+            message(line)
+        if browser:
+            with suppress(webbrowser.Error):
+                webbrowser.open(way_in(config.parent, url).as_uri())
+
+    return ready

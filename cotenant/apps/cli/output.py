@@ -1,0 +1,207 @@
+"""EDGE: what a command returns, on stdout; what it has to say, on stderr.
+
+A `cotenant.core.model.table.Table` is shown as table, wide, json, yaml or csv: always the same rows in the same order.
+Tables have human units and leave out the schema's wide columns (unless `wide`); the others have every column, exact
+numbers in millicores and bytes, missing = null (empty in CSV). A single object is shown by `print_document`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cotenant.core.model.text import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cotenant.core.model.table import Column, Table
+
+
+class Format(StrEnum):
+    """How a table is written."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+
+
+class DocumentFormat(StrEnum):
+    """How a single object is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+OutputOption = Annotated[Format, typer.Option("--output", "-o", help="How to write the rows.")]
+DocumentOption = Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to write the result.")]
+NoHeadersOption = Annotated[bool, typer.Option("--no-headers", help="Leave out the header line (table, wide, csv).")]
+
+SEVERITY_STYLES: Final = {"critical": "bold red", "warning": "yellow", "ok": "green", "good": "green", "unknown": "dim"}
+
+
+def console(stream: IO[str]) -> Console:
+    """A rich console that never reads markup into data; without any escape sequence when NO_COLOR is set."""
+    from rich.console import Console
+
+    plain = bool(os.environ.get("NO_COLOR"))
+    return Console(file=stream, markup=False, highlight=False, emoji=False, color_system=None if plain else "auto")
+
+
+def message(text: str, *, style: str = "") -> None:
+    """One line for people, on stderr; the text is made safe."""
+    safe = "\n".join(visible(line) for line in text.split("\n"))
+    if sys.stderr.isatty():
+        console(sys.stderr).print(safe, style=style or None, soft_wrap=True)
+    else:
+        print(safe, file=sys.stderr)  # noqa: T201 - stderr is where messages go
+
+
+def print_table(table: Table, output: Format, *, headers: bool = True) -> None:
+    """Write the table's rows to stdout."""
+    if output in (Format.TABLE, Format.WIDE) and sys.stdout.isatty():
+        _print_styled(table, _shown(table, output is Format.WIDE), headers)
+    else:
+        sys.stdout.writelines(render(table, output, headers=headers))
+
+
+def render(table: Table, output: Format, *, headers: bool = True) -> Iterator[str]:
+    """The text that `print_table` writes where stdout is not a terminal, in pieces."""
+    if output is Format.JSON:
+        yield _json(list(table.rows()))
+    elif output is Format.YAML:
+        yield _yaml(list(table.rows()))
+    elif output is Format.CSV:
+        yield from _csv(table, headers)
+    else:
+        yield from _plain(table, _shown(table, output is Format.WIDE), headers)
+
+
+def print_document(obj: Any, output: DocumentFormat) -> None:
+    """Write one object (mapping, dataclass, msgspec struct) to stdout; as a table: one line per key, nested by dots."""
+    import msgspec
+
+    plain = _without_nan(msgspec.to_builtins(obj, str_keys=True))
+    if output is DocumentFormat.JSON:
+        sys.stdout.write(_json(plain))
+    elif output is DocumentFormat.YAML:
+        sys.stdout.write(_yaml(plain))
+    else:
+        sys.stdout.writelines(aligned([(path, _word(value)) for path, value in flatten(plain)]))
+
+
+def _without_nan(value: Any) -> Any:
+    """The same plain value with numbers that JSON does not know (NaN, infinities) as None."""
+    if isinstance(value, dict):
+        return {key: _without_nan(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(child) for child in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """("a.b", leaf) for every leaf of nested mappings, in order; lists of mappings are numbered."""
+    if isinstance(value, Mapping) and (value or not path):
+        children: Iterable[tuple[Any, Any]] = value.items()
+    elif isinstance(value, Sequence) and not isinstance(value, str) and any(isinstance(v, Mapping) for v in value):
+        children = enumerate(value)
+    else:
+        yield path, value
+        return
+    for key, child in children:
+        yield from flatten(child, f"{path}.{key}" if path else str(key))
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
+    """Lines of columns, two blanks apart, without blanks at the end; `right` marks right-aligned columns."""
+    return ("  ".join(cells).rstrip() + "\n" for cells in _padded(rows, right))
+
+
+def _padded(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> Iterator[list[str]]:
+    """Rows whose cells are as wide as their column is on a terminal, where wide characters take two places."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    to_right = list(right) or [False] * len(widths)
+    for row in rows:
+        blanks = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        yield [pad + cell if r else cell + pad for cell, pad, r in zip(row, blanks, to_right, strict=True)]
+
+
+def _json(value: Any) -> str:
+    # ASCII only: a terminal may act on C1 controls and direction marks that JSON itself would let through.
+    return json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def _yaml(value: Any) -> str:
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=False, width=2**20))
+
+
+def _csv(table: Table, headers: bool) -> Iterator[str]:
+    from cotenant.apps.cli.cells import csv_cell
+
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    if headers:
+        writer.writerow([c.name for c in table.schema.columns])
+    writer.writerows([csv_cell(v) for v in row.values()] for row in table.rows())
+    yield buffer.getvalue()
+
+
+def _shown(table: Table, wide: bool) -> list[Column]:
+    return [c for c in table.schema.columns if wide or not c.wide]
+
+
+def _cells(table: Table, columns: list[Column]) -> list[list[str]]:
+    from cotenant.apps.cli.cells import human
+
+    return [[human(c.kind, row[c.name]) for c in columns] for row in table.rows()]
+
+
+def _plain(table: Table, columns: list[Column], headers: bool) -> Iterator[str]:
+    titles = [[c.title.upper().replace(" ", "-") for c in columns]] if headers else []
+    rows = titles + _cells(table, columns)
+    return aligned(rows, [c.kind.numeric for c in columns]) if rows else iter(())
+
+
+def _print_styled(table: Table, columns: list[Column], headers: bool) -> None:
+    """The same lines for a terminal, with a rule under the titles and severities in colour; the terminal wraps them.
+
+    Made of rich's texts, not of its table: that takes seconds for a thousand rows and cuts what is too wide.
+    """
+    from rich.text import Text
+
+    out = console(sys.stdout)
+    titles = [[c.title for c in columns]] if headers else []
+    rows = titles + _cells(table, columns)
+    for index, cells in enumerate(_padded(rows, [c.kind.numeric for c in columns]) if rows else ()):
+        styles = ["bold" if index < len(titles) else _style(c, cell) for c, cell in zip(columns, cells, strict=True)]
+        line = Text("  ").join(Text(cell, style) for cell, style in zip(cells, styles, strict=True))
+        out.print(line, soft_wrap=True)
+        if index < len(titles):
+            out.print(Text("─" * line.cell_len, "dim"), soft_wrap=True)
+
+
+def _style(column: Column, cell: str) -> str:
+    return SEVERITY_STYLES.get(cell.strip(), "") if column.name == "severity" else ""
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_word(v) for v in value)
+    return "" if value is None else visible(value) if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,1 @@
+"""Commands about reservation plans and Reservations."""

@@ -1,0 +1,169 @@
+"""Reservation plans as rows: what `cotenant reservations` prints. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from cotenant.core.model.reservations.plan import Plan, Score
+from cotenant.core.model.reservations.plan_service import Preview
+from cotenant.core.model.table import Column, Kind, Schema, Table
+
+_KEY: Final = (
+    Column("namespace", "Namespace", Kind.TEXT, "Namespace of the plan and its workload."),
+    Column("plan", "Plan", Kind.TEXT, "Name of the plan."),
+)
+
+RESERVATION_PLANS: Final = Schema(
+    "reservation_plans",
+    (
+        *_KEY,
+        Column("owner", "Owner", Kind.TEXT, "Workload that the room is for, kind/name."),
+        Column("source", "Source", Kind.TEXT, "Forecast, Recurring or Manual."),
+        Column("phase", "Phase", Kind.TEXT, "Where the present occurrence is in its life."),
+        Column("start", "Start", Kind.TIME, "When the room is needed next."),
+        Column("end", "End", Kind.TIME, "Until when."),
+        Column("pods", "Pods", Kind.INTEGER, "Pods that room is kept for."),
+        Column("there", "There", Kind.INTEGER, "Reservations that are Available or used."),
+        Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand that the room covers."),
+        Column("expected_hit", "Exp. hit", Kind.RATIO, "Share of the held room that the back-test says is used."),
+        Column("hit", "Last hit", Kind.RATIO, "Share that was used, last time."),
+        Column("why", "Why", Kind.TEXT, "What its conditions say."),
+        Column("reserve_at", "Reserved at", Kind.TIME, "When room is or was reserved.", wide=True),
+        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle, last time.", wide=True),
+    ),
+    ("namespace", "plan"),
+)
+
+SCORES: Final = Schema(
+    "plan_scores",
+    (
+        *_KEY,
+        Column("start", "Start", Kind.TIME, "Beginning of the occurrence."),
+        Column("held", "Held", Kind.INTEGER, "Most pods that room was held for."),
+        Column("used", "Used", Kind.INTEGER, "Most that used it."),
+        Column("missed", "Missed", Kind.INTEGER, "Most that waited without room."),
+        Column("hit", "Hit", Kind.RATIO, "Used of held pod-time."),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that found room."),
+        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle."),
+        Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Held core-hours that batch ran in meanwhile."),
+        Column("cost", "Cost", Kind.NUMBER, "Money that they cost."),
+        Column("lead_seconds", "Lead s", Kind.INTEGER, "How long before the start all room was there."),
+    ),
+    ("namespace", "plan", "start"),
+)
+
+PREVIEWS: Final = Schema(
+    "plan_preview",
+    (
+        Column("what", "What", Kind.TEXT, "The question."),
+        Column("answer", "Answer", Kind.TEXT, "What would be."),
+    ),
+    ("what", "answer"),
+)
+
+BACKTESTS: Final = Schema(
+    "plan_backtest",
+    (
+        Column("policy", "Policy", Kind.TEXT, "What would have held the room."),
+        Column("held_core_hours", "Held core-h", Kind.NUMBER, "Core-hours of room."),
+        Column("hit", "Used", Kind.RATIO, "Share of it that would have been used."),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found room."),
+        Column(
+            "missed_peaks", "Missed peaks", Kind.INTEGER, "Peaks with room for less than nine tenths of their need."
+        ),
+        Column("peaks", "Peaks", Kind.INTEGER, "Peaks there were."),
+        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that would have stayed idle."),
+        Column(
+            "cost", "Cost", Kind.NUMBER, "Idle core-hours + missed ones at their price in idle ones; lower is better."
+        ),
+        Column("chosen", "Chosen", Kind.TEXT, "Marks the quantile that is proposed.", wide=False),
+    ),
+    ("policy",),
+)
+
+
+def plan_table(plans: Sequence[Plan]) -> Table:
+    """One row per plan."""
+    return Table.from_rows(RESERVATION_PLANS, [_plan(plan) for plan in plans])
+
+
+def score_table(plan: Plan) -> Table:
+    """Scores of a plan, newest first."""
+    status = plan.status
+    scores = [score for score in (status.score, *status.history) if score]
+    return Table.from_rows(SCORES, [_score(plan, score) for score in scores])
+
+
+def _placed(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
+    placed = ", ".join(f"{name} ({pods})" for name, pods in nodes[:8])
+    more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
+    return f"{count - unplaced} of {count} pods: {placed or 'no node'}{more}"
+
+
+def preview_table(preview: Preview, currency: str) -> Table:
+    """Question and answer, one a row."""
+    late = preview.unplaced_then
+    rows = [
+        ("fits now", _placed(preview.count, preview.unplaced, preview.nodes)),
+        (
+            "fits at the start",
+            "no forecast of then" if late is None else _placed(preview.count, late, preview.nodes_then),
+        ),
+        ("held", f"{preview.held_core_hours:.1f} core-hours, {preview.held_cost:.2f} {currency}"),
+        (
+            "batch displaced",
+            f"at most {preview.displaced_core_hours:.1f} core-hours, {preview.displaced_cost:.2f} {currency}",
+        ),
+        *((f"quota left, {name}", _amount(name, amount)) for name, amount in sorted(preview.quota_left.items())),
+    ]
+    if preview.expected:
+        one = preview.expected
+        rows.append(("back-test", f"{one.hit_ratio:.0%} used, {one.idle_core_hours:.1f} core-hours idle a day"))
+    rows += [(v.guard, f"{'passed' if v.passed else 'STOPS IT'}: {v.message}") for v in preview.guards]
+    rows += [("note", note) for note in (*preview.notes, preview.without) if note]
+    return Table.from_rows(PREVIEWS, [{"what": what, "answer": answer} for what, answer in rows])
+
+
+def _amount(name: str, amount: int) -> str:
+    return f"{amount / 1000:g} cores" if name == "cpu" else f"{amount / (1 << 30):.1f} GiB"
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    status = plan.status
+    window = status.window or plan.window
+    messages = [c.message for c in status.conditions if c.message and (c.status != "True" or c.type == "Reserved")]
+    return {
+        "namespace": plan.namespace,
+        "plan": plan.name,
+        "owner": f"{plan.owner.kind}/{plan.owner.name}",
+        "source": plan.source.value,
+        "phase": status.phase.value if status.phase else "",
+        "start": int(window.start_seconds) if window else None,
+        "end": int(window.end_seconds) if window else None,
+        "pods": status.count if status.phase and status.phase.holds else plan.count,
+        "there": sum(unit.phase in ("Available", "Succeeded") for unit in status.units),
+        "quantile": plan.quantile,
+        "expected_hit": status.expected.hit_ratio if status.expected else None,
+        "hit": status.score.hit_ratio if status.score else None,
+        "why": " ".join(messages),
+        "reserve_at": int(status.reserve_at_seconds) or None,
+        "idle_core_hours": status.score.idle_core_hours if status.score else None,
+    }
+
+
+def _score(plan: Plan, score: Score) -> dict[str, Any]:
+    return {
+        "namespace": plan.namespace,
+        "plan": plan.name,
+        "start": int(score.start_seconds),
+        "held": score.held,
+        "used": score.used,
+        "missed": score.missed,
+        "hit": score.hit_ratio,
+        "coverage": score.coverage,
+        "idle_core_hours": score.idle_core_hours,
+        "lent_core_hours": score.lent_core_hours,
+        "cost": score.cost,
+        "lead_seconds": score.lead_seconds,
+    }

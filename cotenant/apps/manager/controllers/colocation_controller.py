@@ -1,0 +1,172 @@
+"""EDGE: the controller of the extended resources batch-cpu, batch-memory, mid-cpu and mid-memory.
+
+Mirrors feed `recommender.colocation.state` with what changed; every round computes all nodes at once and writes those
+that are worth it. The configuration follows the ConfigMap: missing means off (amounts are withdrawn), unreadable means
+that the last good one stays. After a start with an unreadable one nothing is known, so nothing is done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
+from cotenant.apps.manager.controllers.node_slo_controller import config_data
+from cotenant.apps.manager.decisions.node_slo import notes_of
+from cotenant.apps.manager.decisions.results import ProdPeak, RunResults
+from cotenant.apps.manager.loop import Changes, Key
+from cotenant.apps.manager.watched import WatchedNode
+from cotenant.core.adapters.kube import Mirror
+from cotenant.core.model.cluster import Pod
+from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.colocation.slo_config import SloConfigFinding, parse
+from cotenant.core.model.colocation.slo_forms import SloKey
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.kubernetes.intent import Address, Intent, Outcome
+from cotenant.core.model.kubernetes.protocol import SLO_CONFIG_MAP
+from cotenant.core.model.usage.usage import DAY_SECONDS
+from recommender.colocation.columns import PeakForecast
+from recommender.colocation.publish import publish
+from recommender.colocation.state import ColocationState, Computed
+from recommender.colocation.strategy import CONFIG_KEY, ColocationConfig
+from recommender.colocation.zones import publish_zones
+
+SUBJECT: Final = f"configmaps/{SLO_CONFIG_MAP}"
+
+
+class ColocationController:
+    """Feature `colocation`."""
+
+    name = "colocation"
+    needs: tuple[str, ...] = ("config", "nodes", "nodemetrics", "pods")
+
+    def __init__(
+        self, mirrors: Mapping[str, Mirror[Any]], results: Callable[[], RunResults], interval_seconds: float
+    ) -> None:
+        """Nothing is known yet. `results`: the last run of the pipeline, for the policy `forecast`."""
+        self.interval_seconds = interval_seconds
+        self._results = results
+        self._foreseen: RunResults | None = None
+        self._mirrors = mirrors
+        self._state = ColocationState(ColocationConfig())
+        self._text: str | None = None
+        self._config: ColocationConfig | None = ColocationConfig()
+        self._wrong: CotenantError | None = None
+        self._ineffective: tuple[SloConfigFinding, ...] = ()
+        self._written: dict[str, float] = {}
+        self._now_seconds = 0.0
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
+        """Writes for the nodes whose amounts are not what they should be."""
+        self._now_seconds = now_seconds
+        self._take(changes)
+        self._configure()
+        self._foresee(now_seconds)
+        notes = self._notes()
+        if self._config is None:
+            return ControllerDecision(notes=notes)
+        computed = self._state.compute(now_seconds)
+        intents = publish(self._state.facts, self._state.strategies, computed, self._written, now_seconds)
+        return ControllerDecision((*intents, *self._zones(computed)), notes, self._before(intents))
+
+    def _zones(self, computed: Computed) -> Iterator[Intent]:
+        """Writes of NUMA zones, where an agent keeps a NodeResourceTopology of the node."""
+        topologies = self._mirrors["topologies"]
+        if topologies.error is not None or not topologies.wait_synced(0):
+            return
+        node_topologies = [
+            topology for _, topology in sorted(topologies.snapshot().items()) if topology.node in self._state
+        ]
+        if not node_topologies:
+            return
+        threshold = max((s.diff_threshold for s in self._state.strategies), default=0.0)
+        yield from publish_zones(node_topologies, self._state.offered(computed), self._state.zones, threshold)
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """Remember when a node was last written: small moves wait for updateTimeThresholdSeconds."""
+        sent = (o.intent.address for o in outcomes if o.ok)
+        self._written |= {address.name: self._now_seconds for address in sent if address.resource == "nodes"}
+
+    def _foresee(self, now_seconds: float) -> None:
+        """Follow the pipeline; a run older than its own horizon says nothing any more."""
+        try:
+            results = self._results()
+        except CotenantError:
+            return  # the features that publish its results say why there are none
+        fresh = results if now_seconds - results.computed_seconds < DAY_SECONDS else None
+        if fresh is self._foreseen:
+            return
+        self._foreseen = fresh
+        peaks_by_resource = fresh.prod_peaks if fresh else {}
+        self._state.foresee({r: {n: _peak(p) for n, p in peaks.items()} for r, peaks in peaks_by_resource.items()})
+
+    def _configure(self) -> None:
+        """Follow the ConfigMap's key; the first text that cannot be read after a start leaves no configuration."""
+        text = (config_data(self._mirrors["config"]) or {}).get(CONFIG_KEY)
+        if text == self._text:
+            return
+        configured = self._text is not None or self._config != ColocationConfig()
+        self._text, self._wrong = text, None
+        findings = parse(SloKey.COLOCATION, text)[1] if text is not None else ()
+        self._ineffective = tuple(finding for finding in findings if not finding.fatal)
+        try:
+            self._config = ColocationConfig.parse(text) if text is not None else ColocationConfig()
+            self._state.configure(self._config)
+        except CotenantError as error:
+            self._wrong = error
+            self._config = self._config if configured else None
+
+    def _before(self, intents: Sequence[Intent]) -> dict[Address, str]:
+        """Amounts that stand on the nodes to be written."""
+        amounts = {facts.node.name: facts.node.extended_allocatable for facts in self._state.facts}
+        return {
+            i.address: msgspec.json.encode(current).decode() for i in intents if (current := amounts[i.address.name])
+        }
+
+    def _notes(self) -> tuple[ObjectNote, ...]:
+        """What is wrong with the configuration, and with single nodes' own words."""
+        notes = [
+            ObjectNote(f"nodes/{f.node.name}", "IgnoredAnnotation", text) for f in self._state.facts for text in f.notes
+        ]
+        if self._wrong is not None:
+            consequence = (
+                "The last good value stays in force." if self._config else "No good value is known: nothing is done."
+            )
+            text = f"{self._wrong.message}. {consequence} {self._wrong.fix}"
+            notes.append(ObjectNote(SUBJECT, "InvalidConfig", text, warning=True))
+        return (*notes, *notes_of(self._ineffective))
+
+    def _take(self, changes: Changes) -> None:
+        """Bring the state up to what the mirrors show."""
+        nodes, gone_nodes = _split(self._mirrors["nodes"], changes.get("nodes", set()))
+        self._take_nodes(nodes, gone_nodes)
+        metrics, gone_metrics = _split(self._mirrors["nodemetrics"], changes.get("nodemetrics", set()))
+        reports: list[NodeMetric] = metrics
+        self._state.report(reports)
+        for _, name in gone_metrics:
+            self._state.forget(name)
+        pods, gone_pods = _split(self._mirrors["pods"], changes.get("pods", set()))
+        present: list[Pod] = pods
+        self._state.upsert_pods(present)
+        for namespace, name in gone_pods:
+            self._state.remove_pod(namespace, name)
+
+    def _take_nodes(self, nodes: list[WatchedNode], removed: set[Key]) -> None:
+        if nodes:
+            self._state.upsert_nodes(n.node for n in nodes)
+        for _, name in removed:
+            self._state.remove_node(name)
+            self._written.pop(name, None)
+
+
+def _peak(peak: ProdPeak) -> PeakForecast:
+    return PeakForecast(peak.peak, math.nan if peak.violation is None else peak.violation, peak.origins)
+
+
+def _split(mirror: Mirror[Any], changed: set[Key]) -> tuple[list[Any], set[Key]]:
+    """Changed objects that are there now, and the keys of those that are not."""
+    objects = mirror.snapshot() if changed else {}
+    return [objects[key] for key in changed if key in objects], {key for key in changed if key not in objects}

@@ -1,0 +1,46 @@
+"""The contract of the manager's controllers: each reads a view of the cluster and returns the writes to make.
+
+`decide` is pure: a view that shows the same gives the same decision, and a view that shows our own work gives none. The
+loop (`apps.manager.loop`) fetches views, sends intents under the Lease and turns a controller off whose right is
+missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotenant.core.model.kubernetes.intent import Address, Intent
+
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "cotenant"
+FIELD_MANAGER: Final = "cotenant-manager"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectNote:
+    """Something a person should know about an object; `reason` is CamelCase, as conditions and Events write it.
+
+    warning: it becomes an Event and stands in the feature's condition; otherwise it is only counted.
+    """
+
+    subject: str
+    reason: str
+    message: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerDecision:
+    """What to write, and what to tell."""
+
+    intents: tuple[Intent, ...] = ()
+    notes: tuple[ObjectNote, ...] = ()
+    before: Mapping[Address, str] = field(default_factory=dict)
+    """For the audit: what stands there now of what an intent changes, in short; missing where there is nothing."""
+
+
+def camel(code: str) -> str:
+    """A reason code as Kubernetes writes reasons: "not-enough-history" -> "NotEnoughHistory"."""
+    return "".join(part[:1].upper() + part[1:] for part in code.split("-"))

@@ -1,0 +1,38 @@
+"""EDGE: Reservations where Koordinator's scheduler handles them: removes our scheduling gate from pods.
+
+A manager that handed room over before, under other settings, has left a promise and perhaps pods that wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from cotenant.apps.manager.controllers.contract import ControllerDecision
+from cotenant.apps.manager.controllers.reservation_controller import guard_of
+from cotenant.apps.manager.loop import Changes
+from cotenant.core.adapters.kube import Mirror
+from cotenant.core.model.kubernetes.intent import Outcome
+from scheduler_ext.reservations.decide import withdrawn
+
+LOOK_SECONDS: Final = 30.0
+
+
+class Gates:
+    """Feature `reservations` with `reservations.handled_by: koordinator`."""
+
+    name = "reservations"
+    needs: tuple[str, ...] = ("pending-pods",)
+    interval_seconds = LOOK_SECONDS
+
+    def __init__(self, mirrors: Mapping[str, Mirror[Any]]) -> None:
+        """mirrors: those of feature `reservations`; SwapGuards need not be installed."""
+        self._mirrors = mirrors
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
+        """Withdraw what an earlier manager promised."""
+        pending = self._mirrors["pending-pods"].snapshot().values()
+        return ControllerDecision(withdrawn(guard_of(self._mirrors["swapguards"]), pending, now_seconds))
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """The mirrors show what became of it."""

@@ -1,0 +1,1 @@
+"""What controllers decide: from objects and results to writes. Pure."""

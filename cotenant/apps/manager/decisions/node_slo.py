@@ -1,0 +1,229 @@
+"""NodeSLO per node from slo-controller-config: rendered once for all nodes alike, written only where it differs. Pure.
+
+Nodes for which the same entries are in force share one rendering. A NodeSLO is written again when its rendering's
+digest (an annotation) is another, when somebody changed a value of ours, or when the node is a new one of the same
+name; fields that others add are left alone, as is a NodeSLO that another manager made. Kubernetes deletes it with its
+node (the ownerReference). A key that was never read since the manager began keeps what stands in the node's NodeSLO.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.apps.manager.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote
+from cotenant.apps.manager.decisions.published import ExistingObject, PublishedMeta
+from cotenant.core.model.colocation.slo_config import SloConfig, SloConfigFinding
+from cotenant.core.model.colocation.slo_forms import FORMS, SloKey
+from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.protocol import NETWORK_BANDWIDTH_ANNOTATION, SLO_CONFIG_MAP, SLO_GROUP
+from cotenant.core.model.kubernetes.quantity import parse_bytes
+
+PLURAL: Final = "nodeslos"
+DIGEST_ANNOTATION: Final = "cotenant.dev/spec-digest"
+RENDERED: Final = tuple(key for key in SloKey if FORMS[key].part)
+"""The keys that become a part of NodeSLO."""
+_EMPTY: Final = msgspec.Raw(b"{}")
+
+Entries = tuple[int | None, ...]
+"""Which entry of each rendered key is in force."""
+
+
+class NodeSloObject(msgspec.Struct):
+    """A NodeSLO as it is in the cluster; its spec is compared, not read."""
+
+    metadata: PublishedMeta
+    spec: msgspec.Raw = _EMPTY
+
+    def __post_init__(self) -> None:
+        """Let go of the whole answer that the spec is a piece of."""
+        self.spec = self.spec.copy()
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledNode:
+    """A node that exists, with what selectors look at. bandwidth: of its network, as its annotation says it, or ""."""
+
+    owned: ExistingObject
+    labels: Mapping[str, str]
+    bandwidth: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSloView:
+    """What the controller looks at: the configuration in force, the nodes, and the NodeSLOs by name."""
+
+    config: SloConfig
+    nodes: tuple[LabelledNode, ...]
+    there: Mapping[str, NodeSloObject]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rendering:
+    """The spec of nodes alike; `keeps`: parts that are taken from the node's own NodeSLO."""
+
+    spec: Mapping[str, Any]
+    digest: str
+    keeps: tuple[str, ...] = ()
+
+
+def decide(view: NodeSloView) -> ControllerDecision:
+    """One intent for each node whose NodeSLO is missing or differs; notes for findings and for others' NodeSLOs."""
+    renderings: dict[tuple[Entries, str], Rendering] = {}
+    specs = _Specs()
+    intents: list[Apply] = []
+    foreign: list[str] = []
+    for node in view.nodes:
+        alike = (entries_of(view.config, node.labels), node.bandwidth)
+        if alike not in renderings:
+            renderings[alike] = render(view.config, *alike)
+        live = view.there.get(node.owned.name)
+        if live is not None and not live.metadata.ours:
+            foreign.append(node.owned.name)
+            continue
+        rendering = _with_kept(renderings[alike], specs, live)
+        if why := difference(node.owned, live, rendering, specs):
+            address = Address(SLO_GROUP, PLURAL, node.owned.name)
+            intents.append(Apply(address, _body(node.owned, rendering), why=why))
+    notes = (*notes_of(view.config.findings), *_foreign(foreign), *_bandwidths(view.nodes))
+    return ControllerDecision(tuple(intents), notes)
+
+
+def entries_of(config: SloConfig, labels: Mapping[str, str]) -> Entries:
+    """Which entries are in force on a node with these labels, in the order of RENDERED."""
+    return tuple(config.first_match(key, labels) for key in RENDERED)
+
+
+def render(config: SloConfig, entries: Entries, bandwidth: str = "") -> Rendering:
+    """The spec of nodes on which these entries are in force, and whose annotation says this bandwidth."""
+    spec: dict[str, Any] = {}
+    for key, entry in zip(RENDERED, entries, strict=True):
+        values = config.values(key, entry)
+        spec[FORMS[key].part] = values.get("applications", []) if key is SloKey.HOST_APPLICATIONS else values
+    if bandwidth and not _wrong(bandwidth):
+        part = FORMS[SloKey.SYSTEM].part
+        spec[part] = {**spec[part], "totalNetworkBandwidth": bandwidth}
+    keeps = tuple(FORMS[key].part for key in RENDERED if key in config.unread)
+    return Rendering(spec, _digest(spec), keeps)
+
+
+def _digest(spec: Mapping[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()[:16]
+
+
+class _Specs:
+    """Decodes and compares each text once: nodes alike have the same."""
+
+    def __init__(self) -> None:
+        self._plain: dict[bytes, Mapping[str, Any]] = {}
+        self._held: dict[tuple[bytes, str], bool] = {}
+
+    def plain(self, live: NodeSloObject) -> Mapping[str, Any]:
+        """The spec as plain values."""
+        text = bytes(live.spec)
+        if text not in self._plain:
+            self._plain[text] = msgspec.json.decode(text) or {}
+        return self._plain[text]
+
+    def hold(self, live: NodeSloObject, rendering: Rendering) -> bool:
+        """Whether every value of ours is there; what others added does not matter."""
+        key = bytes(live.spec), rendering.digest
+        if key not in self._held:
+            self._held[key] = _holds(self.plain(live), rendering.spec)
+        return self._held[key]
+
+
+def _with_kept(rendering: Rendering, specs: _Specs, live: NodeSloObject | None) -> Rendering:
+    """The rendering with the parts that only the NodeSLO itself still knows."""
+    if live is None or not rendering.keeps:
+        return rendering
+    spec = specs.plain(live)
+    joined = {**rendering.spec, **{part: spec[part] for part in rendering.keeps if part in spec}}
+    return Rendering(joined, _digest(joined))
+
+
+def difference(owned: ExistingObject, live: NodeSloObject | None, rendering: Rendering, specs: _Specs) -> str:
+    """Why the NodeSLO must be written, in words; empty when it need not."""
+    if live is None:
+        return "new node"
+    metadata = live.metadata
+    if (metadata.annotations or {}).get(DIGEST_ANNOTATION) != rendering.digest:
+        return "the configuration changed"
+    if owned.uid not in [owner.uid for owner in metadata.owner_references or ()]:
+        return "the node was replaced by another of the same name"
+    return "" if specs.hold(live, rendering) else "somebody changed it"
+
+
+def _holds(live: Any, expected: Any) -> bool:
+    if isinstance(expected, Mapping) and isinstance(live, Mapping):
+        return all(key in live and _holds(live[key], value) for key, value in expected.items())
+    return bool(live == expected)
+
+
+def _body(owned: ExistingObject, rendering: Rendering) -> dict[str, Any]:
+    return {
+        "apiVersion": SLO_GROUP,
+        "kind": "NodeSLO",
+        "metadata": {
+            "name": owned.name,
+            "labels": {MANAGED_BY_LABEL: MANAGED_BY},
+            "annotations": {DIGEST_ANNOTATION: rendering.digest},
+            "ownerReferences": [owned.reference()],
+        },
+        "spec": rendering.spec,
+    }
+
+
+def notes_of(findings: Iterable[SloConfigFinding]) -> Iterable[ObjectNote]:
+    """What is wrong with the ConfigMap, one note for each finding; what it does to the nodes is said too."""
+    for finding in findings:
+        if not finding.fatal:
+            effect = "The rest of the key is in force."
+        elif finding.kept:
+            effect = "The last good value of the whole key stays in force."
+        else:
+            effect = "There is no good value yet: nodes keep theirs, new ones get the built-in values."
+        reason = "InvalidConfig" if finding.fatal else "IneffectiveConfig"
+        yield ObjectNote(f"configmaps/{SLO_CONFIG_MAP}", reason, f"{finding}. {effect} {finding.fix}", warning=True)
+
+
+def _foreign(nodes: list[str]) -> Iterable[ObjectNote]:
+    """One note for all NodeSLOs that another manager made: two managers would overwrite each other for ever."""
+    if nodes:
+        yield ObjectNote(
+            PLURAL,
+            "NotOurs",
+            f"{len(nodes)} NodeSLOs, such as {min(nodes)}, were made by another manager and are left alone. Once it is "
+            f"gone, delete them or label them {MANAGED_BY_LABEL}={MANAGED_BY}.",
+            warning=True,
+        )
+
+
+def _bandwidths(nodes: Iterable[LabelledNode]) -> Iterable[ObjectNote]:
+    """One note for each node whose annotated bandwidth is no quantity."""
+    for node in nodes:
+        if node.bandwidth and (problem := _wrong(node.bandwidth)):
+            text = (
+                f"annotation {NETWORK_BANDWIDTH_ANNOTATION} is ignored: {problem}. Write bits per second, such as 10G."
+            )
+            yield ObjectNote(f"nodes/{node.owned.name}", "InvalidBandwidth", text, warning=True)
+
+
+def _wrong(bandwidth: str) -> str:
+    """Why a bandwidth cannot be read, "" when it can."""
+    try:
+        parse_bytes(bandwidth)
+    except QuantityError as error:
+        return error.message
+    return ""
+
+
+def coverage(view: NodeSloView) -> Mapping[Entries, int]:
+    """How many nodes each combination of entries is in force on."""
+    return Counter(entries_of(view.config, node.labels) for node in view.nodes)

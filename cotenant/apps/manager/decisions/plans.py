@@ -1,0 +1,364 @@
+"""Decides on ReservationPlans: new proposals, Reservations of approved plans, cleanup after deleted plans. Pure.
+
+For each plan: what is there (its Reservations, its autoscaler, its pods) -> `recommender.plans.lifecycle.step` ->
+status, and the objects that make the room. A plan's realisation never outlives it: what carries a plan's label and has
+no plan any more is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from cotenant.apps.manager.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Intent
+from cotenant.core.model.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP
+from cotenant.core.model.reservations.plan import (
+    KIND,
+    PLAN_LABEL,
+    PLURAL,
+    DecisionScope,
+    Plan,
+    PlanPhase,
+    PlanReservation,
+    Proposal,
+    Realisation,
+    Span,
+    WindowSource,
+    proposal_name,
+)
+from cotenant.core.model.reservations.plan import PlanDecision as Word
+from cotenant.core.model.reservations.plan_service import EDITED_LABEL
+from cotenant.core.model.reservations.plan_wire import span_body, status_body
+from cotenant.core.model.reservations.reservation import Phase, Reservation
+from cotenant.core.settings.sections.plans import PlanSettings
+from recommender.plans import realise
+from recommender.plans.guards import Situation, judge
+from recommender.plans.lead import lead
+from recommender.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
+from recommender.plans.score import RoomUse, lent_cores
+from recommender.plans.size import most
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerView:
+    """What is read of a plan's workload. pending: pods without a node; starts_seconds: creation to ready of others."""
+
+    owner: realise.OwnerTemplate
+    pending: int = 0
+    running: int = 0
+    starts_seconds: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """What the controller looks at.
+
+    owners: by (namespace, kind, name), only of plans that are near or active; autoscalers: HorizontalPodAutoscalers by
+    namespace and target kind and name; buffers: CapacityBuffers by plan key, buffer_version "" where they are not
+    served; allocatable: of the whole cluster; quota_left: by namespace. batch: of nodes with held room, the cores that
+    batch pods request there and those that the node offers them; None: nobody here watches pods.
+    """
+
+    plans: tuple[Plan, ...]
+    reservations: tuple[Reservation, ...] = ()
+    owners: Mapping[tuple[str, str, str], OwnerView] = field(default_factory=dict)
+    autoscalers: Mapping[tuple[str, str, str], Json] = field(default_factory=dict)
+    buffers: Mapping[str, Json] = field(default_factory=dict)
+    buffer_version: str = ""
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    quota_left: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    batch: Mapping[str, tuple[float, float]] | None = None
+    proposals: tuple[Proposal, ...] = ()
+    price_per_core_hour: float = 0.0
+    settings_digest: str = ""
+
+
+def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> ControllerDecision:
+    """Everything to write now."""
+    proposed = {p.workload: p for p in view.proposals}
+    intents: list[Intent] = []
+    notes: list[ObjectNote] = []
+    by_key: dict[str, list[Reservation]] = {}
+    for one in view.reservations:
+        if key := one.labels.get(PLAN_LABEL):
+            by_key.setdefault(key, []).append(one)
+    for plan in view.plans:
+        try:
+            plan_intents = _one(view, plan, by_key.get(plan.key, []), proposed.get(_ref(plan)), now_seconds, settings)
+        except CotenantError as error:
+            notes.append(ObjectNote(_name(plan), "Refused", f"{error.message} {error.fix}".strip(), warning=True))
+            continue
+        intents += plan_intents
+    intents += _orphans(view, by_key)
+    if settings.propose:
+        intents += _proposals(view, now_seconds)
+    return ControllerDecision(tuple(intents), tuple(notes))
+
+
+def near(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool:
+    """Whether a plan's workload has to be looked at: it holds, is giving back, or is approved and comes soon."""
+    status = plan.status
+    if status.phase and (status.phase.holds or status.phase is PlanPhase.RELEASED):
+        return True
+    decided = plan.policy.auto or (plan.approval is not None and plan.approval.decision is Word.APPROVED)
+    return decided and (status.window is None or now_seconds >= status.reserve_at_seconds - ahead_seconds)
+
+
+def owner_key(plan: Plan) -> tuple[str, str, str]:
+    """Key of `PlanView.owners` and `PlanView.autoscalers`."""
+    return plan.namespace, plan.owner.kind, plan.owner.name
+
+
+def _one(
+    view: PlanView,
+    plan: Plan,
+    reservations: Sequence[Reservation],
+    proposal: Proposal | None,
+    now_seconds: float,
+    settings: PlanSettings,
+) -> list[Intent]:  # fmt: skip
+    observed = _seen(view, plan, reservations, proposal, settings)
+    next_step = step(plan, observed, now_seconds, settings)
+    stepped = replace(plan, status=next_step.status)
+    intents = _realised(view, stepped, next_step, reservations, settings)
+    body = status_body(next_step.status, plan.generation)
+    if body != status_body(plan.status, plan.generation):
+        intents.append(_status(plan, body))
+    return intents
+
+
+def _seen(
+    view: PlanView, plan: Plan, reservations: Sequence[Reservation], proposal: Proposal | None, settings: PlanSettings
+) -> PlanObservation:  # fmt: skip
+    owner = view.owners.get(owner_key(plan))
+    others = [p for p in view.plans if p.key != plan.key and p.status.phase and p.status.phase.holds]
+    reserved: dict[str, int] = {}
+    for other in others:
+        for name, amount in other.per_pod.items():
+            reserved[name] = reserved.get(name, 0) + amount * other.status.count
+    situation = Situation(
+        source=plan.source,
+        wanted={name: amount * plan.count for name, amount in plan.per_pod.items()},
+        held=reserved,
+        allocatable=view.allocatable,
+        quota_left=view.quota_left.get(plan.namespace, {}),
+        skill=proposal.skill if proposal else None,
+    )
+    return PlanObservation(
+        look=_look(view, plan, reservations, owner),
+        lead=lead(plan.lead_seconds, owner.starts_seconds if owner else (), settings),
+        guards=judge(situation, settings),
+        outlook=outlook(plan, proposal) if proposal else None,
+        expected=proposal.expected if proposal and plan.source is WindowSource.FORECAST else None,
+        units=_units(plan, reservations),
+        price_per_core_hour=view.price_per_core_hour,
+        settings_digest=view.settings_digest,
+    )
+
+
+def outlook(plan: Plan, proposal: Proposal) -> PodForecast:
+    """The forecast at a plan's own quantile."""
+    quantile_pods = np.array(proposal.at(plan.quantile), dtype=np.int64)
+    median = np.array(proposal.median, dtype=np.int64)
+    return PodForecast(proposal.start_seconds, proposal.step_seconds, quantile_pods, median)
+
+
+def _look(view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> RoomUse:
+    """What is there of the plan's room; for an autoscaler's floor, replicas above its own minimum."""
+    pending = owner.pending if owner else 0
+    want = plan.status.count
+    if plan.realisation is Realisation.REPLICA_FLOOR:
+        remembered = realise.floor_of(view.autoscalers.get(owner_key(plan), {}))
+        mine = remembered if remembered and remembered.plan == plan.key else None
+        reserved = mine.floor - (mine.original or 1) if mine else 0
+        used = min(reserved, max(0, owner.running - (mine.original or 1))) if mine and owner else 0
+        return RoomUse(reserved, used, pending, complete=0 < reserved == used)
+    if plan.realisation is Realisation.CAPACITY_BUFFER:
+        buffer = view.buffers.get(plan.key) or {}
+        reserved = int((buffer.get("spec") or {}).get("replicas") or 0)
+        return RoomUse(
+            reserved, reserved if plan.status.phase is PlanPhase.RELEASED else 0, pending, complete=reserved >= want > 0
+        )
+    present = [one for one in reservations if _of_present(plan, one)]
+    used = sum(bool(one.status.owners) for one in present)
+    free = sum(standing(one) for one in present)
+    waiting = sum(realise.free(one) and one.status.phase is not Phase.AVAILABLE for one in present)
+    released = plan.status.phase is PlanPhase.RELEASED
+    reserved = used + free + (waiting if released else 0)
+    return RoomUse(reserved, used, max(0, pending - free), used + free >= want > 0, _lent(view, present))
+
+
+def standing(one: Reservation) -> bool:
+    """Whether it holds room on a node that no pod uses yet."""
+    return realise.free(one) and one.status.phase is Phase.AVAILABLE
+
+
+def _lent(view: PlanView, mine: Iterable[Reservation]) -> float | None:
+    """Cores of a plan's free room in which batch runs; of what batch has on a node each Reservation has its share."""
+    if view.batch is None:
+        return None
+    free = [(one.status.node, one.size.get("cpu", 0) / 1000) for one in mine if standing(one)]
+    total = dict.fromkeys((node for node, _ in free), 0.0)
+    for one in view.reservations:
+        if one.status.node in total and standing(one):
+            total[one.status.node] += one.size.get("cpu", 0) / 1000
+    lent = {
+        node: lent_cores(reserved_cores, *view.batch.get(node, (0.0, 0.0))) for node, reserved_cores in total.items()
+    }
+    return sum(lent[node] * cores / total[node] for node, cores in free if cores)
+
+
+def _of_present(plan: Plan, one: Reservation) -> bool:
+    window = plan.status.window
+    return window is not None and one.name.startswith(realise.unit_name(plan, window, 0).removesuffix("0"))
+
+
+def _units(plan: Plan, reservations: Iterable[Reservation]) -> tuple[PlanReservation, ...]:
+    return tuple(
+        PlanReservation(
+            one.name,
+            one.status.node,
+            one.status.phase.value,
+            ", ".join(f"{o.namespace}/{o.name}" for o in one.status.owners),
+        )
+        for one in sorted(reservations, key=lambda r: r.name)
+        if _of_present(plan, one)
+    )
+
+
+def _realised(
+    view: PlanView, plan: Plan, next_step: PlanStep, reservations: Sequence[Reservation], settings: PlanSettings
+) -> list[Intent]:  # fmt: skip
+    """Objects that make the room; the two other kinds of a plan that changed its realisation are taken back."""
+    window, want = plan.status.window, next_step.want
+    kind = plan.realisation
+    if kind is Realisation.CAPACITY_BUFFER and want and not view.buffer_version:
+        raise CotenantError(
+            "this cluster serves no CapacityBuffer (autoscaling.x-k8s.io)", fix="Use realisation Reservation."
+        )
+    owner = view.owners.get(owner_key(plan))
+    until = _expires(plan, window, settings) if window else 0.0
+    count = want if kind is Realisation.RESERVATION else 0
+    intents = realise.reservations(plan, count, until, owner.owner if owner else None, reservations)
+    scaler = view.autoscalers.get(owner_key(plan))
+    floor = want if kind is Realisation.REPLICA_FLOOR else 0
+    if scaler:
+        intents += realise.floor(plan, floor, scaler)
+    elif floor:
+        raise CotenantError(
+            f"{plan.owner.kind} {plan.namespace}/{plan.owner.name} has no HorizontalPodAutoscaler",
+            fix="Use realisation Reservation.",
+        )
+    if view.buffer_version:
+        buffers = want if kind is Realisation.CAPACITY_BUFFER else 0
+        intents += realise.buffer(plan, buffers, view.buffer_version, view.buffers.get(plan.key))
+    return intents
+
+
+def _expires(plan: Plan, window: Span, settings: PlanSettings) -> float:
+    """When Reservations end by themselves: the plan's ttl from its start - lead, else after the window's extension."""
+    if plan.ttl_seconds:
+        return plan.status.reserve_at_seconds + plan.ttl_seconds
+    return window.end_seconds + plan.extend_by_seconds + 60 * settings.ttl_margin_minutes
+
+
+def _status(plan: Plan, body: Mapping[str, Any]) -> Apply:
+    address = Address(OWN_GROUP, PLURAL, plan.name, plan.namespace)
+    head = {"apiVersion": OWN_GROUP, "kind": KIND, "metadata": {"name": plan.name, "namespace": plan.namespace}}
+    return Apply(address, {**head, "status": dict(body)}, subresource="status", why=f"it is {body.get('phase')}")
+
+
+def _orphans(view: PlanView, by_key: Mapping[str, Sequence[Reservation]]) -> list[Intent]:
+    """What plans that are gone left behind."""
+    keys = {plan.key for plan in view.plans}
+    intents: list[Intent] = []
+    for key in sorted(by_key.keys() - keys):
+        for one in by_key[key]:
+            ours = one.labels.get(MANAGED_BY_LABEL) == MANAGED_BY
+            if ours and realise.free(one) and not one.deleting:
+                address = Address(SCHEDULING_GROUP, "reservations", one.name)
+                intents.append(Delete(address, one.uid, why="its plan is gone"))
+    for (namespace, _, _), scaler in sorted(view.autoscalers.items()):
+        remembered = realise.floor_of(scaler)
+        if remembered and remembered.plan not in keys:
+            intents.append(realise.restore(scaler, remembered, namespace))
+    return intents
+
+
+def _ref(plan: Plan) -> WorkloadRef:
+    return WorkloadRef(plan.namespace, plan.owner.kind, plan.owner.name)
+
+
+def _name(plan: Plan) -> str:
+    return f"{PLURAL}/{plan.namespace}/{plan.name}"
+
+
+def _proposals(view: PlanView, now_seconds: float) -> list[Intent]:
+    """New plans, and what the forecast says now of those that hold nothing yet."""
+    by_name = {(p.namespace, p.name): p for p in view.plans}
+    intents: list[Intent] = []
+    for proposal in view.proposals:
+        plan = by_name.get((proposal.workload.namespace, proposal_name(proposal.workload)))
+        if plan is None and proposal.ready:
+            intents.append(proposed(proposal, proposal.quantile))
+        elif plan is not None and proposal.window and _moves(plan, now_seconds):
+            again = proposed(proposal, plan.quantile)
+            if _differs(plan, again):
+                intents.append(again)
+    return intents
+
+
+def _moves(plan: Plan, now_seconds: float) -> bool:
+    """Whether the forecast may still change a plan: ours, nothing held, not edited, not approved as it was for once."""
+    ours = plan.labels.get(MANAGED_BY_LABEL) == MANAGED_BY and plan.source is WindowSource.FORECAST
+    phase, approval = plan.status.phase, plan.approval
+    fixed = approval is not None and approval.decision is Word.APPROVED and approval.scope is DecisionScope.ONCE
+    fixed = fixed or now_seconds < _edited_until(plan)
+    busy = phase is not None and (phase.holds or phase is PlanPhase.RELEASED)
+    return ours and not busy and not fixed and not plan.deleting
+
+
+def _edited_until(plan: Plan) -> float:
+    """Until when a person's window and pods stand, in Unix seconds; 0 when nobody changed them."""
+    text = plan.labels.get(EDITED_LABEL, "")
+    return float(text) if text.isdecimal() else 0.0
+
+
+def _differs(plan: Plan, intent: Apply) -> bool:
+    spec = intent.body["spec"]
+    window = span_body(plan.window) if plan.window else None
+    return bool(spec["window"] != window or spec["amount"]["count"] != plan.count)
+
+
+def proposed(proposal: Proposal, quantile: float) -> Apply:
+    """The plan of a proposal, as we write it: only our fields, so that approvals and policies stay their owners'."""
+    ref, window = proposal.workload, proposal.window
+    path = np.array(proposal.at(quantile), dtype=np.int64)
+    span = (window.start_seconds, window.end_seconds) if window else (0.0, 0.0)
+    count = most(path, proposal.start_seconds, proposal.step_seconds, span)
+    name = proposal_name(ref)
+    body = {
+        "apiVersion": OWN_GROUP,
+        "kind": KIND,
+        "metadata": {
+            "name": name,
+            "namespace": ref.namespace,
+            "labels": {MANAGED_BY_LABEL: MANAGED_BY},
+        },
+        "spec": {
+            "source": WindowSource.FORECAST.value,
+            "owner": {"apiVersion": "apps/v1", "kind": ref.kind, "name": ref.name},
+            "amount": {"perPod": dict(proposal.per_pod), "count": max(1, count)},
+            "window": span_body(window) if window else None,
+            "quantile": quantile,
+        },
+    }
+    return Apply(Address(OWN_GROUP, PLURAL, name, ref.namespace), body, why=proposal.words or "the forecast says so")

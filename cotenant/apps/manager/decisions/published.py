@@ -1,0 +1,68 @@
+"""The objects that the manager publishes, as it reads them back: only the fields that a decision compares. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from cotenant.apps.manager.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
+
+
+class OwnerReference(msgspec.Struct, rename="camel"):
+    """Whose object it is: when the owner goes, Kubernetes deletes the object."""
+
+    kind: str
+    name: str
+    uid: str = ""
+
+
+class PublishedMeta(msgspec.Struct, rename="camel"):
+    """metadata, as far as it tells ours from others' and a repeated write from a needed one."""
+
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+    @property
+    def ours(self) -> bool:
+        """Whether the label says that cotenant made it."""
+        return (self.labels or {}).get(MANAGED_BY_LABEL) == MANAGED_BY
+
+
+class PublishedCondition(msgspec.Struct, rename="camel"):
+    """One condition of a status."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class ExistingObject(msgspec.Struct, frozen=True):
+    """A workload or node that exists now: what an ownerReference needs."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+    def reference(self) -> dict[str, str]:
+        """As it stands in metadata.ownerReferences."""
+        return {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
+
+
+def moment(seconds: float) -> str:
+    """A moment as Kubernetes writes it: whole seconds, UTC."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds_of(text: str) -> int | None:
+    """Unix time of a moment as Kubernetes writes it; None for anything else."""
+    try:
+        return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())
+    except ValueError:
+        return None

@@ -1,0 +1,251 @@
+"""What a run of the pipeline hands to the publishing controllers: small, encodable, all that a CR will say.
+
+The corridor holds a cluster's whole history in memory, so it runs in a process of its own (`apps.manager.run`) and
+sends `RunResults` back. `collect` makes them from an Analysis; pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from cotenant.apps.pipeline.analysis import Analysis
+from cotenant.apps.pipeline.nodes import prod_peaks
+from cotenant.core.model.identity import NodeRef, WorkloadRef
+from cotenant.core.model.recommendation import Action, Field, Recommendation
+from cotenant.core.model.reservations.plan import Proposal
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import Forecasts, WindowKind
+from cotenant.core.model.usage.portrait import Portraits
+from cotenant.core.model.usage.usage import TimeGrid
+from forecasting.node_peak import NodePeaks
+
+MEDIAN: Final = 0.5
+HIGH: Final = 0.95
+
+
+class ContainerAdvice(msgspec.Struct, frozen=True):
+    """What one container should request, in millicores and bytes, and why a resource has no amount."""
+
+    name: str
+    amounts: dict[Resource, int] = {}
+    limits: dict[Resource, int] = {}
+    withheld: dict[Resource, str] = {}
+    """Reason code of each resource without an amount."""
+
+
+class WorkloadAdvice(msgspec.Struct, frozen=True):
+    """What one workload should request. `figures`: of the whole workload, such as `cpu_p95` and `cpu_cv`.
+
+    record_digest names the full record in the store; start_seconds, end_seconds: span of the history it rests on.
+    """
+
+    namespace: str
+    kind: str
+    name: str
+    containers: tuple[ContainerAdvice, ...]
+    settings_digest: str
+    record_digest: str
+    start_seconds: int
+    end_seconds: int
+    figures: dict[str, float] = {}
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload."""
+        return WorkloadRef(self.namespace, self.kind, self.name)
+
+
+class SeriesOutlook(msgspec.Struct, frozen=True):
+    """One resource's next 24 hours in its unit: q50 and q95 of each half hour's mean, q95 of the highest 5 minutes."""
+
+    median: list[int]
+    high: list[int]
+    peak: int
+    peak_seconds: int | None = None
+    """Start of the highest peak window; None when no window stands out."""
+    model: str = ""
+    reason: str = ""
+
+
+class NodeOutlook(msgspec.Struct, frozen=True):
+    """One node's forecast; history_*: span of usage it rests on, Unix seconds."""
+
+    node: str
+    start_seconds: int
+    step_seconds: int
+    series: dict[Resource, SeriesOutlook]
+    settings_digest: str
+    history_start_seconds: int
+    history_end_seconds: int
+
+    @property
+    def end_seconds(self) -> int:
+        """End of the last half hour."""
+        return self.start_seconds + self.step_seconds * max((len(s.high) for s in self.series.values()), default=0)
+
+
+class ProdPeak(msgspec.Struct, frozen=True):
+    """Forecast 24-hour peak (q95) of prod's use of one node, in the resource's unit, and how such forecasts did.
+
+    violation: share of back-tested decisions whose peak was passed; None = not measured; origins: days of them.
+    """
+
+    peak: float
+    violation: float | None
+    origins: int
+
+
+class RunResults(msgspec.Struct, frozen=True):
+    """One run: when, about which cluster, what it says."""
+
+    computed_seconds: int
+    workloads: tuple[WorkloadAdvice, ...] = ()
+    nodes: tuple[NodeOutlook, ...] = ()
+    prod_reclaimable: dict[str, dict[Resource, int]] = {}
+    """By node: what prod requested and will not use in the next 24 hours (forecast)."""
+
+    prod_peaks: dict[Resource, dict[str, ProdPeak]] = {}
+    """By node: what the colocation policy `forecast` rests on."""
+
+    proposals: tuple[Proposal, ...] = ()
+    """Room to reserve for the next peaks of workloads."""
+
+
+def collect(analysis: Analysis) -> RunResults:
+    """Everything that is published of an analysis."""
+    return RunResults(
+        computed_seconds=analysis.computed_seconds,
+        workloads=advice(analysis.recommendations, _figures(analysis)),
+        nodes=outlooks(analysis.node_forecasts, analysis.settings_digest, analysis.history.window),
+        prod_reclaimable=_prod_reclaimable(analysis),
+        prod_peaks={r: _prod_peaks(peaks) for r, peaks in analysis.prod_peaks.items()},
+        proposals=analysis.proposals,
+    )
+
+
+def advice(
+    recommendations: Iterable[Recommendation], figures: Mapping[WorkloadRef, dict[str, float]]
+) -> tuple[WorkloadAdvice, ...]:
+    """Recommendations joined by workload, in the order of their names."""
+    by_workload: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
+    for recommendation in recommendations:
+        by_workload[recommendation.container.workload].append(recommendation)
+    return tuple(_workload(ref, by_workload[ref], figures.get(ref, {})) for ref in sorted(by_workload))
+
+
+def outlooks(
+    forecasts: Mapping[Resource, Forecasts[NodeRef]], digest: str, history: TimeGrid
+) -> tuple[NodeOutlook, ...]:
+    """One outlook per node with a forecast of at least one resource; the others have nothing to publish."""
+    by_node: dict[str, dict[Resource, SeriesOutlook]] = defaultdict(dict)
+    for resource, forecast in forecasts.items():
+        finite = np.isfinite(forecast.quantiles).all(axis=(1, 2)) & np.isfinite(forecast.peak).all(axis=1)
+        for i in np.flatnonzero(finite).tolist():
+            by_node[forecast.refs[i].name][resource] = _series(forecast, i)
+    grids = [forecast.grid for forecast in forecasts.values()]
+    return tuple(
+        NodeOutlook(
+            node=name,
+            start_seconds=grids[0].start_seconds,
+            step_seconds=grids[0].step_seconds,
+            series=by_node[name],
+            settings_digest=digest,
+            history_start_seconds=history.start_seconds,
+            history_end_seconds=history.end_seconds,
+        )
+        for name in sorted(by_node)
+    )
+
+
+def _workload(ref: WorkloadRef, recommendations: list[Recommendation], figures: dict[str, float]) -> WorkloadAdvice:
+    first = recommendations[0]
+    return WorkloadAdvice(
+        namespace=ref.namespace,
+        kind=ref.kind,
+        name=ref.name,
+        containers=tuple(_container(r) for r in recommendations),
+        settings_digest=first.settings_digest,
+        record_digest=hashlib.sha256(msgspec.json.encode(recommendations, order="deterministic")).hexdigest()[:12],
+        start_seconds=first.end_seconds - first.window_seconds,
+        end_seconds=first.end_seconds,
+        figures=figures,
+    )
+
+
+def _container(recommendation: Recommendation) -> ContainerAdvice:
+    requests = {v.resource: v for v in recommendation.values if v.field is Field.REQUEST}
+    limits = [
+        v for v in recommendation.values if v.field is Field.LIMIT and v.action is Action.SET and v.amount is not None
+    ]
+    return ContainerAdvice(
+        name=recommendation.container.container,
+        amounts={r: v.amount for r, v in requests.items() if v.amount is not None},
+        limits={v.resource: v.amount for v in limits if v.amount is not None},
+        withheld={r: v.reason.value for r, v in requests.items() if v.amount is None},
+    )
+
+
+def _series(forecast: Forecasts[NodeRef], row: int) -> SeriesOutlook:
+    peaks = [w for w in forecast.windows[row] if w.kind is WindowKind.PEAK]
+    highest = max(peaks, key=lambda w: w.height, default=None)
+    return SeriesOutlook(
+        median=_whole(forecast.level(MEDIAN)[row]),
+        high=_whole(forecast.level(HIGH)[row]),
+        peak=_whole(forecast.peak_level(HIGH)[row : row + 1])[0],
+        peak_seconds=highest.start_seconds if highest else None,
+        model=forecast.model[row],
+        reason=forecast.reason[row].value,
+    )
+
+
+def _whole(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> list[int]:
+    """Rounded up: a forecast is never published below what was computed."""
+    integers: list[int] = np.ceil(values.astype(np.float64)).astype(np.int64).tolist()
+    return integers
+
+
+def _figures(analysis: Analysis) -> dict[WorkloadRef, dict[str, float]]:
+    """p95 (millicores, bytes) and coefficient of variation of each workload's total, where there are samples."""
+    figures: dict[WorkloadRef, dict[str, float]] = defaultdict(dict)
+    for resource, portraits in analysis.portraits.items():
+        p95, variation = portraits.percentile(HIGH), _variation(portraits)
+        for ref, high, cv in zip(portraits.refs, p95.tolist(), variation.tolist(), strict=True):
+            if np.isfinite(high):
+                figures[ref][f"{resource}_p95"] = round(high)
+            if np.isfinite(cv):
+                figures[ref][f"{resource}_cv"] = round(cv, 3)
+    return dict(figures)
+
+
+def _variation(portraits: Portraits[WorkloadRef]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Standard deviation / mean of the samples, (n,); NaN without samples or for a mean of 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = portraits.mean
+        variance = np.maximum(portraits.square_sums / portraits.samples - mean**2, 0.0)
+        ratio: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.sqrt(variance) / np.where(mean > 0, mean, np.nan)
+    return ratio
+
+
+def _prod_peaks(peaks: NodePeaks[NodeRef]) -> dict[str, ProdPeak]:
+    """Nodes without a finite peak have none."""
+    return {
+        name: ProdPeak(peak.peak, peak.violation if math.isfinite(peak.violation) else None, peak.origins)
+        for name, peak in prod_peaks(peaks).items()
+        if math.isfinite(peak.peak)
+    }
+
+
+def _prod_reclaimable(analysis: Analysis) -> dict[str, dict[Resource, int]]:
+    """The term of the mid formula that rests on the forecast, as the reclaimable rows show it."""
+    by_node: dict[str, dict[Resource, int]] = defaultdict(dict)
+    for row in analysis.reclaimable:
+        if "prod_reclaimable" in row.terms:
+            by_node[row.node][row.resource] = row.terms["prod_reclaimable"]
+    return dict(by_node)

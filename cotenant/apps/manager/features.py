@@ -1,0 +1,85 @@
+"""EDGE: the list of features: their names, and how each is built from the manager's parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotenant.apps.manager.controllers.colocation_controller import ColocationController
+from cotenant.apps.manager.controllers.gate_controller import Gates
+from cotenant.apps.manager.controllers.node_metric_controller import NodeMetricController
+from cotenant.apps.manager.controllers.node_slo_controller import NodeSloController
+from cotenant.apps.manager.controllers.plan_controller import PlanController
+from cotenant.apps.manager.controllers.reservation_controller import ReservationController
+from cotenant.apps.manager.controllers.result_controllers import ForecastController, RecommendationController
+from cotenant.apps.manager.decisions.results import RunResults
+from cotenant.apps.manager.loop import Feature
+from cotenant.apps.manager.mirrors import READ
+from cotenant.core.adapters.kube import KubeClient, Mirror
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.settings.root import Settings
+from profiler.node_metric.source import NodeMetricSource
+
+NAMES: Final = tuple(READ)
+"""In the order in which they are reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureDependencies:
+    """What features are made of."""
+
+    client: KubeClient
+    settings: Settings
+    mirrors: Mapping[str, Mirror[Any]]
+    results: Callable[[], RunResults]
+    metrics: Metrics | None = None
+
+
+def features(parts: FeatureDependencies, names: Sequence[str]) -> list[Feature]:
+    """One of each wanted feature that can run here; node-metric needs a Prometheus."""
+    makers: dict[str, Callable[[FeatureDependencies], Feature]] = {
+        "colocation": _colocating,
+        "node-slo": _node_slos,
+        "node-metric": _measuring,
+        "recommendations": _recommendations,
+        "forecasts": _forecasts,
+        "reservations": _reserving,
+        "plans": _planning,
+    }
+    missing = set() if parts.settings.profiler.prometheus.url else {"node-metric"}
+    return [makers[name](parts) for name in names if name in makers and name not in missing]
+
+
+def _colocating(parts: FeatureDependencies) -> Feature:
+    return ColocationController(parts.mirrors, parts.results, parts.settings.manager.resync_seconds)
+
+
+def _node_slos(parts: FeatureDependencies) -> Feature:
+    return NodeSloController(parts.mirrors, parts.settings.manager.resync_seconds)
+
+
+def _measuring(parts: FeatureDependencies) -> Feature:
+    source = NodeMetricSource(parts.settings.profiler.prometheus)
+    return NodeMetricController(
+        parts.mirrors, source, parts.results, parts.settings.manager.node_metric_interval_seconds
+    )
+
+
+def _recommendations(parts: FeatureDependencies) -> Feature:
+    return RecommendationController(parts.client.sibling(), parts.results, parts.settings.manager)
+
+
+def _forecasts(parts: FeatureDependencies) -> Feature:
+    return ForecastController(parts.client.sibling(), parts.mirrors["nodes"], parts.results, parts.settings.manager)
+
+
+def _reserving(parts: FeatureDependencies) -> Feature:
+    if parts.settings.reservations.handled_by == "koordinator":
+        return Gates(parts.mirrors)
+    registry = parts.metrics.registry if parts.metrics else None
+    return ReservationController(parts.client.sibling(), parts.mirrors, parts.settings.reservations, registry)
+
+
+def _planning(parts: FeatureDependencies) -> Feature:
+    return PlanController(parts.client.sibling(), parts.mirrors, parts.results, parts.settings)

@@ -1,0 +1,121 @@
+"""EDGE: the manager's watches: each collection that a feature reads is watched once, for all features."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.apps.manager.controllers.node_slo_controller import ConfigMapObject
+from cotenant.apps.manager.decisions.node_slo import NodeSloObject
+from cotenant.apps.manager.watched import watched_node, watched_pod
+from cotenant.core.adapters.kube import KubeClient, Mirror
+from cotenant.core.adapters.kube.observed import ON_NODES, NodeWire, ObservedPodWire
+from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.kubernetes.protocol import (
+    OPERATING_MODE_LABEL,
+    OWN_GROUP,
+    RESERVATION_LABEL,
+    SCHEDULING_GROUP,
+    SLO_CONFIG_MAP,
+    SLO_GROUP,
+    SWAP_GUARD,
+)
+from cotenant.core.model.reservations.plan import PLURAL as PLANS
+from cotenant.core.model.reservations.plan_wire import parse_plan
+from cotenant.core.model.reservations.reservation import Reservation
+from cotenant.core.settings.root import Settings
+from recommender.colocation.zones import TOPOLOGIES, TOPOLOGY_GROUP, Topology
+from scheduler_ext.reservations.guard import Guard
+from scheduler_ext.reservations.view import PodView
+
+READ: Final[Mapping[str, tuple[str, ...]]] = {
+    "colocation": ("config", "nodes", "nodemetrics", "pods", "topologies"),
+    "node-slo": ("config", "nodes", "nodeslos"),
+    "node-metric": ("config", "nodes", "nodemetrics", "pods"),
+    "recommendations": (),
+    "forecasts": ("nodes",),
+    "reservations": (
+        "nodes",
+        "pending-pods",
+        "priorityclasses",
+        "reservations",
+        "reserved-pods",
+        "standby-pods",
+        "swapguards",
+    ),
+    "plans": ("nodes", "plans", "reservations"),
+}
+"""Feature -> the mirrors that it reads."""
+
+
+def mirrors_of(
+    client: KubeClient, settings: Settings, features: Iterable[str], wake: threading.Event
+) -> dict[str, Mirror[Any]]:
+    """The mirrors that the wanted features read, not yet started; all of them set `wake`."""
+    needed = {name for feature in features for name in READ[feature]}
+    return {name: _made(name, client, settings, wake) for name in sorted(needed)}
+
+
+def _made(name: str, client: KubeClient, settings: Settings, wake: threading.Event) -> Mirror[Any]:
+    if name == "config":
+        path = f"/api/v1/namespaces/{settings.manager.namespace}/configmaps"
+        return Mirror(client, path, ConfigMapObject, wake=wake, fieldSelector=f"metadata.name={SLO_CONFIG_MAP}")
+    if name == "nodes":
+        return Mirror(client, "/api/v1/nodes", NodeWire, watched_node, wake)
+    if name == "pods":
+        return Mirror(client, "/api/v1/pods", ObservedPodWire, watched_pod, wake, fieldSelector=ON_NODES)
+    if name in RESERVING:
+        return _reserving(name, client, wake)
+    return _of_nodes(name, client, wake)
+
+
+def _of_nodes(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
+    """What is named as a node: its report, its division into NUMA zones, its policy."""
+    if name == "nodemetrics":
+        return Mirror(client, f"/apis/{SLO_GROUP}/nodemetrics", dict[str, Any], NodeMetric.parse, wake)
+    if name == "topologies":
+        return Mirror(client, f"/apis/{TOPOLOGY_GROUP}/{TOPOLOGIES}", dict[str, Any], Topology.parse, wake)
+    return Mirror(client, f"/apis/{SLO_GROUP}/nodeslos", NodeSloObject, wake=wake)
+
+
+RESERVING: Final = frozenset(
+    {"pending-pods", "plans", "priorityclasses", "reservations", "reserved-pods", "standby-pods", "swapguards"}
+)
+
+
+class _MirroredPriorityClass(msgspec.Struct):
+    value: int = 0
+
+
+def _reserving(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
+    """What Reservations rest on: of pods only those without a node, and those that carry our label."""
+    json = dict[str, Any]
+    if name == "plans":
+        return Mirror(client, f"/apis/{OWN_GROUP}/{PLANS}", json, parse_plan, wake)
+    if name == "reservations":
+        return Mirror(client, f"/apis/{SCHEDULING_GROUP}/reservations", json, Reservation.parse, wake)
+    if name == "swapguards":
+        one = f"metadata.name={SWAP_GUARD}"
+        return Mirror(client, f"/apis/{OWN_GROUP}/swapguards", json, Guard.parse, wake, fieldSelector=one)
+    if name == "priorityclasses":
+        path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+        return Mirror(client, path, _MirroredPriorityClass, lambda item: item.value, wake)
+    return _pods(name, client, wake)
+
+
+def _pods(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
+    """Pods without a node, pods that are Reservations themselves, pods that carry our label."""
+    if name == "standby-pods":
+        mine = f"{OPERATING_MODE_LABEL}=Reservation"
+        return Mirror(client, "/api/v1/pods", dict[str, Any], _standby, wake, labelSelector=mine)
+    if name == "pending-pods":
+        waiting = "spec.nodeName=,status.phase=Pending"
+        return Mirror(client, "/api/v1/pods", dict[str, Any], PodView.parse, wake, fieldSelector=waiting)
+    return Mirror(client, "/api/v1/pods", dict[str, Any], PodView.parse, wake, labelSelector=RESERVATION_LABEL)
+
+
+def _standby(pod: dict[str, Any]) -> tuple[Reservation, PodView]:
+    return Reservation.of_pod(pod), PodView.parse(pod)

@@ -1,0 +1,101 @@
+"""EDGE: the pipeline in a process of its own: pull history, analyse, publish results, hand back what CRs will say.
+
+A whole cluster's history takes gigabytes for a minute; a process that ends gives all of it back, and one that is killed
+takes nobody along. Reads `PipelineJob` as JSON from stdin; writes `RunResults` (exit code 0) or `PipelineFailure` (1)
+to stdout.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import IO
+
+import msgspec
+
+from cotenant.apps.manager.decisions.results import RunResults, collect
+from cotenant.apps.pipeline import corridor
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.adapters.kube import connect
+from cotenant.core.adapters.kube.live import LiveCluster, observe
+from cotenant.core.adapters.kube.overlay import overlay
+from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.telemetry import configure_logging
+from cotenant.core.model.errors import ClusterError, CotenantError
+from cotenant.core.model.progress import Silent
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.store import store_url
+from profiler.history import pull
+from profiler.prometheus import PrometheusSource
+
+
+class PipelineJob(msgspec.Struct):
+    """What to run: the settings, the cluster's name in the store, and whether results may be written there."""
+
+    settings: Settings
+    cluster: str
+    keep: bool = True
+
+
+class PipelineFailure(msgspec.Struct):
+    """Why there are no results: the kind of error, what happened, what helps."""
+
+    kind: str
+    message: str
+    fix: str = ""
+
+
+def run(job: PipelineJob) -> RunResults:
+    """One run. CotenantError when the history cannot be had."""
+    settings, clock = job.settings, SystemClock()
+    store = Store(store_url(settings.store, os.environ), job.cluster)
+    if settings.profiler.prometheus.url:
+        live = _observed(settings)
+        marks = {(p.namespace, p.name): (p.qos, p.priority) for p in live.pods} if live else None
+        pull(
+            PrometheusSource(settings.profiler.prometheus, job.cluster, marks),
+            store,
+            settings.profiler,
+            clock,
+            Silent(),
+        )
+        inventory = store.read_inventory()
+        if live is not None and inventory is not None:
+            store.write_inventory(overlay(inventory, live))
+    analysis = corridor.analyse(store, settings, clock, Silent())
+    if job.keep:
+        corridor.publish(analysis, store, settings)
+    return collect(analysis)
+
+
+def _observed(settings: Settings) -> LiveCluster | None:
+    """What runs now; None when pods may not be listed, as for a scan."""
+    try:
+        return observe(connect(settings.kube))
+    except ClusterError:
+        return None
+
+
+def answer_alone() -> IO[bytes]:
+    """Our stdout, which is the answer's alone from now on: what anybody else prints goes to stderr."""
+    own = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return own
+
+
+def main() -> int:
+    """Run the job on stdin."""
+    out = answer_alone()
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=PipelineJob)
+    configure_logging(job.settings.telemetry)
+    try:
+        outcome: RunResults | PipelineFailure = run(job)
+    except CotenantError as error:
+        outcome = PipelineFailure(type(error).__name__, error.message, error.fix)
+    with out:
+        out.write(msgspec.json.encode(outcome))
+    return int(isinstance(outcome, PipelineFailure))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

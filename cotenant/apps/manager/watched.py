@@ -1,0 +1,113 @@
+"""EDGE: what the manager's mirrors keep of each object: the vocabulary's Node and Pod, with the uid of an owner.
+
+5,000 nodes and 50,000 pods stay in memory, so nothing is kept that no decision reads, and texts that repeat (names of
+nodes and namespaces, label keys) exist once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from cotenant.apps.manager.decisions.published import ExistingObject
+from cotenant.core.adapters.kube.observed import NodeWire, ObservedPodWire, node_of, pod_of
+from cotenant.core.model.cluster import Node, Pod
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.observed import ObservedPod
+from cotenant.core.model.kubernetes.protocol import (
+    EXTENDED_RESOURCES,
+    PLACEHOLDER_LABEL,
+    PLACEHOLDER_NAMESPACE,
+    RESOURCE_ALIASES,
+    RESOURCE_STATUS_ANNOTATION,
+)
+from cotenant.core.model.kubernetes.qos import priority_of, qos_of
+from cotenant.core.model.resource import Amounts, Resource
+
+NODE_ANNOTATIONS: Final = "node.koordinator.sh/"
+PUBLISHED: Final = frozenset({*EXTENDED_RESOURCES.values(), *RESOURCE_ALIASES})
+BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+_NOBODY: Final = WorkloadRef("", "", "")
+"""Sums over nodes do not ask whose a pod is."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedNode:
+    """A node, and what an ownerReference to it needs."""
+
+    owned: ExistingObject
+    node: Node
+
+
+class _NumaResource(msgspec.Struct):
+    node: int = 0
+
+
+class _NumaResourceStatus(msgspec.Struct, rename="camel"):
+    numa_node_resources: list[_NumaResource] | None = None
+
+
+def watched_node(wire: NodeWire) -> WatchedNode:
+    """A Node object as decisions see it; QuantityError for an amount that cannot be read."""
+    observed = node_of(wire)
+    node = Node(
+        name=observed.name,
+        capacity=_amounts(observed.capacity),
+        allocatable=_amounts(observed.allocatable),
+        labels={sys.intern(k): sys.intern(v) for k, v in observed.labels.items()},
+        annotations={k: v for k, v in observed.annotations.items() if k.startswith(NODE_ANNOTATIONS)},
+        extended_capacity=_extended(observed.capacity),
+        extended_allocatable=_extended(observed.allocatable),
+    )
+    return WatchedNode(ExistingObject("v1", "Node", observed.name, observed.uid), node)
+
+
+def watched_pod(wire: ObservedPodWire) -> Pod:
+    """A Pod object as the sums over nodes need it; one that has ended has an end."""
+    observed = pod_of(wire)
+    return Pod(
+        namespace=observed.namespace,
+        name=observed.name,
+        workload=_NOBODY,
+        node=observed.node,
+        start_seconds=0,
+        end_seconds=0 if observed.phase in ENDED or is_placeholder(observed) else None,
+        qos=qos_of(observed.labels),
+        priority=priority_of(observed.labels, observed.priority),
+        requests=_amounts(observed.requests),
+        zones=_zones(observed.annotations),
+        batch_millicores=observed.requests.get(BATCH_CPU, 0),
+        best_effort=observed.best_effort,
+    )
+
+
+def is_placeholder(pod: ObservedPod) -> bool:
+    """Whether it only holds reserved room: it uses nothing, so what it asks for can still be lent out."""
+    return pod.namespace == PLACEHOLDER_NAMESPACE and PLACEHOLDER_LABEL in pod.labels
+
+
+def _amounts(quantities: Mapping[str, int]) -> Amounts:
+    return {r: quantities[r.value] for r in Resource if r.value in quantities}
+
+
+def _extended(quantities: Mapping[str, int]) -> dict[str, int]:
+    """Published batch and mid amounts, old names included: a node must not carry both."""
+    return {name: amount for name, amount in quantities.items() if name in PUBLISHED}
+
+
+def _zones(annotations: Mapping[str, str]) -> tuple[int, ...]:
+    """NUMA zones that the scheduler gave a pod; none when the annotation is missing or cannot be read."""
+    text = annotations.get(RESOURCE_STATUS_ANNOTATION)
+    if not text:
+        return ()
+    try:
+        status = msgspec.json.decode(text, type=_NumaResourceStatus)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return ()
+    return tuple(sorted({zone.node for zone in status.numa_node_resources or ()}))

@@ -1,0 +1,259 @@
+"""From an Analysis to the tables of the browsing pages: hourly portraits, events, node history, log. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.apps.pipeline.analysis import Analysis
+from cotenant.apps.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, PROD
+from cotenant.core.model.cluster import EventKind, Node
+from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.recommendation import Field, Recommendation
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Kind, Table
+from cotenant.core.model.usage.histogram import HistogramBatch
+from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, Signal, Statistic, TimeGrid, Usage
+from cotenant.core.model.views import COVERAGE, COVERAGE_BY_DAY, EVENTS, NODE_HISTORY, RECOMMENDATION_LOG, portraits_of
+from cotenant.core.settings.sections.recommender import ReclaimableSettings
+from profiler.coverage import coverage_by_day, coverage_by_namespace
+from profiler.pool import by_workload
+
+LADDER: Final = (0.5, 0.9, 0.95, 0.98, 0.99)
+REQUEST_SIGNAL: Final = {Resource.CPU: Signal.CPU_REQUEST, Resource.MEMORY: Signal.MEMORY_REQUEST}
+LIGHTEST_BUCKET: Final = 1e-6
+"""Share below which a bucket is not drawn."""
+HOURS_PER_WEEK: Final = 168
+THURSDAY: Final = 3
+"""Weekday of 1970-01-01, 0 = Monday."""
+LOG_ROWS_KEPT: Final = 50
+"""Entries of the log kept per container."""
+
+
+def coverage(analysis: Analysis) -> tuple[Table, Table]:
+    """How complete the CPU history is: by namespace, and by day."""
+    cpu_history = (analysis.history.usage[Signal.CPU_USAGE_MEAN], analysis.history.inventory)
+    return (
+        Table.from_rows(COVERAGE, coverage_by_namespace(*cpu_history)),
+        Table.from_rows(COVERAGE_BY_DAY, coverage_by_day(*cpu_history)),
+    )
+
+
+def hour_of_week(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """0 for Monday 0 h UTC, 167 for Sunday 23 h."""
+    return (times // HOUR_SECONDS + THURSDAY * 24) % HOURS_PER_WEEK
+
+
+def portraits(analysis: Analysis) -> Iterator[Table]:
+    """One table per namespace."""
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for resource in Resource:
+        for ref, row in zip(analysis.workloads, _portrait_rows(analysis, resource), strict=True):
+            name = {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name}
+            rows[ref.namespace].append({**name, "resource": resource.value, **row})
+    return (Table.from_rows(portraits_of(namespace), namespace_rows) for namespace, namespace_rows in rows.items())
+
+
+def _portrait_rows(analysis: Analysis, resource: Resource) -> Iterator[dict[str, Any]]:
+    usage = analysis.totals[POD_SIGNAL[resource]]
+    mean, highest = _hourly(usage, Statistic.MEAN), _hourly(usage, Statistic.MAX)
+    requested = _requested(analysis, resource, mean.grid)
+    heat = _heat(mean)
+    portraits = analysis.portraits[resource]
+    ladder = np.column_stack([portraits.histograms.percentiles(LADDER), portraits.maximum])
+    for i in range(len(analysis.workloads)):
+        bounds, weights = _buckets(portraits.histograms, i)
+        yield {
+            "start": mean.grid.start_seconds,
+            "mean": _floats(mean.values[i]),
+            "highest": _floats(highest.values[i]),
+            "request": _floats(requested[i]),
+            "heat": _floats(heat[i]),
+            "bounds": bounds,
+            "weights": weights,
+            "ladder": _floats(ladder[i]),
+        }
+
+
+def _hourly(usage: Usage[Any], statistic: Statistic) -> Usage[Any]:
+    as_asked = Usage(usage.refs, usage.grid, usage.values, usage.resource, statistic)
+    return as_asked.coarser(HOUR_SECONDS // usage.grid.step_seconds)
+
+
+def _requested(analysis: Analysis, resource: Resource, hours: TimeGrid) -> FloatMatrix:
+    """Sum of requests over the pods of each workload and hour, (n, hours); NaN where nothing was recorded."""
+    stored = analysis.history.usage[REQUEST_SIGNAL[resource]].dense()
+    members = by_workload(stored.refs, analysis.history.inventory, analysis.workloads)
+    sums = np.zeros((len(analysis.workloads), stored.grid.size))
+    some = np.zeros_like(sums, dtype=bool)
+    in_group = members.rows >= 0
+    np.add.at(sums, members.rows[in_group], np.nan_to_num(stored.values[in_group]))
+    np.logical_or.at(some, members.rows[in_group], np.isfinite(stored.values[in_group]))
+    index = (hours.times() - stored.grid.start_seconds) // HOUR_SECONDS
+    inside = (index >= 0) & (index < stored.grid.size)
+    picked = np.where(some, sums, np.nan)[:, np.clip(index, 0, max(stored.grid.size - 1, 0))]
+    return np.where(inside, picked, np.nan).astype(np.float32)
+
+
+def _heat(hourly: Usage[Any]) -> npt.NDArray[np.float64]:
+    """Mean by hour of week, (n, 168), NaN where never seen."""
+    slot = hour_of_week(hourly.grid.times())
+    one_hot = np.zeros((hourly.grid.size, HOURS_PER_WEEK), dtype=np.float32)
+    one_hot[np.arange(hourly.grid.size), slot] = 1
+    present = np.isfinite(hourly.values)
+    sums, counts = np.where(present, hourly.values, 0) @ one_hot, present.astype(np.float32) @ one_hot
+    heat: npt.NDArray[np.float64] = np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
+    return heat
+
+
+def _buckets(histograms: HistogramBatch, row: int) -> tuple[list[float], list[float]]:
+    """(lower bounds, shares) of the buckets that hold weight."""
+    total_weight = float(histograms.total[row])
+    if total_weight <= 0:
+        return [], []
+    shares = histograms.weights[row] / total_weight
+    heavy = np.flatnonzero(shares >= LIGHTEST_BUCKET)
+    return _floats(histograms.buckets.starts[heavy]), _floats(shares[heavy])
+
+
+def events(analysis: Analysis) -> Table:
+    """Deploys, restarts and OOM kills of the window; a deploy once per workload and moment."""
+    inventory, window = analysis.history.inventory, analysis.history.window
+    owners = inventory.owners()
+    rows_by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for event in inventory.events:
+        owner = owners.get((event.subject.namespace, event.subject.pod))
+        if owner is None or not window.start_seconds <= event.time_seconds < window.end_seconds:
+            continue
+        deploy = event.kind is EventKind.DEPLOY
+        row = {
+            "namespace": owner.namespace,
+            "kind": owner.kind,
+            "workload": owner.name,
+            "time": event.time_seconds,
+            "event": event.kind.value,
+            "pod": "" if deploy else event.subject.pod,
+            "container": "" if deploy else event.subject.container,
+        }
+        rows_by_key[tuple(row.values())] = row
+    return Table.from_rows(
+        EVENTS, sorted(rows_by_key.values(), key=lambda r: (r["time"], r["namespace"], r["workload"]))
+    )
+
+
+NodeLines = Mapping[Resource, Mapping[str, Usage[NodeRef]]]
+"""The lines `total`, `prod`, `batch` and `mid` of every node, hourly."""
+
+
+def node_lines(analysis: Analysis, settings: ReclaimableSettings) -> NodeLines:
+    """What each node used, and what batch and mid could have taken, in the inventory's order of nodes."""
+    return {resource: _node_columns(analysis, resource, settings) for resource in Resource}
+
+
+def batch_of_cluster(lines: NodeLines, resource: Resource, times: Sequence[int]) -> list[float]:
+    """Sum over the nodes in each of the hours; NaN where no node is known."""
+    batch = lines[resource]["batch"]
+    present = np.isfinite(batch.values)
+    sums = np.where(present.any(axis=0), np.where(present, batch.values, 0).sum(axis=0), np.nan)
+    index = (np.asarray(times, dtype=np.int64) - batch.grid.start_seconds) // HOUR_SECONDS
+    inside = (index >= 0) & (index < batch.grid.size)
+    return _floats(np.where(inside, sums[np.clip(index, 0, max(batch.grid.size - 1, 0))], np.nan))
+
+
+def node_history(analysis: Analysis, lines: NodeLines) -> Table:
+    """The figure of colocation of every node."""
+    rows: list[dict[str, Any]] = []
+    for resource, columns in lines.items():
+        grid = next(iter(columns.values())).grid
+        for i, node in enumerate(analysis.history.inventory.nodes):
+            lists = {name: _floats(usage.values[i]) for name, usage in columns.items()}
+            rows.append({"node": node.name, "resource": resource.value, "start": grid.start_seconds, **lists})
+    return Table.from_rows(NODE_HISTORY, rows)
+
+
+def _node_columns(analysis: Analysis, resource: Resource, settings: ReclaimableSettings) -> dict[str, Usage[NodeRef]]:
+    """The four lines of every node, hourly, in the inventory's order of nodes."""
+    history, nodes = analysis.history, analysis.history.inventory.nodes
+    totals = analysis.pod_totals[resource]
+    prod, of_high, of_pods = (_hourly(u, Statistic.MEAN) for u in (totals.prod, totals.high, totals.pods))
+    high, pods = of_high.values, of_pods.values
+    node_usage = _in_order(_hourly(history.node_usage[NODE_SIGNAL[resource]], Statistic.MEAN), nodes)
+    capacity, allocatable = (_column(nodes, a, resource) for a in ("capacity", "allocatable"))
+    percent = settings.cpu_reclaim_percent if resource is Resource.CPU else settings.memory_reclaim_percent
+    system = np.maximum(node_usage - np.nan_to_num(pods), capacity - allocatable)
+    batch = np.maximum(capacity * percent / 100 - system - high, 0)
+    requested = _prod_requests(analysis, resource)[:, None]
+    mid = np.minimum(np.minimum(requested, allocatable) - _highest_before(prod.values), capacity - node_usage)
+    lines = {"total": node_usage, "prod": prod.values, "batch": batch, "mid": np.maximum(mid, 0)}
+    return {name: replace(prod, values=values.astype(np.float32)) for name, values in lines.items()}
+
+
+def _in_order(usage: Usage[NodeRef], nodes: Sequence[Node]) -> FloatMatrix:
+    """Rows in the inventory's order, NaN for a node that reports nothing."""
+    row = {ref.name: i for i, ref in enumerate(usage.refs)}
+    padded = np.append(usage.values, np.full((1, usage.grid.size), np.nan, dtype=np.float32), axis=0)
+    return padded[[row.get(node.name, -1) for node in nodes]]
+
+
+def _column(nodes: Sequence[Node], which: str, resource: Resource) -> npt.NDArray[np.float64]:
+    """An amount of each node as a column, (nodes, 1), also for a cluster of which no node is known."""
+    amounts = [getattr(node, which).get(resource, np.nan) for node in nodes]
+    return np.array(amounts, dtype=np.float64).reshape(-1, 1)
+
+
+def _prod_requests(analysis: Analysis, resource: Resource) -> npt.NDArray[np.float64]:
+    """What prod pods request on each node now, (nodes,)."""
+    inventory = analysis.history.inventory
+    place = {node.name: i for i, node in enumerate(inventory.nodes)}
+    sums = np.zeros(len(place))
+    for pod in inventory.pods:
+        if pod.running and pod.node in place and pod.effective_priority in PROD:
+            sums[place[pod.node]] += pod.requests.get(resource, 0)
+    return sums
+
+
+def _highest_before(values: FloatMatrix, hours: int = 24) -> FloatMatrix:
+    """Maximum of the hours up to each one: what stands for a forecast in the past, where none was made."""
+    highest = values.copy()
+    for back in range(1, min(hours, values.shape[1])):
+        highest[:, back:] = np.fmax(highest[:, back:], values[:, :-back])
+    return highest
+
+
+def logged(before: Table | None, recommendations: Sequence[Recommendation]) -> Table:
+    """The log with today's proposals added where they differ from the last entry; the oldest entries go."""
+    old: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in before.rows() if before else ():
+        old[tuple(str(row[k]) for k in _LOG_KEY)].append(row)
+    for recommendation in recommendations:
+        row = _log_row(recommendation)
+        entries = old[tuple(str(row[k]) for k in _LOG_KEY)]
+        if not entries or any(entries[-1].get(k) != v for k, v in row.items() if k != "time"):
+            entries.append(row)
+    latest_rows = [row for key in sorted(old) for row in old[key][-LOG_ROWS_KEPT:]]
+    return Table.from_rows(RECOMMENDATION_LOG, latest_rows)
+
+
+_LOG_KEY: Final = ("namespace", "kind", "workload", "container")
+
+
+def _log_row(recommendation: Recommendation) -> dict[str, Any]:
+    """One entry, with every column, so that entries can be compared."""
+    ref = recommendation.container
+    row: dict[str, Any] = {c.name: ("" if c.kind is Kind.TEXT else None) for c in RECOMMENDATION_LOG.columns}
+    row |= {"namespace": ref.workload.namespace, "kind": ref.workload.kind, "workload": ref.workload.name}
+    row |= {"container": ref.container, "time": recommendation.end_seconds, "strategy": recommendation.strategy}
+    for value in recommendation.values:
+        row[f"{value.resource}_{value.field}"] = value.amount
+        if value.field is Field.REQUEST:
+            row[f"{value.resource}_reason"] = value.reason.value
+    return row
+
+
+def _floats(values: npt.NDArray[Any]) -> list[float]:
+    return [float(v) for v in values]

@@ -1,0 +1,158 @@
+"""Recommendations and findings of every container, some workloads at a time.
+
+Strategies, back-tests and findings look at the series of every pod. As matrices these are large where pods come and go
+(`model.sparse_usage`), and no two workloads share a series: so evidence is assembled, judged and dropped for
+a bounded number of workloads after another, with the same outcome as for all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from cotenant.apps.pipeline.analysis import History
+from cotenant.core.model.cluster import Event, Inventory, Pod, Workload
+from cotenant.core.model.finding import ClusterFinding
+from cotenant.core.model.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.portrait import Portraits
+from cotenant.core.model.usage.server_quantiles import ServerQuantiles
+from cotenant.core.model.usage.usage import Signal, Usage
+from cotenant.core.settings.root import Settings
+from profiler import portrait
+from profiler.pool import by_container, demand
+from recommender.base import load_strategy, recommend
+from recommender.deleted_workloads import gone_workloads, without_gone
+from recommender.enrich import enrich
+from recommender.evidence import Evidence, assemble
+from recommender.findings import in_order, of_cluster, of_containers
+from recommender.incomplete import founded_findings, without_decreases
+
+SERIES_AT_ONCE: Final = 512
+"""Series of a signal whose dense rows exist at the same time: 8 MB for two weeks. A larger workload comes alone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """What is said about containers, and about workloads and nodes beside it."""
+
+    recommendations: tuple[Recommendation, ...]
+    findings: tuple[ClusterFinding, ...]
+
+
+def judged(
+    history: History, settings: Settings, server: ServerQuantiles | None = None, series_at_once: int = SERIES_AT_ONCE
+) -> Judged:
+    """Recommendations in the inventory's order, findings the most severe first."""
+    own, strategy = settings.recommender, load_strategy(settings.recommender.strategy)
+    scrape = history.quality.scrape_interval_seconds if history.quality else None
+    gone = gone_workloads(history.inventory)
+    recommendations: list[Recommendation] = []
+    findings = list(of_cluster(history.inventory, history.node_usage, history.window, own.findings))
+    for evidence in evidences(history, settings, server, series_at_once):
+        proposed = without_gone(recommend(strategy, evidence, own), gone)
+        founded = without_decreases(proposed, history.unread_seconds)
+        recommendations += enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape)
+        findings += of_containers(evidence, own.findings, own.cotenant)
+    return Judged(tuple(recommendations), tuple(founded_findings(in_order(findings), history.unread_seconds)))
+
+
+def evidences(
+    history: History, settings: Settings, server: ServerQuantiles | None, series_at_once: int
+) -> Iterator[Evidence]:
+    """Evidence of all containers in the inventory's order, each workload in one piece."""
+    rows = _rows_by_signal(history)
+    counts = {w.ref: max((len(of[w.ref]) for of in rows.values()), default=0) for w in history.inventory.workloads}
+    pods, events = _pods_of(history.inventory.pods), _events_of(history.inventory)
+    for workloads in _groups(history.inventory.workloads, counts, series_at_once):
+        refs = [w.ref for w in workloads]
+        part = replace(
+            history.inventory,
+            workloads=tuple(workloads),
+            pods=tuple(pod for ref in refs for pod in pods[ref]),
+            events=tuple(event for ref in refs for event in events[ref]),
+        )
+        usage = {
+            signal: history.usage[signal].select(np.array(sorted(i for r in refs for i in of[r]), dtype=np.intp))
+            for signal, of in rows.items()
+        }
+        yield _evidence(history, part, usage, settings, server)
+
+
+def _evidence(
+    history: History,
+    part: Inventory,
+    usage: Mapping[Signal, Usage[PodContainerRef]],
+    settings: Settings,
+    server: ServerQuantiles | None,
+) -> Evidence:
+    """All that strategies may look at: usage, demand portraits, events, templates; of the part of the inventory."""
+    cpu_demand = demand(usage[Signal.CPU_USAGE_MEAN], usage[Signal.CPU_THROTTLED_MEAN])
+    of_pods = {Resource.CPU: cpu_demand, Resource.MEMORY: usage[Signal.MEMORY_WORKING_SET_MAX]}
+    portraits: dict[Resource, Portraits[ContainerRef]] = {}
+    for resource, series in of_pods.items():
+        members = by_container(series.refs, part)
+        portraits[resource] = portrait.build(
+            members.refs, members.rows, series, settings.portrait, members.start_seconds
+        )
+    evidence = assemble(part, history.window, usage, portraits, server=server)
+    return replace(evidence, inventory=history.inventory)
+
+
+def _groups(workloads: Sequence[Workload], counts: Mapping[WorkloadRef, int], most: int) -> Iterator[list[Workload]]:
+    """Neighbouring workloads of at most so many series together, or one alone; one empty group of no workloads."""
+    group: list[Workload] = []
+    series = 0
+    for workload in workloads:
+        if group and series + counts[workload.ref] > most:
+            yield group
+            group, series = [], 0
+        group.append(workload)
+        series += counts[workload.ref]
+    yield group
+
+
+def _rows_by_signal(history: History) -> dict[Signal, defaultdict[WorkloadRef, list[int]]]:
+    """Rows of each workload; most signals have the same series, which are looked up once."""
+    owners = history.inventory.owners()
+    looked_up: list[tuple[tuple[PodContainerRef, ...], defaultdict[WorkloadRef, list[int]]]] = []
+    by_signal: dict[Signal, defaultdict[WorkloadRef, list[int]]] = {}
+    for signal, usage in history.usage.items():
+        rows = next((rows for refs, rows in looked_up if refs == usage.refs), None)
+        if rows is None:
+            rows = _rows_of_workloads(usage.refs, owners)
+            looked_up.append((usage.refs, rows))
+        by_signal[signal] = rows
+    return by_signal
+
+
+def _rows_of_workloads(
+    refs: Iterable[PodContainerRef], owners: Mapping[tuple[str, str], WorkloadRef]
+) -> defaultdict[WorkloadRef, list[int]]:
+    rows = defaultdict[WorkloadRef, list[int]](list)
+    for row, ref in enumerate(refs):
+        owner = owners.get((ref.namespace, ref.pod))
+        if owner is not None:
+            rows[owner].append(row)
+    return rows
+
+
+def _pods_of(pods: Iterable[Pod]) -> defaultdict[WorkloadRef, list[Pod]]:
+    by_workload = defaultdict[WorkloadRef, list[Pod]](list)
+    for pod in pods:
+        by_workload[pod.workload].append(pod)
+    return by_workload
+
+
+def _events_of(inventory: Inventory) -> defaultdict[WorkloadRef, list[Event]]:
+    owners, events = inventory.owners(), defaultdict[WorkloadRef, list[Event]](list)
+    for event in inventory.events:
+        owner = owners.get((event.subject.namespace, event.subject.pod))
+        if owner is not None:
+            events[owner].append(event)
+    return events

@@ -1,0 +1,221 @@
+"""One run of the pipeline: reads history, computes all stages, publishes results.
+
+`analyse` reads the store and decides; `publish` writes what surfaces show. Nothing here knows where history came from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from cotenant.apps.pipeline import browse, explain, node_explanations, overview, plans, pods, tables, weeks
+from cotenant.apps.pipeline.analysis import Analysis, History
+from cotenant.apps.pipeline.containers import judged
+from cotenant.apps.pipeline.node_peaks import prod_node_peaks
+from cotenant.apps.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, pod_totals, reclaimable
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.errors import NoData
+from cotenant.core.model.identity import ClusterRef, PodContainerRef, WorkloadRef
+from cotenant.core.model.progress import Progress
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.sparse_usage import SparseUsage
+from cotenant.core.model.table import Schema, Table
+from cotenant.core.model.usage.forecast import Forecasts
+from cotenant.core.model.usage.portrait import Portraits
+from cotenant.core.model.usage.server_quantiles import ServerQuantiles
+from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.core.model.views import RECOMMENDATION_LOG, portraits_of
+from cotenant.core.settings.base import digest
+from cotenant.core.settings.root import Settings
+from forecasting.engine import forecast
+from profiler import portrait
+from profiler.pool import Members, by_workload, total
+from recommender.replicas import replica_floors
+
+UNREAD = frozenset({Signal.CPU_PRESSURE_MEAN})
+"""Stored signals that no analysis looks at; each one of five minutes would take a fifth of the memory."""
+TOTALS = (Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKING_SET_MAX)
+
+
+def analyse(
+    store: Store, settings: Settings, clock: Clock, progress: Progress, *, server: ServerQuantiles | None = None
+) -> Analysis:
+    """Everything the house can say about the stored history; NoData when there is none."""
+    progress.stage("Read history", 1)
+    history = load(store, settings)
+    progress.stage("Workload portraits", len(POD_SIGNAL))
+    workloads, totals = _totals(history)
+    portraits = {r: _portraits(totals[s], settings, progress) for r, s in POD_SIGNAL.items()}
+    progress.stage("Forecasts", 4 * len(POD_SIGNAL))
+    nodes = {r: history.node_usage[s] for r, s in NODE_SIGNAL.items()}
+    # A booster of its own for some tens of sums costs more time than all their members together.
+    lean = replace(settings, forecasting=replace(settings.forecasting, booster_rows=0))
+    clusters = {r: _cluster_total(history, totals, r) for r in Resource}
+    forecasts = {r: _forecast(totals[s], portraits[r], settings, progress) for r, s in POD_SIGNAL.items()}
+    node_forecasts = {r: _forecast(u, _portraits(u, settings), lean, progress) for r, u in nodes.items()}
+    sums = {r: pod_totals(history, r) for r in Resource}
+    prod = {r: of_node.prod for r, of_node in sums.items()}
+    prod_forecasts = {r: _forecast(u, _portraits(u, settings), lean, progress) for r, u in prod.items()}
+    cluster_forecasts = {r: _forecast(u, _portraits(u, settings), settings, progress) for r, u in clusters.items()}
+    progress.stage("Reclaimable and recommendations", 2)
+    now_seconds = clock.now_seconds()
+    containers = {r: history.usage[s] for r, s in POD_SIGNAL.items()}
+    peaks = prod_node_peaks(history, prod, containers, settings.node_peak)
+    lendable = reclaimable(history, peaks, sums, settings.recommender.reclaimable, now_seconds)
+    progress.advance()
+    judgement = judged(history, settings, server)
+    progress.advance()
+    week = weeks.foreseen(clusters, totals[POD_SIGNAL[Resource.CPU]], settings.forecasting)
+    proposals = plans.proposals(history.inventory, totals[POD_SIGNAL[Resource.CPU]], forecasts[Resource.CPU], settings)
+    return Analysis(
+        history=history,
+        workloads=workloads,
+        totals=totals,
+        cluster_totals=clusters,
+        pod_totals=sums,
+        portraits=portraits,
+        forecasts=forecasts,
+        node_forecasts=node_forecasts,
+        prod_forecasts=prod_forecasts,
+        prod_peaks=peaks,
+        cluster_forecasts=cluster_forecasts,
+        reclaimable=lendable,
+        recommendations=judgement.recommendations,
+        findings=judgement.findings,
+        settings_digest=digest(settings),
+        computed_seconds=int(now_seconds),
+        replica_floors=tuple(replica_floors(history.inventory.workloads, forecasts, settings.recommender.replicas)),
+        proposals=proposals,
+        weeks=week,
+    )
+
+
+def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool = False) -> None:
+    """Write tables and explanations, the overview document last: readers take its change as the sign of new results."""
+    result_tables = (
+        tables.workloads(analysis),
+        tables.recommendations(analysis.recommendations),
+        tables.nodes(analysis),
+        pods.pods(analysis.history),
+        tables.forecasts(analysis),
+        tables.reclaimable(analysis.reclaimable),
+        tables.findings(analysis.findings),
+        tables.replicas(analysis.replica_floors),
+        plans.table(analysis.proposals),
+        weeks.table(analysis.weeks),
+    )
+    lines = browse.node_lines(analysis, settings.recommender.reclaimable)
+    browsable = (
+        browse.events(analysis),
+        browse.node_history(analysis, lines),
+        browse.logged(_stored(store, RECOMMENDATION_LOG), analysis.recommendations),
+        *browse.coverage(analysis),
+        *browse.portraits(analysis),
+    )
+    for table in (*result_tables, *browsable):
+        store.write_table(table)
+    store.remove_others({table.schema.name for table in browsable}, portraits_of("").name)
+    explain.write(store, analysis.recommendations)
+    node_explanations.write(store, analysis, settings.recommender.reclaimable)
+    summed = overview.overview(analysis, lines, demo=demo, strategy=settings.recommender.strategy)
+    store.write_document("overview", summed)
+
+
+def _stored(store: Store, schema: Schema) -> Table | None:
+    """A table of the run before, None when there was none."""
+    try:
+        return store.read_table(schema)
+    except NoData:
+        return None
+
+
+def load(store: Store, settings: Settings) -> History:
+    """The last `profiler.window_days` of everything stored; NoData when no usage is."""
+    inventory, span = store.read_inventory(), store.span(Signal.CPU_USAGE_MEAN)
+    if inventory is None or span is None:
+        raise NoData(
+            f"no usage of cluster {store.cluster} is stored at {store.url}",
+            fix="Run cotenant scan --prometheus URL, or cotenant doctor to see what is missing.",
+        )
+    start = max(span[0], span[1] - settings.profiler.window_days * DAY_SECONDS)
+    window = TimeGrid.between(start, span[1], FIVE_MINUTES_SECONDS)
+    hours = TimeGrid.between(
+        start // HOUR_SECONDS * HOUR_SECONDS, math.ceil(span[1] / HOUR_SECONDS) * HOUR_SECONDS, HOUR_SECONDS
+    )
+    grids = {FIVE_MINUTES_SECONDS: window, HOUR_SECONDS: hours}
+    read = [s for s in Signal if s not in UNREAD]
+    quality = store.read_quality()
+    return History(
+        inventory=inventory,
+        window=window,
+        usage=_usage_of_pods(store, [s for s in read if not s.spec.per_node], grids),
+        node_usage={s: store.read(s, grids[s.spec.step_seconds]) for s in read if s.spec.per_node},
+        quality=quality[-1] if quality else None,
+    )
+
+
+def _usage_of_pods(
+    store: Store, signals: Iterable[Signal], grids: Mapping[int, TimeGrid]
+) -> dict[Signal, SparseUsage[PodContainerRef]]:
+    """Stored usage on the grid of each signal's step; signals of the same series share one tuple of references."""
+    usage: dict[Signal, SparseUsage[PodContainerRef]] = {}
+    for signal in signals:
+        series = store.read_sparse(signal, grids[signal.spec.step_seconds])
+        same = next((other.refs for other in usage.values() if other.refs == series.refs), series.refs)
+        usage[signal] = dataclasses.replace(series, refs=same)
+    return usage
+
+
+def _totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[Signal, Usage[WorkloadRef]]]:
+    """5-minute sums per workload, for every workload that is known or left usage, in one order."""
+    inventory = history.inventory
+    usage = {s: history.usage[s] for s in TOTALS}
+    cpu = usage[Signal.CPU_USAGE_MEAN].refs
+    refs = tuple(sorted({*by_workload(cpu, inventory).refs, *(w.ref for w in inventory.workloads)}))
+    members = by_workload(cpu, inventory, refs)
+    return refs, {
+        s: total(u, members if u.refs == cpu else by_workload(u.refs, inventory, refs)) for s, u in usage.items()
+    }
+
+
+def workload_totals(history: History) -> Usage[WorkloadRef]:
+    """5-minute CPU sums per workload."""
+    return _totals(history)[1][POD_SIGNAL[Resource.CPU]]
+
+
+def _cluster_total(
+    history: History, totals: Mapping[Signal, Usage[WorkloadRef]], resource: Resource
+) -> Usage[ClusterRef]:
+    """Sum over the nodes (the system's own share included); over the workloads where no node reports."""
+    nodes: Usage[Any] = history.node_usage[NODE_SIGNAL[resource]]
+    parts = nodes if nodes.refs else totals[POD_SIGNAL[resource]]
+    count = len(parts.refs)
+    unknown = np.full(count, np.nan)
+    everything = Members(
+        (ClusterRef(history.inventory.cluster),),
+        np.zeros(count, dtype=np.int64),
+        start_seconds=unknown,
+        first_seconds=np.full(count, -np.inf),
+        end_seconds=np.full(count, np.inf),
+    )
+    return total(parts, everything)
+
+
+def _portraits(usage: Usage[Any], settings: Settings, progress: Progress | None = None) -> Portraits[Any]:
+    """Portraits of totals: one row each, no start-up phase."""
+    portraits = portrait.build(usage.refs, np.arange(len(usage.refs)), usage, settings.portrait)
+    if progress:
+        progress.advance()
+    return portraits
+
+
+def _forecast(usage: Usage[Any], portraits: Portraits[Any], settings: Settings, progress: Progress) -> Forecasts[Any]:
+    forecasts = forecast(usage, portraits, settings.forecasting)
+    progress.advance()
+    return forecasts

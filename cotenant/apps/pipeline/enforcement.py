@@ -1,0 +1,63 @@
+"""Merges actions and lanes of node agents into the store: each action once, those of the last days.
+
+    Found (Events, logs, recordings, a scenario) -> keep -> ENFORCEMENT, ENFORCEMENT_LANES, the document "enforcement"
+
+The document is written last; its revision tells readers that the tables are others. Each table is read and replaced
+under the store's lock, so that a person's import and the manager that listens lose nothing of each other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.colocation.enforcement import EnforcementHistory, Gathering
+from cotenant.core.model.colocation.enforcement_tables import (
+    ENFORCEMENT,
+    ENFORCEMENT_LANES,
+    Retention,
+    joined,
+    joined_lanes,
+)
+from cotenant.core.model.table import Table
+
+DOCUMENT: Final = "enforcement"
+SOURCES_KEPT: Final = 5
+
+
+def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathering:
+    """Join the news with what is kept; what is kept now, in short. Nothing new leaves the tables as they are."""
+
+    def with_news(stored: Table | None) -> Table | None:
+        updated = joined(stored, gathered.acts, bounds)
+        return None if stored is not None and _same(stored, updated) else updated
+
+    news = store.update_table(ENFORCEMENT, with_news)
+    if gathered.lanes:
+        store.update_table(ENFORCEMENT_LANES, lambda stored: joined_lanes(stored, gathered.lanes, bounds))
+    revision = "" if news is None and not gathered.lanes else _revision(gathered, news)
+    gathering = _joined(store.read_document(DOCUMENT, Gathering), gathered.gathering, revision)
+    store.write_document(DOCUMENT, gathering)
+    return gathering
+
+
+def _same(one: Table, other: Table) -> bool:
+    return len(one) == len(other) and list(one.columns["id"]) == list(other.columns["id"])
+
+
+def _revision(gathered: EnforcementHistory, news: Table | None) -> str:
+    """Another one for other tables, also of two writers in the same instant."""
+    rows = "" if news is None else f"-{len(news)}-{news.columns['id'][0] if len(news) else ''}"
+    return f"{gathered.gathering.gathered_seconds:.3f}{rows}"
+
+
+def _joined(before: Gathering | None, now: Gathering, revision: str) -> Gathering:
+    """What was known of agents stays where this look could not count them."""
+    old_sources: Sequence[str] = before.sources if before else ()
+    sources = tuple(dict.fromkeys((*now.sources, *old_sources)))[:SOURCES_KEPT]
+    revision = revision or (before.revision if before else f"{now.gathered_seconds:.3f}")
+    if now.agents is None and before is not None:
+        now = replace(now, agents=before.agents, dry_agents=now.dry_agents or before.dry_agents)
+    return replace(now, revision=revision, sources=sources)

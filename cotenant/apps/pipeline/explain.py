@@ -1,0 +1,79 @@
+"""Stored recommendations in full, looked up by name: behind `cotenant explain` and patches."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.errors import NoData, UsageError
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.recommendation import Recommendation
+
+
+def document_name(namespace: str) -> str:
+    """Name of the document that holds a namespace's recommendations."""
+    return f"explain@{namespace}"
+
+
+def write(store: Store, recommendations: Iterable[Recommendation]) -> None:
+    """One document per namespace that has any; that of another one goes."""
+    by_namespace: dict[str, list[Recommendation]] = defaultdict(list)
+    for recommendation in recommendations:
+        by_namespace[recommendation.container.workload.namespace].append(recommendation)
+    for namespace, of_namespace in by_namespace.items():
+        store.write_document(document_name(namespace), of_namespace)
+    store.remove_others({document_name(namespace) for namespace in by_namespace}, document_name(""))
+
+
+class Explanations:
+    """Recommendations of a store, each namespace read once."""
+
+    def __init__(self, store: Store) -> None:
+        """Nothing is read yet."""
+        self._store = store
+        self._read: dict[str, list[Recommendation]] = {}
+
+    def of_namespace(self, namespace: str) -> list[Recommendation]:
+        """All recommendations of a namespace; empty when there are none."""
+        if namespace not in self._read:
+            stored = self._store.read_document(document_name(namespace), list[Recommendation])
+            self._read[namespace] = stored or []
+        return self._read[namespace]
+
+    def of_row(self, row: Mapping[str, Any]) -> Recommendation | None:
+        """The recommendation behind a row of the RECOMMENDATIONS table."""
+        ref = ContainerRef(WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])
+        return next((r for r in self.of_namespace(ref.workload.namespace) if r.container == ref), None)
+
+    def of_workload(self, text: str) -> list[Recommendation]:
+        """By NAMESPACE/KIND/NAME or NAMESPACE/NAME; NoData and UsageError name what is close or ambiguous."""
+        parts = text.split("/")
+        if len(parts) not in (2, 3) or not all(parts):
+            raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
+        matches = [r for r in self.of_namespace(parts[0]) if _matches(r.container.workload, parts)]
+        kinds = sorted({r.container.workload.kind for r in matches})
+        if len(kinds) > 1:
+            raise UsageError(
+                f"{text} is of several kinds: {', '.join(kinds)}", fix=f"Write {parts[0]}/{kinds[0]}/{parts[-1]}."
+            )
+        if not matches:
+            raise NoData(f"no recommendation for {text}", fix=self._near(parts[0], parts[-1]))
+        return matches
+
+    def _near(self, namespace: str, name: str) -> str:
+        import difflib
+
+        names = sorted({str(r.container.workload) for r in self.of_namespace(namespace)})
+        by_name = {n.rpartition("/")[2]: n for n in names}
+        near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.5)
+        if near:
+            return f"Did you mean {by_name[near[0]]}?"
+        return (
+            "Run cotenant scan --offline -o csv for the names." if names else f"Namespace {namespace} has none at all."
+        )
+
+
+def _matches(ref: WorkloadRef, parts: list[str]) -> bool:
+    return ref.name == parts[-1] and (len(parts) == 2 or ref.kind.lower() == parts[1].lower())

@@ -1,0 +1,158 @@
+"""Reclaimable capacity of nodes: present usage and prod's forecast as inputs of the recommender's formulas. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.apps.pipeline.analysis import History, PodTotals
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.colocation.reclaimable import Reclaimable
+from cotenant.core.model.identity import NodeRef, PodContainerRef
+from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.sparse_usage import AnyUsage
+from cotenant.core.model.usage.usage import Signal, Usage
+from cotenant.core.settings.sections.recommender import ReclaimableSettings
+from forecasting.node_peak import FALLBACK, NodePeaks, koordinator_peaks
+from profiler.pool import by_node, total
+from recommender.colocation.columns import PeakForecast
+from recommender.colocation.formulas import Parameters, batch, mid, prod_reclaimable
+from recommender.colocation.inventory import Usages, node_columns, strategies
+from recommender.colocation.strategy import ColocationConfig
+from recommender.incomplete import with_incomplete_noted
+
+POD_SIGNAL: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
+NODE_SIGNAL: Final = {Resource.CPU: Signal.NODE_CPU_USAGE_MEAN, Resource.MEMORY: Signal.NODE_MEMORY_WORKING_SET_MAX}
+PROD: Final = (PriorityClass.PROD, PriorityClass.NONE)
+HIGH: Final = tuple(c for c in PriorityClass if not c.is_reclaimer)
+"""Classes whose use is never lent: prod, mid and pods without a class."""
+PRESENT_SLOTS: Final = 2
+"""A pod's newest sample counts as present when it lies in the last ten minutes."""
+
+
+def pod_totals(history: History, resource: Resource) -> PodTotals:
+    """Totals of each node's pods by groups of priority classes, in the inventory's order of nodes."""
+    usage = history.usage[POD_SIGNAL[resource]]
+    members = by_node(usage.refs, history.inventory, tuple(NodeRef(n.name) for n in history.inventory.nodes))
+    summed: list[tuple[npt.NDArray[np.int64], Usage[NodeRef]]] = []
+    for classes in (PROD, HIGH, tuple(PriorityClass)):
+        chosen = _pods_of(history.inventory, classes)
+        owns = np.array([(ref.namespace, ref.pod) in chosen for ref in usage.refs], dtype=bool)
+        rows = np.where(owns, members.rows, -1)
+        # where nobody has batch or mid pods, the groups are the same and one sum serves them all
+        same = next((sums for others, sums in summed if np.array_equal(others, rows)), None)
+        summed.append((rows, total(usage, replace(members, rows=rows)) if same is None else same))
+    return PodTotals(*(sums for _, sums in summed))
+
+
+def reclaimable(
+    history: History,
+    prod: Mapping[Resource, NodePeaks[NodeRef]],
+    totals: Mapping[Resource, PodTotals],
+    settings: ReclaimableSettings,
+    now_seconds: float,
+) -> tuple[Reclaimable, ...]:
+    """Batch and mid amounts of every node and resource, by the settings as the cluster's strategy."""
+    chosen = strategies(history.inventory, ColocationConfig.of_settings(settings))
+    messages: list[Reclaimable] = []
+    for resource in Resource:
+        usages = _usages(history, resource, prod[resource], totals[resource].pods)
+        columns = node_columns(history.inventory, resource, usages)
+        parameters = Parameters.of(chosen, resource)
+        messages += [m for formula in (batch, mid) for m in formula(columns, parameters, now_seconds).messages()]
+    return with_incomplete_noted(messages, history.unread_seconds)
+
+
+def newest(usage: Usage[Any]) -> tuple[np.ndarray[Any, np.dtype[np.float64]], np.ndarray[Any, np.dtype[np.float64]]]:
+    """(newest value of each series, Unix time of the end of its slot), NaN for a series without any; shapes (n,)."""
+    if not usage.grid.size:
+        return np.full(len(usage.refs), np.nan), np.full(len(usage.refs), np.nan)
+    present = np.isfinite(usage.values)
+    last = usage.grid.size - 1 - np.argmax(present[:, ::-1], axis=1)
+    some = present.any(axis=1)
+    values = np.where(some, usage.values[np.arange(len(usage.refs)), last], np.nan)
+    return values, np.where(some, usage.grid.times()[last] + usage.grid.step_seconds, np.nan)
+
+
+def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tuple[str, str]]:
+    return {(p.namespace, p.name) for p in inventory.pods if p.effective_priority in classes}
+
+
+def _usages(history: History, resource: Resource, prod: NodePeaks[NodeRef], pods: Usage[NodeRef]) -> Usages:
+    nodes = history.node_usage[NODE_SIGNAL[resource]]
+    values, measured = newest(nodes)
+    names = [ref.name for ref in nodes.refs]
+    return Usages(
+        pods=pods_now(history.usage[POD_SIGNAL[resource]]),
+        nodes=dict(zip(names, (float(v) for v in values), strict=True)),
+        measured_seconds=dict(zip(names, (float(t) for t in measured), strict=True)),
+        prod_reclaimable=_prod_reclaimable(history, resource, prod, pods),
+        prod_peaks=prod_peaks(prod),
+    )
+
+
+def prod_peaks(prod: NodePeaks[NodeRef]) -> dict[str, PeakForecast]:
+    """By node with one: prod's 24-hour peak at the first risk, its measured violation rate and days of that."""
+    rows = zip(prod.peaks[:, 0].tolist(), prod.violation[:, 0].tolist(), prod.days.tolist(), strict=True)
+    return {
+        ref.name: PeakForecast(peak, violation, days)
+        for ref, (peak, violation, days) in zip(prod.refs, rows, strict=True)
+        if np.isfinite(peak)
+    }
+
+
+def pods_now(usage: AnyUsage[PodContainerRef]) -> dict[tuple[str, str], float]:
+    """Present usage by (namespace, pod), containers summed; pods without a present sample are missing."""
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    for ref, value in zip(usage.refs, newest(usage.tail(PRESENT_SLOTS))[0], strict=True):
+        if np.isfinite(value):
+            sums[ref.namespace, ref.pod] += float(value)
+    return dict(sums)
+
+
+def _prod_reclaimable(
+    history: History, resource: Resource, prod: NodePeaks[NodeRef], pods: Usage[NodeRef]
+) -> dict[str, float]:
+    """Requested by prod less its calibrated 24-hour peak, by node with a peak.
+
+    A node whose record is too short stands on Koordinator's predictor, which counts the system's peak too: what its
+    system will use cannot be lent either, and no back-test has shown how much that is. Without a sample of the system
+    such a node lends nothing of what prod requested.
+    """
+    requested: dict[str, float] = defaultdict(float)
+    owned = _pods_of(history.inventory, PROD)
+    for pod in history.inventory.pods:
+        if pod.running and (pod.namespace, pod.name) in owned:
+            requested[pod.node] += pod.requests.get(resource, 0)
+    room = {n.name: float(n.allocatable.get(resource, 0)) for n in history.inventory.nodes}
+    names = [ref.name for ref in prod.refs]
+    young = np.array([model == FALLBACK for model in prod.model], dtype=bool)
+    system = system_peaks(history, resource, pods) if young.any() else {}
+    also = np.where(young, [system.get(name, np.nan) for name in names], 0.0)
+    amounts = prod_reclaimable(
+        np.array([requested[name] for name in names]),
+        np.array([room[name] for name in names]),
+        prod.peaks[:, 0].astype(np.float64) + also,
+    )
+    rows = zip(names, amounts.tolist(), np.isfinite(prod.peaks[:, 0]).tolist(), strict=True)
+    return {name: amount for name, amount, has_peak in rows if has_peak}
+
+
+def system_peaks(history: History, resource: Resource, pods: Usage[NodeRef]) -> dict[str, float]:
+    """By node: Koordinator's peak of what runs outside pods (usage of the node less that of its `pods`, floor 0).
+
+    NaN for a node without any sample.
+    """
+    nodes = history.node_usage[NODE_SIGNAL[resource]]
+    row_of = {ref.name: row for row, ref in enumerate(pods.refs)}
+    rows = [row for row, ref in enumerate(nodes.refs) if ref.name in row_of]
+    of_pods = np.nan_to_num(pods.values[[row_of[nodes.refs[row].name] for row in rows]])
+    rest = np.maximum(nodes.values[rows] - of_pods, 0.0)
+    peaks = koordinator_peaks(rest, nodes.grid.slots_per_day, resource)
+    return {nodes.refs[row].name: float(peak) for row, peak in zip(rows, peaks, strict=True)}

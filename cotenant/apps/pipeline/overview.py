@@ -1,0 +1,224 @@
+"""From an Analysis to the Overview document: headline numbers, band, heat map, waste, next peak. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.apps.pipeline.analysis import Analysis
+from cotenant.apps.pipeline.browse import NodeLines, batch_of_cluster, hour_of_week
+from cotenant.core.model.changes.savings import worth_the_effort
+from cotenant.core.model.cluster import Container, Inventory, Workload
+from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
+from cotenant.core.model.identity import ClusterRef
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import LEVELS, Forecasts, Window, WindowKind
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
+from cotenant.core.model.views import BandSeries, Headline, NamespaceWaste, Overview, PeakAhead
+
+SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")
+REQUEST_SIGNAL = {Resource.CPU: Signal.CPU_REQUEST, Resource.MEMORY: Signal.MEMORY_REQUEST}
+PEAK_SECONDS = 2 * HOUR_SECONDS
+"""A peak is told by its busiest two hours; the window around it may be half a day."""
+
+
+def overview(analysis: Analysis, lines: NodeLines, *, demo: bool, strategy: str) -> Overview:
+    """Everything on the overview page. Window ratios rest on the newest hour, waste on the whole window."""
+    history, inventory = analysis.history, analysis.history.inventory
+    quality = history.quality
+    cpu_saving, memory_saving = (_saving(analysis.recommendations, r) for r in Resource)
+    return Overview(
+        cluster=inventory.cluster,
+        source=quality.source if quality else "unknown",
+        demo=demo,
+        time_seconds=_newest(analysis),
+        computed_seconds=analysis.computed_seconds,
+        window_days=history.window.size * history.window.step_seconds / DAY_SECONDS,
+        scrape_interval_seconds=quality.scrape_interval_seconds if quality else 0.0,
+        nodes=len(inventory.nodes),
+        workloads=len(inventory.workloads),
+        containers=sum(len(w.containers) for w in inventory.workloads),
+        pods=sum(p.running for p in inventory.pods),
+        headline=_headline(analysis),
+        cpu=_band(analysis, Resource.CPU, lines),
+        memory=_band(analysis, Resource.MEMORY, lines),
+        heat=_heat(analysis),
+        waste=_waste(analysis),
+        peak=_peak(analysis),
+        peak_reason=_peak_reason(analysis),
+        severities={s.value: n for s, n in Counter(r.severity for r in analysis.recommendations).items()},
+        patterns={p.value: n for p, n in Counter(analysis.portraits[Resource.CPU].pattern).items()},
+        reasons={r.value: n for r, n in Counter(v.reason for v in _requests(analysis.recommendations)).items()},
+        saving_cpu_millicores=sum(cpu_saving),
+        saving_memory_bytes=sum(memory_saving),
+        worth_the_effort=worth_the_effort(cpu_saving),
+        strategy=strategy,
+        settings_digest=analysis.settings_digest,
+        coverage=quality.coverage if quality else float("nan"),
+        notes=[*inventory.notes, *(quality.notes if quality else ())],
+    )
+
+
+def allocatable(inventory: Inventory, resource: Resource) -> int:
+    """Sum over the nodes, in the resource's unit."""
+    return sum(n.allocatable.get(resource, 0) for n in inventory.nodes)
+
+
+def _newest(analysis: Analysis) -> int:
+    total = analysis.cluster_totals[Resource.CPU]
+    slots = np.flatnonzero(~np.isnan(total.values[0])) if total.values.size else np.array([], dtype=np.intp)
+    return int(total.grid.times()[slots[-1]] + total.grid.step_seconds) if slots.size else total.grid.start_seconds
+
+
+def now(usage: Usage[ClusterRef]) -> float:
+    """Mean of the newest hour that has data; NaN without any."""
+    row = usage.values[0] if len(usage.values) else np.array([], dtype=np.float32)
+    values = row[~np.isnan(row)][-HOUR_SECONDS // usage.grid.step_seconds :]
+    return float(values.mean()) if values.size else float("nan")
+
+
+def _headline(analysis: Analysis) -> Headline:
+    inventory = analysis.history.inventory
+    ratios = []
+    for resource in Resource:
+        room = allocatable(inventory, resource) or float("nan")
+        requested = sum(_committed(w, resource, Field.REQUEST) for w in inventory.workloads)
+        limited = sum(_committed(w, resource, Field.LIMIT) for w in inventory.workloads)
+        ratios += [now(analysis.cluster_totals[resource]) / room, requested / room, limited / room]
+    return Headline(*ratios)
+
+
+def _committed(workload: Workload, resource: Resource, field: Field) -> int:
+    return workload.replicas * sum(_amount(c, resource, field) for c in workload.staying)
+
+
+def _amount(container: Container, resource: Resource, field: Field) -> int:
+    amounts = container.requests if field is Field.REQUEST else container.limits
+    return amounts.get(resource, 0)
+
+
+def _band(analysis: Analysis, resource: Resource, lines: NodeLines) -> BandSeries:
+    hourly = analysis.cluster_totals[resource].coarser(HOUR_SECONDS // analysis.history.window.step_seconds)
+    forecast = analysis.cluster_forecasts[resource]
+    reclaimed = {band: reclaimed_now(analysis.reclaimable, band, resource) for band in Band}
+    return BandSeries(
+        times=[int(t) for t in hourly.grid.times()],
+        usage=_floats(hourly.values[0]),
+        request=_request_history(analysis, resource, hourly.grid.times()),
+        allocatable=float(allocatable(analysis.history.inventory, resource)),
+        ahead=[int(t) for t in forecast.grid.times()],
+        quantiles={q: _floats(forecast.quantiles[0, :, LEVELS.index(float(q))]) for q in SHOWN_LEVELS},
+        batch_now=reclaimed[Band.BATCH],
+        mid_now=reclaimed[Band.MID],
+        batch=batch_of_cluster(lines, resource, [int(t) for t in hourly.grid.times()]),
+    )
+
+
+def reclaimed_now(reclaimable: Iterable[Reclaimable], band: Band, resource: Resource) -> float:
+    """Sum over the nodes, in the resource's unit."""
+    return float(sum(r.amount for r in reclaimable if r.band is band and r.resource is resource))
+
+
+def _request_history(analysis: Analysis, resource: Resource, hours: npt.NDArray[np.int64]) -> list[float]:
+    """Sum of requests over the pods that ran in each hour; NaN where nothing was recorded."""
+    recorded = analysis.history.usage.get(REQUEST_SIGNAL[resource])
+    if recorded is None or not recorded.refs or not recorded.grid.size:
+        return [float("nan")] * len(hours)
+    stored = recorded.dense()
+    index = (hours - stored.grid.start_seconds) // stored.grid.step_seconds
+    inside = (index >= 0) & (index < stored.grid.size)
+    total = np.where(np.isnan(stored.values).all(axis=0), np.nan, np.nansum(stored.values, axis=0))
+    return _floats(np.where(inside, total[np.clip(index, 0, stored.grid.size - 1)], np.nan))
+
+
+def _heat(analysis: Analysis) -> list[list[float]]:
+    usage, room = analysis.cluster_totals[Resource.CPU], allocatable(analysis.history.inventory, Resource.CPU) or np.nan
+    slot = hour_of_week(usage.grid.times())
+    row = usage.values[0].astype(np.float64)
+    present = ~np.isnan(row)
+    total = np.bincount(slot[present], weights=row[present], minlength=168)
+    count = np.bincount(slot[present], minlength=168)
+    mean = np.divide(total, count, out=np.full(168, np.nan), where=count > 0) / room
+    return [_floats(day) for day in mean.reshape(7, 24)]
+
+
+def _waste(analysis: Analysis, most: int = 15) -> list[NamespaceWaste]:
+    sums: dict[str, dict[Resource, float]] = defaultdict(lambda: dict.fromkeys(Resource, 0.0))
+    by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
+    for resource in Resource:
+        means = analysis.portraits[resource].mean
+        for ref, mean in zip(analysis.workloads, means, strict=True):
+            if ref in by_ref and np.isfinite(mean):
+                spare = _committed(by_ref[ref], resource, Field.REQUEST) - mean
+                sums[ref.namespace][resource] += max(0.0, float(spare))
+    rows = [NamespaceWaste(ns, int(w[Resource.CPU]), int(w[Resource.MEMORY])) for ns, w in sums.items()]
+    return sorted(rows, key=lambda w: -w.cpu_millicores)[:most]
+
+
+def _peak(analysis: Analysis) -> PeakAhead | None:
+    """The highest two hours ahead, also where the day is too even for a peak window; None without a forecast."""
+    forecast = analysis.cluster_forecasts[Resource.CPU]
+    median = forecast.level(0.5)[:1].astype(np.float64)
+    if not median.size or not np.isfinite(median).all():
+        return None
+    peaks = [window for window in forecast.windows[0] if window.kind is WindowKind.PEAK]
+    day = Window(WindowKind.PEAK, forecast.grid.start_seconds, forecast.grid.end_seconds, float(median.mean()))
+    start, end, height = _busiest(forecast, max(peaks, key=lambda window: window.height, default=day))
+    return PeakAhead(
+        start,
+        end,
+        int(height),
+        int(height - np.nan_to_num(now(analysis.cluster_totals[Resource.CPU]))),
+        _leader(analysis, start, end),
+        above_mean=height / day.height - 1 if day.height > 0 else 0.0,
+        pronounced=bool(peaks),
+    )
+
+
+def _busiest(forecast: Forecasts[ClusterRef], window: Window) -> tuple[int, int, float]:
+    """(start, end, mean) of the run of two hours with the highest median inside a window; all of a shorter one."""
+    step = forecast.grid.step_seconds
+    inside = slice(forecast.grid.index_of(window.start_seconds), forecast.grid.index_of(window.end_seconds))
+    median = forecast.level(0.5)[0, inside].astype(np.float64)
+    length = min(PEAK_SECONDS // step, len(median))
+    means = np.convolve(median, np.full(length, 1 / length), mode="valid")
+    first = int(np.argmax(means))
+    start = window.start_seconds + first * step
+    return start, start + length * step, float(means[first])
+
+
+def _leader(analysis: Analysis, start_seconds: int, end_seconds: int) -> str:
+    """Workload whose forecast rises most in the window over its own mean of the horizon."""
+    forecast = analysis.forecasts[Resource.CPU]
+    inside = (forecast.grid.times() >= start_seconds) & (forecast.grid.times() < end_seconds)
+    median = np.nan_to_num(forecast.level(0.5).astype(np.float64))
+    if not inside.any() or not len(median):
+        return ""
+    rise = median[:, inside].mean(axis=1) - median.mean(axis=1)
+    ref = forecast.refs[int(np.argmax(rise))]
+    return f"{ref.namespace}/{ref.name}"
+
+
+def _peak_reason(analysis: Analysis) -> str:
+    forecast = analysis.cluster_forecasts[Resource.CPU]
+    reason = forecast.reason[0] if forecast.reason else Reason.NO_DATA
+    return SENTENCES[reason]
+
+
+def _requests(recommendations: Iterable[Recommendation]) -> Iterable[Value]:
+    return (v for r in recommendations for v in r.values if v.field is Field.REQUEST)
+
+
+def _saving(recommendations: Sequence[Recommendation], resource: Resource) -> list[int]:
+    """Reduction of the request over all replicas, one entry a recommendation (0 where it grows or is withheld)."""
+    values = ((r, r.value(resource, Field.REQUEST)) for r in recommendations)
+    return [max(0, -(v.change or 0)) * r.replicas if v is not None and v.action is Action.SET else 0 for r, v in values]
+
+
+def _floats(values: npt.NDArray[np.floating]) -> list[float]:
+    return [float(v) for v in values]

@@ -1,0 +1,202 @@
+"""From an Analysis to proposed reservation plans: which workloads, their forecasts rehearsed, their table. Pure.
+
+Candidates are workloads whose forecast asks for more pods than run anyway. Their forecasts of the last days are made
+again from what was known then, once a day, and handed to `recommender.plans.proposals`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from cotenant.core.model.cluster import Inventory, Workload
+from cotenant.core.model.errors import NoData
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.quantity import format_amount, parse_bytes, parse_millicores
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.reservations.plan import Proposal
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Table
+from cotenant.core.model.usage.forecast import LEVELS, Forecasts
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
+from cotenant.core.model.views import PLANS
+from cotenant.core.settings.base import digest
+from cotenant.core.settings.root import Settings
+from forecasting.engine import STEP_SECONDS, forecast
+from profiler import portrait
+from recommender.money import prices
+from recommender.plans.lead import lead
+from recommender.plans.proposals import DayForecast, Rehearsal, Size, a_week_before, propose
+from recommender.plans.size import level_path, pods
+
+Floats = npt.NDArray[np.floating[Any]]
+
+KINDS: Final = frozenset({"Deployment", "StatefulSet"})
+"""Kinds that may own a plan's room."""
+_REHEARSE_SECONDS: Final = DAY_SECONDS
+"""The manager forecasts anew every hour, so what it holds does better than its rehearsal."""
+_CANDIDATE: Final = 0.95
+_WISH_SECONDS: Final = 900.0
+"""Lead of a ReservationPlan that says nothing."""
+_BASE_DAYS: Final = 14
+
+
+def proposals(
+    inventory: Inventory, usage: Usage[WorkloadRef], ahead: Forecasts[WorkloadRef], settings: Settings
+) -> tuple[Proposal, ...]:
+    """For the workloads with the largest peaks, most pods first; usage: 5-minute CPU totals in the forecasts' order."""
+    sizes = _sizes(inventory, usage, settings)
+    rows = _candidates(sizes, ahead, settings.plans.most_proposals)
+    if not rows:
+        return ()
+    pasts = _pasts(usage, rows, settings)
+    proposed = []
+    for row, past in zip(rows, pasts, strict=True):
+        path = DayForecast(ahead.grid.start_seconds, ahead.grid.step_seconds, ahead.quantiles[row])
+        proposed.append(propose(sizes[ahead.refs[row]], path, past, settings.plans, digest(settings)))
+    return tuple(sorted(proposed, key=lambda p: (not p.ready, -p.count, p.workload)))
+
+
+def rehearsal(
+    inventory: Inventory, usage: Usage[WorkloadRef], ref: WorkloadRef, settings: Settings
+) -> tuple[Size, Rehearsal]:  # fmt: skip
+    """One workload's size and its last days, forecast as they would have been; NoData when it cannot have a plan."""
+    size = _sizes(inventory, usage, settings).get(ref)
+    if size is None:
+        raise NoData(
+            f"{ref} cannot have a reservation plan",
+            fix=f"It must be a {' or '.join(sorted(KINDS))} with usage in the store whose pods request CPU.",
+        )
+    (past,) = _pasts(usage, [usage.refs.index(ref)], settings)
+    return size, past
+
+
+def _pasts(usage: Usage[WorkloadRef], rows: list[int], settings: Settings) -> list[Rehearsal]:
+    day = usage.grid.slots_per_day
+    recent = usage.tail((settings.forecasting.history_days + settings.plans.backtest_days + 7) * day)
+    demand = recent.values[rows].astype(np.float64)
+    weeks_before = a_week_before(_whole_hours(demand, recent.grid), recent.grid.step_seconds)[:, -demand.shape[1] :]
+    in_force = _rehearsed(recent, rows, settings)
+    span = slice(-settings.plans.backtest_days * day, None)
+    reaction = lead(_WISH_SECONDS, (), settings.plans).seconds + recent.grid.step_seconds
+    step = recent.grid.step_seconds
+    return [
+        Rehearsal(step, demand[i, span], in_force[i, span], weeks_before[i, span], reaction) for i in range(len(rows))
+    ]  # fmt: skip
+
+
+def table(proposals: Sequence[Proposal]) -> Table:
+    """One row per candidate."""
+    return Table.from_rows(PLANS, [_row(p) for p in proposals])
+
+
+def _row(one: Proposal) -> dict[str, Any]:
+    ref, expected = one.workload, one.expected
+    memory = one.per_pod.get("memory")
+    return {
+        "namespace": ref.namespace,
+        "kind": ref.kind,
+        "workload": ref.name,
+        "start": int(one.window.start_seconds) if one.window else None,
+        "end": int(one.window.end_seconds) if one.window else None,
+        "pods": one.count,
+        "cpu": parse_millicores(one.per_pod["cpu"]),
+        "memory": parse_bytes(memory) if memory else None,
+        "quantile": one.quantile,
+        "hit_ratio": expected.hit_ratio if expected else None,
+        "coverage": one.coverage,
+        "idle_core_hours": expected.idle_core_hours if expected else None,
+        "cost": expected.cost if expected else None,
+        "skill": one.skill,
+        "reason": one.reason,
+        "base_pods": one.base_pods,
+        "occurrences": expected.occurrences if expected else 0,
+        "words": one.words,
+        "path_start": one.start_seconds,
+        "wanted": [float(v) for v in one.wanted],
+        "median": [float(v) for v in one.median],
+    }
+
+
+def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: Settings) -> dict[WorkloadRef, Size]:
+    """Of every workload that could have a plan: it asks for CPU and its kind owns pods that come and go."""
+    eligible = [w for w in inventory.workloads if w.ref.kind in KINDS and _asked(w, Resource.CPU) > 0]
+    row = {ref: i for i, ref in enumerate(usage.refs)}
+    price = prices(eligible, inventory, settings.recommender.prices)
+    currency = settings.recommender.prices.currency
+    sizes = {}
+    for workload, paid in zip(eligible, price, strict=True):
+        if workload.ref in row:
+            usual = _usual(usage, row[workload.ref])
+            sizes[workload.ref] = _size(workload, usual, paid.core, currency)
+    return sizes
+
+
+def _size(workload: Workload, usual: float, price: float, currency: str) -> Size:
+    """Autoscaled: each pod carries its target, and the usual number runs anyway; else requests and replicas."""
+    request, scaler = _asked(workload, Resource.CPU), workload.autoscaler
+    target = scaler.targets.get(Resource.CPU, 100) if scaler else 100
+    capacity = request * target / 100
+    replicas = max(scaler.min_replicas, math.ceil(usual / capacity)) if scaler else workload.replicas
+    running = replicas * capacity
+    requests = {r.value: format_amount(r, amount) for r in Resource if (amount := _asked(workload, r)) > 0}
+    return Size(workload.ref, requests, request, capacity, running, price, currency)
+
+
+def _asked(workload: Workload, resource: Resource) -> int:
+    return sum(c.requests.get(resource, 0) for c in workload.staying)
+
+
+def _usual(usage: Usage[WorkloadRef], row: int) -> float:
+    """Median of the last days; 0 where there is none."""
+    values = usage.values[row, -_BASE_DAYS * usage.grid.slots_per_day :]
+    samples = values[np.isfinite(values)]
+    return float(np.median(samples)) if samples.size else 0.0
+
+
+def _candidates(sizes: dict[WorkloadRef, Size], ahead: Forecasts[WorkloadRef], most: int) -> list[int]:
+    """Rows of the forecasts that ask for more pods than run anyway, most CPU first."""
+    candidates: list[tuple[float, int]] = []
+    path = level_path(ahead.quantiles, _CANDIDATE)
+    for i, ref in enumerate(ahead.refs):
+        size = sizes.get(ref)
+        if size is None or ahead.reason[i] not in (Reason.OK, Reason.NO_PEAK):
+            continue
+        pod_counts = pods(path[i], size.base, size.capacity)
+        extra = int(pod_counts.max(initial=0))
+        if extra and not pod_counts.all():
+            candidates.append((extra * size.request_millicores, i))
+    return [i for _, i in sorted(candidates, key=lambda one: (-one[0], one[1]))[:most]]
+
+
+def _whole_hours(demand: Floats, grid: TimeGrid) -> Floats:
+    """With gaps in front, so that the columns are whole hours from their end."""
+    per_hour = HOUR_SECONDS // grid.step_seconds
+    return np.pad(demand, ((0, 0), (-demand.shape[1] % per_hour, 0)), constant_values=np.nan)
+
+
+def _rehearsed(recent: Usage[WorkloadRef], rows: list[int], settings: Settings) -> Floats:
+    """Quantiles that would have been in force in each slot of `recent`, (rows, T, levels), NaN where none was made."""
+    own, step = settings.forecasting, recent.grid.step_seconds
+    lean = replace(own, booster_rows=0)
+    refs = tuple(recent.refs[i] for i in rows)
+    values = recent.values[rows]
+    in_force = np.full((*values.shape, len(LEVELS)), np.nan, dtype=np.float32)
+    every, factor = _REHEARSE_SECONDS // step, STEP_SECONDS // step
+    end = recent.grid.end_seconds // STEP_SECONDS * STEP_SECONDS
+    for back in range(settings.plans.backtest_days * DAY_SECONDS // _REHEARSE_SECONDS, 0, -1):
+        cut = recent.grid.index_of(end - back * _REHEARSE_SECONDS)
+        if cut < own.minimum_days * recent.grid.slots_per_day:
+            continue
+        grid = TimeGrid(recent.grid.start_seconds, step, cut)
+        past = Usage(refs, grid, values[:, :cut], recent.resource, recent.statistic)
+        portraits = portrait.build(refs, np.arange(len(refs)), past, settings.portrait)
+        quantiles = forecast(past, portraits, lean).quantiles
+        slots = np.arange(cut, min(cut + every, values.shape[1]))
+        in_force[:, slots] = quantiles[:, (slots - cut) // factor]
+    return in_force

@@ -1,0 +1,308 @@
+"""From an Analysis to the tables of `cotenant.core.model.views`, which all surfaces show. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from cotenant.apps.pipeline.analysis import Analysis
+from cotenant.apps.pipeline.nodes import NODE_SIGNAL, newest
+from cotenant.core.model.cluster import EventKind, Pod, Workload
+from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
+from cotenant.core.model.finding import ClusterFinding
+from cotenant.core.model.identity import ClusterRef, NodeRef, WorkloadRef
+from cotenant.core.model.recommendation import Field, Recommendation
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Table
+from cotenant.core.model.usage.forecast import Forecasts, Window, WindowKind
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
+from cotenant.core.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, REPLICAS, WORKLOADS
+from recommender.findings import rows
+from recommender.replicas import ReplicaFloor
+
+SPARKLINE_HOURS = 2
+SPARKLINE_DAYS = 7
+
+
+def workloads(analysis: Analysis) -> Table:
+    """One row per workload that runs or left usage in the window."""
+    by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
+    sparklines = _sparklines(analysis.totals[Signal.CPU_USAGE_MEAN])
+    kills, restarts = (_events(analysis, kind) for kind in (EventKind.OOM_KILL, EventKind.RESTART))
+    throttled = _throttled_ratio(analysis)
+    p95 = {r: analysis.portraits[r].percentile(0.95) for r in Resource}
+    return Table.from_rows(
+        WORKLOADS,
+        [
+            {
+                **_name(ref),
+                **_identity(by_ref.get(ref)),
+                **_figures(analysis, i, by_ref.get(ref)),
+                **_ahead(analysis, i),
+                **{f"{r}_p95": float(p95[r][i]) for r in Resource},
+                "cpu_throttled_ratio": throttled[i],
+                "oom_kills": kills[ref],
+                "restarts": restarts[ref],
+                "sparkline": sparklines[i],
+            }
+            for i, ref in enumerate(analysis.workloads)
+        ],
+    )
+
+
+def _name(ref: WorkloadRef) -> dict[str, Any]:
+    return {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name}
+
+
+def _identity(workload: Workload | None) -> dict[str, Any]:
+    if workload is None:
+        return {"qos": "", "priority": "", "replicas": 0}
+    return {"qos": workload.qos.value, "priority": workload.priority.value, "replicas": workload.replicas}
+
+
+def _figures(analysis: Analysis, i: int, workload: Workload | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"pattern": analysis.portraits[Resource.CPU].pattern[i].value}
+    for resource in Resource:
+        portraits = analysis.portraits[resource]
+        request = _requested(workload, resource)
+        highest, mean = float(portraits.maximum[i]), float(portraits.mean[i])
+        row |= {f"{resource}_request": request, f"{resource}_mean": mean, f"{resource}_max": highest}
+        base = mean if resource is Resource.CPU else highest
+        row[f"{resource}_used_ratio"] = base / request if request else None
+    row["days"] = float(analysis.portraits[Resource.CPU].span_days[i])
+    row["coverage"] = float(analysis.portraits[Resource.CPU].coverage[i])
+    return row
+
+
+def _requested(workload: Workload | None, resource: Resource) -> int | None:
+    """Sum over the running pods; None where no container asks for anything."""
+    if workload is None:
+        return None
+    requests = [c.requests[resource] for c in workload.staying if resource in c.requests]
+    return workload.replicas * sum(requests) if requests else None
+
+
+def _ahead(analysis: Analysis, i: int) -> dict[str, Any]:
+    forecast = analysis.forecasts[Resource.CPU]
+    peaks = [w for w in forecast.windows[i] if w.kind is WindowKind.PEAK]
+    return {
+        "peak_time": min((w.start_seconds for w in peaks), default=None),
+        "peak_cpu": float(forecast.peak_level(0.95)[i]),
+        "model": forecast.model[i],
+        "forecast_error": forecast.error[i].relative_wql,
+    }
+
+
+def _sparklines(usage: Usage[WorkloadRef]) -> list[list[float]]:
+    step = usage.grid.step_seconds
+    recent = usage.tail(SPARKLINE_DAYS * DAY_SECONDS // step).coarser(SPARKLINE_HOURS * HOUR_SECONDS // step)
+    return [[float(v) for v in row] for row in recent.values]
+
+
+def _throttled_ratio(analysis: Analysis) -> list[float]:
+    used = np.nansum(analysis.totals[Signal.CPU_USAGE_MEAN].values, axis=1, dtype=np.float64)
+    refused = np.nansum(analysis.totals[Signal.CPU_THROTTLED_MEAN].values, axis=1, dtype=np.float64)
+    demand = used + refused
+    return [float(v) for v in np.divide(refused, demand, out=np.zeros_like(demand), where=demand > 0)]
+
+
+def _events(analysis: Analysis, kind: EventKind) -> Counter[WorkloadRef]:
+    inventory, window = analysis.history.inventory, analysis.history.window
+    owners = inventory.owners()
+    subjects = (
+        owners.get((e.subject.namespace, e.subject.pod))
+        for e in inventory.events
+        if e.kind is kind and window.start_seconds <= e.time_seconds < window.end_seconds
+    )
+    return Counter(s for s in subjects if s is not None)
+
+
+def recommendations(recommended: Iterable[Recommendation]) -> Table:
+    """One row per container."""
+    return Table.from_rows(RECOMMENDATIONS, [_recommendation(r) for r in recommended])
+
+
+def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        **_name(recommendation.container.workload),
+        "container": recommendation.container.container,
+        "replicas": recommendation.replicas,
+        "severity": recommendation.severity.value,
+        "strategy": recommendation.strategy,
+    }
+    row |= _trusted(recommendation)
+    for value in recommendation.values:
+        prefix = f"{value.resource}_{value.field}"
+        row |= {f"{prefix}_now": value.now, prefix: value.amount}
+        row[f"{value.resource}_action" if value.field is Field.REQUEST else f"{prefix}_action"] = value.action.value
+        if value.field is Field.REQUEST:
+            row[f"{value.resource}_reason"] = value.reason.value
+            row[f"{value.resource}_observed_max"] = value.inputs.get("observed_max")
+            row[f"{value.resource}_delta_total"] = (
+                None if value.change is None else value.change * recommendation.replicas
+            )
+    return row
+
+
+def _trusted(recommendation: Recommendation) -> dict[str, Any]:
+    """What the stages after the strategy added."""
+    test = recommendation.backtest
+    return {
+        "confidence": recommendation.trust.confidence if recommendation.trust else None,
+        "saving_month": recommendation.monthly_saving,
+        "backtest_oom_kills": test.oom_kills if test else None,
+        "backtest_throttled_minutes": test.throttled_minutes if test else None,
+        "restart": recommendation.restart.value,
+        "profile": recommendation.profile,
+    }
+
+
+def findings(records: Iterable[ClusterFinding]) -> Table:
+    """One row per finding."""
+    return Table.from_rows(FINDINGS, rows(records))
+
+
+def nodes(analysis: Analysis) -> Table:
+    """One row per node: allocatable, requested, used now, reclaimable, the peak ahead."""
+    pods: dict[str, list[Pod]] = defaultdict(list)
+    for pod in analysis.history.inventory.pods:
+        if pod.running:
+            pods[pod.node].append(pod)
+    present = {r: _present(analysis, r) for r in Resource}
+    peaks = _node_peaks(analysis)
+    reclaimed = {(r.node, r.band, r.resource): r for r in analysis.reclaimable}
+    node_rows = []
+    for node in analysis.history.inventory.nodes:
+        row: dict[str, Any] = {"node": node.name, "pods": len(pods[node.name]), "cpu_peak": peaks.get(node.name)}
+        for resource in Resource:
+            row[f"{resource}_allocatable"] = node.allocatable.get(resource)
+            row[f"{resource}_request"] = sum(p.requests.get(resource, 0) for p in pods[node.name])
+            row[f"{resource}_usage"] = present[resource].get(node.name)
+            for band in Band:
+                reclaimable = reclaimed.get((node.name, band, resource))
+                row[f"{band}_{resource}"] = reclaimable.amount if reclaimable else None
+                row["reason"] = reclaimable.reason.value if reclaimable else row.get("reason", "")
+        node_rows.append(row)
+    return Table.from_rows(NODES, node_rows)
+
+
+def _present(analysis: Analysis, resource: Resource) -> Mapping[str, float]:
+    usage = analysis.history.node_usage.get(NODE_SIGNAL[resource])
+    return {} if usage is None else {r.name: float(v) for r, v in zip(usage.refs, newest(usage)[0], strict=True)}
+
+
+def _node_peaks(analysis: Analysis) -> Mapping[str, float]:
+    forecast = analysis.node_forecasts.get(Resource.CPU)
+    if forecast is None:
+        return {}
+    return {ref.name: float(v) for ref, v in zip(forecast.refs, forecast.peak_level(0.95), strict=True)}
+
+
+def forecasts(analysis: Analysis) -> Table:
+    """One row per cluster, node and workload, and resource."""
+    forecast_rows = []
+    for resource in Resource:
+        forecast_rows += _forecasts(analysis.cluster_forecasts[resource], resource)
+        forecast_rows += _forecasts(analysis.node_forecasts[resource], resource)
+        forecast_rows += _forecasts(analysis.forecasts[resource], resource)
+    return Table.from_rows(FORECASTS, forecast_rows)
+
+
+def _forecasts(forecasts: Forecasts[Any], resource: Resource) -> list[dict[str, Any]]:
+    paths = {f"q{int(q * 100)}": forecasts.level(q) for q in (0.1, 0.5, 0.9, 0.95)}
+    peak, median = forecasts.peak_level(0.95), forecasts.peak_level(0.5)
+    forecast_rows = []
+    for i, ref in enumerate(forecasts.refs):
+        peaks = [w for w in forecasts.windows[i] if w.kind is WindowKind.PEAK]
+        valleys = [w for w in forecasts.windows[i] if w.kind is WindowKind.VALLEY]
+        highest = max(peaks, key=_height, default=None)
+        lowest = min(valleys, key=_height, default=None)
+        forecast_rows.append(
+            {
+                **subject(ref),
+                "resource": resource.value,
+                "peak": float(peak[i]),
+                "peak_median": float(median[i]),
+                "peak_time": highest.start_seconds if highest else None,
+                "peak_end": highest.end_seconds if highest else None,
+                "valley_time": lowest.start_seconds if lowest else None,
+                "model": forecasts.model[i],
+                "relative_wql": forecasts.error[i].relative_wql,
+                "coverage_95": forecasts.error[i].coverage_95,
+                "reason": forecasts.reason[i].value,
+                "losses": _losses(forecasts, i),
+                "start": forecasts.grid.start_seconds,
+                **{name: [float(v) for v in path[i]] for name, path in paths.items()},
+            }
+        )
+    return forecast_rows
+
+
+def _losses(forecasts: Forecasts[Any], row: int) -> str:
+    """Every model and its loss, best first; "" where none was tested."""
+    if forecasts.losses is None:
+        return ""
+    pairs = sorted((float(loss), name) for loss, name in zip(forecasts.losses[row], forecasts.members, strict=True))
+    return ", ".join(f"{name} {loss:.2f}" for loss, name in pairs if loss == loss)  # noqa: PLR0124 - NaN is not itself
+
+
+def _height(window: Window) -> float:
+    return window.height
+
+
+def subject(ref: ClusterRef | NodeRef | WorkloadRef) -> dict[str, str]:
+    """What a row is about: scope and name, and a workload's namespace and kind."""
+    if isinstance(ref, WorkloadRef):
+        return {"scope": "workload", "namespace": ref.namespace, "kind": ref.kind, "name": ref.name}
+    return {"scope": "node" if isinstance(ref, NodeRef) else "cluster", "name": ref.name}
+
+
+def reclaimable(capacities: Iterable[Reclaimable]) -> Table:
+    """One row per node, band and resource, with the terms written out."""
+    return Table.from_rows(
+        RECLAIMABLE,
+        [
+            {
+                "node": r.node,
+                "band": r.band.value,
+                "resource": r.resource.value,
+                "amount": r.amount,
+                "policy": r.policy,
+                "reason": r.reason.value,
+                "terms": ", ".join(f"{name} {amount}" for name, amount in r.terms.items()),
+            }
+            for r in capacities
+        ],
+    )
+
+
+def replicas(floors: Iterable[ReplicaFloor]) -> Table:
+    """One row per workload whose replicas follow what it uses."""
+    return Table.from_rows(REPLICAS, [_replicas(floor) for floor in floors])
+
+
+def _replicas(floor: ReplicaFloor) -> dict[str, Any]:
+    ref, targets = floor.workload, floor.targets or {}
+    row: dict[str, Any] = {
+        "namespace": ref.namespace,
+        "kind": ref.kind,
+        "workload": ref.name,
+        "replicas": floor.replicas,
+        "least": floor.least if floor.most else None,
+        "most": floor.most,
+        "target": ", ".join(f"{resource} {percent} %" for resource, percent in targets.items()),
+        "reason": floor.reason.value,
+    }
+    if not floor.floor:
+        return row
+    return row | {
+        "floor": floor.peak,
+        "floor_time": floor.peak_seconds,
+        "needed": floor.needed,
+        "by": floor.by.value if floor.by else "",
+        "start": floor.start_seconds,
+        "floors": [float(count) for count in floor.floor],
+    }

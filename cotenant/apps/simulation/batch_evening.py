@@ -1,0 +1,82 @@
+"""The demo's batch work of the evening: fills the free room of all nodes, ends after some minutes, starts again. Pure.
+
+It asks for room as everybody does and pushes nobody aside: whoever waits gets room first when a batch pod ends. So room
+that is asked for ahead of a peak is there at the peak, and room that is asked for at the peak is waited for.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from cotenant.apps.simulation.objects import DEMO_LABELS, PAUSE_IMAGE
+from cotenant.apps.simulation.scheduler import NodeSpace
+from cotenant.core.model.kubernetes.pod_request import format_room
+from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
+from cotenant.core.model.resource import GIB
+
+Json = dict[str, Any]
+
+NAMESPACE: Final = "evening-batch"
+EVENING_LABEL: Final = "cotenant.dev/demo-evening"
+LIFE_SECONDS: Final = (1800.0, 3000.0)
+"""How long a batch pod takes, spread over pods by their names."""
+LEAST_MILLICORES: Final = 1500
+"""Smaller holes are left."""
+LEFT_MILLICORES: Final = 200
+MOST_PER_CORE_BYTES: Final = 2 * GIB
+
+
+@dataclass(frozen=True, slots=True)
+class Evening:
+    """When it is, Unix seconds."""
+
+    begin_seconds: float
+    end_seconds: float
+
+    def now(self, seconds: float) -> bool:
+        """Whether batch work comes at this moment."""
+        return self.begin_seconds <= seconds < self.end_seconds
+
+
+def ours(pod: Mapping[str, Any]) -> bool:
+    """Whether it is a pod of the evening."""
+    return EVENING_LABEL in (pod["metadata"].get("labels") or {})
+
+
+def life_seconds(pod: Mapping[str, Any]) -> float:
+    """How long this pod takes; the same for the same name."""
+    shortest, longest = LIFE_SECONDS
+    return shortest + (longest - shortest) * (zlib.crc32(pod["metadata"]["name"].encode()) % 1000) / 999
+
+
+def ended(pods: Iterable[Json], now_seconds: float) -> list[Json]:
+    """Those that are done."""
+    return [pod for pod in pods if now_seconds - _born(pod) >= life_seconds(pod)]
+
+
+def filling_pods(places: Sequence[NodeSpace], now_seconds: float) -> list[Json]:
+    """One pod for each node with a hole, as large as the hole."""
+    return [_pod(place, now_seconds) for place in places if place.free.get("cpu", 0) >= LEAST_MILLICORES]
+
+
+def _pod(place: NodeSpace, now_seconds: float) -> Json:
+    cpu = place.free["cpu"] - LEFT_MILLICORES
+    memory = max(0, min(place.free.get("memory", 0), cpu * MOST_PER_CORE_BYTES // 1000))
+    labels = {QOS_LABEL: QosClass.BE.value, PRIORITY_CLASS_LABEL: PriorityClass.BATCH.value, EVENING_LABEL: "true"}
+    requests = format_room({"cpu": cpu, "memory": memory})
+    container = {"name": "load", "image": PAUSE_IMAGE, "resources": {"requests": requests}}
+    name = f"evening-{place.name}-{int(now_seconds) % 100_000}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {**DEMO_LABELS, **labels}},
+        "spec": {"nodeName": place.name, "containers": [container], "terminationGracePeriodSeconds": 0},
+    }
+
+
+def _born(pod: Mapping[str, Any]) -> float:
+    return datetime.fromisoformat(pod["metadata"]["creationTimestamp"].replace("Z", "+00:00")).timestamp()

@@ -1,0 +1,109 @@
+"""EDGE: the demo's cluster: embedded API server, its objects, simulated controllers, manager, clock."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from cotenant.apps.manager.decisions.results import RunResults
+from cotenant.apps.manager.features import NAMES
+from cotenant.apps.manager.run import Manager, Options
+from cotenant.apps.simulation.api_server import EmbeddedServer
+from cotenant.apps.simulation.autoscaler import CpuDemand
+from cotenant.apps.simulation.batch_evening import Evening
+from cotenant.apps.simulation.clock import SteeredClock
+from cotenant.apps.simulation.controllers import ClusterControllers
+from cotenant.apps.simulation.definitions import define
+from cotenant.apps.simulation.local_client import LocalClient
+from cotenant.apps.simulation.population import stocked
+from cotenant.apps.simulation.time_course import ClusterParts, TimeCourse
+from cotenant.core.adapters.kube import connect
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.core.settings.root import Settings
+
+RUNS = ("reservations", "plans")
+"""Controllers of the manager that run in the demo."""
+
+BATCH_HOURS = (17, 23)
+"""Of the day, UTC: when batch work fills the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoScenario:
+    """What the demo's cluster is made of: who exists, what the pipeline said, what is really asked for."""
+
+    inventory: Inventory
+    results: RunResults
+    demand: CpuDemand
+
+
+class DemoCluster:
+    """A cluster in this process that leaves nothing outside `folder`; as a context manager."""
+
+    def __init__(self, story: DemoScenario, settings: Settings, folder: Path) -> None:
+        """Objects are there, nothing moves yet. `settings`: of the demo; its kubeconfig and ledger are replaced."""
+        self.clock = SteeredClock(float(story.inventory.time_seconds))
+        self.server = EmbeddedServer(clock=self.clock)
+        for collection, item in stocked(story.inventory, story.inventory.time_seconds):
+            key = item["metadata"].get("namespace", ""), item["metadata"]["name"]
+            self.server.state.put(collection, key, item)
+        define(LocalClient(self.server.api, "cotenant-install"))
+        self.kubeconfig = folder / "kubeconfig"
+        self.settings = _settings(settings, folder)
+        self._story = story
+        self._course: TimeCourse | None = None
+
+    @property
+    def course(self) -> TimeCourse:
+        """What steers its time."""
+        assert self._course is not None, "it has not been started"
+        return self._course
+
+    def __enter__(self) -> DemoCluster:
+        """Serve, and live."""
+        self.server.start()
+        self.server.write_kubeconfig(self.kubeconfig)
+        demand, batch = self._story.demand, evening_of(self._story.inventory.time_seconds)
+        living = ClusterControllers(self.server.state, LocalClient(self.server.api), demand, batch)
+        manager = self._manager()
+        parts = ClusterParts(self.server.state, living, manager, manager.mirrors["plans"], demand, batch)
+        self._course = TimeCourse(parts, self.clock)
+        self._course.settle()
+        self._course.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End everything; the objects are forgotten."""
+        self.course.stop()
+        self.server.stop()
+
+    def _manager(self) -> Manager:
+        own = self.settings.manager
+        off = [name for name in NAMES if name not in RUNS]
+        settings = msgspec.structs.replace(
+            self.settings, manager=msgspec.structs.replace(own, write=True, features_off=off)
+        )
+        metrics = Metrics("demo", sys.version.split()[0])
+        manager = Manager(connect(self.settings.kube), settings, metrics, Options("demo", elect=False), self.clock)
+        manager.pipeline.accept(self._story.results)
+        return manager
+
+
+def evening_of(now_seconds: float) -> Evening:
+    """From 17:00 to 23:00 UTC of the day."""
+    day = now_seconds // DAY_SECONDS * DAY_SECONDS
+    return Evening(day + BATCH_HOURS[0] * HOUR_SECONDS, day + BATCH_HOURS[1] * HOUR_SECONDS)
+
+
+def _settings(base: Settings, folder: Path) -> Settings:
+    kube = msgspec.structs.replace(base.kube, kubeconfig=str(folder / "kubeconfig"), context="")
+    actions = msgspec.structs.replace(base.actions, ledger=str(folder / "ledger.db"))
+    return msgspec.structs.replace(base, kube=kube, actions=actions)

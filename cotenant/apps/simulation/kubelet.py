@@ -1,0 +1,108 @@
+"""A simulated kubelet: starts pods after a while, actuates resizes, writes both into the pod's status. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from cotenant.apps.simulation.api_server.writes import timestamp
+from cotenant.apps.simulation.population import container_status, running, start_seconds
+from cotenant.core.model.kubernetes.pod_request import fits, parse_room, requests_of
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+
+Json = dict[str, Any]
+
+PLACEHOLDER_SECONDS: Final = 2.0
+"""A pause container has nothing to load."""
+PENDING, IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
+
+
+def delay_seconds(pod: Mapping[str, Any]) -> float:
+    """From binding to ready."""
+    meta = pod["metadata"]
+    return PLACEHOLDER_SECONDS if meta.get("namespace") == PLACEHOLDER_NAMESPACE else start_seconds(meta["name"])
+
+
+def bound(pod: Json, now_seconds: float) -> Json:
+    """Status of a pod that the scheduler has just bound."""
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": timestamp(now_seconds)}
+    return {**(pod.get("status") or {}), "phase": "Pending", "conditions": [scheduled]}
+
+
+def unplaced(pod: Json, nodes: int, now_seconds: float) -> Json:
+    """Status of a pod that no node can take; unchanged when it says so already."""
+    status = pod.get("status") or {}
+    conditions = [c for c in status.get("conditions") or () if c["type"] == "PodScheduled"]
+    if conditions and conditions[0].get("reason") == "Unschedulable":
+        return status
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": f"0/{nodes} nodes are available: insufficient room.",
+        "lastTransitionTime": timestamp(now_seconds),
+    }
+    return {**status, "phase": "Pending", "conditions": [condition]}
+
+
+def started(pod: Json, now_seconds: float) -> Json | None:
+    """Status once it is ready; None before, and for one that runs already."""
+    status = pod.get("status") or {}
+    if status.get("phase") != "Pending":
+        return None
+    since = next((c["lastTransitionTime"] for c in status.get("conditions") or () if c["type"] == "PodScheduled"), None)
+    if since is None or now_seconds < _seconds(since) + delay_seconds(pod):
+        return None
+    return {**status, **running(pod, timestamp(now_seconds))}
+
+
+def resized(pod: Json, allocatable: Mapping[str, Any], others: Mapping[str, int], now_seconds: float) -> Json | None:
+    """Status after a change of the resources of a running pod; None where nothing is to be done.
+
+    allocatable: the node's, as quantities; others: what the node's other pods request. More than the node has is
+    Infeasible, more than is free is Deferred, and then what is in force stays.
+    """
+    status = pod.get("status") or {}
+    if status.get("phase") != "Running" or not _differs(pod):
+        return None
+    room, requests = (
+        parse_room(allocatable),
+        {n: a for n, a in requests_of(pod["spec"]).items() if n in ("cpu", "memory")},
+    )
+    free = {name: room.get(name, 0) - others.get(name, 0) for name in requests}
+    why = "Infeasible" if not fits(requests, room) else "Deferred" if not fits(requests, free) else ""
+    conditions = [c for c in status.get("conditions") or () if c["type"] not in (PENDING, IN_PROGRESS)]
+    generation = pod["metadata"].get("generation", 1)
+    if why:
+        message = "Node didn't have enough capacity" if why == "Infeasible" else "Node didn't have enough resource"
+        condition = {"type": PENDING, "status": "True", "reason": why, "message": message}
+        changed = {
+            **status,
+            "conditions": [*conditions, {**condition, "lastTransitionTime": _since(status, why, now_seconds)}],
+        }
+        return changed if changed != status else None
+    old = {one["name"]: one for one in status.get("containerStatuses") or ()}
+    fresh = [container_status(c, timestamp(now_seconds)) for c in pod["spec"]["containers"]]
+    statuses = [
+        {**old.get(new["name"], new), "resources": new["resources"], "allocatedResources": new["allocatedResources"]}
+        for new in fresh
+    ]
+    return {**status, "conditions": conditions, "containerStatuses": statuses, "observedGeneration": generation}
+
+
+def _since(status: Json, why: str, now_seconds: float) -> str:
+    conditions = (c for c in status.get("conditions") or () if c["type"] == PENDING and c.get("reason") == why)
+    return next((str(c["lastTransitionTime"]) for c in conditions), timestamp(now_seconds))
+
+
+def _differs(pod: Json) -> bool:
+    """Whether a container has other resources in force than its spec says."""
+    force = {one["name"]: one.get("resources") or {} for one in pod["status"].get("containerStatuses") or ()}
+    return any(
+        (c.get("resources") or {}) != force.get(c["name"], c.get("resources") or {}) for c in pod["spec"]["containers"]
+    )
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

@@ -1,0 +1,136 @@
+"""Simulated workload controllers: roll out a template, keep the replica count, write the status. Pure.
+
+A Deployment goes on with a quarter more pods than wanted and never fewer ready ones; StatefulSets and DaemonSets
+replace one pod at a time. History of templates, pauses and partitions are left to real controllers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cotenant.apps.simulation.population import HASH_LABEL, controller_status, owner_reference, template_hash
+
+Json = dict[str, Any]
+
+SURGE: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutStep:
+    """What a controller does now: pods to create, pods to delete, and its status where it is another."""
+
+    made: tuple[Json, ...] = ()
+    ended: tuple[Json, ...] = ()
+    status: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerPods:
+    """A controller's pods: those of the present template and the others, each split by whether they are ready."""
+
+    new: Sequence[Json] = field(default_factory=list)
+    old: Sequence[Json] = field(default_factory=list)
+
+    @property
+    def ready(self) -> int:
+        """Pods that serve."""
+        return sum(is_ready(pod) for pod in (*self.new, *self.old))
+
+
+def is_ready(pod: Json) -> bool:
+    """Whether its condition Ready is true."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def turn(controller: Json, pods: Sequence[Json], nodes: int, owner: Json | None = None) -> RolloutStep:
+    """The next turn of a Deployment, StatefulSet or DaemonSet; nodes: how many a DaemonSet runs on.
+
+    owner: who owns new pods, a Deployment's present ReplicaSet; the controller itself without.
+    """
+    digest = template_hash(controller["spec"]["template"])
+    new = [p for p in pods if p["metadata"].get("labels", {}).get(HASH_LABEL) == digest]
+    staff = ControllerPods(new, [p for p in pods if p not in new])
+    kind = controller["kind"]
+    desired = nodes if kind == "DaemonSet" else int(controller["spec"].get("replicas", 1))
+    step = _rolled if kind == "Deployment" else _replaced
+    created, ended = step(_Maker(controller, owner or controller, digest), staff, desired)
+    counts = (desired, len(staff.new), staff.ready)
+    status = controller_status(kind, counts, int(controller["metadata"].get("generation", 1)))
+    return RolloutStep(
+        tuple(created), tuple(ended), status if _differs(controller.get("status") or {}, status) else None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """What new pods are made of: the controller with its template, who owns them, the template's digest."""
+
+    controller: Json
+    owner: Json
+    digest: str
+
+
+def _rolled(maker: _Maker, staff: ControllerPods, desired: int) -> tuple[list[Json], list[Json]]:
+    existing = len(staff.new) + len(staff.old)
+    room = desired + max(1, math.ceil(SURGE * desired)) - existing if staff.old else desired - existing
+    number = max(0, min(desired - len(staff.new), room))
+    created = [_pod(maker, existing + i, _like(staff)) for i in range(number)]
+    spare = max(0, staff.ready - desired)
+    waiting = [p for p in staff.old if not is_ready(p)]
+    ended = [*waiting, *[p for p in staff.old if is_ready(p)][:spare]]
+    if not staff.old and len(staff.new) > desired:
+        ended = sorted(staff.new, key=is_ready)[: len(staff.new) - desired]
+    return created, ended
+
+
+def _replaced(maker: _Maker, staff: ControllerPods, desired: int) -> tuple[list[Json], list[Json]]:
+    """One at a time: the next goes when all that are there are ready."""
+    existing = [*staff.new, *staff.old]
+    if len(existing) < desired:
+        taken, controller = {pod["metadata"]["name"] for pod in existing}, maker.controller
+        ordinals = [f"{controller['metadata']['name']}-{i}" for i in range(desired)]
+        names = [name for name in ordinals if name not in taken] if controller["kind"] == "StatefulSet" else [""]
+        like = _like(staff)
+        return [_pod(maker, i, like, name) for i, name in enumerate(names[: desired - len(existing)])], []
+    if len(existing) > desired:
+        return [], list(reversed(existing))[: len(existing) - desired]
+    settled = staff.ready >= desired
+    return [], list(staff.old[:1]) if settled else []
+
+
+def _pod(maker: _Maker, number: int, like: Json | None, name: str = "") -> Json:
+    """A pod of the template; what a webhook added to its siblings is added to it too."""
+    controller, digest = maker.controller, maker.digest
+    meta, template = controller["metadata"], controller["spec"]["template"]
+    version = int(meta.get("resourceVersion", 0))
+    tail = hashlib.sha256(f"{meta['uid']}/{digest}/{version}/{number}".encode()).hexdigest()[:5]
+    declared = {c["name"] for c in template["spec"].get("containers") or ()}
+    extra = [c for c in like["spec"]["containers"] if c["name"] not in declared] if like else []
+    labels: Mapping[str, str] = {**(template["metadata"].get("labels") or {}), HASH_LABEL: digest}
+    by = maker.owner
+    owner = owner_reference(by["apiVersion"], by["kind"], by["metadata"]["name"], by["metadata"]["uid"])
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **{key: value for key, value in template["metadata"].items() if key == "annotations"},
+            "name": name or f"{meta['name']}-{digest}-{tail}",
+            "namespace": meta["namespace"],
+            "labels": dict(labels),
+            "ownerReferences": [owner],
+        },
+        "spec": {**template["spec"], "containers": [*template["spec"]["containers"], *extra]},
+    }
+
+
+def _like(staff: ControllerPods) -> Json | None:
+    return next(iter((*staff.old, *staff.new)), None)
+
+
+def _differs(status: Json, expected: Json) -> bool:
+    return any(status.get(name) != value for name, value in expected.items())

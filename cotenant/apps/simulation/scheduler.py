@@ -1,0 +1,124 @@
+"""A simulated scheduler: places each pod on the fitting node with most free CPU. Pure.
+
+Requests, node selectors, required node affinity (by name and by label) and unschedulable nodes are looked at; all other
+rules are left to the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotenant.core.model.kubernetes.pod_request import parse_room, requests_of
+from cotenant.core.model.kubernetes.protocol import RESERVATION_LABEL
+from cotenant.core.model.kubernetes.selector import LabelSelector
+
+Json = dict[str, Any]
+Room = dict[str, int]
+
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(slots=True)
+class NodeSpace:
+    """A node with what is left of it; taken from while pods are placed."""
+
+    name: str
+    labels: Mapping[str, str]
+    free: Room
+
+
+class Sizes:
+    """What pods ask for, read once for each spec: a cluster of thousands is looked at every few seconds."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._known: dict[str, tuple[Json, Room]] = {}
+
+    def of(self, pod: Json) -> Room:
+        """Requests by resource, and one of `pods`."""
+        spec, uid = pod["spec"], pod["metadata"].get("uid", "")
+        entry = self._known.get(uid)
+        if entry is None or (entry[0] is not spec and entry[0] != spec):
+            entry = spec, _asked(pod)
+            self._known[uid] = entry
+        return entry[1]
+
+    def forget(self, pod: Json) -> None:
+        """A pod is gone."""
+        self._known.pop(pod["metadata"].get("uid", ""), None)
+
+
+def places(nodes: Iterable[Json], pods: Iterable[Json], sizes: Sizes) -> list[NodeSpace]:
+    """What nodes have left: allocatable minus the requests of the pods that are bound there."""
+    by_name = {
+        node["metadata"]["name"]: NodeSpace(
+            node["metadata"]["name"],
+            node["metadata"].get("labels") or {},
+            parse_room(node["status"].get("allocatable") or {}),
+        )
+        for node in nodes
+        if not (node.get("spec") or {}).get("unschedulable")
+    }
+    for pod in pods:
+        place = by_name.get(pod["spec"].get("nodeName", ""))
+        if place and (pod.get("status") or {}).get("phase") not in ENDED:
+            _take(place.free, sizes.of(pod))
+    return list(by_name.values())
+
+
+def waits(pod: Json) -> bool:
+    """Whether the scheduler has to deal with it."""
+    spec, meta = pod["spec"], pod["metadata"]
+    return not spec.get("nodeName") and not spec.get("schedulingGates") and not meta.get("deletionTimestamp")
+
+
+def placed(pods: Sequence[Json], places: list[NodeSpace]) -> list[tuple[Json, str]]:
+    """(pod, node or "") of each waiting pod: first those whose room is being handed over to them, then the eldest."""
+    assignments = []
+    for pod in sorted(pods, key=_turn):
+        requests = _asked(pod)
+        fitting = [p for p in places if _may(pod, p) and all(p.free.get(n, 0) >= a for n, a in requests.items())]
+        best = max(fitting, key=lambda p: p.free.get("cpu", 0), default=None)
+        if best:
+            _take(best.free, requests)
+        assignments.append((pod, best.name if best else ""))
+    return assignments
+
+
+def _turn(pod: Json) -> tuple[bool, str, str]:
+    meta = pod["metadata"]
+    ours = RESERVATION_LABEL in (meta.get("labels") or {}) and bool(_terms(pod))
+    return not ours, meta.get("creationTimestamp", ""), meta["name"]
+
+
+def _asked(pod: Json) -> Room:
+    return {**{name: amount for name, amount in requests_of(pod["spec"]).items() if amount}, "pods": 1}
+
+
+def _take(free: Room, requests: Room) -> None:
+    for name, amount in requests.items():
+        free[name] = free.get(name, 0) - amount
+
+
+def _terms(pod: Json) -> Sequence[Json]:
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms: Sequence[Json] = required.get("nodeSelectorTerms") or ()
+    return terms
+
+
+def _may(pod: Json, place: NodeSpace) -> bool:
+    selector = pod["spec"].get("nodeSelector") or {}
+    if any(place.labels.get(key) != value for key, value in selector.items()):
+        return False
+    terms = _terms(pod)
+    return not terms or any(_meets(term, place) for term in terms)
+
+
+def _meets(term: Json, place: NodeSpace) -> bool:
+    """All its expressions, of labels and of the name."""
+    labels = LabelSelector.parse({"matchExpressions": list(term.get("matchExpressions") or ())})
+    fields = LabelSelector.parse({"matchExpressions": list(term.get("matchFields") or ())})
+    return labels.matches(place.labels) and fields.matches({"metadata.name": place.name})

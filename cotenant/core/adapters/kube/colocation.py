@@ -1,0 +1,65 @@
+"""EDGE: reads the inputs of one node's reclaimable capacity: Node, NodeMetric, ConfigMap and pods.
+
+A right that is missing is an error here: half of the inputs would explain another number than the published one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import msgspec
+
+from cotenant.core.adapters.kube import projection
+from cotenant.core.adapters.kube.client import KubeClient
+from cotenant.core.adapters.kube.objects import NodeObject, PodObject
+from cotenant.core.model.cluster import Node, Pod
+from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.errors import NoData, QuantityError
+from cotenant.core.model.kubernetes.protocol import SLO_CONFIG_MAP, SLO_GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInputs:
+    """One node; `config_map` is the ConfigMap's data, None = there is no such ConfigMap."""
+
+    node: Node
+    metric: NodeMetric | None
+    pods: tuple[Pod, ...]
+    config_map: dict[str, str] | None
+    notes: tuple[str, ...] = ()
+
+
+class _ConfigMapData(msgspec.Struct):
+    data: dict[str, str] | None = None
+
+
+def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
+    """Of the node of that name; `namespace` holds slo-controller-config. NoData when there is no such node."""
+    node = client.get(f"/api/v1/nodes/{quote(name, safe='')}", NodeObject)
+    if node is None:
+        raise NoData(f"no node is named {name}", fix="kubectl get nodes lists all of them.")
+    report = client.get(f"/apis/{SLO_GROUP}/nodemetrics/{quote(name, safe='')}")
+    config_map = client.get(
+        f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{SLO_CONFIG_MAP}", _ConfigMapData
+    )
+    pods, notes = _pods(client.list("/api/v1/pods", PodObject, fieldSelector=f"spec.nodeName={name}"))
+    return NodeInputs(
+        node=projection.node_of(node),
+        metric=None if report is None else NodeMetric.parse(report),
+        pods=pods,
+        config_map=None if config_map is None else config_map.data or {},
+        notes=notes,
+    )
+
+
+def _pods(listed: list[PodObject]) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
+    """Pods that have not ended, and those that cannot be read."""
+    pods, notes = [], []
+    for pod in listed:
+        if pod.status.phase not in ("Succeeded", "Failed"):
+            try:
+                pods.append(projection.pod_of(pod, {}))
+            except QuantityError as error:
+                notes.append(f"{error.message}; the pod is left out")
+    return tuple(pods), tuple(notes)

@@ -1,0 +1,157 @@
+"""EDGE: what mirrors keep of nodes and pods: decoded from the API's JSON into `model.kubernetes.observed`. Pure itself.
+
+    Mirror(client, "/api/v1/nodes", NodeWire, node_of)
+    Mirror(client, "/api/v1/pods", PodWire, pod_of, fieldSelector=ON_NODES)
+
+What is not named here never becomes a Python object. A cpu or memory quantity that cannot be read is a QuantityError
+that names the object; another resource's is left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.observed import ObservedNode, ObservedPod
+from cotenant.core.model.kubernetes.pod_qos import PodQos
+from cotenant.core.model.kubernetes.pod_request import container_total, pod_total
+from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
+
+Quantities = dict[str, str | int | float]
+Texts = dict[str, str]
+ON_NODES: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector of pods that occupy a node."""
+_OURS: Final = ("koordinator.sh", "cotenant.dev")
+_SUBDOMAINS: Final = tuple(f".{domain}" for domain in _OURS)
+
+
+class _Owner(msgspec.Struct, gc=False):
+    kind: str
+    name: str
+    controller: bool = False
+
+
+class _ObservedMeta(msgspec.Struct, rename="camel"):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    labels: Texts | None = None
+    annotations: Texts | None = None
+    owner_references: list[_Owner] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _ObservedResources(msgspec.Struct):
+    requests: Quantities | None = None
+
+
+class _ObservedContainer(msgspec.Struct, rename="camel"):
+    resources: _ObservedResources = msgspec.field(default_factory=_ObservedResources)
+    restart_policy: str = ""
+
+
+class _ObservedPodSpec(msgspec.Struct, rename="camel"):
+    containers: list[_ObservedContainer] = []
+    init_containers: list[_ObservedContainer] | None = None
+    node_name: str = ""
+    priority: int | None = None
+    overhead: Quantities | None = None
+    resources: _ObservedResources = msgspec.field(default_factory=_ObservedResources)
+
+
+class _PodStatus(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    qos_class: str = ""
+
+
+class ObservedPodWire(msgspec.Struct):
+    """A Pod on the wire."""
+
+    metadata: _ObservedMeta
+    spec: _ObservedPodSpec
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+class _ObservedNodeSpec(msgspec.Struct):
+    unschedulable: bool = False
+
+
+class _ObservedNodeStatus(msgspec.Struct):
+    capacity: Quantities | None = None
+    allocatable: Quantities | None = None
+
+
+class NodeWire(msgspec.Struct):
+    """A Node on the wire."""
+
+    metadata: _ObservedMeta
+    spec: _ObservedNodeSpec = msgspec.field(default_factory=_ObservedNodeSpec)
+    status: _ObservedNodeStatus = msgspec.field(default_factory=_ObservedNodeStatus)
+
+
+def node_of(node: NodeWire) -> ObservedNode:
+    """What is kept of a Node."""
+    meta, what = node.metadata, f"node {node.metadata.name}"
+    return ObservedNode(
+        name=meta.name,
+        uid=meta.uid,
+        labels=meta.labels or {},
+        annotations=_ours(meta.annotations),
+        capacity=_amounts(node.status.capacity, what),
+        allocatable=_amounts(node.status.allocatable, what),
+        unschedulable=node.spec.unschedulable,
+    )
+
+
+def pod_of(pod: ObservedPodWire) -> ObservedPod:
+    """What is kept of a Pod."""
+    meta, spec = pod.metadata, pod.spec
+    owner = next((o for o in meta.owner_references or () if o.controller), None)
+    return ObservedPod(
+        namespace=sys.intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        node=sys.intern(spec.node_name),
+        phase=sys.intern(pod.status.phase),
+        deleting=meta.deletion_timestamp is not None,
+        priority=spec.priority,
+        owner=(sys.intern(owner.kind), owner.name) if owner else ("", ""),
+        requests=request_of(spec, f"pod {meta.namespace}/{meta.name}"),
+        labels=_ours(meta.labels),
+        annotations=_ours(meta.annotations),
+        best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
+    )
+
+
+def request_of(spec: _ObservedPodSpec, what: str) -> dict[str, int]:
+    """What the scheduler counts for a pod, by resource (`cotenant.core.model.kubernetes.pod_request`)."""
+    below = container_total(
+        (_amounts(c.resources.requests, what) for c in spec.containers),
+        ((_amounts(c.resources.requests, what), c.restart_policy == "Always") for c in spec.init_containers or ()),
+    )
+    return pod_total(below, _amounts(spec.resources.requests, what), _amounts(spec.overhead, what))
+
+
+def _ours(texts: Texts | None) -> Mapping[str, str]:
+    """Those whose key's domain is ours or Koordinator's."""
+    return {sys.intern(key): value for key, value in (texts or {}).items() if _is_ours(key)}
+
+
+def _is_ours(key: str) -> bool:
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and (domain in _OURS or domain.endswith(_SUBDOMAINS))
+
+
+def _amounts(quantities: Quantities | None, what: str) -> dict[str, int]:
+    amounts = {}
+    for name, text in (quantities or {}).items():
+        try:
+            amounts[name] = parse_millicores(text, what) if name == "cpu" else parse_bytes(text, what)
+        except QuantityError:
+            if name in ("cpu", "memory"):
+                raise
+    return amounts

@@ -1,0 +1,224 @@
+"""Converts the API's objects to types of `cotenant.core.model.cluster`: nodes, pods, containers, bounds. Pure.
+
+QuantityError names the object whose amount cannot be read; `live` leaves that object out and says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from cotenant.core.adapters.kube.objects import (
+    AutoscalerObject,
+    ContainerObject,
+    ControllerObject,
+    LimitItem,
+    LimitRangeObject,
+    Meta,
+    NodeObject,
+    PodObject,
+    Quantities,
+    QuotaObject,
+)
+from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, Quota
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
+from cotenant.core.model.kubernetes.pod_qos import PodQos
+from cotenant.core.model.kubernetes.pod_request import container_total, pod_total
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION
+from cotenant.core.model.kubernetes.qos import priority_of, qos_of
+from cotenant.core.model.kubernetes.quantity import parse_amount, parse_bytes, parse_millicores
+from cotenant.core.model.resource import Resource
+
+Amounts = dict[Resource, int]
+NODE_PREFIX: Final = "node.koordinator.sh/"
+ANNOTATION_PREFIX: Final = "cotenant.dev/"
+_VERSION: Final = re.compile(r"\d+\.\d+(\.\d+)?")
+
+
+class _Zone(msgspec.Struct):
+    node: int
+
+
+class _ResourceStatus(msgspec.Struct, rename="camel"):
+    numa_node_resources: list[_Zone] = msgspec.field(default_factory=list, name="numaNodeResources")
+
+
+def node_of(node: NodeObject) -> Node:
+    """A Node with capacity and allocatable."""
+    what = f"node {node.metadata.name}"
+    return Node(
+        name=node.metadata.name,
+        capacity=_amounts(node.status.capacity, what),
+        allocatable=_amounts(node.status.allocatable, what),
+        labels=node.metadata.labels or {},
+        annotations={k: v for k, v in (node.metadata.annotations or {}).items() if k.startswith(NODE_PREFIX)},
+        extended_capacity=_extended(node.status.capacity, what),
+        extended_allocatable=_extended(node.status.allocatable, what),
+    )
+
+
+def pod_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> Pod:
+    """A running Pod with its workload, QoS, priority and effective request; `owners` leads ReplicaSets and Jobs on."""
+    meta, spec = pod.metadata, pod.spec
+    start, labels = pod.status.start_time or meta.creation_timestamp, meta.labels or {}
+    return Pod(
+        namespace=meta.namespace,
+        name=meta.name,
+        workload=workload_of(pod, owners),
+        node=spec.node_name,
+        start_seconds=int(start.timestamp()) if start else 0,
+        qos=qos_of(labels),
+        priority=priority_of(labels, spec.priority),
+        requests=effective_request(pod),
+        zones=zones_of(meta.annotations or {}),
+        best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
+    )
+
+
+def zones_of(annotations: Mapping[str, str]) -> tuple[int, ...]:
+    """NUMA zones that the scheduler wrote on a pod; none when the annotation is missing or cannot be read."""
+    text = annotations.get(RESOURCE_STATUS_ANNOTATION)
+    try:
+        status = msgspec.json.decode(text, type=_ResourceStatus) if text else None
+    except msgspec.DecodeError:
+        return ()
+    return tuple(zone.node for zone in status.numa_node_resources) if status else ()
+
+
+def workload_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> WorkloadRef:
+    """The topmost known controller, the pod itself when it has none.
+
+    A ReplicaSet that could not be listed is led on by the pod-template-hash that its Deployment put into its name.
+    """
+    meta = pod.metadata
+    owner = controller_of(meta) or WorkloadRef(meta.namespace, "Pod", meta.name)
+    suffix = "-" + (meta.labels or {}).get("pod-template-hash", "")
+    if owner not in owners and owner.kind == "ReplicaSet" and suffix != "-" and owner.name.endswith(suffix):
+        return WorkloadRef(owner.namespace, "Deployment", owner.name.removesuffix(suffix))
+    return owners.get(owner, owner)
+
+
+def owners_of(controllers: Mapping[WorkloadRef, ControllerObject]) -> dict[WorkloadRef, WorkloadRef]:
+    """ReplicaSet -> Deployment and Job -> CronJob, for those that have a controller."""
+    pairs = ((ref, controller_of(thing.metadata)) for ref, thing in controllers.items())
+    return {ref: owner for ref, owner in pairs if owner}
+
+
+def controller_of(meta: Meta) -> WorkloadRef | None:
+    """The direct controller; None when nobody controls it, or only its node does (a static pod)."""
+    owner = next((o for o in meta.owner_references or [] if o.controller), None)
+    return WorkloadRef(meta.namespace, owner.kind, owner.name) if owner and owner.kind != "Node" else None
+
+
+def effective_request(pod: PodObject) -> Amounts:
+    """What the scheduler counts for the pod, millicores and bytes (`cotenant.core.model.kubernetes.pod_request`)."""
+    what, spec = f"pod {pod.metadata.namespace}/{pod.metadata.name}", pod.spec
+    below = container_total(
+        (_amounts(c.resources.requests, what) for c in spec.containers),
+        ((_amounts(c.resources.requests, what), c.restart_policy == "Always") for c in spec.init_containers or ()),
+    )
+    return pod_total(below, _amounts(spec.resources.requests, what), _amounts(spec.overhead, what))
+
+
+def containers_of(pod: PodObject, template: frozenset[str] | None = None) -> tuple[Container, ...]:
+    """All of the pod's containers; `template`: the names that its owner's template has, None when that is unknown."""
+    what = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+    main = [(c, ContainerRole.MAIN) for c in pod.spec.containers]
+    init = [
+        (c, ContainerRole.SIDECAR if c.restart_policy == "Always" else ContainerRole.INIT)
+        for c in pod.spec.init_containers or []
+    ]
+    return tuple(_container(c, _role(c.name, role, template), what) for c, role in [*main, *init])
+
+
+def _role(name: str, role: ContainerRole, template: frozenset[str] | None) -> ContainerRole:
+    """Injected when it stays and the template lacks it; an init container ends, whoever put it there."""
+    foreign = template is not None and name not in template and role is not ContainerRole.INIT
+    return ContainerRole.INJECTED if foreign else role
+
+
+def _container(spec: ContainerObject, role: ContainerRole, what: str) -> Container:
+    restarting = {p.resource_name for p in spec.resize_policy or [] if p.restart_policy == "RestartContainer"}
+    return Container(
+        spec.name,
+        _amounts(spec.resources.requests, what),
+        _amounts(spec.resources.limits, what),
+        role,
+        tuple(r for r in Resource if r.value in restarting),
+    )
+
+
+def own_annotations(meta: Meta) -> dict[str, str]:
+    """Annotations that speak to cotenant."""
+    return {k: v for k, v in (meta.annotations or {}).items() if k.startswith(ANNOTATION_PREFIX)}
+
+
+def autoscaler_of(scaler: AutoscalerObject) -> tuple[WorkloadRef, Autoscaler]:
+    """The scaled workload and its autoscaler; only utilisation targets of CPU and memory are kept."""
+    spec, meta = scaler.spec, scaler.metadata
+    metrics = [metric.resource or metric.container_resource for metric in spec.metrics or []]
+    targets = {
+        Resource(metric.name): metric.target.average_utilization
+        for metric in metrics
+        if metric and metric.name in set(Resource) and metric.target.average_utilization is not None
+    }
+    target = WorkloadRef(meta.namespace, spec.scale_target_ref.kind, spec.scale_target_ref.name)
+    least = 1 if spec.min_replicas is None else spec.min_replicas
+    return target, Autoscaler(meta.name, least, spec.max_replicas, targets)
+
+
+def limit_ranges_of(thing: LimitRangeObject) -> tuple[LimitRange, ...]:
+    """A LimitRange object's bounds on containers, one for each resource that it bounds."""
+    what = f"LimitRange {thing.metadata.namespace}/{thing.metadata.name}"
+    items = [item for item in thing.spec.limits or [] if item.type == "Container"]
+    candidates = [_bounds(item, resource, thing.metadata.namespace, what) for item in items for resource in Resource]
+    return tightest([bounds for bounds in candidates if bounds])
+
+
+def _bounds(item: LimitItem, resource: Resource, namespace: str, what: str) -> LimitRange | None:
+    least = _amounts(item.min, what).get(resource)
+    most = _amounts(item.max, what).get(resource)
+    ratio = (item.max_limit_request_ratio or {}).get(resource.value)
+    if least is None and most is None and ratio is None:
+        return None
+    # A ratio is written as a quantity; thousandths are as fine as Kubernetes keeps it.
+    return LimitRange(namespace, resource, least, most, None if ratio is None else parse_millicores(ratio, what) / 1000)
+
+
+def quotas_of(thing: QuotaObject) -> tuple[Quota, ...]:
+    """A ResourceQuota's bounds on CPU and memory; the status' `hard` is what is enforced now."""
+    meta, used = thing.metadata, thing.status.used or {}
+    return tuple(_quotas(meta, thing.status.hard or thing.spec.hard or {}, used))
+
+
+def _quotas(meta: Meta, hard: Quantities, used: Quantities) -> Iterator[Quota]:
+    what = f"ResourceQuota {meta.namespace}/{meta.name}"
+    yielded: set[tuple[Resource, bool]] = set()
+    for key in sorted(hard, key=lambda k: "." not in k):
+        if key in QUOTA_KEYS and QUOTA_KEYS[key] not in yielded:
+            yielded.add(QUOTA_KEYS[key])
+            resource, of_limits = QUOTA_KEYS[key]
+            amounts = (parse_amount(resource, text, what) for text in (hard[key], used.get(key, 0)))
+            yield Quota(meta.namespace, meta.name, resource, of_limits, *amounts)
+
+
+def version_of(text: str) -> str:
+    """The plain version in a gitVersion: "v1.35.4-gke.100" is "1.35.4"; empty when there is none."""
+    match = _VERSION.search(text)
+    return match[0] if match else ""
+
+
+def _extended(quantities: Quantities | None, what: str) -> dict[str, int]:
+    """Reclaimed capacity of a resource list, by name on the wire."""
+    texts = quantities or {}
+    return {n: parse_bytes(texts[n], f"{what}, {n}") for n in EXTENDED_RESOURCES.values() if n in texts}
+
+
+def _amounts(quantities: Quantities | None, what: str) -> Amounts:
+    """CPU and memory of a resource list; other resources are ignored."""
+    texts = quantities or {}
+    return {r: parse_amount(r, texts[r.value], what) for r in Resource if r.value in texts}

@@ -1,0 +1,213 @@
+"""EDGE: sends intents: server-side apply, JSON patch with `test`, delete, create. There are no other writes.
+
+What is tried again after a broken connection: an apply and a delete, which come to the same when done twice. A JSON
+patch and a create are not: done once, a patch's own `test` refuses the second try, a create finds its object, and
+success would be reported as failure; the error says that the outcome is unknown, and whoever decided it looks again. A
+busy server (429, 503) has done nothing and is asked again by all of them, after Retry-After.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from cotenant.core.adapters.kube.client import KubeClient, refusal
+from cotenant.core.adapters.kube.connection import ApiRequest
+from cotenant.core.model.errors import (
+    ClusterAbsent,
+    ClusterError,
+    ClusterInvalid,
+    ClusterObjectGone,
+    ClusterUnreachable,
+    CotenantError,
+    NotLeader,
+)
+from cotenant.core.model.kubernetes.intent import Create, Delete, Intent, Outcome, Patch
+
+IntentT = TypeVar("IntentT", bound=Intent)
+Json: TypeAlias = dict[str, Any]
+
+APPLY_TYPE: Final = "application/apply-patch+yaml"
+PATCH_TYPE: Final = "application/json-patch+json"
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+_VERBS: Final[dict[type, str]] = {Delete: "delete", Create: "create"}
+_ENDING: Final = (NotLeader, ClusterUnreachable)
+"""After one of these the others would fail alike, each after all its tries."""
+
+
+class _WrittenMeta(msgspec.Struct, rename="camel", omit_defaults=True):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+
+
+class _Headed(msgspec.Struct):
+    metadata: _WrittenMeta
+
+
+def anybody() -> None:
+    """The guard of a writer that no Lease holds back."""
+
+
+class Writer:
+    """Sends one intent after another in the name of one field manager; for one thread.
+
+    `guard` is called before each try, with the connection open; NotLeader from it means that nothing left.
+    `cap_bytes` is the largest body that is sent, of the settings unless given (an installer's CRDs are larger).
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        field_manager: str,
+        guard: Callable[[], None] = anybody,
+        cap_bytes: int | None = None,
+    ) -> None:
+        """Nothing is sent yet."""
+        self.client = client
+        self.field_manager = field_manager
+        self._guard = guard
+        self._cap_bytes = client.settings.body_cap_bytes if cap_bytes is None else cap_bytes
+
+    def send(self, intent: Intent, dry_run: bool = False, full_response: bool = True) -> Json:
+        """The object as the server has it afterwards; an object deleted or already gone is {}.
+
+        full_response=False: only `metadata`, of it name, namespace, uid, resourceVersion and generation.
+        ClusterConflict (409: re-read and re-decide, a bounded number of times), ClusterInvalid (400, 413, 422),
+        ClusterAbsent (404), ClusterForbidden (401, 403), ClusterUnreachable, NotLeader, or ClusterError.
+        """
+        request = request_of(intent, self.field_manager, dry_run)
+        if not full_response and not isinstance(intent, Delete):
+            request = replace(request, accept=METADATA)
+        if len(request.body) > self._cap_bytes:
+            raise ClusterInvalid(
+                f"{intent.address}: {len(request.body)} bytes are more than the {self._cap_bytes} that we write",
+                fix="Nothing was sent. Shorten the object, or raise kube.body_cap_bytes.",
+            )
+        verb = _VERBS.get(type(intent), "patch")
+        again = not isinstance(intent, Patch | Create)
+        answer = self.client.request(verb, request, repeatable=again, before=self._guard)
+        if isinstance(intent, Delete) and answer.status in (200, 202, 404):
+            return {}
+        if answer.status not in (200, 201):
+            raise _helpful(refusal(f"{verb} {intent.address}", answer))
+        try:
+            if full_response:
+                return msgspec.json.decode(answer.body, type=Json)
+            return dict(msgspec.to_builtins(msgspec.json.decode(answer.body, type=_Headed)))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ClusterError(f"{verb} {intent.address}: written, but the answer is not JSON: {error}") from error
+
+
+def request_of(intent: Intent, field_manager: str, dry_run: bool = False) -> ApiRequest:
+    """The intent on the wire. Pure."""
+    path = intent.address.path
+    if not isinstance(intent, Delete) and intent.subresource:
+        path += f"/{intent.subresource}"
+    parameters = {"dryRun": "All"} if dry_run else {}
+    if isinstance(intent, Delete):
+        return ApiRequest(_with(path, parameters), "DELETE", msgspec.json.encode(_delete_options(intent)))
+    parameters |= {"fieldManager": field_manager, "fieldValidation": "Strict"}
+    if isinstance(intent, Create):
+        at = path if intent.subresource else intent.address.collection
+        return ApiRequest(_with(at, parameters), "POST", msgspec.json.encode(intent.body))
+    if isinstance(intent, Patch):
+        return ApiRequest(_with(path, parameters), "PATCH", msgspec.json.encode(intent.operations), PATCH_TYPE)
+    parameters |= {"force": "true" if intent.force else "false"}
+    return ApiRequest(_with(path, parameters), "PATCH", msgspec.json.encode(intent.body), APPLY_TYPE)
+
+
+def _delete_options(intent: Delete) -> Json:
+    options: Json = {"preconditions": {"uid": intent.uid}} if intent.uid else {}
+    return options if intent.grace_seconds is None else options | {"gracePeriodSeconds": intent.grace_seconds}
+
+
+def send_all(
+    client: KubeClient,
+    intents: Sequence[IntentT],
+    field_manager: str,
+    guard: Callable[[], None] = anybody,
+    workers: int | None = None,
+    dry_run: bool = False,
+) -> list[Outcome]:
+    """Send many over several connections (kube.write_connections unless given); outcomes in the order of the intents.
+
+    One refused write stops nothing. A lost Lease or an API server that does not answer stops all: what was not sent
+    carries that error. Each worker has a sibling of the client; `client` itself is not used. An outcome keeps of
+    Kubernetes' own kinds only what `Writer.send` gives with full_response=False: 5,000 complete Nodes would be 500 MiB.
+    """
+    count = min(client.settings.write_connections if workers is None else workers, len(intents))
+    batch = _Batch(intents)
+    siblings = [client.sibling() for _ in range(count)]
+    threads = [
+        threading.Thread(target=batch.work, args=(Writer(one, field_manager, guard), dry_run), name=f"write-{i}")
+        for i, one in enumerate(siblings)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one in siblings:
+        one.close()
+    return batch.outcomes()
+
+
+class _Batch:
+    """Intents that several threads take one by one."""
+
+    def __init__(self, intents: Sequence[Intent]) -> None:
+        self._intents = intents
+        self._done: list[Outcome | None] = [None] * len(intents)
+        self._numbers = iter(range(len(intents)))
+        self._lock = threading.Lock()
+        self._ended: CotenantError | None = None
+
+    def work(self, writer: Writer, dry_run: bool) -> None:
+        """Send what nobody has taken yet, until nothing is left or the end was called."""
+        while self._ended is None:
+            with self._lock:
+                number = next(self._numbers, None)
+            if number is None:
+                return
+            self._done[number] = self._outcome(writer, self._intents[number], dry_run)
+
+    def outcomes(self) -> list[Outcome]:
+        """One for each intent."""
+        return [
+            done or Outcome(intent, error=self._ended) for intent, done in zip(self._intents, self._done, strict=True)
+        ]
+
+    def _outcome(self, writer: Writer, intent: Intent, dry_run: bool) -> Outcome:
+        try:
+            return Outcome(intent, writer.send(intent, dry_run, full_response=_is_custom(intent)))
+        except CotenantError as error:
+            if isinstance(error, _ENDING):
+                self._ended = error
+            return Outcome(intent, error=error)
+        except Exception as error:  # noqa: BLE001 - a thread's error must reach the caller, and the others go on
+            return Outcome(intent, error=error)
+
+
+def _is_custom(intent: Intent) -> bool:
+    """Whether its kind comes from a CRD: "apps", "" and every "....k8s.io" but sigs' own are Kubernetes itself."""
+    group = intent.address.api_version.rpartition("/")[0]
+    return "." in group and (not group.endswith(".k8s.io") or group.endswith(".sigs.k8s.io"))
+
+
+def _with(path: str, parameters: dict[str, str]) -> str:
+    return f"{path}?{urlencode(parameters)}" if parameters else path
+
+
+def _helpful(error: ClusterError) -> ClusterError:
+    if isinstance(error, ClusterObjectGone):
+        error.fix = "It was deleted meanwhile."
+    elif isinstance(error, ClusterAbsent):
+        error.fix = "Is its CRD installed (`cotenant install --print`), and its namespace there?"
+    return error

@@ -1,0 +1,155 @@
+"""EDGE: the files of usage: one of each signal and UTC day, and parts beside it that were appended since.
+
+    usage/<signal>/2026-11-21.parquet               the day, as of the last compaction
+    usage/<signal>/2026-11-21.part-000001.parquet   what was appended after it, in this order
+
+Appending a block writes a part of the block's size; a day that grows by many blocks is written again only when it is
+compacted, so that the cost of a day is a small multiple of its size. Merging is idempotent and a later file wins
+(`days.merged`): a process that is killed at any moment leaves files that mean the same as before. A compaction
+replaces the day's file and then removes its parts, oldest first, for a part must never outlive a later one. Readers
+take the parts before the day's file: a part that vanishes meanwhile is in the day's file that they read next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final, TypeVar
+
+import structlog
+
+from cotenant.core.adapters.store import days, parquet
+from cotenant.core.adapters.store.checked import CheckedFolder
+from cotenant.core.adapters.store.days import Between, Day, Key
+from cotenant.core.model.errors import StoreCorrupt
+from cotenant.core.model.usage.usage import Signal
+
+MOST_PARTS: Final = 32
+"""Parts of a day from which on an append compacts it: bounds what a reader has to merge."""
+
+ValueT = TypeVar("ValueT")
+Listing = Mapping[int, tuple[str, ...]]
+"""Parts by the day's midnight, oldest first; a day without parts has an empty tuple."""
+
+_log = structlog.get_logger(__name__)
+
+
+class DayFiles:
+    """Usage below one folder. Who writes holds the cluster's lock."""
+
+    def __init__(self, files: CheckedFolder, root: str) -> None:
+        """root: name of the folder that holds a folder for each signal."""
+        self._files, self._folder, self._root = files, files.folder, root
+
+    def listing(self, signal: Signal) -> dict[int, tuple[str, ...]]:
+        """Days that have a file, ascending."""
+        parts: dict[int, list[tuple[int, str]]] = {}
+        for name in self._folder.names(self.folder(signal)):
+            file = days.file_of(name)
+            if file is not None:
+                start, number = file
+                parts.setdefault(start, []).extend([(number, name)] if number else [])
+        return {start: tuple(name for _, name in sorted(parts[start])) for start in sorted(parts)}
+
+    def folder(self, signal: Signal) -> str:
+        """Folder of a signal."""
+        return f"{self._root}/{signal.value}"
+
+    def append(self, signal: Signal, new: Iterable[tuple[int, Day]]) -> None:
+        """Add series to days, given by their midnight."""
+        listing = self.listing(signal)
+        for start, day in new:
+            if not day.keys:
+                continue
+            parts = listing.get(start)
+            name = days.day_name(start) if parts is None else days.part_name(start, _next_number(parts))
+            self._folder.write(f"{self.folder(signal)}/{name}", days.encode(signal, start, day))
+            if parts is not None and len(parts) + 1 >= MOST_PARTS:
+                self._compact(signal, start, (*parts, name))
+
+    def compact(self, signal: Signal) -> None:
+        """Bring all parts into their days' files."""
+        for start, parts in self.listing(signal).items():
+            if parts:
+                self._compact(signal, start, parts)
+
+    def _compact(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> None:
+        day = self.read(signal, start_seconds, parts)
+        if day is not None:
+            name = f"{self.folder(signal)}/{days.day_name(start_seconds)}"
+            self._folder.write(name, days.encode(signal, start_seconds, day))
+        for part in parts:
+            self._folder.remove(f"{self.folder(signal)}/{part}")
+
+    def remove(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> None:
+        """Remove a day, its oldest file first."""
+        for name in (days.day_name(start_seconds), *parts):
+            self._folder.remove(f"{self.folder(signal)}/{name}")
+
+    def read(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> Day | None:
+        """A day's series; None when there is no file, or all were corrupt and have just been set aside."""
+        day_parts = self._each(signal, start_seconds, parts, lambda b: days.decode(b, signal, start_seconds))
+        return days.merged(day_parts) if day_parts else None
+
+    def keys(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> tuple[Key, ...]:
+        """Keys of a day's series, sorted; the values are not read."""
+        key_sets = self._each(signal, start_seconds, parts, lambda b: days.decode_keys(b, signal, start_seconds))
+        return key_sets[0] if len(key_sets) == 1 else tuple(sorted(set().union(*key_sets)))
+
+    def contents(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> list[tuple[tuple[Key, ...], str]]:
+        """Keys of each of a day's files, and a text that changes when the file's content does."""
+        return self._each(
+            signal, start_seconds, parts, lambda b: (days.decode_keys(b, signal, start_seconds), days.mark(b))
+        )
+
+    def read_between(self, signal: Signal, start_seconds: int, parts: tuple[str, ...], between: Between) -> Day | None:
+        """As `read`, for a range of keys: little more than that is read of each file."""
+        day_parts = [
+            day
+            for name in _newest_first(start_seconds, parts)
+            if (day := self._file_between(signal, start_seconds, name, between)) is not None
+        ]
+        return days.merged(day_parts[::-1]) if day_parts else None
+
+    def _each(
+        self, signal: Signal, start_seconds: int, parts: tuple[str, ...], decode: Callable[[bytes], ValueT]
+    ) -> list[ValueT]:
+        """What the day's files hold, oldest first."""
+        values: list[ValueT] = []
+        for name in _newest_first(start_seconds, parts):
+            read = partial(self._files.read, f"{self.folder(signal)}/{name}", decode)
+            value = _unless_corrupt(signal, name, read)
+            if value is not None:
+                values.append(value)
+        return values[::-1]
+
+    def _file_between(self, signal: Signal, start_seconds: int, name: str, between: Between) -> Day | None:
+        path = f"{self.folder(signal)}/{name}"
+        handle = self._folder.open(path)
+        if handle is None:
+            return None
+
+        def decode() -> Day:
+            return days.decode_between(parquet.opened(handle), signal, start_seconds, between)
+
+        with handle:
+            return _unless_corrupt(signal, name, lambda: self._files.judged(path, decode, lambda: handle.failure))
+
+
+def _newest_first(start_seconds: int, parts: tuple[str, ...]) -> tuple[str, ...]:
+    return (*reversed(parts), days.day_name(start_seconds))
+
+
+def _next_number(parts: tuple[str, ...]) -> int:
+    """One more than the newest part's number."""
+    newest = days.file_of(parts[-1]) if parts else None
+    return newest[1] + 1 if newest else 1
+
+
+def _unless_corrupt(signal: Signal, name: str, read: Callable[[], ValueT | None]) -> ValueT | None:
+    """What is read; None, and a line in the log, when the file had to be set aside."""
+    try:
+        return read()
+    except StoreCorrupt as error:
+        _log.warning("store_day_lost", signal=signal.value, day=name, error=error.message)
+        return None

@@ -1,0 +1,271 @@
+"""EDGE: complete files behind an fsspec URL: read, replace atomically, list, set aside.
+
+The lowest layer of the store. On `file://` a replacement is temp file, fsync, rename, fsync of the directory, so that a
+crash leaves either the old or the new file; object stores get one PUT, which is atomic by their own contract. Writers
+of one cluster take turns by a lock file on `file://` and by claims on `s3://` (buckets.py); elsewhere a cluster must
+have one writer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from cotenant.core.adapters.private_files import make_private_folder, open_private
+from cotenant.core.adapters.store.buckets import claimed, is_bucket, is_refusal, open_bucket, remove
+from cotenant.core.model.errors import StoreError, StoreForbidden, UsageError
+
+LOCK_TIMEOUT_SECONDS = 60.0
+LOCK_POLL_SECONDS = 0.05
+
+
+class Folder:
+    """A folder behind an fsspec URL; names below it are relative, with "/" between the parts."""
+
+    def __init__(self, url: str) -> None:
+        """Resolve the URL without touching it; UsageError for a protocol that this installation cannot speak."""
+        self._fs: Any
+        self._root: str
+        try:
+            self._fs, self._root = open_bucket(url) if is_bucket(url) else fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise UsageError(
+                f"store URL {url!r}: {error}", fix="Use file:///path, or install the named package."
+            ) from error
+        self.url = url
+        self._local = isinstance(self._fs, LocalFileSystem)
+        self._private: set[str] = set()
+
+    def path(self, name: str) -> str:
+        """Full path of a name, for messages and for the file system."""
+        return f"{self._root.rstrip('/')}/{name}"
+
+    def read(self, name: str) -> bytes | None:
+        """Content of a file; None when there is none. StoreError when it exists and cannot be read."""
+        try:
+            content: bytes = self._fs.cat_file(self.path(name))
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._failed("read", name, error) from error
+        return content
+
+    def open(self, name: str) -> Opened | None:
+        """A file to read parts of; None when there is none. StoreError when it cannot be opened."""
+        try:
+            return Opened(self._fs.open(self.path(name), "rb"))
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._failed("read", name, error) from error
+
+    def unreadable(self, name: str, error: BaseException) -> StoreError:
+        """The error to raise when the place, not the content, failed."""
+        return self._failed("read", name, error)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replace a file as a whole; after a crash either the old or the new content is there."""
+        try:
+            if self._local:
+                self._made(name)
+                _replace(Path(self.path(name)), content)
+            else:
+                self._fs.pipe_file(self.path(name), content)
+        except Exception as error:
+            raise self._failed("write", name, error) from error
+
+    @contextlib.contextmanager
+    def replacing(self, name: str) -> Iterator[IO[bytes]]:
+        """A file to write piece by piece, which replaces the old one when the block ends without an error."""
+        with tempfile.NamedTemporaryFile() as draft:  # on disk: the whole may be larger than memory should hold
+            yield draft.file
+            draft.flush()
+            try:
+                if self._local:
+                    draft.seek(0)
+                    self._made(name)
+                    _replace(Path(self.path(name)), draft.file)
+                else:
+                    self._fs.put_file(draft.name, self.path(name))
+            except Exception as error:
+                raise self._failed("write", name, error) from error
+
+    def names(self, folder: str = "") -> list[str]:
+        """Names directly below a folder, sorted; empty when there is no such folder."""
+        try:
+            self._fs.invalidate_cache()
+            paths = self._fs.ls(self.path(folder).rstrip("/"), detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except Exception as error:
+            raise self._failed("list", folder, error) from error
+        return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in paths)
+
+    def set_aside(self, name: str) -> str:
+        """Rename a file to `<name>.corrupt-<n>` with the first free n, and return the new name.
+
+        Another reader who was faster has done it.
+        """
+        folder, _, base = name.rpartition("/")
+        taken = set(self.names(folder))
+        n = next(n for n in range(1, len(taken) + 2) if f"{base}.corrupt-{n}" not in taken)
+        aside = f"{name}.corrupt-{n}"
+        try:
+            self._fs.mv(self.path(name), self.path(aside))
+        except FileNotFoundError:
+            return aside
+        except Exception as error:
+            raise self._failed("set aside", name, error) from error
+        return aside
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder with what is below it; nothing when there is none."""
+        try:
+            self._fs.invalidate_cache()
+            if is_bucket(self.url):
+                remove(self._fs, self.path(name))
+            else:
+                self._fs.rm(self.path(name), recursive=True)
+        except FileNotFoundError:
+            return
+        except Exception as error:
+            raise self._failed("remove", name, error) from error
+
+    @contextlib.contextmanager
+    def exclusive(self, name: str) -> Iterator[None]:
+        """Hold the lock of that name (file:// and s3://); StoreError when another process keeps it for a minute."""
+        if is_bucket(self.url):
+            with contextlib.ExitStack() as locks:
+                try:
+                    locks.enter_context(claimed(self._fs, f"{self.path(name)}s"))
+                except OSError as error:
+                    raise self._failed("lock", name, error) from error
+                yield
+            return
+        if not self._local:
+            yield
+            return
+        path = Path(self.path(name))
+        try:
+            self._made(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = open(path, "ab", opener=open_private)  # noqa: SIM115 - Path.open has no opener
+        except OSError as error:
+            raise self._failed("lock", name, error) from error
+        with handle:
+            _lock(handle, path)
+            yield
+
+    def _made(self, name: str) -> None:
+        """See to it, once, that the first folder of a name is there and is nobody else's to read."""
+        first, slash, _ = name.partition("/")
+        if slash and first not in self._private:
+            make_private_folder(Path(self.path(first)))
+            self._private.add(first)
+
+    def _failed(self, verb: str, name: str, error: BaseException) -> StoreError:
+        if isinstance(error, PermissionError) or is_refusal(error):  # a file's mode, or the 401 and 403 of a bucket
+            return StoreForbidden(
+                f"may not {verb} {self.path(name)}: {error}",
+                fix=f"Grant this process the right to {verb} below {self.url}.",
+            )
+        return StoreError(
+            f"cannot {verb} {self.path(name)}: {error}", fix="Check the store's URL, its rights and free space."
+        )
+
+
+class Opened(io.RawIOBase):
+    """An open file that remembers when reading failed: a lost connection is not a corrupt file."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self._inner = inner
+        self.failure: BaseException | None = None
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move; the end is asked of the file system."""
+        place: int = self._noting(self._inner.seek, offset, whence)
+        return self.tell() if place is None else place
+
+    def tell(self) -> int:
+        """Where reading goes on."""
+        return int(self._noting(self._inner.tell))
+
+    def read(self, size: int = -1) -> bytes:
+        """Bytes from here."""
+        content: bytes = self._noting(self._inner.read, size)
+        return content
+
+    def close(self) -> None:
+        """Close the file below too."""
+        self._inner.close()
+        super().close()
+
+    def _noting(self, act: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return act(*arguments)
+        except Exception as error:
+            self.failure = error
+            raise
+
+
+def _replace(path: Path, content: bytes | IO[bytes]) -> None:
+    """Temp file beside the target, fsync, rename, fsync of the directory."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(temporary, "wb", opener=open_private) as handle:
+            if isinstance(content, bytes):
+                handle.write(content)
+            else:
+                shutil.copyfileobj(content, handle, 1 << 20)
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(handle: Any, path: Path) -> None:
+    """Take the lock by polling: released by the kernel when its holder ends, however it ends."""
+    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"another process has held {path} for a minute", fix="Wait for the other scan to end."
+                ) from None
+            time.sleep(LOCK_POLL_SECONDS)
+        else:
+            return

@@ -1,0 +1,142 @@
+"""Result tables as Parquet: TEXT -> string, LIST -> list of floats, every other kind -> float64, missing = NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cotenant.core.adapters.store import parquet
+from cotenant.core.model.table import Column, Kind, Schema, Table
+
+GROUP_ROWS: Final = 4096
+GROUP_NUMBERS: Final = 2**20
+"""At most so many rows, and about so many numbers of lists, are decoded together: what a reader of one row pays."""
+
+
+def encode(table: Table) -> bytes:
+    """The table's file."""
+    arrays = [_to_arrow(column, table.columns[column.name]) for column in table.schema.columns]
+    names = [column.name for column in table.schema.columns]
+    texts = [column.name for column in table.schema.columns if column.kind is Kind.TEXT]
+    return parquet.encode(pa.table(arrays, names=names), {"table": table.schema.name}, texts, _group_rows(table))
+
+
+def _group_rows(table: Table) -> int:
+    """Fewer rows a group where lists are long; judged by the first row."""
+    lists = [table.columns[c.name] for c in table.schema.columns if c.kind is Kind.LIST]
+    numbers = sum(len(cells[0]) for cells in lists) if len(table) else 0
+    return min(GROUP_ROWS, max(1, GROUP_NUMBERS // max(numbers, 1)))
+
+
+def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = None, *, matrices: bool = False) -> Table:
+    """Inverse of `encode`; a column that the file does not have is empty, one that the schema dropped is not decoded.
+
+    `where` keeps the rows whose text columns hold these texts. `matrices`, for a whole table that is kept: lists of one
+    length come as one matrix (rows, length), in single precision where that loses nothing.
+    """
+    names = [c.name for c in schema.columns]
+    # A whole table comes column by column, so that no second copy of all of it exists.
+    columns = _matrices(content, schema) if matrices else {}
+    batches = [names] if where else [[name] for name in names if name not in columns]
+    rows = 0
+    for batch in batches:
+        stored, stamp = parquet.decode(content, batch, where)
+        if stamp.get("table") != schema.name:
+            raise ValueError(f"the file says it is table {stamp.get('table')!r}")
+        columns |= {n: _from_arrow(schema.column(n), stored[n]) for n in stored.column_names}
+        rows = len(stored)
+        del stored
+    pa.default_memory_pool().release_unused()  # else a long-lived reader keeps the decoder's scratch
+    return Table(schema, {c.name: columns[c.name] if c.name in columns else _empty(c, rows) for c in schema.columns})
+
+
+def _matrices(content: bytes, schema: Schema) -> dict[str, npt.NDArray[Any]]:
+    """The list columns whose lists are of one length, group by group, so that they never exist in their large form."""
+    file = parquet.opened(pa.BufferReader(content))
+    parquet.stamp_of(file)  # a later version is not read at all
+    names = {c.name for c in schema.columns if c.kind is Kind.LIST} & set(file.schema_arrow.names)
+    columns = {name: _matrix(file, schema.column(name)) for name in names}
+    return {name: cells for name, cells in columns.items() if cells is not None}
+
+
+def _matrix(file: parquet.File, column: Column) -> npt.NDArray[Any] | None:
+    parts: list[npt.NDArray[Any]] = []
+    for number in range(file.num_row_groups):
+        stored = _checked(column, file.read_row_group(number, columns=[column.name], use_threads=False)[column.name])
+        lengths = set(np.concatenate([chunk.value_lengths().to_numpy() for chunk in stored.chunks]).tolist())
+        lengths |= {part.shape[1] for part in parts[:1]}
+        if len(lengths) != 1 or lengths == {0}:
+            return None
+        parts.append(_single(np.concatenate([chunk.flatten() for chunk in stored.chunks]).reshape(len(stored), -1)))
+    return np.concatenate(parts) if parts else None
+
+
+def _single(cells: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+    """In single precision where that loses nothing."""
+    with np.errstate(over="ignore"):
+        single = cells.astype(np.float32)
+    return single if np.array_equal(single, cells, equal_nan=True) else cells
+
+
+def _arrow_type(column: Column) -> pa.DataType:
+    if column.kind is Kind.TEXT:
+        return pa.string()
+    return pa.list_(pa.float64()) if column.kind is Kind.LIST else pa.float64()
+
+
+def _to_arrow(column: Column, cells: npt.NDArray[Any]) -> pa.Array:
+    if column.kind is Kind.TEXT:
+        return pa.array([str(cell) for cell in cells], _arrow_type(column))
+    if column.kind is Kind.LIST:
+        return pa.array([list(cell) for cell in cells], _arrow_type(column))
+    return pa.array(np.asarray(cells, dtype=np.float64))
+
+
+def _from_arrow(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
+    _checked(column, stored)
+    if column.kind.numeric:
+        numbers: npt.NDArray[Any] = stored.to_numpy().copy()
+        return numbers
+    if column.kind is Kind.TEXT:
+        return _texts(stored)
+    return _objects([cell for chunk in stored.chunks for cell in _lists(chunk)])
+
+
+def _checked(column: Column, stored: pa.ChunkedArray) -> pa.ChunkedArray:
+    if stored.type != _arrow_type(column) or stored.null_count:
+        raise ValueError(f"column {column.name} is {stored.type}, not {_arrow_type(column)}")
+    return stored
+
+
+def _texts(stored: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """One object per distinct text, shared by all its cells."""
+    encoded = stored.dictionary_encode().unify_dictionaries()
+    if not len(encoded):
+        return _objects([])
+    distinct: npt.NDArray[Any] = encoded.chunk(0).dictionary.to_numpy(zero_copy_only=False)
+    return distinct[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])]
+
+
+def _lists(stored: pa.ListArray) -> list[npt.NDArray[np.float64]]:
+    """One array a row, all of them views of the chunk's buffer: no object per value."""
+    values = stored.flatten().to_numpy(zero_copy_only=False)
+    ends = np.cumsum(stored.value_lengths().to_numpy())
+    return np.split(values, ends[:-1]) if len(ends) else []
+
+
+def _empty(column: Column, size: int) -> npt.NDArray[Any]:
+    if column.kind.numeric:
+        return np.full(size, np.nan)
+    return _objects(["" if column.kind is Kind.TEXT else ()] * size)
+
+
+def _objects(cells: list[Any]) -> npt.NDArray[Any]:
+    """Object array of one cell per row, also when the cells are sequences."""
+    array = np.empty(len(cells), dtype=object)
+    for i, cell in enumerate(cells):
+        array[i] = cell
+    return array

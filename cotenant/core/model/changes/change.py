@@ -1,0 +1,195 @@
+"""A change to a workload that a person accepted: its writes, its events in the ledger, its state machine. Pure.
+
+A change is never stored as it stands: its events are, in the order in which they happened, and `folded` says where it
+is. The event `accepted` is written before the cluster is touched and holds all that is needed to do it, to see whether
+it was done, and to take it back; a change without an outcome is visibly unknown until the cluster has been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.intent import Address
+
+
+class ChangeEvent(StrEnum):
+    """An event of a change, as the ledger writes it."""
+
+    ACCEPTED = "accepted"
+    WAITING = "waiting"
+    """It waits until those of its batch that went first have soaked."""
+    AWAITED = "awaited"
+    """It waits until a second person has confirmed it."""
+    CONFIRMED = "confirmed"
+    RESUMED = "resumed"
+    CANCELLED = "cancelled"
+    APPLIED = "applied"
+    REFUSED = "refused"
+    VERIFIED = "verified"
+    REGRESSED = "regressed"
+    UNJUDGED = "unjudged"
+    """It was due for judgement, and the data to judge it by was missing: neither good nor bad."""
+    ROLLBACK_ACCEPTED = "rollback-accepted"
+    ROLLED_BACK = "rolled-back"
+    ROLLBACK_REFUSED = "rollback-refused"
+    ROLLBACK_LOST = "rollback-lost"
+    """The process that accepted it ended before anything was sent."""
+
+
+class ChangeState(StrEnum):
+    """Where a change is."""
+
+    UNKNOWN = "unknown"
+    """Accepted, and nobody has written what became of it: read the cluster."""
+    WAITING = "waiting"
+    """Accepted, and kept back until the first of its batch have soaked; the cluster holds none of it."""
+    AWAITING = "awaiting"
+    """Accepted, and kept back until a second person confirms it; the cluster holds none of it."""
+    CANCELLED = "cancelled"
+    """It waited, and was never done."""
+    APPLIED = "applied"
+    FAILED = "failed"
+    """The cluster refused it; nothing was changed."""
+    VERIFIED = "verified"
+    REGRESSED = "regressed"
+    ROLLBACK_UNKNOWN = "rollback-unknown"
+    ROLLED_BACK = "rolled-back"
+
+    @property
+    def settled(self) -> bool:
+        """Whether the ledger says what the cluster holds."""
+        return self not in (ChangeState.UNKNOWN, ChangeState.ROLLBACK_UNKNOWN)
+
+    @property
+    def in_force(self) -> bool:
+        """Whether the cluster holds the change, as far as the ledger knows."""
+        return self in (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
+
+
+_IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
+TRANSITIONS: Final[Mapping[tuple[ChangeState | None, ChangeEvent], ChangeState]] = {
+    (None, ChangeEvent.ACCEPTED): ChangeState.UNKNOWN,
+    (ChangeState.UNKNOWN, ChangeEvent.APPLIED): ChangeState.APPLIED,
+    (ChangeState.UNKNOWN, ChangeEvent.REFUSED): ChangeState.FAILED,
+    (ChangeState.UNKNOWN, ChangeEvent.WAITING): ChangeState.WAITING,
+    (ChangeState.UNKNOWN, ChangeEvent.AWAITED): ChangeState.AWAITING,
+    (ChangeState.AWAITING, ChangeEvent.CONFIRMED): ChangeState.UNKNOWN,
+    (ChangeState.AWAITING, ChangeEvent.CANCELLED): ChangeState.CANCELLED,
+    (ChangeState.WAITING, ChangeEvent.RESUMED): ChangeState.UNKNOWN,
+    (ChangeState.WAITING, ChangeEvent.CANCELLED): ChangeState.CANCELLED,
+    (ChangeState.APPLIED, ChangeEvent.VERIFIED): ChangeState.VERIFIED,
+    (ChangeState.APPLIED, ChangeEvent.REGRESSED): ChangeState.REGRESSED,
+    (ChangeState.APPLIED, ChangeEvent.UNJUDGED): ChangeState.APPLIED,
+    (ChangeState.VERIFIED, ChangeEvent.VERIFIED): ChangeState.VERIFIED,
+    (ChangeState.VERIFIED, ChangeEvent.UNJUDGED): ChangeState.VERIFIED,
+    (ChangeState.VERIFIED, ChangeEvent.REGRESSED): ChangeState.REGRESSED,
+    **{(state, ChangeEvent.ROLLBACK_ACCEPTED): ChangeState.ROLLBACK_UNKNOWN for state in _IN_FORCE},
+    (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLED_BACK): ChangeState.ROLLED_BACK,
+    (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLBACK_REFUSED): ChangeState.APPLIED,
+    (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLBACK_LOST): ChangeState.APPLIED,
+}
+"""Everything that may happen, and where it leads; anything else is refused before it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One object of a change: the fields that move, as RFC 6902 operations with their tests.
+
+    where: pointer of each field that moves -> its value before (None = absent) and after; subresource: by which
+    door, such as `resize` of a pod.
+    """
+
+    address: Address
+    uid: str
+    operations: tuple[Mapping[str, Any], ...]
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What was accepted: of which workload, by whom, on which evidence.
+
+    id: also the annotation on the object by which a change is recognised; batch: changes accepted together;
+    recommendation: digest and end of the history that it rests on; guardrails: rule -> "pass", "warn: ...",
+    "overridden: ..."; wave: 0 goes first, 1 waits until wave 0 of the batch has soaked without harm.
+    """
+
+    id: str
+    batch: str
+    namespace: str
+    kind: str
+    name: str
+    actor: str
+    groups: tuple[str, ...]
+    method: str
+    recommendation: str
+    writes: tuple[Write, ...]
+    guardrails: Mapping[str, str] = field(default_factory=dict)
+    saved_millicores: int = 0
+    saved_bytes: int = 0
+    wave: int = 0
+    cluster: str = ""
+
+    @property
+    def workload(self) -> str:
+        """As people write it."""
+        return f"{self.namespace}/{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStatus:
+    """A change and where it is: since when, and the words of the last event.
+
+    begun_seconds: when it was about to be sent (accepted, confirmed or resumed): what soaks, soaks from then on; held:
+    taking it back was refused once, so that no program tries that again by itself.
+    """
+
+    change: Change
+    state: ChangeState
+    accepted_seconds: float
+    since_seconds: float
+    actor: str
+    words: str = ""
+    begun_seconds: float = 0.0
+    held: bool = False
+
+    def moved(self, happened: ChangeEvent, seconds: float, actor: str, note: str = "") -> ChangeStatus:
+        """Where it is after the next event; UsageError when that cannot happen now."""
+        return replace(
+            self,
+            state=after(self.state, happened),
+            since_seconds=seconds,
+            actor=actor,
+            words=note,
+            begun_seconds=seconds if happened in (ChangeEvent.RESUMED, ChangeEvent.CONFIRMED) else self.begun_seconds,
+            held=self.held or happened is ChangeEvent.ROLLBACK_REFUSED,
+        )
+
+
+def after(state: ChangeState | None, happened: ChangeEvent) -> ChangeState:
+    """The next state; UsageError when this cannot happen now."""
+    next_state = TRANSITIONS.get((state, happened))
+    if next_state is None:
+        raise UsageError(
+            f"a change that is {state or 'not accepted'} cannot become {happened}",
+            fix="Look at `cotenant recs changes`.",
+        )
+    return next_state
+
+
+def folded(events: Iterable[tuple[str, ChangeEvent, float, str, Change | None, str]]) -> dict[str, ChangeStatus]:
+    """Standing of each change by id, from (id, happened, time, actor, the change when accepted, words) in order."""
+    standings: dict[str, ChangeStatus] = {}
+    for id_, happened, seconds, actor, change, note in events:
+        last = standings.get(id_)
+        if last is not None:
+            standings[id_] = last.moved(happened, seconds, actor, note)
+        elif change is not None:
+            standings[id_] = ChangeStatus(change, after(None, happened), seconds, seconds, actor, note, seconds)
+    return standings

@@ -1,0 +1,166 @@
+"""Changes and the ledger's rows as tables, one contract for `recs changes`, `audit`, the page and the API. Pure.
+
+What moved is read from the writes themselves, so that it says what was sent, whatever a recommendation says today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus, Write
+from cotenant.core.model.changes.service import FieldMove, LedgerEntry
+from cotenant.core.model.table import Column, Kind, Schema, Table
+
+CHANGES: Final = Schema(
+    "changes",
+    (
+        Column("change", "Change", Kind.TEXT, "Its id; also the annotation cotenant.dev/change on the object."),
+        Column("time", "Accepted", Kind.TIME, "When it was accepted."),
+        Column("actor", "By", Kind.TEXT, "Who accepted it, as the cluster or the login knows them."),
+        Column(
+            "cluster", "Cluster", Kind.TEXT, "In which cluster; empty in rows from before that was kept.", wide=True
+        ),
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload."),
+        Column("kind", "Kind", Kind.TEXT, "Kind of the workload."),
+        Column("workload", "Workload", Kind.TEXT, "Name of the workload."),
+        Column(
+            "state",
+            "State",
+            Kind.TEXT,
+            "unknown, awaiting, waiting, applied, failed, verified, regressed, rolled-back.",
+        ),
+        Column("method", "Method", Kind.TEXT, "How it reaches the pods: template, in-place, annotate."),
+        Column("moved", "Before -> after", Kind.TEXT, "Each field that moves, before and after."),
+        Column("overridden", "Overridden", Kind.TEXT, "Guardrails that somebody passed over."),
+        Column("verdict", "Verified", Kind.TEXT, "held, regressed, soaking; empty where nothing is judged."),
+        Column("since", "Since", Kind.TIME, "When it got where it is."),
+        Column("last_actor", "Last step by", Kind.TEXT, "Who did the last step.", wide=True),
+        Column("saved_cpu", "CPU freed", Kind.MILLICORES, "Requested less, over all replicas, as it was promised."),
+        Column("saved_memory", "Memory freed", Kind.BYTES, "The same of memory."),
+        Column("words", "Words", Kind.TEXT, "What the last step said."),
+        Column("batch", "Batch", Kind.TEXT, "Changes accepted together."),
+        Column("guardrails", "Guardrails", Kind.TEXT, "Rules that did not simply pass.", wide=True),
+    ),
+    ("change",),
+)
+ENTRIES: Final = Schema(
+    "entries",
+    (
+        Column("seq", "Row", Kind.INTEGER, "Number of the row."),
+        Column("time", "Time", Kind.TIME, "When it was written."),
+        Column("actor", "By", Kind.TEXT, "Who did it, as the cluster knows them."),
+        Column("event", "Event", Kind.TEXT, "What happened."),
+        Column("subject", "Change", Kind.TEXT, "Id of the change, or what else it is about."),
+        Column("body", "Body", Kind.TEXT, "Everything about it, as JSON.", wide=True),
+        Column("hash", "Hash", Kind.TEXT, "Hash of this row and of all before it.", wide=True),
+    ),
+    ("seq",),
+)
+VERDICTS: Final[Mapping[ChangeState, str]] = {
+    ChangeState.APPLIED: "soaking",
+    ChangeState.VERIFIED: "held",
+    ChangeState.REGRESSED: "regressed",
+}
+NOTHING: Final = "not set"
+
+
+def changes_table(standings: Iterable[ChangeStatus]) -> Table:
+    """Changes as rows, the newest first."""
+    return Table.from_rows(CHANGES, [_row(s) for s in sorted(standings, key=lambda s: -s.accepted_seconds)])
+
+
+def entries_table(rows: Iterable[LedgerEntry]) -> Table:
+    """The ledger's rows, in their order."""
+    records = [
+        {"seq": t.row, "time": t.seconds, "actor": t.actor, "event": t.event, "subject": t.subject}
+        | {"body": t.body, "hash": t.hash}
+        for t in rows
+    ]
+    return Table.from_rows(ENTRIES, records)
+
+
+def moves(change: Change) -> list[FieldMove]:
+    """Each field that moves: of which object, which field, from what to what, as people read it."""
+    return [move for write in change.writes for move in _moves(write)]
+
+
+def moved(change: Change) -> str:
+    """The same in one line: `app cpu request 1 -> 800m; app memory request 1Gi -> 900Mi`; of many pods the first."""
+    lines = list(dict.fromkeys(f"{m.pointer} {m.now} -> {m.new}" for m in moves(change)))
+    return "; ".join(lines)
+
+
+def overridden(change: Change) -> list[str]:
+    """Rules that somebody passed over."""
+    return [rule for rule, outcome in change.guardrails.items() if outcome.startswith("overridden")]
+
+
+def _row(standing: ChangeStatus) -> dict[str, Any]:
+    change = standing.change
+    raised = [f"{rule} {outcome}" for rule, outcome in change.guardrails.items() if outcome != "pass"]
+    return {
+        "change": change.id,
+        "time": standing.accepted_seconds,
+        "actor": change.actor,
+        "cluster": change.cluster,
+        "namespace": change.namespace,
+        "kind": change.kind,
+        "workload": change.name,
+        "state": standing.state.value,
+        "method": change.method,
+        "moved": moved(change),
+        "overridden": ", ".join(overridden(change)),
+        "verdict": VERDICTS.get(standing.state, ""),
+        "since": standing.since_seconds,
+        "last_actor": standing.actor,
+        "saved_cpu": change.saved_millicores,
+        "saved_memory": change.saved_bytes,
+        "words": standing.words,
+        "batch": change.batch,
+        "guardrails": "; ".join(raised),
+    }
+
+
+def _moves(write: Write) -> Iterator[FieldMove]:
+    target = str(write.address)
+    for pointer, old in write.before.items():
+        new, name = write.after.get(pointer), _name(write, pointer)
+        if not (_resources(old) or _resources(new)):
+            yield FieldMove(target, name, _text(old), _text(new))
+            continue
+        before, after = _leaves(old), _leaves(new)
+        for leaf in dict.fromkeys((*after, *before)):
+            if before.get(leaf) != after.get(leaf):
+                label = f"{name} {leaf[1]} {leaf[0].removesuffix('s')}"
+                yield FieldMove(target, label, before.get(leaf, NOTHING), after.get(leaf, NOTHING))
+
+
+def _name(write: Write, pointer: str) -> str:
+    """The container in which a pointer lies, from the patch's own test of its name; else the pointer's end."""
+    place = pointer.rpartition("/")[0]
+    for operation in write.operations:
+        if operation.get("op") == "test" and operation.get("path") == f"{place}/name":
+            return str(operation.get("value"))
+    return pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+
+
+def _resources(value: Any) -> bool:
+    return isinstance(value, Mapping) and any(isinstance(value.get(part), Mapping) for part in ("requests", "limits"))
+
+
+def _leaves(value: Any) -> dict[tuple[str, str], str]:
+    """(requests or limits, resource) -> amount."""
+    resources = value if isinstance(value, Mapping) else {}
+    parts = ((part, resources.get(part)) for part in ("requests", "limits"))
+    return {
+        (part, str(k)): str(v) for part, amounts in parts if isinstance(amounts, Mapping) for k, v in amounts.items()
+    }
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return NOTHING
+    return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()

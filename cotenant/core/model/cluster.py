@@ -1,0 +1,223 @@
+"""The cluster as the profiler saw it: nodes, pods (also gone ones), workloads, autoscalers, events.
+
+An `Inventory` is a snapshot joined with what history still refers to; it is stored beside the usage and is all that the
+later stages know of Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cotenant.core.model.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.core.model.kubernetes.pod_request import container_total
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass, with_default
+from cotenant.core.model.resource import Resource
+
+
+class ContainerRole(StrEnum):
+    """Where in the pod's life a container runs, and who put it there."""
+
+    MAIN = "main"
+    INIT = "init"
+    """Runs before the main containers and ends."""
+    SIDECAR = "sidecar"
+    """An init container that stays (restartPolicy Always)."""
+    INJECTED = "injected"
+    """Seen in live pods but not in the workload's template: a webhook adds it, so a patch of the template is no use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container of a workload's pods; amounts in millicores and bytes, a missing key is "not set".
+
+    `restarts_on` lists the resources whose in-place resize restarts the container (resizePolicy RestartContainer).
+    """
+
+    name: str
+    requests: Mapping[Resource, int] = field(default_factory=dict)
+    limits: Mapping[Resource, int] = field(default_factory=dict)
+    role: ContainerRole = ContainerRole.MAIN
+    restarts_on: tuple[Resource, ...] = ()
+
+
+def pod_amount(containers: Iterable[Container], resource: Resource, side: str = "requests") -> int:
+    """What the scheduler counts for a pod of these containers, in the resource's unit (`model.kubernetes.pod_request`).
+
+    side: "requests" or "limits"; a request that is not set is the limit. Init containers and sidecars come in the order
+    in which they start. Overhead and the pod's own amounts are not known here.
+    """
+    mains: list[dict[Resource, int]] = []
+    inits: list[tuple[dict[Resource, int], bool]] = []
+    for one in containers:
+        declared = {**one.limits, **one.requests} if side == "requests" else one.limits
+        amounts = {resource: declared.get(resource, 0)}
+        if one.role in (ContainerRole.INIT, ContainerRole.SIDECAR):
+            inits.append((amounts, one.role is ContainerRole.SIDECAR))
+        else:
+            mains.append(amounts)
+    return container_total(mains, inits).get(resource, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Autoscaler:
+    """A HorizontalPodAutoscaler; `targets` maps a resource to its utilisation target in percent of the request."""
+
+    name: str
+    min_replicas: int
+    max_replicas: int
+    targets: Mapping[Resource, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A controller and its template; `replicas` counts the pods that run now."""
+
+    ref: WorkloadRef
+    replicas: int
+    containers: tuple[Container, ...]
+    qos: QosClass = QosClass.NONE
+    priority: PriorityClass = PriorityClass.NONE
+    autoscaler: Autoscaler | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Only those whose key begins with `cotenant.dev/`."""
+    described: bool = True
+    """Whether the source tells of its containers; not where usage alone shows them: what they ask for is unknown."""
+
+    @property
+    def staying(self) -> tuple[Container, ...]:
+        """The containers that run as long as the pod: all but init containers, which end before the others start."""
+        return tuple(c for c in self.containers if c.role is not ContainerRole.INIT)
+
+    def container(self, name: str) -> Container | None:
+        """The template's container of that name."""
+        return next((c for c in self.containers if c.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod, running or gone; `end_seconds` is None while it runs."""
+
+    namespace: str
+    name: str
+    workload: WorkloadRef
+    node: str
+    start_seconds: int
+    end_seconds: int | None = None
+    qos: QosClass = QosClass.NONE
+    priority: PriorityClass = PriorityClass.NONE
+    requests: Mapping[Resource, int] = field(default_factory=dict)
+    """Effective request of the whole pod (all containers, overhead)."""
+
+    zones: tuple[int, ...] = ()
+    """NUMA zones that the scheduler gave it, by number; empty = any."""
+
+    batch_millicores: int = 0
+    """Reclaimed CPU that it requests."""
+
+    best_effort: bool = False
+    """Kubernetes' QoS class is BestEffort; False where that is not known."""
+
+    @property
+    def effective_priority(self) -> PriorityClass:
+        """For calculations: raw, else what its QoS class implies."""
+        return with_default(self.qos, self.priority, best_effort=self.best_effort)
+
+    @property
+    def running(self) -> bool:
+        """Whether the pod was there when the snapshot was taken."""
+        return self.end_seconds is None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node; capacity and allocatable in millicores and bytes."""
+
+    name: str
+    capacity: Mapping[Resource, int]
+    allocatable: Mapping[Resource, int]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Only those whose key begins with `node.koordinator.sh/`."""
+    extended_capacity: Mapping[str, int] = field(default_factory=dict)
+    """Amounts of the extended resources that stand in status.capacity now, by name on the wire."""
+    extended_allocatable: Mapping[str, int] = field(default_factory=dict)
+    """The same of status.allocatable."""
+
+
+class EventKind(StrEnum):
+    """What happened to a container or workload."""
+
+    OOM_KILL = "oom-kill"
+    RESTART = "restart"
+    DEPLOY = "deploy"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at a moment; `memory_limit_bytes` is the limit in force at an OOM kill, if known."""
+
+    time_seconds: int
+    kind: EventKind
+    subject: PodContainerRef
+    memory_limit_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRange:
+    """A namespace's bounds for one container and resource, in the unit; None = no bound.
+
+    `max_ratio` bounds limit / request.
+    """
+
+    namespace: str
+    resource: Resource
+    minimum: int | None = None
+    maximum: int | None = None
+    max_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A namespace's ResourceQuota for one resource, in the unit; `of_limits` tells limits.* from requests.*."""
+
+    namespace: str
+    name: str
+    resource: Resource
+    of_limits: bool
+    hard: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Everything known about one cluster at `time_seconds`."""
+
+    cluster: str
+    time_seconds: int
+    nodes: tuple[Node, ...]
+    workloads: tuple[Workload, ...]
+    pods: tuple[Pod, ...]
+    events: tuple[Event, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Data-quality notes in words, such as "priority labels unknown: no access to the Kubernetes API"."""
+
+    limit_ranges: tuple[LimitRange, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    server_version: str = ""
+    """Version of the API server, such as "1.35.4"; empty when it was not asked."""
+    controllers: tuple[WorkloadRef, ...] = ()
+    """Every controller there is, with pods or without, of the kinds that the source lists."""
+
+    def owners(self) -> dict[tuple[str, str], WorkloadRef]:
+        """(namespace, pod) -> workload, gone pods included."""
+        return {(p.namespace, p.name): p.workload for p in self.pods}
+
+    def container_of(
+        self, series: PodContainerRef, owners: Mapping[tuple[str, str], WorkloadRef]
+    ) -> ContainerRef | None:
+        """The template's container behind a usage series, None for a pod nobody knows."""
+        owner = owners.get((series.namespace, series.pod))
+        return ContainerRef(owner, series.container) if owner else None

@@ -1,0 +1,1 @@
+"""Vocabulary of colocation: configuration, node policy, metrics, lendable capacity, what agents did."""

@@ -1,0 +1,155 @@
+"""What a node reports of itself: usage of the node, its system part, its pods and host applications. Pure.
+
+Koordinator's NodeMetric (`slo.koordinator.sh/v1alpha1`, name = node) as far as decisions need it. `NodeMetric.parse`
+reads the API's JSON; a part that cannot be read is left out and noted, so that one bad quantity never hides a node.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from cotenant.core.model.errors import ClusterInvalid, QuantityError
+from cotenant.core.model.kubernetes.qos import BANDS, PriorityClass
+from cotenant.core.model.kubernetes.quantity import parse_amount
+from cotenant.core.model.resource import Amounts, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class PodMetric:
+    """Mean usage of one pod over the report's window; `priority` as the reporter knew it."""
+
+    namespace: str
+    name: str
+    usage: Amounts
+    priority: PriorityClass = PriorityClass.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class HostApplicationMetric:
+    """Mean usage of processes outside of pods that were declared as an application."""
+
+    name: str
+    usage: Amounts
+    priority: PriorityClass = PriorityClass.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMetric:
+    """One node's report; `update_seconds` is its Unix time, None = never filled.
+
+    prod_reclaimable: what prod requested and will not use, by forecast; a missing key counts as 0. reporter: field
+    manager that wrote updateTime last, empty = unknown; collect: spec.metricCollectPolicy as it stands there.
+    """
+
+    node: str
+    update_seconds: float | None
+    node_usage: Amounts = field(default_factory=dict)
+    system_usage: Amounts = field(default_factory=dict)
+    pods: tuple[PodMetric, ...] = ()
+    host_applications: tuple[HostApplicationMetric, ...] = ()
+    prod_reclaimable: Amounts = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    reporter: str = ""
+    owner_uids: tuple[str, ...] = ()
+    collect: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> NodeMetric:
+        """From the API's JSON; ClusterInvalid when it has no name."""
+        metadata = _object(body, "metadata")
+        name = metadata.get("name")
+        if not isinstance(name, str) or not name:
+            raise ClusterInvalid("a NodeMetric without metadata.name")
+        owners = tuple(sys.intern(str(o.get("uid", ""))) for o in _objects(metadata.get("ownerReferences")))
+        return replace(
+            _Reader(name).read(_object(body, "status")),
+            reporter=sys.intern(_reporter(metadata)),
+            owner_uids=owners,
+            collect=_object(_object(body, "spec"), "metricCollectPolicy"),
+        )
+
+
+class _Reader:
+    """Reads one report and remembers what it left out."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.notes: list[str] = []
+
+    def read(self, status: Mapping[str, Any]) -> NodeMetric:
+        usage = _object(status, "nodeMetric")
+        pods = tuple(self._pods(status.get("podsMetric")))
+        hosts = tuple(self._hosts(status.get("hostApplicationMetric")))
+        prod = _object(_object(status, "prodReclaimableMetric"), "resource")
+        return NodeMetric(
+            node=self.node,
+            update_seconds=self._moment(status.get("updateTime")),
+            node_usage=self._resources(_object(usage, "nodeUsage"), "nodeUsage"),
+            system_usage=self._resources(_object(usage, "systemUsage"), "systemUsage"),
+            pods=pods,
+            host_applications=hosts,
+            prod_reclaimable=self._resources(prod, "prodReclaimable"),
+            notes=tuple(self.notes),
+        )
+
+    def _pods(self, entries: Any) -> Iterator[PodMetric]:
+        for one in _objects(entries):
+            namespace, name = str(one.get("namespace", "")), str(one.get("name", ""))
+            usage = self._resources(_object(one, "podUsage"), f"pod {namespace}/{name}")
+            yield PodMetric(namespace, name, usage, _priority(one))
+
+    def _hosts(self, entries: Any) -> Iterator[HostApplicationMetric]:
+        for one in _objects(entries):
+            name = str(one.get("name", ""))
+            usage = self._resources(_object(one, "usage"), f"host application {name}")
+            yield HostApplicationMetric(name, usage, _priority(one))
+
+    def _resources(self, holder: Mapping[str, Any], what: str) -> Amounts:
+        quantities, amounts = _object(holder, "resources"), {}
+        for resource in Resource:
+            if resource.value in quantities:
+                try:
+                    amounts[resource] = parse_amount(
+                        resource, quantities[resource.value], f"NodeMetric {self.node}, {what}"
+                    )
+                except QuantityError as error:
+                    self.notes.append(f"{error.message}; counted as not measured")
+        return amounts
+
+    def _moment(self, text: Any) -> float | None:
+        try:
+            moment = datetime.fromisoformat(text) if text else None
+        except (TypeError, ValueError):
+            self.notes.append(
+                f"NodeMetric {self.node}: updateTime {str(text)[:40]!r} is no time; counted as never filled"
+            )
+            return None
+        if moment is None:
+            return None
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _reporter(metadata: Mapping[str, Any]) -> str:
+    """Manager of status.updateTime by metadata.managedFields."""
+    for entry in _objects(metadata.get("managedFields")):
+        if "f:updateTime" in _object(_object(entry, "fieldsV1"), "f:status"):
+            return str(entry.get("manager", ""))
+    return ""
+
+
+def _object(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    member = holder.get(key)
+    return member if isinstance(member, Mapping) else {}
+
+
+def _objects(members: Any) -> list[Mapping[str, Any]]:
+    return [one for one in members if isinstance(one, Mapping)] if isinstance(members, list) else []
+
+
+def _priority(holder: Mapping[str, Any]) -> PriorityClass:
+    text = holder.get("priority")
+    return PriorityClass(text) if isinstance(text, str) and text in BANDS else PriorityClass.NONE

@@ -1,0 +1,1 @@
+"""Rules of Kubernetes and Koordinator: requests, QoS classes, quantities, selectors, writes. Pure; each rule once."""

@@ -1,0 +1,106 @@
+"""What a pure function wants done to the Kubernetes API: the four kinds of write the product knows.
+
+Decisions return intents, `adapters.kube.Writer` sends them. Server-side apply is for what we own, a JSON patch
+with `test` operations for what a person accepted (it fails when the object is no longer what was looked at), delete
+for what we created, create for what must not exist yet: a pod, a binding, an eviction. There is no other write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Address:
+    """Where an object lives: `resource` is the plural, `namespace` is empty for cluster-scoped kinds.
+
+    api_version: "v1" or "group/version".
+    """
+
+    api_version: str
+    resource: str
+    name: str
+    namespace: str = ""
+
+    @property
+    def collection(self) -> str:
+        """Path of all objects beside this one."""
+        root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+        inside = f"/namespaces/{self.namespace}" if self.namespace else ""
+        return f"{root}{inside}/{self.resource}"
+
+    @property
+    def path(self) -> str:
+        """Path of the object itself."""
+        return f"{self.collection}/{self.name}"
+
+    def __str__(self) -> str:
+        """As people write it: nodes/n1, recommendations/shop/web."""
+        return "/".join(part for part in (self.resource, self.namespace, self.name) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Server-side apply of exactly the fields that we own; a field left out is given back.
+
+    body: the whole object with apiVersion, kind and metadata.name; a metadata.resourceVersion makes it conditional.
+    force: take fields over from other managers; without it they refuse with a conflict.
+    """
+
+    address: Address
+    body: Mapping[str, Any]
+    subresource: str = ""
+    force: bool = True
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """RFC 6902 operations, applied all or not at all."""
+
+    address: Address
+    operations: tuple[Mapping[str, Any], ...]
+    subresource: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove an object, only while it still is the one with this uid when one is given.
+
+    grace_seconds: how long its containers may take to end; None leaves it to the object.
+    """
+
+    address: Address
+    uid: str = ""
+    why: str = ""
+    grace_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make an object that must not exist yet, or with `subresource` act on one: pods/binding, pods/eviction."""
+
+    address: Address
+    body: Mapping[str, Any]
+    subresource: str = ""
+    why: str = ""
+
+
+Intent: TypeAlias = Apply | Patch | Delete | Create
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an intent: the object afterwards, or the error that the server gave."""
+
+    intent: Intent
+    body: Mapping[str, Any] = field(default_factory=dict)
+    error: Exception | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the server took it."""
+        return self.error is None

@@ -1,0 +1,157 @@
+"""What the scheduler counts for a pod. Pure; the one implementation of the rule.
+
+`requests_of` and `limits_of` read a spec as plain JSON; whoever holds other structs gives their amounts to
+`container_total` and `pod_total`. Amounts are integers: cpu in millicores, every other resource in its own unit (bytes,
+pieces). Source: Kubernetes documentation, "Sharing resources among containers" and "Assign Pod-level CPU and memory
+resources"; checked on what a real API server charges to a ResourceQuota (tests/cluster/test_pod_vocabulary.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.quantity import format_bytes, format_millicores, parse_bytes, parse_millicores
+
+Room = Mapping[str, int]
+"""Amount by resource name."""
+CPU: Final = "cpu"
+Name = TypeVar("Name", bound=str)
+
+
+def requests_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
+    """Requests of a pod spec by resource name; QuantityError or UsageError names `what`.
+
+    A limit without a request is a request, as the API server's defaults have it.
+    """
+    requests, limits = _sides(spec, what)
+    below = container_total(
+        (_request(one, what) for one in _containers(spec, "containers", what)),
+        ((_request(one, what), _stays(one)) for one in _containers(spec, "initContainers", what)),
+    )
+    return pod_total(below, limits | below | requests, parse_room(spec.get("overhead") or {}, what))
+
+
+def limits_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
+    """Limits of a pod spec by resource name, as a quota counts them: overhead only where there is a limit.
+
+    QuantityError or UsageError names `what`.
+    """
+    below = container_total(
+        (_sides(one, what)[1] for one in _containers(spec, "containers", what)),
+        ((_sides(one, what)[1], _stays(one)) for one in _containers(spec, "initContainers", what)),
+    )
+    total = pod_total(below, _sides(spec, what)[1])
+    overhead = parse_room(spec.get("overhead") or {}, what)
+    return added((total, {name: amount for name, amount in overhead.items() if total.get(name)}))
+
+
+def container_total(
+    containers: Iterable[Mapping[Name, int]], inits: Iterable[tuple[Mapping[Name, int], bool]]
+) -> dict[Name, int]:
+    """What a pod's containers need at once, by resource.
+
+    max(containers + sidecars, the largest init container + sidecars started before it). inits: amounts of each init
+    container, in their order, and whether it stays (restartPolicy Always: a sidecar).
+    """
+    running = added(containers)
+    sidecars: dict[Name, int] = {}
+    highest: dict[Name, int] = {}
+    for amounts, stays in inits:
+        beside = added((sidecars, amounts))
+        highest = _larger(highest, beside)
+        if stays:
+            sidecars = beside
+    return _larger(added((running, sidecars)), highest)
+
+
+def pod_total(
+    containers: Mapping[Name, int], own: Mapping[Name, int], overhead: Mapping[Name, int] | None = None
+) -> dict[Name, int]:
+    """What the pod counts with: the containers' total and the overhead of its RuntimeClass.
+
+    own: the pod's own amounts (spec.resources), which stand in for the containers' total of the resources they name.
+    """
+    total = {**containers, **own}
+    return added((total, overhead)) if overhead else total
+
+
+def parse_room(quantities: Mapping[str, Any], what: str = "") -> dict[str, int]:
+    """Amounts of a map of quantities."""
+    if not isinstance(quantities, Mapping):
+        raise UsageError(f"{what}: resources are {type(quantities).__name__}, not an object", fix="Write name: amount.")
+    return {
+        str(name): parse_millicores(text, what) if name == CPU else parse_bytes(text, what)
+        for name, text in quantities.items()
+    }
+
+
+def format_room(room: Room) -> dict[str, str]:
+    """Amounts as the API writes them: bytes in binary suffixes for memory and storage, plain numbers else."""
+    return {name: _format(name, amount) for name, amount in sorted(room.items())}
+
+
+def added(rooms: Iterable[Mapping[Name, int]]) -> dict[Name, int]:
+    """Sum by resource name."""
+    total: dict[Name, int] = {}
+    for room in rooms:
+        for name, amount in room.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def rest(room: Room, taken: Room) -> dict[str, int]:
+    """What is left of the named resources, never below zero."""
+    return {name: max(0, amount - taken.get(name, 0)) for name, amount in room.items()}
+
+
+def fits(request: Room, room: Room, only: Iterable[str] | None = None) -> bool:
+    """Whether a request is covered; `only`: the resources that are looked at."""
+    names = request.keys() if only is None else request.keys() & set(only)
+    return all(request[name] <= room.get(name, 0) for name in names)
+
+
+def masked(request: Room, names: Iterable[str]) -> dict[str, int]:
+    """The request's amounts of these resources."""
+    return {name: request.get(name, 0) for name in names}
+
+
+def _format(name: str, amount: int) -> str:
+    if name == CPU:
+        return format_millicores(amount)
+    return (
+        format_bytes(amount)
+        if name in ("memory", "ephemeral-storage") or name.startswith("hugepages-")
+        else str(amount)
+    )
+
+
+def _containers(spec: Mapping[str, Any], group: str, what: str) -> list[Mapping[str, Any]]:
+    containers = spec.get(group) or []
+    if not isinstance(containers, list | tuple) or not all(isinstance(one, Mapping) for one in containers):
+        raise UsageError(f"{what}: {group} is not a list of objects", fix="Put a copy of the pod's spec there.")
+    return list(containers)
+
+
+def _stays(init: Mapping[str, Any]) -> bool:
+    return bool(init.get("restartPolicy") == "Always")
+
+
+def _request(holder: Mapping[str, Any], what: str) -> dict[str, int]:
+    """Requests of a container, completed by its limits."""
+    requests, limits = _sides(holder, what)
+    return limits | requests
+
+
+def _sides(holder: Mapping[str, Any], what: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Requests and limits of a container or of the pod itself."""
+    resources = holder.get("resources") or {}
+    if not isinstance(resources, Mapping):
+        raise UsageError(f"{what}: resources are {type(resources).__name__}, not an object", fix="Write requests: {}.")
+    requests, limits = (parse_room(resources.get(side) or {}, what) for side in ("requests", "limits"))
+    return requests, limits
+
+
+def _larger(one: Mapping[Name, int], other: Mapping[Name, int]) -> dict[Name, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in (*one, *(n for n in other if n not in one))}

@@ -1,0 +1,115 @@
+"""Koordinator's names on the wire, and ours: labels, annotations, extended resources, API groups.
+
+Every string that another program reads or writes stands here once. Old names of the protocol are accepted at admission
+(`RESOURCE_ALIASES`, `ANNOTATION_ALIASES`) and never written. Source: koordinator-sh/koordinator `apis/extension`.
+QoS and priority labels are in `cotenant.core.model.kubernetes.qos`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.resource import Resource
+
+EXTENDED_RESOURCES: Final[dict[tuple[Band, Resource], str]] = {
+    (Band.BATCH, Resource.CPU): "kubernetes.io/batch-cpu",
+    (Band.BATCH, Resource.MEMORY): "kubernetes.io/batch-memory",
+    (Band.MID, Resource.CPU): "kubernetes.io/mid-cpu",
+    (Band.MID, Resource.MEMORY): "kubernetes.io/mid-memory",
+}
+"""Reclaimed capacity on a Node and in a pod's requests: CPU as whole millicores, memory as bytes."""
+
+RESOURCE_ALIASES: Final[dict[str, str]] = {
+    "koordinator.sh/batch-cpu": "kubernetes.io/batch-cpu",
+    "koordinator.sh/batch-memory": "kubernetes.io/batch-memory",
+    "koordinator.sh/bach-cpu": "kubernetes.io/batch-cpu",  # a misspelling in wide-spread examples
+    "koordinator.sh/mid-cpu": "kubernetes.io/mid-cpu",
+    "koordinator.sh/mid-memory": "kubernetes.io/mid-memory",
+}
+
+PRIORITY_VALUES: Final[dict[PriorityClass, int]] = {
+    PriorityClass.PROD: 9000,
+    PriorityClass.MID: 7000,
+    PriorityClass.BATCH: 5000,
+    PriorityClass.FREE: 3000,
+}
+"""Value of each installed PriorityClass: the band's minimum."""
+
+SUB_PRIORITY_LABEL: Final = "koordinator.sh/priority"
+
+# nodes
+COLOCATION_STRATEGY_ANNOTATION: Final = "node.koordinator.sh/colocation-strategy"
+CPU_RECLAIM_RATIO_LABEL: Final = "node.koordinator.sh/cpu-reclaim-ratio"
+MEMORY_RECLAIM_RATIO_LABEL: Final = "node.koordinator.sh/memory-reclaim-ratio"
+MID_STATIC_CPU_RATIO_LABEL: Final = "node.koordinator.sh/mid-static-cpu-reserved-ratio"
+MID_STATIC_MEMORY_RATIO_LABEL: Final = "node.koordinator.sh/mid-static-memory-reserved-ratio"
+NODE_RESERVATION_ANNOTATION: Final = "node.koordinator.sh/reservation"
+NETWORK_BANDWIDTH_ANNOTATION: Final = "node.koordinator.sh/network-bandwidth"
+"""Total bandwidth of the node's network, a quantity in bits per second; beats totalNetworkBandwidth."""
+CPU_NORMALIZATION_RATIO_ANNOTATION: Final = "node.koordinator.sh/cpu-normalization-ratio"
+THIRD_PARTY_ALLOCATIONS_ANNOTATION: Final = "node.koordinator.sh/thirdPartyAllocations"
+ORIGIN_ALLOCATABLE_ANNOTATION: Final = "node.koordinator.sh/originExtendedAllocatable"
+
+# pods
+EXTENDED_SPEC_ANNOTATION: Final = "node.koordinator.sh/extended-resource-spec"
+ANNOTATION_ALIASES: Final[dict[str, str]] = {"koordinator.sh/resource-limit": EXTENDED_SPEC_ANNOTATION}
+SKIP_RESOURCES_ANNOTATION: Final = "config.koordinator.sh/skip-update-resources"
+SKIP_HOOKS_LABEL: Final = "runtimeproxy.koordinator.sh/skip-hookserver"
+MUTATING_UPDATE_LABEL: Final = "pod.koordinator.sh/mutating-update"
+RESOURCE_STATUS_ANNOTATION: Final = "scheduling.koordinator.sh/resource-status"
+CPU_BURST_ANNOTATION: Final = "koordinator.sh/cpuBurst"
+CPU_QOS_ANNOTATION: Final = "koordinator.sh/cpuQOS"
+MEMORY_QOS_ANNOTATION: Final = "koordinator.sh/memoryQOS"
+BLKIO_QOS_ANNOTATION: Final = "koordinator.sh/blkioQOS"
+RESCTRL_ANNOTATION: Final = "node.koordinator.sh/resctrl"
+
+# quotas
+QUOTA_PREFIX: Final = "quota.scheduling.koordinator.sh/"
+ROOT_QUOTA: Final = "koordinator-root-quota"
+SYSTEM_QUOTA: Final = "koordinator-system-quota"
+DEFAULT_QUOTA: Final = "koordinator-default-quota"
+
+# where things are
+SYSTEM_NAMESPACE: Final = "koordinator-system"
+SLO_CONFIG_MAP: Final = "slo-controller-config"
+SLO_GROUP: Final = "slo.koordinator.sh/v1alpha1"
+CONFIG_GROUP: Final = "config.koordinator.sh/v1alpha1"
+ANALYSIS_GROUP: Final = "analysis.koordinator.sh/v1alpha1"
+SCHEDULING_GROUP: Final = "scheduling.koordinator.sh/v1alpha1"
+QUOTA_GROUP: Final = "scheduling.sigs.k8s.io/v1alpha1"
+OWN_GROUP: Final = "cotenant.dev/v1alpha1"
+
+NODE_AGENT: Final = "cotenant-enforcer"
+"""Field manager of our node agent: it reports what a node uses, and leaves the forecast in it to the manager."""
+
+# reservations: how room is held on a scheduler that knows nothing of them
+RESERVATION_GATE: Final = "cotenant.dev/reservation"
+"""Scheduling gate of a pod that a Reservation waits for."""
+BIND_RESOURCE: Final = "cotenant.dev/bind"
+"""Extended resource by which a pod asks that our extender binds it; the scheduler ignores it."""
+PLACEHOLDER_LABEL: Final = "cotenant.dev/placeholder"
+"""On every pod that only holds room: it uses nothing, and is left out of the batch formula and of costs."""
+RESERVATION_LABEL: Final = "cotenant.dev/reservation"
+"""On a placeholder: name of the Reservation that it holds room for."""
+RESERVATION_ALLOCATED_ANNOTATION: Final = "scheduling.koordinator.sh/reservation-allocated"
+RESERVATION_AFFINITY_ANNOTATION: Final = "scheduling.koordinator.sh/reservation-affinity"
+RESERVATION_IGNORED_LABEL: Final = "scheduling.koordinator.sh/reservation-ignored"
+OPERATING_MODE_LABEL: Final = "scheduling.koordinator.sh/operating-mode"
+PLACEHOLDER_NAMESPACE: Final = "cotenant-reservations"
+SWAP_GUARD: Final = "swaps"
+"""The one object of kind SwapGuard (cotenant.dev/v1alpha1, cluster-scoped): nodes on which a hand-over is going on.
+
+`spec.nodes` is a map of node name to a list of "namespace/name" of the pods that may be bound there meanwhile.
+"""
+
+# what pods and nodes tell the extender
+RUN_SECONDS_ANNOTATION: Final = "cotenant.dev/expected-run-seconds"
+"""On a pod: how long it is expected to run, in seconds."""
+PREDICTED_USAGE_ANNOTATION: Final = "cotenant.dev/predicted-usage"
+"""On a pod: its own predicted usage as a JSON object of quantities, {"cpu": "300m", "memory": "1Gi"}."""
+SUPPRESSED_FRACTION_ANNOTATION: Final = "node.cotenant.dev/suppressed-fraction"
+KNOWN_SWAPS_ANNOTATION: Final = "cotenant.dev/known-swaps"
+"""Of a dry run on the SwapGuard: ids of hand-overs, by commas; an API server that does not know all of them refuses."""
+"""On a Node: share of the last hour in which its best-effort pods were held below what they wanted, 0 to 1."""

@@ -1,0 +1,174 @@
+"""Recommendation: what a container requests now, what it should request, and why.
+
+A value is never a bare number: it carries the reason code and the inputs it was computed from. Where evidence is
+short the value is withheld (`amount` None and a reason), never guessed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from enum import StrEnum
+from typing import Final
+
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import Resource
+
+PLURAL: Final = "recommendations"
+LONGEST_NAME: Final = 253
+
+
+class Field(StrEnum):
+    """Which field of a container's resources."""
+
+    REQUEST = "request"
+    LIMIT = "limit"
+
+
+class Action(StrEnum):
+    """What to do with a field."""
+
+    SET = "set"
+    UNSET = "unset"
+    """Remove the field (KRR removes CPU limits)."""
+    WITHHELD = "withheld"
+    """No statement; the reason says why."""
+
+
+class Severity(StrEnum):
+    """How far the present value is from the proposed one; ordered GOOD < OK < WARNING < CRITICAL."""
+
+    UNKNOWN = "unknown"
+    GOOD = "good"
+    OK = "ok"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        """Position in the order, UNKNOWN lowest."""
+        return list(Severity).index(self)
+
+
+class Restart(StrEnum):
+    """What applying a proposal costs the pods."""
+
+    NONE = "none"
+    IN_PLACE = "in-place"
+    """Resized while running (pods/resize); the template changes too, so that the next pod has it."""
+    ROLLOUT = "rollout"
+    """New pods: the server, the container's resize policy or the QoS class does not allow it in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clamp:
+    """A rule other than the demand moved an amount: which one, from what to what, in the unit."""
+
+    rule: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """What the proposal would have done in the last `days`, over all pods of the container.
+
+    throttled_minutes: container-minutes with CPU demand above the limit (without a limit none: what a busy node would
+    have refused is not counted); oom_kills: on each pod's day the recorded kills under a limit not below the proposed
+    one, at least one if the working set passed it; evictions: pods' days on which the working set passed the proposed
+    memory request and not the present one; freed_*: requested less, mean over time, all pods together, negative when
+    more is requested. The `now_*` twins say what the present values did in the same days by the same rules, which
+    `recommender.backtest` writes out.
+    """
+
+    days: float
+    throttled_minutes: float
+    now_throttled_minutes: float
+    oom_kills: int
+    now_oom_kills: int
+    evictions: int
+    freed_millicores: int
+    freed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How much a proposal can be relied on, 0..1, and the sentences behind it, weakest first."""
+
+    confidence: float
+    because: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One proposed field, in the resource's unit. `inputs` maps names of what went in to amounts or words.
+
+    `clamps` are the rules that moved the amount, in the order they were applied; `overrides` the settings of the
+    workload's own annotations that were used.
+    """
+
+    resource: Resource
+    field: Field
+    now: int | None
+    amount: int | None
+    action: Action
+    reason: Reason
+    severity: Severity = Severity.UNKNOWN
+    inputs: Mapping[str, float | int | str] = attribute(default_factory=dict)
+    formula: str = ""
+    clamps: tuple[Clamp, ...] = ()
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def change(self) -> int | None:
+        """Proposed minus present amount; None when either is missing."""
+        return None if self.now is None or self.amount is None else self.amount - self.now
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """All proposed fields of one container by one strategy; `replicas` multiplies the effect.
+
+    `backtest`, `trust`, `restart` and `monthly_saving` are added by the corridor after the strategy has spoken;
+    `notes` are sentences of the strategy (leak found, replicas uneven...); `queries` what the source was asked.
+    """
+
+    container: ContainerRef
+    strategy: str
+    replicas: int
+    values: tuple[Value, ...]
+    window_seconds: int
+    settings_digest: str
+    end_seconds: int
+    profile: str = ""
+    notes: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
+    backtest: Backtest | None = None
+    trust: Trust | None = None
+    restart: Restart = Restart.ROLLOUT
+    monthly_saving: float | None = None
+    """Money a month over all replicas in the price sheet's currency; negative when it costs more."""
+
+    role: ContainerRole = ContainerRole.MAIN
+    """Which list of the template the container stands in, if in any."""
+
+    def value(self, resource: Resource, which: Field) -> Value | None:
+        """The proposal for one field, if the strategy makes a statement about it."""
+        return next((v for v in self.values if v.resource is resource and v.field is which), None)
+
+    @property
+    def severity(self) -> Severity:
+        """The worst severity among the fields."""
+        return max((v.severity for v in self.values), key=lambda s: s.rank, default=Severity.UNKNOWN)
+
+
+def object_name(ref: WorkloadRef) -> str:
+    """Name of a workload's CR: kind and name, because a Deployment and a StatefulSet may share one."""
+    name = f"{ref.kind.lower()}-{ref.name}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 13].rstrip('.-')}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

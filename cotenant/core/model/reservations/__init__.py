@@ -1,0 +1,1 @@
+"""Vocabulary of Reservations and reservation plans."""

@@ -1,0 +1,123 @@
+"""Usage of very many pods that lived a short time each: only the slots of each one's life are stored. Pure.
+
+A cluster that is rolled out every two days has eight pods for each that runs: as a matrix of pods and slots, seven
+eighths of its history are gaps. `SparseUsage` keeps from each row's first to its last sample, and gives out dense rows
+of as many series as a caller can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import FloatMatrix, RefT, Statistic, TimeGrid, Usage
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseUsage(Generic[RefT]):
+    """Series of one signal; series i has the values `cells[bounds[i]:bounds[i + 1]]` from slot `first[i]` on.
+
+    Shapes: first (n,), bounds (n + 1,), cells (bounds[-1],) float32 in the resource's unit. NaN inside is a gap, and so
+    is every slot outside.
+    """
+
+    refs: tuple[RefT, ...]
+    grid: TimeGrid
+    first: Integers
+    bounds: Integers
+    cells: npt.NDArray[np.float32]
+    resource: Resource | None
+    statistic: Statistic
+
+    def __post_init__(self) -> None:
+        if len(self.first) != len(self.refs) or len(self.bounds) != len(self.refs) + 1:
+            raise ValueError(f"{len(self.first)} first slots, {len(self.bounds)} bounds for {len(self.refs)} series")
+
+    @cached_property
+    def row_of(self) -> dict[RefT, int]:
+        """Row of each series by its name."""
+        return {ref: row for row, ref in enumerate(self.refs)}
+
+    def rows(self, index: slice | npt.NDArray[Any]) -> FloatMatrix:
+        """Dense values of these series, (m, grid.size); `index` as numpy takes it: slice, positions, or flags."""
+        return self._dense(np.arange(len(self.refs))[index], 0)
+
+    def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:
+        """These series alone, dense."""
+        positions = np.arange(len(self.refs))[index]
+        refs = tuple(self.refs[row] for row in positions.tolist())
+        return Usage(refs, self.grid, self._dense(positions, 0), self.resource, self.statistic)
+
+    def dense(self) -> Usage[RefT]:
+        """All series."""
+        return Usage(self.refs, self.grid, self.rows(slice(None)), self.resource, self.statistic)
+
+    def tail(self, slots: int) -> Usage[RefT]:
+        """The last `slots` slots of all series, dense."""
+        grid = self.grid.last(slots)
+        values = self._dense(np.arange(len(self.refs)), self.grid.size - grid.size)
+        return Usage(self.refs, grid, values, self.resource, self.statistic)
+
+    def _dense(self, positions: npt.NDArray[np.integer[Any]], from_slot: int) -> FloatMatrix:
+        """Values of these rows from a slot on, (m, grid.size - from_slot)."""
+        values = np.full((len(positions), self.grid.size - from_slot), np.nan, dtype=np.float32)
+        begins, ends = self.bounds[positions], self.bounds[positions + 1]
+        places = self.first[positions] - from_slot
+        for row, begin, end, place in zip(values, begins.tolist(), ends.tolist(), places.tolist(), strict=True):
+            skip = min(max(-place, 0), end - begin)
+            row[place + skip : place + end - begin] = self.cells[begin + skip : end]
+        return values
+
+
+AnyUsage: TypeAlias = Usage[RefT] | SparseUsage[RefT]
+"""What gives out dense rows of some of its series."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch:
+    """Values of some series in neighbouring slots: values (len(rows), slots) from slot `first` of the grid on."""
+
+    rows: npt.NDArray[np.integer[Any]]
+    first: int
+    values: FloatMatrix
+
+
+def of_stretches(
+    refs: Sequence[RefT],
+    grid: TimeGrid,
+    stretches: Iterable[Stretch],
+    resource: Resource | None,
+    statistic: Statistic,
+) -> SparseUsage[RefT]:
+    """Usage made of stretches that do not overlap; each is read twice. A row without any value has none stored."""
+    parts = [part for part in stretches if part.values.size]
+    begin, end = np.full(len(refs), grid.size, dtype=np.int64), np.zeros(len(refs), dtype=np.int64)
+    for part in parts:
+        present = ~np.isnan(part.values)
+        some, slots = present.any(axis=1), part.values.shape[1]
+        rows = part.rows[some]
+        begin[rows] = np.minimum(begin[rows], part.first + present[some].argmax(axis=1))
+        end[rows] = np.maximum(end[rows], part.first + slots - present[some][:, ::-1].argmax(axis=1))
+    begin = np.minimum(begin, end)
+    bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(end - begin)])
+    cells = np.full(int(bounds[-1]), np.nan, dtype=np.float32)
+    for part in parts:
+        slot = part.first + np.arange(part.values.shape[1])
+        inside = (slot >= begin[part.rows, None]) & (slot < end[part.rows, None])
+        place = (bounds[part.rows] - begin[part.rows])[:, None] + slot
+        cells[place[inside]] = part.values[inside]
+    return SparseUsage(tuple(refs), grid, begin, bounds, cells, resource, statistic)
+
+
+def sparse(usage: Usage[RefT]) -> SparseUsage[RefT]:
+    """The same series without the gaps before and after each one's samples."""
+    whole = Stretch(np.arange(len(usage.refs)), 0, usage.values)
+    return of_stretches(usage.refs, usage.grid, [whole], usage.resource, usage.statistic)

@@ -1,0 +1,1 @@
+"""Vocabulary of usage: series, portraits, forecasts and their quality."""

@@ -1,0 +1,113 @@
+"""Forecast: what usage may be over the next 24 hours, and how wrong such forecasts were on this very series.
+
+Level and peak have different heads: `quantiles` describe each half hour's mean, `peak` the maximum 5-minute value of
+the whole horizon. "No peak" is an answer: `windows` is then empty and the reason says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.identity import SeriesRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import TimeGrid
+
+LEVELS: Final[tuple[float, ...]] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+"""Quantile levels of every forecast, in this order on the last axis."""
+
+RefT = TypeVar("RefT", bound=SeriesRef)
+
+
+class WindowKind(StrEnum):
+    """What a window of the day is."""
+
+    PEAK = "peak"
+    VALLEY = "valley"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of the horizon, [start, end) in Unix seconds; `height` is the expected mean inside, in the unit."""
+
+    kind: WindowKind
+    start_seconds: int
+    end_seconds: int
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredError:
+    """How forecasts of this kind did on this series' own past; NaN where it could not be measured.
+
+    relative_wql: weighted quantile loss relative to the seasonal naive of the day with empirical residual quantiles
+    (< 1 is
+    better); coverage_95: share of values at or below the forecast 0.95 quantile; origins: number of back-tests behind
+    it.
+    """
+
+    relative_wql: float
+    coverage_95: float
+    origins: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What a trained model is and how it did: one for each shard of series that trained one.
+
+    trained_seconds: the origin it was trained for (Unix time); rows, series: what it learned from, all inside
+    [first_seconds, last_seconds); relative_loss: pinball loss on the newest day, which it had not seen, relative to the
+    mixture of the members (geometric mean over series, < 1 is better); weight: its mean share in what is served.
+    """
+
+    name: str
+    trained_seconds: int
+    first_seconds: int
+    last_seconds: int
+    rows: int
+    series: int
+    features: tuple[str, ...]
+    levels: tuple[float, ...]
+    seed: int
+    settings_digest: str
+    relative_loss: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecasts(Generic[RefT]):
+    """Forecasts of n series.
+
+    quantiles: (n, grid.size, len(LEVELS)); peak: (n, len(LEVELS)); both non-decreasing in the level.
+    Values are finite and >= 0 in the resource's unit, or all NaN for a series whose reason is NO_DATA. cards: models
+    that were trained for them. timing: (n, grid.size), a curve without unit whose highest run of two hours is where the
+    day's peak is most likely; not for heights. losses: (n, members), the quantile loss of each model that was tested
+    relative to the first in the back-tests (newer days and a share of all series weigh in), NaN where none was made.
+    """
+
+    refs: tuple[RefT, ...]
+    resource: Resource
+    grid: TimeGrid
+    quantiles: npt.NDArray[np.float32]
+    peak: npt.NDArray[np.float32]
+    windows: tuple[tuple[Window, ...], ...]
+    model: tuple[str, ...]
+    error: tuple[MeasuredError, ...]
+    reason: tuple[Reason, ...]
+    cards: tuple[ModelCard, ...] = ()
+    timing: npt.NDArray[np.float32] | None = None
+    members: tuple[str, ...] = ()
+    losses: npt.NDArray[np.float32] | None = None
+
+    def level(self, q: float) -> npt.NDArray[np.float32]:
+        """Path of one quantile level for every series, (n, grid.size)."""
+        return self.quantiles[:, :, LEVELS.index(q)]
+
+    def peak_level(self, q: float) -> npt.NDArray[np.float32]:
+        """24-hour peak at one quantile level, (n,)."""
+        return self.peak[:, LEVELS.index(q)]

@@ -1,0 +1,60 @@
+"""Defects of the input and how they were treated: counted, never silent.
+
+The profiler fills one record per pull; the dashboard and `cotenant doctor` show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cotenant.core.model.usage.usage import Signal
+
+
+class Defect(StrEnum):
+    """A kind of dirt in incoming samples; the sentence says how it is handled."""
+
+    DUPLICATE_SERIES = "duplicate-series"
+    REPEATED_SAMPLE = "repeated-sample"
+    OUT_OF_ORDER = "out-of-order"
+    NOT_FINITE = "not-finite"
+    NEGATIVE = "negative"
+    FUTURE = "future"
+    UNKNOWN_OWNER = "unknown-owner"
+    QUERY_SPLIT = "query-split"
+    QUERY_FAILED = "query-failed"
+
+
+DEFECT_SENTENCES: dict[Defect, str] = {
+    Defect.DUPLICATE_SERIES: "Several series for one container (two scrapers or Prometheus replicas): the maximum was kept, not the sum.",
+    Defect.REPEATED_SAMPLE: "A time stamp came twice: the last value was kept.",
+    Defect.OUT_OF_ORDER: "Samples came out of order: they were sorted.",
+    Defect.NOT_FINITE: "NaN or infinite samples: dropped, the slot is a gap.",
+    Defect.NEGATIVE: "Negative samples: dropped, the slot is a gap.",
+    Defect.FUTURE: "Samples from the future: dropped.",
+    Defect.UNKNOWN_OWNER: "Pods without a known owner: shown as bare pods.",
+    Defect.QUERY_SPLIT: "Queries above a server limit: split and asked again.",
+    Defect.QUERY_FAILED: "Queries that failed after all retries: their share is a gap.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QualityRecord:
+    """One pull's account: how much was asked, got, missing and mended.
+
+    `coverage` is the share of (series, slot) pairs with a value among those where the pod was alive, 0..1.
+    """
+
+    time_seconds: int
+    source: str
+    scrape_interval_seconds: float
+    queries: int
+    samples: int
+    coverage: float
+    server_seconds: float = 0.0
+    client_seconds: float = 0.0
+    defects: Mapping[Defect, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    unread_seconds: Mapping[Signal, int] = field(default_factory=dict)
+    """Time within the window that a signal's source failed to answer for, so far; what rests on it is withheld."""

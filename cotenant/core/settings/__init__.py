@@ -1,0 +1,5 @@
+"""Every tunable, one file per room: frozen msgspec structs whose attributes carry doc, domain and unit.
+
+`settings.load` joins defaults < YAML file < environment (`COTENANT_ROOM__KEY`) < flags; the documentation page
+and the JSON schema are generated from the same structs. msgspec because the node agent's base install has it.
+"""

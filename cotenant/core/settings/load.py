@@ -1,0 +1,211 @@
+"""EDGE: settings from defaults < file < environment < flags, each value with where it came from.
+
+    load(file, env, flags) -> Loaded(settings, origins)      reads the file
+    join(root, document, env, flags) -> Loaded               the same, pure, for any root of sections
+
+An unknown key is an error that names the nearest known one; a value outside its domain is an error that names the
+setting, the value, the domain, the unit and the place. Text is converted by the setting's declared type (msgspec).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from cotenant.core.model.errors import SettingsError
+from cotenant.core.settings.catalogue import ENV_PREFIX, Setting, catalogue, masked, section_of, sections
+from cotenant.core.settings.document import SIZE_CAP_BYTES, Tree, parse, plain
+from cotenant.core.settings.root import Settings
+
+_LIST_FIX = "`cotenant settings show` lists every setting."
+
+
+class SettingSource(StrEnum):
+    """Who set a value; later members win."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENV = "env"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingOrigin:
+    """Who set a value, and the place in words: "settings.yaml line 3", a variable's name; empty for a default."""
+
+    source: SettingSource
+    where: str = ""
+
+
+RootT = TypeVar("RootT", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[RootT]):
+    """Settings in force, and the origin of every one by its path."""
+
+    settings: RootT
+    origins: Mapping[str, SettingOrigin]
+
+
+@dataclass(frozen=True, slots=True)
+class _Override:
+    """A value as it was written, before conversion."""
+
+    value: Any
+    origin: SettingOrigin
+
+
+def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded[Settings]:
+    """Settings in force; `flags` maps paths ("room.key") to text or values. SettingsError says what is wrong where."""
+    tree = parse(_read(file), str(file)) if file else Tree("", {}, {})
+    return join(Settings(), tree, env, flags)
+
+
+def join(root: RootT, tree: Tree, env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded[RootT]:
+    """`root` with what a settings file (`document.parse`), the environment and the flags say in place of its values."""
+    settings = catalogue(type(root))
+    groups = {path for path, _ in sections(type(root))}
+    overrides = dict(_from_file(tree, "", settings, groups))
+    overrides |= dict(_from_env(env, settings))
+    for path, value in flags.items():
+        setting, key = _find(path, settings)
+        flag_value = {**_mapping(overrides.get(setting.path), setting), key: value} if key else value
+        overrides[setting.path] = _Override(flag_value, SettingOrigin(SettingSource.FLAG, f"flag {path}"))
+    values = {path: _convert(settings[path], g) for path, g in overrides.items()}
+    origins = {
+        path: overrides[path].origin if path in overrides else SettingOrigin(SettingSource.DEFAULT) for path in settings
+    }
+    return Loaded(_build(root, "", values, overrides), origins)
+
+
+def value_at(settings: msgspec.Struct, path: str) -> Any:
+    """The value of one setting by its path."""
+    value: Any = settings
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(SIZE_CAP_BYTES + 1).decode("utf-8")
+    except FileNotFoundError as error:
+        raise SettingsError(f"settings file {file} does not exist", fix="Name another with --config FILE.") from error
+    except OSError as error:
+        raise SettingsError(f"settings file {file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"settings file {file} is not UTF-8: byte {error.start}") from error
+
+
+def _from_file(
+    tree: Tree, prefix: str, settings: Mapping[str, Setting], groups: set[str]
+) -> Iterator[tuple[str, _Override]]:
+    for key, value in tree.children.items():
+        path, where = f"{prefix}{key}", f"{tree.file} line {tree.lines[key]}"
+        if "." in key:
+            raise SettingsError(f"{where}: the key {key!r} has a dot", fix="Nest the keys: `room:`, below it `key:`.")
+        if path in settings:
+            yield path, _Override(plain(value), SettingOrigin(SettingSource.FILE, where))
+        elif path not in groups:
+            raise _unknown(path, where, [*settings, *groups])
+        elif isinstance(value, Tree):
+            yield from _from_file(value, f"{path}.", settings, groups)
+        elif value is not None:
+            raise SettingsError(f"{where}: {path} is a group of settings, not a value", fix=_LIST_FIX)
+
+
+def _from_env(env: Mapping[str, str], settings: Mapping[str, Setting]) -> Iterator[tuple[str, _Override]]:
+    """Variables COTENANT_ROOM__KEY; names without a double underscore are not settings (such as COTENANT_CONFIG)."""
+    by_name = {setting.env: path for path, setting in settings.items()}
+    for name, value in env.items():
+        if name.startswith(ENV_PREFIX) and "__" in name:
+            if name not in by_name:
+                raise _unknown(name, "the environment", by_name)
+            yield by_name[name], _Override(value, SettingOrigin(SettingSource.ENV, name))
+
+
+def _find(path: str, settings: Mapping[str, Setting]) -> tuple[Setting, str]:
+    """The setting that a flag names, and the key when it names one entry of a map ("room.headers.X-Scope")."""
+    if path in settings:
+        return settings[path], ""
+    for setting in settings.values():
+        if setting.container is dict and path.startswith(f"{setting.path}."):
+            return setting, path.removeprefix(f"{setting.path}.")
+    raise _unknown(path, "a flag", settings)
+
+
+def _unknown(name: str, where: str, names: Iterable[str]) -> SettingsError:
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return SettingsError(f"{where}: unknown setting {name!r}{hint}", fix=_LIST_FIX)
+
+
+def _convert(setting: Setting, override: _Override) -> Any:
+    value = _split(setting, override)
+    try:
+        converted = msgspec.convert(value, setting.type, strict=False)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise _outside(setting, override) from error
+    if not _finite(converted):
+        raise _outside(setting, override)
+    return converted
+
+
+def _finite(value: Any) -> bool:
+    """Whether no number in it is NaN or infinite."""
+    if isinstance(value, Mapping):
+        return all(map(_finite, value.values()))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _split(setting: Setting, override: _Override) -> Any:
+    """Text for a list or map: "a,b" or YAML flow style "[a, b]", "{k: v}"."""
+    value = override.value
+    if not isinstance(value, str) or setting.container is None:
+        return value
+    if value.lstrip().startswith(("[", "{")):
+        tree = parse(f"value: {value}", override.origin.where)
+        return plain(tree.children["value"]) if set(tree.children) == {"value"} else value
+    return [part.strip() for part in value.split(",") if part.strip()] if setting.container is list else value
+
+
+def _mapping(override: _Override | None, setting: Setting) -> dict[str, Any]:
+    """The entries that a map has before a flag adds one."""
+    value = setting.default if override is None else _split(setting, override)
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _outside(setting: Setting, override: _Override) -> SettingsError:
+    shown = repr(masked(setting.path, override.value))
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+    unit = f" ({setting.unit})" if setting.unit else ""
+    return SettingsError(f"{override.origin.where}: {setting.path} is {shown}, it must be {setting.domain}{unit}")
+
+
+def _build(default: Any, prefix: str, values: Mapping[str, Any], overrides: Mapping[str, _Override]) -> Any:
+    """The section with the given values in place of its defaults; unchanged sections are kept as they are."""
+    changed: dict[str, Any] = {}
+    for info in msgspec.structs.fields(default):
+        path = f"{prefix}{info.name}"
+        if path in values:
+            changed[info.name] = values[path]
+        elif section_of(info.type) and any(p.startswith(f"{path}.") for p in values):
+            changed[info.name] = _build(getattr(default, info.name), f"{path}.", values, overrides)
+    try:
+        return msgspec.structs.replace(default, **changed)
+    except (ValueError, TypeError) as error:  # a section's own check of values that do not fit together
+        places = ", ".join(
+            sorted({overrides[prefix + name].origin.where for name in changed if prefix + name in overrides})
+        )
+        raise SettingsError(f"{places}: {prefix.rstrip('.')} settings do not fit together: {error}") from error

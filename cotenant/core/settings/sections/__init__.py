@@ -1,0 +1,1 @@
+"""The sections of the settings, one module each: frozen structs whose fields carry doc, range and unit."""

@@ -1,0 +1,129 @@
+"""Settings of the forecasts: back-tests, selection, peaks and windows."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from cotenant.core.settings.base import Section, setting
+
+
+class CalendarEvent(Section, frozen=True):
+    """Days that the operator knows to be different: a sale, a company holiday, a planned freeze."""
+
+    name: str
+    first_day: str
+    """YYYY-MM-DD, in the settings' time zone."""
+    last_day: str = ""
+    """Inclusive; empty = the first day alone."""
+    factor: Annotated[float, msgspec.Meta(gt=0, le=100)] | None = None
+    """Usage relative to an ordinary day; none = a day of rest, as a public holiday."""
+
+    def __post_init__(self) -> None:
+        """ValueError for what is no day, or an end before its start."""
+        first = date.fromisoformat(self.first_day)
+        if self.last_day and date.fromisoformat(self.last_day) < first:
+            raise ValueError(f"event {self.name!r} ends on {self.last_day}, before {self.first_day}")
+
+
+class ForecastingSettings(Section, frozen=True):
+    """How the next 24 hours are forecast from a series' own past."""
+
+    plugins: Annotated[
+        list[str],
+        setting(
+            "Installed forecasters (entry points of group cotenant.forecasters) that compete with the built-in ones."
+        ),
+    ] = msgspec.field(default_factory=list)
+    time_zone: Annotated[
+        str,
+        setting("IANA zone whose days usage follows: a change of its clocks moves the daily pattern.", min_length=1),
+    ] = "UTC"
+    holidays: Annotated[
+        str,
+        setting(
+            "Country, or country and part, whose public holidays are days of rest: DE, DE-BY, US-CA; empty for none.",
+            pattern="^([A-Z]{2}(-[A-Za-z0-9]{1,6})?)?$",
+        ),
+    ] = ""
+    events: Annotated[
+        list[CalendarEvent],
+        setting("Days that are not like their weekday: name, first_day, last_day, and factor (none = a day of rest)."),
+    ] = msgspec.field(default_factory=list)
+    history_days: Annotated[int, setting("History that a forecast looks at.", unit="days", ge=2, le=60)] = 14
+    minimum_days: Annotated[
+        float,
+        setting("History below which the portrait's quantiles stand in for a forecast.", unit="days", ge=1, le=28),
+    ] = 2.0
+    stale_hours: Annotated[
+        float, setting("Silence after which the portrait's quantiles stand in.", unit="hours", ge=1, le=168)
+    ] = 24.0
+    origins: Annotated[
+        int,
+        setting("Daily back-tests behind the models' weights, when history allows.", unit="days", ge=1, le=28),
+    ] = 7
+    origin_decay: Annotated[
+        float, setting("Weight of a back-test relative to the one a day later.", unit="ratio", gt=0, le=1)
+    ] = 0.8
+    prior_days: Annotated[
+        float,
+        setting("Back-tests that the mean over all series counts for in each one's weights.", unit="days", ge=0),
+    ] = 2.0
+    near_weight: Annotated[
+        float,
+        setting("Share of the last two hours' error in the score of a model, beside its daily back-tests.", ge=0, le=2),
+    ] = 0.3
+    near_mix_weight: Annotated[
+        float, setting("The same where the mixture of models and the booster are weighed.", ge=0, le=2)
+    ] = 0.5
+    blend_sharpness: Annotated[
+        float,
+        setting("How fast a model's weight in the mixture falls with the log of its loss.", ge=0, le=100),
+    ] = 4.0
+    mix_sharpness: Annotated[
+        float,
+        setting("How fast the booster's weight beside it falls with the log of its loss.", ge=0, le=100),
+    ] = 10.0
+    booster_rows: Annotated[
+        int, setting("Most rows that the booster learns from in one shard; 0 turns it off.", ge=0, le=1_000_000)
+    ] = 16_000
+    booster_minimum_series: Annotated[
+        int, setting("Series below which no booster is trained.", unit="series", ge=2, le=100_000)
+    ] = 50
+    booster_threads: Annotated[int, setting("Threads of the booster's training.", ge=1, le=64)] = 1
+    coverage_step: Annotated[
+        float,
+        setting("How fast a series answers to its own misses of the upper quantiles (adaptive conformal).", ge=0, le=1),
+    ] = 0.2
+    peak_day_decay: Annotated[
+        float, setting("Weight of a day's maximum relative to the next day's.", unit="ratio", gt=0, le=1)
+    ] = 0.9
+    peak_prior_days: Annotated[
+        float, setting("Days that the other series' peak errors count for in each series'.", unit="days", ge=0)
+    ] = 8.0
+    peak_amplitude: Annotated[
+        float, setting("(p95 - p5) / mean of the path at or below which there is no peak.", unit="ratio", ge=0, le=5)
+    ] = 0.3
+    window_minutes: Annotated[
+        int, setting("Shortest peak or valley window.", unit="minutes", ge=30, le=720, multiple_of=30)
+    ] = 60
+
+    week_workloads: Annotated[
+        int,
+        setting(
+            "Workloads, those that use most CPU, that get a week ahead and are taken apart into trend and habits.",
+            unit="workloads",
+            ge=0,
+            le=1000,
+        ),
+    ] = 10
+
+    def __post_init__(self) -> None:
+        """ValueError for a zone that nobody knows."""
+        try:
+            ZoneInfo(self.time_zone)
+        except (KeyError, OSError, ValueError) as error:
+            raise ValueError(f"time_zone: {self.time_zone!r} is no IANA time zone, such as Europe/Berlin") from error

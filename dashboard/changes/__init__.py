@@ -1,0 +1,1 @@
+"""From a recommendation to its change: explanation, review, permissions, snooze, story and verdict."""

@@ -1,0 +1,108 @@
+"""Guards of acting callbacks: each names the right that it needs, which is checked before it runs; errors are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+from dash import Dash, Input, Output, State, ctx, dcc, no_update, set_props
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.people import RIGHTS, Right, Role
+from cotenant.core.model.errors import CotenantError
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.tables import display
+
+SAID: Final = "said"
+"""Id of the frame's live region, in which every action says how it went."""
+AWAY: Final = "cluster-away"
+"""Id of the store that holds why the cluster cannot be acted on; "" while it answers."""
+
+
+def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator of an acting callback, below `app.callback`: refuses a person who has the right in no namespace.
+
+    The desk checks the right again for the namespaces in question. A CotenantError is shown in the live region, and
+    nothing else on the page changes.
+    """
+
+    def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def checked(*args: Any) -> Any:
+            if ctx.triggered and all(one["value"] is None for one in ctx.triggered):
+                return _unchanged()  # a button came into the page: nobody has pressed it yet
+            try:
+                view.given.people().require(right)
+                return function(*args)
+            except CotenantError as error:
+                tell(panels.failed(error.message, error.fix))
+                return _unchanged()
+
+        checked.takes = right  # type: ignore[attr-defined]
+        return checked
+
+    return guarded
+
+
+def why_not(view: View, right: Right, namespace: str = "") -> str:
+    """Why a button is disabled, in words; "" when whoever asks may use it."""
+    return why_not_note(view, right, namespace) or away(view)
+
+
+def why_not_note(view: View, right: Right, namespace: str = "") -> str:
+    """The same of what is only noted in the ledger, and waits for no cluster."""
+    if view.given.desk is None:
+        return "Read-only: start it with `cotenant dashboard --act`."
+    return refused(view, right, namespace)
+
+
+def away(view: View) -> str:
+    """Why nothing can be done in the cluster now, as it was a moment ago; "" when it answers."""
+    return view.given.desk.trouble() if view.given.desk else ""
+
+
+def awaited(view: View) -> Component:
+    """For a page that acts: what it listens to (`AWAY`), so that it is drawn again when the cluster goes or is back."""
+    return dcc.Store(id=AWAY, data=away(view))
+
+
+def register(app: Dash, view: View) -> None:
+    """Keep `AWAY` as it is."""
+
+    @app.callback(Output(AWAY, "data"), Input("tick", "n_intervals"), State(AWAY, "data"), prevent_initial_call=True)
+    def _away(_ticks: int | None, shown_trouble: str | None) -> Any:
+        now = away(view)
+        return no_update if now == (shown_trouble or "") else now
+
+
+def refused(view: View, right: Right, namespace: str = "") -> str:
+    """Which role whoever asks lacks, in words; "" when they may."""
+    who = view.given.people()
+    if not who.may(right, namespace):
+        needed = " or ".join(role.value for role in Role if right in RIGHTS[role])
+        place = f" in namespace {namespace}" if namespace else ""
+        return f"{who.name or 'A viewer'} may not {right}{place}: it takes role {needed}."
+    return ""
+
+
+def too_old(view: View) -> str:
+    """Why nothing is done on data older than the setting; "" when they are not. Demo data do not age."""
+    overview = view.source.snapshot().overview
+    if overview is None or overview.demo:
+        return ""
+    age = view.now_seconds() - overview.time_seconds
+    if age < view.settings.red_after_seconds:
+        return ""
+    return f"The newest sample is {display.duration(age)} old: scan again before acting on it (`cotenant scan`)."
+
+
+def tell(message: Component | str) -> None:
+    """Show a message in the live region, from within a callback."""
+    set_props(SAID, {"children": message})
+
+
+def _unchanged() -> Any:
+    outputs = ctx.outputs_list
+    return [no_update] * len(outputs) if isinstance(outputs, list) else no_update

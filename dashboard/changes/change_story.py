@@ -1,0 +1,217 @@
+"""Everything about one change, for a drawer: what moved, what can be done, guardrails, rows of the ledger. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
+from cotenant.core.model.changes.service import LedgerEntry
+from cotenant.core.model.changes.tables import moves
+from cotenant.core.model.text import visible
+from dashboard.frame import panels
+from dashboard.sources import change_tables
+from dashboard.tables import display
+
+EVENTS: Final[Mapping[str, str]] = {
+    "accepted": "Accepted, before the cluster was touched",
+    "awaited": "Waits for a second person",
+    "confirmed": "Confirmed by the second person",
+    "waiting": "Waits for those that go first",
+    "resumed": "Goes on",
+    "cancelled": "Cancelled",
+    "applied": "Applied",
+    "refused": "Refused by the cluster",
+    "verified": "Judged: it held",
+    "regressed": "Judged: it did harm",
+    "unjudged": "Looked at, and could not be judged",
+    "rollback-accepted": "Taking it back was accepted",
+    "rolled-back": "Taken back",
+    "rollback-refused": "Taking it back was refused",
+}
+MOVES_SHOWN: Final = 40
+VERIFY: Final = "change-verify"
+SETTLE: Final = "change-settle"
+CONFIRM: Final = "change-second"
+DECLINE: Final = "change-decline"
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Why each action cannot be had now, in words; "" where it can. batch: ids that could be taken back together.
+
+    confirm, decline: of what waits for a second person; None where nothing waits for one.
+    """
+
+    roll_back: str
+    verify: str
+    batch: tuple[str, ...] = ()
+    confirm: str | None = None
+    decline: str = ""
+
+
+def title(change: Change) -> str:
+    """What the drawer is called."""
+    return f"Change {change.id} of {visible(change.workload)}"
+
+
+def body(
+    standing: ChangeStatus,
+    rows: Sequence[LedgerEntry],
+    allowed: Allowed,
+    left_seconds: float | None,
+    verdict: Sequence[Component] = (),
+) -> Component:
+    """The drawer's inside. left_seconds: until it is judged, None when it does not soak; verdict: why it is so."""
+    change = standing.change
+    return html.Div(
+        [
+            _state(standing, left_seconds),
+            _buttons(allowed),
+            *verdict,
+            html.H3("What moved"),
+            _moved(change),
+            html.H3("Freed"),
+            _freed(standing),
+            html.H3("Guardrails"),
+            _guardrails(change),
+            html.H3("Rows of the ledger"),
+            _rows(rows),
+            _patch(change),
+        ],
+        className="explain change-story",
+    )
+
+
+def _state(standing: ChangeStatus, left_seconds: float | None) -> Component:
+    change = standing.change
+    line: list[Any] = [change_tables.chip(standing.state), " ", visible(standing.words) if standing.words else ""]
+    facts = [
+        f"accepted by {visible(change.actor)}",
+        panels.moment(standing.accepted_seconds),
+        f"method {change.method}",
+        html.Span(["batch ", dcc.Link(change.batch, href=f"?batch={change.batch}")]),
+        *([f"cluster {visible(change.cluster)}"] if change.cluster else []),
+        f"on recommendation {visible(change.recommendation)}",
+    ]
+    spaced = [part for fact in facts for part in (fact, " · ")][:-1]
+    return html.Div([html.P(line), html.P(spaced, className="panel-note"), _soak(standing, left_seconds)])
+
+
+def _soak(standing: ChangeStatus, left_seconds: float | None) -> Component:
+    if left_seconds is None:
+        text = {
+            ChangeState.UNKNOWN: "Nobody has written what became of it: an administrator can settle it.",
+            ChangeState.ROLLBACK_UNKNOWN: "It was being taken back, and nobody has written how that ended: settle it.",
+        }.get(standing.state, "")
+    elif left_seconds:
+        text = f"It soaks for {display.duration(left_seconds)} more, and is judged then."
+    else:
+        text = "It has soaked: it can be judged now."
+    return html.P(text, id="change-soak", className="panel-note")
+
+
+def _buttons(allowed: Allowed) -> Component:
+    if allowed.confirm is not None:
+        confirming = [button("Confirm", CONFIRM, allowed.confirm), button("Decline", DECLINE, allowed.decline)]
+        note = allowed.confirm or "With it goes all that was accepted together with it."
+        note_line = html.P(note, className="panel-note", id="change-why")
+        return html.Div([html.Div(confirming, className="one-acts"), note_line])
+    count = len(allowed.batch)
+    batch_reason = "" if count > 1 else allowed.roll_back or "Nothing else of its batch can be taken back."
+    every = f"Roll back the batch ({count})" if count > 1 else "Roll back the batch"
+    buttons = [
+        button("Roll back", {"type": "change-back", "what": "rollback"}, allowed.roll_back),
+        button(every, {"type": "change-back", "what": "batch"}, batch_reason),
+        button("Verify now", VERIFY, allowed.verify),
+    ]
+    reasons = list(dict.fromkeys(filter(None, (allowed.roll_back, allowed.verify))))
+    why = [html.P(" ".join(reasons), className="panel-note", id="change-why")] if reasons else []
+    return html.Div([html.Div(buttons, className="one-acts"), *why])
+
+
+def button(word: str, id_: Any, why: str) -> Component:
+    """An action; disabled with the reason."""
+    title = {"title": why} if why else {}
+    return html.Button(word, id=id_, className="button act", disabled=bool(why), **title)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]], label: str) -> Component:
+    head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
+    lines = [html.Tr([html.Th(cells[0], scope="row"), *(html.Td(c) for c in cells[1:])]) for cells in rows]
+    table = html.Table([head, html.Tbody(lines)], className="facts", **{"aria-label": label})
+    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": label})
+
+
+def _moved(change: Change) -> Component:
+    moved_fields = moves(change)
+    if not moved_fields:
+        return html.P("No field: nothing was written to the cluster.", className="panel-note")
+    rows = [(visible(m.pointer), visible(m.now), html.Strong(visible(m.new)), visible(m.target)) for m in moved_fields]
+    more = len(rows) - MOVES_SHOWN
+    rest = [html.P(f"and {more} more", className="panel-note")] if more > 0 else []
+    return html.Div([_table(("Field", "Before", "After", "Of"), rows[:MOVES_SHOWN], "What moved"), *rest])
+
+
+def _freed(standing: ChangeStatus) -> Component:
+    change = standing.change
+    promised = change_tables.pair((change.saved_millicores, change.saved_bytes))
+    achieved = promised if standing.state.in_force else "nothing"
+    word = {ChangeState.VERIFIED: "proven by its soak", ChangeState.APPLIED: "in force, not yet judged"}
+    note = word.get(standing.state, "the cluster does not hold it" if not standing.state.in_force else "in force")
+    return _table(("", "Requests"), [("Promised", promised), ("Achieved", f"{achieved} ({note})")], "Freed")
+
+
+def _guardrails(change: Change) -> Component:
+    if not change.guardrails:
+        return html.P("None was kept.", className="panel-note")
+    rows = [(rule, _outcome(outcome)) for rule, outcome in change.guardrails.items()]
+    return _table(("Rule", "How it came out"), rows, "Guardrails")
+
+
+def _outcome(text: str) -> list[Any]:
+    outcome, _, why = text.partition(": ")
+    tone = {"pass": "teal", "warn": "yellow", "overridden": "orange"}.get(outcome, "gray")
+    return [panels.chip(outcome, tone), " ", visible(why)]
+
+
+def _rows(rows: Sequence[LedgerEntry]) -> Component:
+    cells = [
+        (
+            str(row.row),
+            panels.moment(row.seconds),
+            EVENTS.get(row.event, visible(row.event)),
+            visible(row.actor),
+            _said(row),
+            html.Code(row.hash[:12], title=row.hash),
+        )
+        for row in rows
+    ]
+    return _table(("Row", "Time", "What", "By", "Words", "Hash"), cells, "Rows of the ledger")
+
+
+def _said(row: LedgerEntry) -> str:
+    """Words and source of a row's body; a body that is no JSON is named as that."""
+    try:
+        body = msgspec.json.decode(row.body)
+    except msgspec.MsgspecError:
+        return "the row's body is damaged"
+    fields = body if isinstance(body, dict) else {}
+    source = f"from {fields['source']}" if fields.get("source") else ""
+    return visible(" ".join(filter(None, (str(fields.get("words", "")), source))))
+
+
+def _patch(change: Change) -> Component:
+    texts = [
+        f"{write.address}{f' ({write.subresource})' if write.subresource else ''}\n"
+        + msgspec.json.format(msgspec.json.encode(write.operations), indent=2).decode()
+        for write in change.writes[:MOVES_SHOWN]
+    ]
+    lines = "\n\n".join(texts).splitlines()
+    shown = html.Pre(html.Code("\n".join(visible(line) for line in lines)), tabIndex=0)
+    return html.Details([html.Summary("What was sent (RFC 6902)"), shown], className="more")

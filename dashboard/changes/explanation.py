@@ -1,0 +1,186 @@
+"""What pages say about recommendations: values, reasons, inputs, formulas, rules, trust, and the patch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.quantity import format_amount
+from cotenant.core.model.reasons import SENTENCES
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity, Value
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import visible
+from dashboard.frame import panels
+from dashboard.tables import display
+
+TITLES: Final = {
+    (Resource.CPU, Field.REQUEST): "CPU request",
+    (Resource.CPU, Field.LIMIT): "CPU limit",
+    (Resource.MEMORY, Field.REQUEST): "Memory request",
+    (Resource.MEMORY, Field.LIMIT): "Memory limit",
+}
+
+
+def body(
+    recommendation: Recommendation | None,
+    name: tuple[str, str, str, str],
+    patch: Callable[..., str],
+    portrait: str = "",
+) -> Component:
+    """The drawer's content, with a way to the workload's page; says so when the container has nothing stored."""
+    if recommendation is None:
+        why = "It may have gone with the latest results, or the link is old."
+        return panels.empty(f"Nothing is stored about {'/'.join(name)}.", why=why)
+    way = [dcc.Link("Portrait of the workload", href=portrait, id="to-portrait")] if portrait else []
+    parts = [_head(recommendation), *way, *values(recommendation), *trust([recommendation]), *said(recommendation)]
+    return html.Div([*parts, patches([recommendation], patch)], className="explain")
+
+
+def values(recommendation: Recommendation) -> list[Component]:
+    """Each field with its change, reason, formula, rules and inputs; the same inputs only once."""
+    fields = recommendation.values
+    return [_value(v, repeated=any(_same(v, w) for w in fields[:place])) for place, v in enumerate(fields)]
+
+
+def trust(recommendations: Sequence[Recommendation]) -> list[Component]:
+    """The least confidence of them and the sentences behind it, weakest first."""
+    assessments = [r.trust for r in recommendations if r.trust is not None]
+    if not assessments:
+        return []
+    least = min(assessments, key=lambda t: t.confidence)
+    head = html.Div([html.H3("Confidence"), html.Strong(display.percent(least.confidence))], className="panel-head")
+    reasons = html.Ul([html.Li(sentence) for sentence in least.because], className="reasons")
+    return [html.Section([head, reasons], className="value")]
+
+
+def said(recommendation: Recommendation) -> list[Component]:
+    """Notes of the strategy, and what the source was asked."""
+    sections = []
+    if recommendation.notes:
+        notes = html.Ul([html.Li(visible(note)) for note in recommendation.notes], className="notes")
+        sections.append(html.Section([html.H3("Notes"), notes], className="value"))
+    if recommendation.queries:
+        queries = [html.Pre(html.Code(visible(query))) for query in recommendation.queries]
+        sections.append(html.Details([html.Summary("Queries"), *queries], className="more"))
+    return sections
+
+
+def _head(recommendation: Recommendation) -> Component:
+    ref = recommendation.container
+    severity = recommendation.severity.value
+    facts = (
+        ref.workload.kind,
+        display.counted(recommendation.replicas, "replica"),
+        f"strategy {recommendation.strategy}",
+        f"{display.duration(recommendation.window_seconds)} of history",
+        f"until {display.moment(recommendation.end_seconds)}",
+        f"settings {recommendation.settings_digest}",
+    )
+    title = html.H2([f"{ref.workload.namespace} / {ref.workload.name} / ", html.Strong(ref.container)])
+    return html.Header([title, panels.chip(severity, severity), html.P(" · ".join(facts))])
+
+
+def _same(value: Value, other: Value) -> bool:
+    """Whether two values rest on the same inputs, which then need to be shown only once."""
+    return value.resource is other.resource and dict(value.inputs) == dict(other.inputs)
+
+
+def _value(value: Value, *, repeated: bool) -> Component:
+    unit, severity = value.resource, value.severity
+    rating = [] if severity is Severity.UNKNOWN else [panels.chip(severity.value, severity.value)]
+    present = "not set" if value.now is None else display.amount(value.now, unit)
+    line = [html.Span(present), html.Span("→", className="arrow"), html.Strong(_proposed(value))]
+    if value.change == 0:
+        line = [html.Span(present), html.Span(" · keep", className="dim")]
+    if value.change:
+        line.append(
+            html.Span(display.signed(value.change, unit), className="delta-" + ("down" if value.change < 0 else "up"))
+        )
+    reason = html.P([panels.chip(value.reason.value), html.Span(SENTENCES[value.reason])], className="reason")
+    title = html.Div([html.H3(TITLES[value.resource, value.field]), *rating])
+    return html.Section(
+        [title, html.P(line, className="change"), reason, *_formula(value), *_rules(value)]
+        + ([] if repeated else _inputs(value)),
+        className="value",
+    )
+
+
+def _proposed(value: Value) -> str:
+    if value.action is Action.UNSET:
+        return "remove"
+    if value.action is Action.WITHHELD or value.amount is None:
+        return "no statement"
+    shown, exact = display.amount(value.amount, value.resource), format_amount(value.resource, value.amount)
+    same = shown.removesuffix(" cores").removesuffix("B").replace(" ", "") == exact
+    return shown if same else f"{shown} ({exact})"
+
+
+def _formula(value: Value) -> list[Component]:
+    return [html.Pre(html.Code(value.formula), className="formula")] if value.formula else []
+
+
+def _rules(value: Value) -> list[Component]:
+    """Which rules moved the amount, and which annotations were heard."""
+    unit = value.resource
+    moved = [
+        f"{visible(c.rule)}: {display.amount(c.before, unit)} → {display.amount(c.after, unit)}" for c in value.clamps
+    ]
+    overrides = [f"by annotation: {visible(override)}" for override in value.overrides]
+    return [html.Ul([html.Li(text) for text in (*moved, *overrides)], className="notes")] if moved or overrides else []
+
+
+def _inputs(value: Value) -> list[Component]:
+    if not value.inputs:
+        return []
+    rows = [
+        html.Tr([html.Th(name.replace("_", " "), scope="row"), html.Td(_input(name, input_value, value.resource))])
+        for name, input_value in value.inputs.items()
+    ]
+    return [html.Table(html.Tbody(rows), className="inputs")]
+
+
+def _input(name: str, input_value: float | str, resource: Resource) -> str:
+    """An input is an amount of the value's resource, unless its name says what else it is."""
+    if isinstance(input_value, str):
+        return visible(input_value)
+    worded = next((formatter for endings, formatter in INPUTS if name.endswith(endings)), None)
+    return worded(input_value) if worded else display.amount(input_value, resource)
+
+
+INPUTS: Final[tuple[tuple[tuple[str, ...], Callable[[float], str]], ...]] = (
+    (("fraction", "coverage", "share"), display.percent),
+    (("_percent",), lambda given: f"{given:,.4g} %"),
+    (("_millicores",), display.cores),
+    (("_seconds",), display.duration),
+    (("days", "hours", "pods", "kills", "samples", "replicas"), lambda given: f"{given:,.4g}"),
+)
+"""How inputs are worded whose names end so; the others are amounts."""
+
+
+def patches(
+    recommendations: Sequence[Recommendation], patch: Callable[..., str], manifest: Callable[..., str] | None = None
+) -> Component:
+    """What to copy for one workload: a kubectl command, and YAML where somebody writes it."""
+    try:
+        command = patch(*recommendations)
+        document = manifest(*recommendations) if manifest and command else ""
+    except UsageError as error:
+        return html.P(f"No patch: {error.message}", className="panel-note")
+    if not command:
+        return html.P(
+            "No patch: nothing changes, or the kind has no template that can be patched.", className="panel-note"
+        )
+    note = html.P("Text to copy, for a shell of yours. Nothing is applied from here.", className="panel-note")
+    yaml = [_copied("YAML for kubectl apply --server-side", document, "copy-yaml")] if document else []
+    return html.Div([note, _copied("Patch", command, "copy-patch"), *yaml])
+
+
+def _copied(title: str, text: str, id_: str) -> Component:
+    copy = dmc.CopyButton(value=text, copiedChildren="Copied", children="Copy", size="xs", variant="default", id=id_)
+    head = html.Div([html.H3(title), copy], className="panel-head")
+    return html.Section([head, html.Pre(html.Code(text), className="command", tabIndex=0)])

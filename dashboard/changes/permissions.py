@@ -1,0 +1,135 @@
+"""Rights of the requesting person: their roles, and the cluster's own answer by feature and by namespace.
+
+Evaluated when the Health page is shown: a role permits the request here, the cluster permits the write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dash import Dash, Input, Output, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.people import RIGHTS, Right, Role, Someone
+from cotenant.core.model.changes.service import Permission
+from cotenant.core.model.text import visible
+from cotenant.core.model.views import WORKLOADS
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.sources import change_tables
+
+MATRIX: Final = "permissions-matrix"
+NAMESPACES_SHOWN: Final = 12
+SENTENCES: Final[Mapping[Right, str]] = {
+    Right.READ: "See every page",
+    Right.REVIEW: "Review a change and try it on the server",
+    Right.ACCEPT: "Apply, judge and take back changes; put recommendations off",
+    Right.PLAN: "Make and edit reservation plans",
+    Right.APPROVE: "Approve plans; be the second person of a change",
+    Right.OVERRIDE: "Pass over a guardrail",
+    Right.ADMINISTER: "Settle changes without an outcome",
+}
+
+
+def place() -> Component:
+    """Containers of both panels until they are evaluated."""
+    return html.Div(panels.skeleton(240), id=MATRIX)
+
+
+def register(app: Dash, view: View) -> None:
+    """Evaluate when the page is shown, and after new results."""
+
+    @app.callback(Output(MATRIX, "children"), Input("version", "data"))
+    def _ask(_version: str | None) -> Component:
+        return panels.guarded(lambda: contents(view), "What you may do")
+
+
+def contents(view: View) -> Component:
+    """Both panels."""
+    mine = _mine(view.given.people(), acting_here=view.given.desk is not None)
+    cluster = panels.guarded(lambda: _cluster(view), "What the cluster allows")
+    return html.Div([mine, cluster], className="row permitting")
+
+
+def _mine(who: Someone, *, acting_here: bool) -> Component:
+    name = visible(change_tables.named(who))
+    lead = f"As {name}: {_roles(who)}."
+    note = "" if acting_here else f" {change_tables.NO_DESK} {change_tables.FIX}"
+    rows = [(SENTENCES[right], _may(who, right) if acting_here or right is Right.READ else _no("read-only"), _of(right))
+            for right in Right]  # fmt: skip
+    return panels.panel("What you may do", _table(("What", "You", "It takes"), rows, "Your rights"), note=lead + note)
+
+
+def _roles(who: Someone) -> str:
+    if not who.grants:
+        return "no role"
+    roles = [f"{g.role} in {', '.join(g.namespaces)}" if g.namespaces else g.role.value for g in who.grants]
+    return visible(", ".join(dict.fromkeys(roles)))
+
+
+def _may(who: Someone, right: Right) -> Component:
+    if not who.may(right):
+        return _no("no")
+    grants = [grant for grant in who.grants if right in RIGHTS[grant.role]]
+    if any(not grant.namespaces for grant in grants):
+        return panels.chip("yes", "teal")
+    spaces = sorted({namespace for grant in grants for namespace in grant.namespaces})
+    return panels.chip(f"in {visible(', '.join(spaces))}", "yellow")
+
+
+def _of(right: Right) -> str:
+    return " or ".join(role.value for role in Role if right in RIGHTS[role])
+
+
+def _no(word: str) -> Component:
+    return panels.chip(word, "gray")
+
+
+def _cluster(view: View) -> Component:
+    title = "What the cluster allows"
+    desk, who = view.given.desk, view.given.people()
+    if desk is None:
+        return panels.panel(
+            title, panels.empty("The cluster is not asked.", why="A read-only dashboard needs no right.")
+        )
+    permissions = desk.permissions(who, ())
+    spaces: Sequence[str] = ()
+    if any(p.allowed is False for p in permissions):
+        spaces = _namespaces(view)[:NAMESPACES_SHOWN]
+        permissions = desk.permissions(who, spaces) if spaces else permissions
+    heads = ("Feature", "Needs", "Everywhere", *(visible(space) for space in spaces))
+    note = "By SelfSubjectAccessReview, with your own rights where the login gives them."
+    return panels.panel(title, _table(heads, rows(permissions, spaces), title), note=note)
+
+
+def rows(permissions: Sequence[Permission], namespaces: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Feature, what it needs, everywhere, then each namespace; a need of one namespace says which."""
+    allowed = {(p.feature, p.verb, p.resource, p.namespace): p.allowed for p in permissions}
+    lines: list[tuple[Any, ...]] = []
+    for p in permissions:
+        if p.namespace in namespaces and p.namespace:
+            continue
+        where = f" in {visible(p.namespace)}" if p.namespace else ""
+        cells = [_chip(allowed.get((p.feature, p.verb, p.resource, space))) for space in namespaces]
+        lines.append((p.feature, html.Code(f"{p.verb} {visible(p.resource)}{where}"), _chip(p.allowed), *cells))
+    return lines
+
+
+def _chip(allowed: bool | None) -> Component:
+    if allowed is None:
+        return panels.chip("not asked", "gray")
+    return panels.chip("yes", "teal") if allowed else panels.chip("no", "orange")
+
+
+def _namespaces(view: View) -> list[str]:
+    """Of the workloads that the results name."""
+    names = view.source.snapshot().tables[WORKLOADS.name].vocabulary.get("namespace", ())
+    return sorted(names)
+
+
+def _table(heads: Sequence[str], cells: Sequence[Sequence[Any]], label: str) -> Component:
+    head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
+    body = [html.Tr([html.Th(row[0], scope="row"), *(html.Td(cell) for cell in row[1:])]) for row in cells]
+    table = html.Table([head, html.Tbody(body)], className="facts", **{"aria-label": label})
+    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": label})

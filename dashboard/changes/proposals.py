@@ -1,0 +1,160 @@
+"""What a workload's page says about its proposals: the back-test card, each container, how they moved. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dash import html
+from dash.development.base_component import Component
+
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.recommendation import Recommendation, Restart
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import visible
+from dashboard.changes import explanation
+from dashboard.frame import panels
+from dashboard.nodes import workload_story as story
+from dashboard.nodes.workload_story import BacktestTotals, Row, Story
+from dashboard.tables import display
+
+RESTARTS: Final = {
+    Restart.NONE: "Nothing restarts.",
+    Restart.IN_PLACE: "Pods are resized while they run.",
+    Restart.ROLLOUT: "A rollout: every pod is replaced.",
+}
+LOG_ROWS: Final = 24
+
+
+def card(workload_story: Story, currency: str) -> Component:
+    """What would have happened in the last days, beside what did; confidence, restart and money."""
+    recommendations = workload_story.recommendations
+    result = story.outcome(recommendations)
+    facts = html.Table(html.Tbody(_facts(recommendations, currency)), className="inputs")
+    if result is None:
+        missing = panels.empty(
+            "Nothing was tried on the past.", why="Every value is withheld: the reasons stand with each container."
+        )
+        return html.Div([missing, facts, *explanation.trust(recommendations)])
+    partial = (
+        [
+            html.P(
+                f"Partial: {result.containers} of {display.counted(result.of, 'container')}.", className="note-partial"
+            )
+        ]
+        if result.containers < result.of
+        else []
+    )
+    lead = html.P(f"Had this been applied {result.days:g} days ago, over all pods:", className="panel-note")
+    return html.Div([lead, *partial, _tried(result), facts, *explanation.trust(recommendations)], className="explain")
+
+
+def _tried(result: BacktestTotals) -> Component:
+    head = html.Thead(
+        html.Tr([html.Th("", scope="col"), html.Th("as it was", scope="col"), html.Th("proposed", scope="col")])
+    )
+    rows = (
+        ("Minutes throttled", _minutes(result.now_throttled_minutes), _minutes(result.throttled_minutes)),
+        ("OOM kills", f"{result.now_oom_kills:,}", f"{result.oom_kills:,}"),
+        ("Evictions in addition", "–", f"{result.evictions:,}"),
+        ("CPU freed", "–", _freed(result.freed_millicores, Resource.CPU)),
+        ("Memory freed", "–", _freed(result.freed_bytes, Resource.MEMORY)),
+    )
+    worse = {
+        "Minutes throttled": result.throttled_minutes > result.now_throttled_minutes,
+        "OOM kills": result.oom_kills > result.now_oom_kills,
+        "Evictions in addition": result.evictions > 0,
+    }
+    body = [
+        html.Tr(
+            [
+                html.Th(name, scope="row"),
+                html.Td(now),
+                html.Td([html.Strong(then), *([panels.chip("worse", "orange")] if worse.get(name) else [])]),
+            ]
+        )
+        for name, now, then in rows
+    ]
+    return html.Table([head, html.Tbody(body)], className="inputs compared")
+
+
+def _minutes(minutes: float) -> str:
+    return f"{minutes:,.0f}"
+
+
+def _freed(amount: int, resource: Resource) -> str:
+    return display.signed(amount, resource).removeprefix("+")
+
+
+def _facts(recommendations: Sequence[Recommendation], currency: str) -> list[Component]:
+    money = story.monthly_saving(recommendations)
+    changing = [r for r in recommendations if any(v.change or v.amount != v.now for v in r.values)]
+    worth = (
+        "not priced" if money is None else f"{'saves' if money >= 0 else 'costs'} {abs(money):,.2f} {currency} a month"
+    )
+    rows = (("Restart", RESTARTS[story.restart(changing)]), ("Worth", worth))
+    return [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in rows]
+
+
+def containers(workload_story: Story, *, stale: bool) -> Component:
+    """Every container's values with reasons, rules, inputs and formulas; the first one is open."""
+    if not workload_story.recommendations:
+        name = "/".join(str(workload_story.workload[k]) for k in ("namespace", "kind", "workload"))
+        why = "The strategy said nothing about it: no container of it was seen running."
+        return panels.empty(
+            "No recommendation for this workload.", why=why, command=f"cotenant explain {visible(name)}"
+        )
+    old = "The data are old: scan again before you apply any of this."
+    warned = [html.P(old, className="note-partial", role="note")] if stale else []
+    return html.Div([*warned, *(_container(r, is_open=k == 0) for k, r in enumerate(workload_story.recommendations))])
+
+
+def _container(recommendation: Recommendation, *, is_open: bool) -> Component:
+    severity = recommendation.severity.value
+    role = [] if recommendation.role is ContainerRole.MAIN else [panels.chip(recommendation.role.value, "gray")]
+    facts = [
+        display.counted(recommendation.replicas, "replica"),
+        f"strategy {recommendation.strategy}",
+        *([f"profile {recommendation.profile}"] if recommendation.profile else []),
+        f"{display.duration(recommendation.window_seconds)} of history",
+        f"settings {recommendation.settings_digest}",
+    ]
+    title = [html.Strong(visible(recommendation.container.container)), panels.chip(severity, severity), *role]
+    body = html.Div(
+        [
+            html.P(" · ".join(facts), className="panel-note"),
+            html.Div(explanation.values(recommendation), className="values"),
+            *explanation.said(recommendation),
+        ],
+        className="explain",
+    )
+    return html.Details([html.Summary(title), body], open=is_open, className="container")
+
+
+def log(rows: Sequence[Row]) -> Component:
+    """How the proposals moved from run to run, the newest first; a run that changed nothing has no row."""
+    if not rows:
+        return panels.empty(
+            "No proposal was logged yet.", why="The next analysis writes the first entry.", command="cotenant scan"
+        )
+    newest = sorted(rows, key=lambda r: (-(r["time"] or 0), r["container"]))[:LOG_ROWS]
+    titles = ("Until", "Container", "CPU request", "CPU limit", "Memory request", "Memory limit", "Why", "Strategy")
+    body = [html.Tr([html.Td(cell) for cell in _entry(row)]) for row in newest]
+    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
+    more = f"{len(rows) - LOG_ROWS:,} older entries are kept." if len(rows) > LOG_ROWS else ""
+    table = html.Div(html.Table([head, html.Tbody(body)], className="rows"), className="scroll", tabIndex=0)
+    return html.Div([table, *([html.P(more, className="panel-note")] if more else [])])
+
+
+def _entry(row: Row) -> list[Any]:
+    reasons = sorted({str(row[k]) for k in ("cpu_reason", "memory_reason") if row[k]})
+    return [
+        panels.moment(row["time"]) if row["time"] else display.MISSING,
+        visible(str(row["container"])),
+        panels.amount(row["cpu_request"], Resource.CPU),
+        panels.amount(row["cpu_limit"], Resource.CPU),
+        panels.amount(row["memory_request"], Resource.MEMORY),
+        panels.amount(row["memory_limit"], Resource.MEMORY),
+        ", ".join(reasons),
+        str(row["strategy"]),
+    ]

@@ -1,0 +1,277 @@
+"""The review of recommendations: its address, what would change, what is left out, and why. Pure.
+
+The address holds all of it (who, step, terms, key), so that reload, back and a link in a chat show the same. The key
+is made once, when the review begins: whoever confirms twice under it changes nothing more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from cotenant.core.model.changes.service import BundleForm, ChangeRequest, FieldMove, Method, WorkloadReview
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.pod_qos import qos_class_of
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import Resource
+
+PATH: Final = "recommendations/review"
+DIFF, GUARDRAILS, DRY_RUN, METHOD, CONFIRM, DONE = "diff", "guardrails", "dry-run", "method", "confirm", "done"
+STEPS: Final = {
+    DIFF: "Diff",
+    GUARDRAILS: "Guardrails",
+    DRY_RUN: "Dry run",
+    METHOD: "Method",
+    CONFIRM: "Confirm",
+}
+"""Steps in their order; DONE follows the last."""
+
+OWN: Final = frozenset({"ids", "all", "step", "key", "method", "form", "override", "because", "second", "canary"})
+"""Keys of the address that are the review's; the others are filters of the list."""
+
+KEY: Final = re.compile(r"[0-9a-f]{8,32}")
+BY_ITSELF: Final = (Method.TEMPLATE, Method.IN_PLACE, Method.ANNOTATE)
+"""Methods by which the cluster is changed."""
+RULE_NAMED: Final = re.compile(r"guardrail ([a-z][a-z-]*):")
+Word = TypeVar("Word", Method, BundleForm)
+MOVE: Final = re.compile(r"(requests|limits) ([a-z0-9./-]+) (\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewTerms:
+    """Terms of a review, of its address. everything: all that the list's filters show, instead of named workloads."""
+
+    workloads: tuple[WorkloadRef, ...] = ()
+    everything: bool = False
+    step: str = DIFF
+    key: str = ""
+    method: Method | None = None
+    form: BundleForm = BundleForm.KUSTOMIZE
+    overridden: tuple[str, ...] = ()
+    because: str = ""
+    second_person: str = ""
+    canary: float = 0.0
+
+    def wanted(self, workloads: Sequence[WorkloadRef], method: Method) -> ChangeRequest:
+        """For the desk: these workloads under these terms."""
+        return ChangeRequest(
+            workloads=tuple(workloads),
+            method=method,
+            overridden=self.overridden,
+            second_person=self.second_person,
+            canary=self.canary,
+            because=self.because,
+            key=self.key,
+        )
+
+
+def asked(search: str) -> ReviewTerms:
+    """Parse the address; an unreadable part takes its default."""
+    pairs = parse_qsl(search.lstrip("?"))
+    last = dict(pairs)
+    key = last.get("key", "")
+    return ReviewTerms(
+        workloads=tuple(dict.fromkeys(ref for k, v in pairs if k == "ids" and (ref := named(v)))),
+        everything=last.get("all") == "1",
+        step=last.get("step") if last.get("step") in (*STEPS, DONE) else DIFF,  # type: ignore[arg-type]
+        key=key if KEY.fullmatch(key) else "",
+        method=_one_of(Method, last.get("method")),
+        form=_one_of(BundleForm, last.get("form")) or BundleForm.KUSTOMIZE,
+        overridden=tuple(sorted({v for k, v in pairs if k == "override" and v})),
+        because=last.get("because", "").strip(),
+        second_person=last.get("second", "").strip(),
+        canary=_share(last.get("canary", "")),
+    )
+
+
+def _one_of(kind: type[Word], word: str | None) -> Word | None:
+    return next((one for one in kind if one.value == word), None)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        return 0.0
+    return share if 0 < share < 1 else 0.0
+
+
+def named(text: str) -> WorkloadRef | None:
+    """The workload of an `ids` value: namespace/kind/name, each part escaped; None when it is none."""
+    parts = [unquote(part) for part in text.split("/")]
+    return WorkloadRef(*parts) if len(parts) == 3 and all(parts) else None
+
+
+def name_of(ref: WorkloadRef) -> str:
+    """The `ids` value of a workload."""
+    return "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
+
+
+def href(base: str, workloads: Iterable[WorkloadRef], **more: str) -> str:
+    """Address of a review of these workloads."""
+    return f"{base}{PATH}?{urlencode([*(('ids', name_of(w)) for w in workloads), *more.items()])}"
+
+
+def filters_of(search: str) -> str:
+    """The list's part of the address."""
+    parts = search.lstrip("?").split("&")
+    return "&".join(p for p in parts if p and unquote(p.partition("=")[0]) not in OWN)
+
+
+def default_method(looks: Sequence[WorkloadReview]) -> Method:
+    """What the desk suggests for all; where that differs, what can be had for all that no GitOps tool owns."""
+    suggested = {look.suggested for look in looks if not look.error}
+    if suggested == {Method.BUNDLE}:
+        return Method.BUNDLE
+    return Method.IN_PLACE if suggested - {Method.BUNDLE} == {Method.IN_PLACE} else Method.TEMPLATE
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """A workload that is left out: why, and what helps."""
+
+    look: WorkloadReview
+    why: str
+    fix: str = ""
+
+
+def sorted_out(
+    looks: Sequence[WorkloadReview], terms: ReviewTerms, method: Method
+) -> tuple[list[WorkloadReview], list[Out]]:
+    """Those that are changed and those that are not: each stands and falls alone."""
+    judged = [(look, _obstacle(look, terms, method)) for look in looks]
+    return [look for look, out in judged if out is None], [out for _, out in judged if out is not None]
+
+
+def _obstacle(look: WorkloadReview, terms: ReviewTerms, method: Method) -> Out | None:
+    if look.error:
+        return Out(look, look.error)
+    if method not in BY_ITSELF:
+        return None
+    if method in look.impossible:
+        return Out(look, f"{method}: {look.impossible[method]}", "Choose another method.")
+    if blocked := look.blocked(terms.overridden):
+        names = ", ".join(rule.name for rule in blocked)
+        return Out(look, f"{names}: {blocked[0].why}", "Pass over the rule in step 2, or leave it for later.")
+    if look.tried is not None and not look.tried.accepted:
+        return Out(look, f"the server refuses: {look.tried.words}", look.tried.fix)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewSums:
+    """What all of them change together, over all replicas; monthly None where nothing is priced."""
+
+    workloads: int
+    millicores: int
+    bytes: int
+    monthly: float | None
+
+
+def sums(looks: Sequence[WorkloadReview]) -> ReviewSums:
+    """Changes of requests with their sign: what is saved is negative; monthly is what is saved."""
+    priced = [look.saved_monthly for look in looks if look.saved_monthly is not None]
+    return ReviewSums(
+        len(looks),
+        -sum(look.saved_millicores for look in looks),
+        -sum(look.saved_bytes for look in looks),
+        sum(priced) if priced else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """One field of a container: now and then (None: not set), highest seen, and its change over all replicas."""
+
+    container: str
+    value: Value
+    then: int | None
+    seen_max: float | None
+    total: int | None
+
+    @property
+    def moves(self) -> bool:
+        """Whether it changes at all."""
+        return self.then != self.value.now
+
+
+def lines(recommendations: Iterable[Recommendation]) -> list[FieldChange]:
+    """Every field about which something is said, container by container."""
+    field_changes = []
+    for one in recommendations:
+        for value in one.values:
+            if value.action is not Action.WITHHELD:
+                observed_max = value.inputs.get("observed_max")
+                change = (value.amount or 0) - (value.now or 0) if value.field is Field.REQUEST else None
+                total = None if change is None else change * one.replicas
+                high = float(observed_max) if isinstance(observed_max, int | float) else None
+                field_changes.append(FieldChange(one.container.container, value, after(value), high, total))
+    return field_changes
+
+
+def after(value: Value) -> int | None:
+    """What the field holds once the proposal is applied."""
+    if value.action is Action.WITHHELD:
+        return value.now
+    return None if value.action is Action.UNSET else value.amount
+
+
+def quality_classes(recommendations: Sequence[Recommendation]) -> tuple[str, str]:
+    """Kubernetes' QoS class of the pods now and then, as far as these containers decide it."""
+    return _quality_class(recommendations, now=True), _quality_class(recommendations, now=False)
+
+
+def _quality_class(recommendations: Sequence[Recommendation], *, now: bool) -> str:
+    def side(one: Recommendation, field: Field) -> dict[Resource, int]:
+        amounts = {v.resource: (v.now if now else after(v)) for v in one.values if v.field is field}
+        return {resource: amount for resource, amount in amounts.items() if amount is not None}
+
+    return qos_class_of((side(one, Field.REQUEST), side(one, Field.LIMIT)) for one in recommendations).value
+
+
+def yaml_diff(moves: Sequence[FieldMove]) -> str:
+    """What would be written as a unified diff, object by object and place by place."""
+    lines: list[str] = []
+    for target in dict.fromkeys(move.target for move in moves):
+        lines += [f"--- {target}", f"+++ {target}"]
+        for move in (one for one in moves if one.target == target):
+            lines += [f"@@ {move.pointer} @@", *_changed(move.now, move.new)]
+    return "\n".join(lines)
+
+
+def _changed(now: str, new: str) -> list[str]:
+    old_fields, new_fields = MOVE.findall(now.replace(",", " ")), MOVE.findall(new.replace(",", " "))
+    if not old_fields and not new_fields:
+        return [*([f"-{now}"] if now else []), *([f"+{new}"] if new else [])]
+    before, then = ({(a, b): c for a, b, c in fields} for fields in (old_fields, new_fields))
+    lines = []
+    for block in ("requests", "limits"):
+        inner = [line for name in sorted({b for a, b in (*before, *then) if a == block})
+                 for line in _field(name, before.get((block, name)), then.get((block, name)))]  # fmt: skip
+        lines += [f" {block}:", *inner] if inner else []
+    return lines
+
+
+def _field(name: str, now: str | None, new: str | None) -> list[str]:
+    if now == new:
+        return [f"   {name}: {now}"]
+    return [*([f"-  {name}: {now}"] if now else []), *([f"+  {name}: {new}"] if new else [])]
+
+
+def failed_rules(looks: Sequence[WorkloadReview]) -> dict[str, list[tuple[WorkloadRef, str]]]:
+    """Failed rule -> the workloads that fail it, each with why."""
+    failures: dict[str, list[tuple[WorkloadRef, str]]] = {}
+    for look in looks:
+        for rule in look.rules:
+            if rule.outcome == "fail":
+                failures.setdefault(rule.name, []).append((look.workload, rule.why))
+    return failures
+
+
+def rule_of(refusal: str) -> str:
+    """The guardrail that a refusal names; "" when it names none."""
+    match = RULE_NAMED.search(refusal)
+    return match[1] if match else ""

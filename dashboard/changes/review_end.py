@@ -1,0 +1,206 @@
+"""The end of a review: what will be written, by whom, and what is left out; or files; and what became of it afterwards.
+
+Pure: from what the desk has looked at, and from its changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.change import ChangeState, ChangeStatus
+from cotenant.core.model.changes.people import IdentitySource, Someone
+from cotenant.core.model.changes.service import BundleForm, Method, WorkloadReview
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import visible
+from dashboard.changes import review as reviewing
+from dashboard.changes import review_steps
+from dashboard.changes.review import Out, ReviewTerms
+from dashboard.frame import panels
+from dashboard.tables import display, select_bar
+
+STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
+    ChangeState.UNKNOWN: ("orange", "Sent, and no answer came: `cotenant recs settle` reads the cluster."),
+    ChangeState.APPLIED: ("blue", "In force; it soaks before it is judged."),
+    ChangeState.FAILED: ("red", "The cluster refused it; nothing was changed."),
+    ChangeState.VERIFIED: ("teal", "It soaked without harm."),
+    ChangeState.REGRESSED: ("red", "It did harm: take it back."),
+    ChangeState.ROLLBACK_UNKNOWN: ("orange", "Being taken back, and no answer came."),
+    ChangeState.ROLLED_BACK: ("gray", "Taken back: it is as it was."),
+    ChangeState.WAITING: ("violet", "Waits until those that go first have soaked without harm."),
+    ChangeState.AWAITING: ("violet", "Waits for a second person, who confirms it on the page Changes."),
+    ChangeState.CANCELLED: ("gray", "It waited, and was never done."),
+}
+SECOND_PERSON: Final = "second-person"
+"""The guardrail."""
+MOST_TEXT: Final = 200_000
+"""Characters of files that a page shows; all of them are in the download."""
+
+
+def confirm(
+    going: Sequence[WorkloadReview],
+    outs: Sequence[Out],
+    terms: ReviewTerms,
+    method: Method,
+    who: Someone,
+    soak_minutes: float,
+) -> list[Component]:
+    """Sum, who, what is written, how long it soaks."""
+    sums = reviewing.sums(going)
+    facts: list[tuple[str, Any]] = [
+        ("Workloads", f"{sums.workloads:,}"),
+        ("Method", review_steps.METHODS[method.value][0] + _canary(terms, sums.workloads)),
+        ("Pods", _restarts(going)),
+        ("Written by", _person(who)),
+        ("Written", _written(going)),
+        ("Judged", f"after {soak_minutes:g} minutes of soaking; until then and later it can be rolled back"),
+        *([("Passed over", f"{', '.join(terms.overridden)}: {visible(terms.because)}")] if terms.overridden else []),
+        *([("Second person", text)] if (text := _second(going)) else []),
+    ]
+    rows = [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in facts]
+    table = html.Table(html.Tbody(rows), className="facts", id="review-facts")
+    return [table, *review_steps.left_out(outs)] if going else [_none(), *review_steps.left_out(outs)]
+
+
+def _second(going: Sequence[WorkloadReview]) -> str:
+    """What the rule about a second person says of those that take one."""
+    reasons = [
+        rule.why for look in going for rule in look.rules if (rule.name, rule.outcome) == (SECOND_PERSON, "warn")
+    ]
+    return visible("; ".join(dict.fromkeys(reasons)))
+
+
+def _none() -> Component:
+    return panels.empty("Nothing is left to change.", why="Each workload is left out, for the reason below.")
+
+
+def _canary(terms: ReviewTerms, count: int) -> str:
+    if not terms.canary:
+        return ""
+    return f", {display.percent(terms.canary)} of the {'workloads' if count > 1 else 'pods'} first"
+
+
+def _restarts(going: Sequence[WorkloadReview]) -> str:
+    kinds = dict.fromkeys(review_steps.RESTARTS.get(look.restart, look.restart) for look in going)
+    return "; ".join(kinds)
+
+
+def _person(who: Someone) -> str:
+    name = visible(who.name) or "you"
+    groups = f" ({', '.join(visible(g) for g in who.groups)})" if who.groups else ""
+    how = " with the rights of the kubeconfig" if who.way is IdentitySource.LOOPBACK else ""
+    return f"{name}{groups}{how}"
+
+
+def _written(going: Sequence[WorkloadReview]) -> list[Component]:
+    """The ledger first, then objects."""
+    targets = dict.fromkeys(move.target for look in going for move in look.moves)
+    text = f"{display.counted(len(targets), 'object')}, each in one patch that fails if somebody was faster; first the "
+    items = html.Ul([html.Li(visible(target)) for target in targets], className="reasons")
+    listed = html.Details([html.Summary("Which objects"), items], className="more")
+    return [html.Span([text, "ledger's row, on disk."]), listed]
+
+
+def summed(going: Sequence[WorkloadReview], out: int, currency: str) -> list[Any]:
+    """The line at the foot of every step."""
+    sums = reviewing.sums(going)
+    parts: list[Any] = [
+        html.Strong(display.counted(sums.workloads, "workload")),
+        html.Span(_signed(sums.millicores, Resource.CPU), className="selection-sum"),
+        html.Span(_signed(sums.bytes, Resource.MEMORY), className="selection-sum"),
+    ]
+    if sums.monthly is not None:
+        parts.append(html.Span(select_bar.monthly(sums.monthly, currency), className="selection-sum"))
+    return [*parts, *([html.Span(f"{out:,} left out", className="dim")] if out else [])]
+
+
+def _signed(value: int, resource: Resource) -> Any:
+    if not value:
+        return f"0 {'cores' if resource is Resource.CPU else 'GiB'}"
+    return ["+" if value > 0 else "−", panels.amount(abs(value), resource)]
+
+
+# --- files instead ----------------------------------------------------------------------------------------------------
+def before_files(going: Sequence[WorkloadReview], form: BundleForm) -> list[Component]:
+    """What will be written out, and that the cluster stays as it is."""
+    kind = "kubectl commands" if form is BundleForm.KUBECTL else review_steps.FORMS[form]
+    text = f"{display.counted(len(going), 'workload')} as {kind}, with the text of a pull request."
+    if form is BundleForm.KUBECTL:
+        text = f"{display.counted(len(going), 'workload')} as {kind}, for a shell of yours."
+    return [html.P(text), html.P("The cluster is not touched; the ledger notes who took them.", className="said")]
+
+
+def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:
+    """What the bundle holds, to read and copy."""
+    shown, room = [], MOST_TEXT
+    for place, (path, text) in enumerate(contents.items()):
+        if len(text) > room:
+            break
+        room -= len(text)
+        shown.append(_file(path, text, is_open=commands or place < 2))
+    rest = len(contents) - len(shown)
+    more = [html.P(f"{display.counted(rest, 'more file')} in the download.", className="panel-note")] if rest else []
+    return [html.Div(shown, id="review-files"), *more]
+
+
+def _file(path: str, text: str, *, is_open: bool) -> Component:
+    copy = dmc.CopyButton(value=text, children="Copy", copiedChildren="Copied", size="xs", variant="default")
+    body = html.Pre(html.Code(review_steps.visible_lines(text)), className="command", tabIndex=0)
+    return html.Details([html.Summary(html.Strong(visible(path))), copy, body], open=is_open, className="container")
+
+
+# --- afterwards -------------------------------------------------------------------------------------------------------
+def outcome(standings: Sequence[ChangeStatus], base: str, soak_minutes: float, why_not: str) -> list[Component]:
+    """Each change with where it is, and the ways on: the list of changes, judging, rolling back."""
+    rows = [_change(one, base, soak_minutes, why_not) for one in standings]
+    titles = ("Workload", "State", "What happened", "")
+    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
+    table = html.Div(html.Table([head, html.Tbody(rows)], className="facts"), className="scroll tall", tabIndex=0)
+    force = [one for one in standings if one.state.in_force]
+    buttons = [
+        html.Button("Roll back all", id={"type": "review-back", "ids": _ids(force)}, className="button act",
+                    disabled=bool(why_not) or not force),
+        html.Button("Judge now", id={"type": "review-judge", "ids": _ids(force)}, className="button act",
+                    disabled=bool(why_not) or not force),
+    ]  # fmt: skip
+    note = [html.P(why_not, className="panel-note")] if why_not else []
+    return [html.P(counted(standings), className="lead-words", id="review-outcome-words", role="status"), table,
+            html.Div([*buttons, *note], className="selection-acts start")]  # fmt: skip
+
+
+def counted(standings: Sequence[ChangeStatus]) -> str:
+    """How many are where, in a sentence."""
+    states: dict[str, int] = {}
+    for one in standings:
+        states[one.state.value] = states.get(one.state.value, 0) + 1
+    return ", ".join(f"{count:,} {word.replace('-', ' ')}" for word, count in states.items()) + "."
+
+
+def _change(one: ChangeStatus, base: str, soak_minutes: float, why_not: str) -> Component:
+    tone, text = STATES[one.state]
+    due = one.accepted_seconds + 60 * soak_minutes
+    soaks = [html.P(["Judged from ", panels.moment(due), " on."])] if one.state is ChangeState.APPLIED else []
+    details = [html.P(visible(one.words))] if one.words else []
+    back = html.Button(
+        "Roll back",
+        id={"type": "review-back", "ids": one.change.id},
+        className="button act",
+        disabled=bool(why_not) or not one.state.in_force,
+        **{"aria-label": f"Roll back {visible(one.change.workload)}"},
+    )
+    link = dcc.Link("Changes", href=f"{base}changes?open={quote(one.change.id)}", className="quiet-link")
+    return html.Tr([
+        html.Th(visible(one.change.workload), scope="row"),
+        html.Td(panels.chip(one.state.value, tone)),
+        html.Td([html.P(text), *details, *soaks]),
+        html.Td([link, back]),
+    ])  # fmt: skip
+
+
+def _ids(standings: Sequence[ChangeStatus]) -> str:
+    return ",".join(one.change.id for one in standings)

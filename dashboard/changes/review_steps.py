@@ -1,0 +1,300 @@
+"""What each step of the review shows: diff, guardrails, dry run, method. Pure: from what the desk has looked at.
+
+Text that comes from the cluster, a server's refusal or a person goes in as text nodes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import dash_mantine_components as dmc
+from dash import html
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.service import BundleForm, FieldMove, GuardrailResult, Method, WorkloadReview
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.recommendation import Recommendation, Restart
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import visible
+from dashboard.changes import explanation
+from dashboard.changes import review as reviewing
+from dashboard.changes.review import FieldChange, Out, ReviewTerms
+from dashboard.frame import panels
+from dashboard.tables import display
+
+OPEN_AT_FIRST: Final = 3
+"""Workloads whose details are open when the step is drawn."""
+RESTARTS: Final = {
+    Restart.NONE.value: "nothing restarts",
+    Restart.IN_PLACE.value: "resized while running",
+    Restart.ROLLOUT.value: "every pod is replaced",
+}
+TONES: Final = {"pass": "teal", "warn": "orange", "fail": "red"}
+ORDER: Final = ("fail", "warn", "pass")
+METHODS: Final = {
+    "template": ("Roll out", "The template is patched, and its controller replaces the pods one by one."),
+    "in-place": ("Resize in place", "Running pods are resized, nothing restarts; new pods get the same values."),
+    "annotate": ("Annotate only", "Nothing happens now: the webhook gives new pods the values when they are made."),
+    "bundle": (
+        "GitOps bundle",
+        "Files and a pull request's text for your repository; the cluster is not touched.",
+    ),
+    "kubectl": ("Commands to copy", "kubectl lines for a shell of yours; the cluster is not touched."),
+}
+FORMS: Final = {
+    BundleForm.KUSTOMIZE: "kustomize patches",
+    BundleForm.HELM: "Helm values",
+    BundleForm.SSA: "server-side apply",
+}
+CANARIES: Final = {"": "All at once", "0.1": "A tenth first", "0.5": "Half first"}
+
+
+def titled(look: WorkloadReview, content: Sequence[Any], chips: Sequence[Component], *, is_open: bool) -> Component:
+    """One workload, to open and close."""
+    head = html.Summary([html.Strong(visible(str(look.workload))), *chips])
+    return html.Details([head, html.Div(content, className="review-inner")], open=is_open, className="container")
+
+
+def gone(look: WorkloadReview) -> Component:
+    """Why there is nothing to change."""
+    return html.P([panels.chip("left out", "gray"), " ", visible(look.error)], className="said")
+
+
+# --- 1: diff ----------------------------------------------------------------------------------------------------------
+def diff(
+    looks: Sequence[WorkloadReview],
+    recommendations: Mapping[WorkloadRef, Sequence[Recommendation]],
+    highs: Mapping[WorkloadRef, Mapping[Resource, float]],
+    currency: str,
+) -> list[Component]:
+    """Per workload and container: now -> new, highest seen, change over all replicas; and the same as YAML.
+
+    highs: p99 of the whole workload by resource, where it is known.
+    """
+    return [
+        titled(look, _moves(look, recommendations.get(look.workload, ()), highs.get(look.workload, {}), currency),
+               _costs(look, recommendations.get(look.workload, ())), is_open=place < OPEN_AT_FIRST)
+        for place, look in enumerate(looks)
+    ]  # fmt: skip
+
+
+def _costs(look: WorkloadReview, recommendations: Sequence[Recommendation]) -> list[Component]:
+    """What stands beside the name: nothing to do, restart, a changed QoS class."""
+    if look.error:
+        return [panels.chip("left out", "gray")]
+    now, then = reviewing.quality_classes(recommendations)
+    changed = [panels.chip(f"QoS class {now} → {then}", "orange")] if recommendations and now != then else []
+    return [panels.chip(RESTARTS.get(look.restart, look.restart), "blue"), *changed]
+
+
+def _moves(
+    look: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
+) -> list[Component]:
+    if look.error:
+        return [gone(look), _leave_out(look)]
+    titles = ("Container", "Field", "Now", "New", "Highest seen, one pod", "Change over all pods")
+    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
+    body = html.Tbody([_row(line) for line in reviewing.lines(recommendations)])
+    table = html.Div(html.Table([head, body], className="rows"), className="scroll", tabIndex=0)
+    return [table, html.P(_facts(look, recommendations, highs, currency), className="panel-note"), _yaml(look.moves),
+            _leave_out(look)]  # fmt: skip
+
+
+def _row(line: FieldChange) -> Component:
+    resource = line.value.resource
+    title = explanation.TITLES[(resource, line.value.field)]
+    now = "not set" if line.value.now is None else panels.amount(line.value.now, resource)
+    then = "removed" if line.then is None else panels.amount(line.then, resource)
+    new = html.Td(html.Strong(then)) if line.moves else html.Td("keep", className="dim")
+    total = display.signed(line.total, resource) if line.total is not None and line.moves else display.MISSING
+    highest = panels.amount(line.seen_max, resource) if line.seen_max is not None else display.MISSING
+    return html.Tr([html.Td(visible(line.container)), html.Td(title), html.Td(now), new, html.Td(highest),
+                    html.Td(total)])  # fmt: skip
+
+
+def _facts(
+    look: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
+) -> str:
+    replicas = max((one.replicas for one in recommendations), default=0)
+    amounts = ", ".join(f"{display.amount(v, r)}{' CPU' if r is Resource.CPU else ''}" for r, v in highs.items())
+    usage = [f"p99 of all pods together: {amounts}"] if amounts else []
+    money = look.saved_monthly
+    worth = [] if money is None else [
+        f"{'saves' if money >= 0 else 'costs'} {display.money(abs(money), currency)} a month"
+    ]  # fmt: skip
+    return " · ".join([display.counted(replicas, "replica"), *usage, *worth]) + "."
+
+
+def _yaml(moves: Sequence[FieldMove]) -> Component:
+    text = visible_lines(reviewing.yaml_diff(moves))
+    lines = [html.Span(line + "\n", className=_tone(line)) for line in text.split("\n")]
+    return html.Details(
+        [html.Summary("As YAML"), html.Pre(html.Code(lines), className="diff", tabIndex=0)], className="more"
+    )
+
+
+def _tone(line: str) -> str:
+    if line.startswith(("---", "+++", "@@")):
+        return "diff-head"
+    return "diff-new" if line.startswith("+") else "diff-old" if line.startswith("-") else ""
+
+
+def visible_lines(text: str) -> str:
+    """The text with what is invisible written out, line by line."""
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
+def _leave_out(look: WorkloadReview) -> Component:
+    name = reviewing.name_of(look.workload)
+    label = f"Leave it out: {visible(str(look.workload))}"
+    return html.Button("Leave it out", className="quiet-button leave-out", title=label,
+                       **{"data-ref": name, "aria-label": label})  # fmt: skip
+
+
+# --- 2: guardrails ----------------------------------------------------------------------------------------------------
+def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_override: str) -> list[Component]:
+    """What failed, rule by rule with its switch; then every workload with all its rules."""
+    failed = reviewing.failed_rules(looks)
+    rules = [_rule(name, hits, terms, why_no_override) for name, hits in failed.items()]
+    if not failed:
+        rules = [html.P([panels.chip("pass", "teal"), " Nothing stands in the way."], className="said")]
+    fields = [*([_because(terms)] if failed and not why_no_override else []),
+              *([_second(terms)] if "second-person" in failed or terms.second_person else [])]  # fmt: skip
+    each = [
+        titled(look, [_rules(look)], _counts(look), is_open=len(looks) == 1)
+        for look in sorted(looks, key=lambda k: not k.blocked(()))
+    ]
+    return [html.Div(rules, className="review-rules"), *fields, html.H3("Every rule"), *each]
+
+
+def _rule(name: str, hits: Sequence[tuple[WorkloadRef, str]], terms: ReviewTerms, why_not: str) -> Component:
+    """A failed rule, whom it stops and why, and the switch that passes over it."""
+    chosen = name in terms.overridden
+    switch = dmc.Switch(
+        id={"type": "review-override", "rule": name},
+        label=f"Pass over {name} for {display.counted(len(hits), 'workload')}",
+        checked=chosen,
+        disabled=bool(why_not),
+        size="sm",
+    )
+    items = [html.Li(f"{visible(str(ref))}: {visible(why)}") for ref, why in hits]
+    note = [html.P(why_not, className="panel-note")] if why_not else []
+    tone = "orange" if chosen else "red"
+    head = html.Div([panels.chip("passed over" if chosen else "fail", tone), html.Strong(name)], className="rule-head")
+    return html.Section([head, html.Ul(items, className="reasons"), switch, *note], className="rule")
+
+
+def _because(terms: ReviewTerms) -> Component:
+    return dmc.TextInput(
+        id="review-because",
+        label="Why a rule is passed over",
+        description="Needed with any switch above; the ledger keeps it.",
+        value=terms.because,
+        className="review-field",
+    )
+
+
+def _second(terms: ReviewTerms) -> Component:
+    return dmc.TextInput(
+        id="review-second",
+        label="Second person",
+        description="Who else has looked at this and agrees. Nobody logs in here, so nobody checks the name; "
+        "the ledger keeps it.",
+        value=terms.second_person,
+        className="review-field",
+    )
+
+
+def _counts(look: WorkloadReview) -> list[Component]:
+    if look.error:
+        return [panels.chip("left out", "gray")]
+    numbers = {word: sum(rule.outcome == word for rule in look.rules) for word in ORDER}
+    return [panels.chip(f"{count} {word}", TONES[word]) for word, count in numbers.items() if count]
+
+
+def _rules(look: WorkloadReview) -> Component:
+    if look.error:
+        return gone(look)
+    ordered = sorted(look.rules, key=lambda rule: ORDER.index(rule.outcome) if rule.outcome in ORDER else 0)
+    rows = [_outcome(rule) for rule in ordered]
+    return html.Table(html.Tbody(rows), className="facts")
+
+
+def _outcome(rule: GuardrailResult) -> Component:
+    chip = panels.chip(rule.outcome, TONES.get(rule.outcome, "gray"))
+    return html.Tr([html.Th(visible(rule.name), scope="row"), html.Td(chip), html.Td(visible(rule.why))])
+
+
+# --- 3: dry run -------------------------------------------------------------------------------------------------------
+def dry_run(looks: Sequence[WorkloadReview]) -> list[Component]:
+    """The server's answer, workload by workload; a refusal in its words, with what helps."""
+    rows = [html.Tr([html.Th(visible(str(look.workload)), scope="row"), *_answer(look)]) for look in looks]
+    head = html.Thead(html.Tr([html.Th(t, scope="col") for t in ("Workload", "Answer", "In words")]))
+    return [html.Div(html.Table([head, html.Tbody(rows)], className="facts"), className="scroll tall", tabIndex=0)]
+
+
+def _answer(look: WorkloadReview) -> list[Component]:
+    if look.error:
+        return [html.Td(panels.chip("left out", "gray")), html.Td(visible(look.error))]
+    if look.tried is None:
+        return [html.Td(panels.chip("not tried", "gray")), html.Td("There was nothing to send.")]
+    if not look.tried.accepted:
+        parts = [html.P(visible(look.tried.words))]
+        parts += [html.P(visible(look.tried.fix), className="panel-note")] if look.tried.fix else []
+        return [html.Td(panels.chip("refused", "red")), html.Td(parts)]
+    notes = [html.P(visible(look.tried.words))] if look.tried.words else []
+    if not look.tried.added:
+        return [html.Td(panels.chip("accepted", "teal")), html.Td([*notes, "Exactly as proposed; nothing was kept."])]
+    text = visible_lines(reviewing.yaml_diff(look.tried.added))
+    added = html.Details([
+        html.Summary(f"Admission would change {display.counted(len(look.tried.added), 'more field')}"),
+        html.Pre(html.Code(text), className="diff", tabIndex=0),
+    ], className="more", open=True)  # fmt: skip
+    return [html.Td(panels.chip("accepted, changed", "orange")), html.Td([*notes, added])]
+
+
+# --- 4: method --------------------------------------------------------------------------------------------------------
+def method(looks: Sequence[WorkloadReview], terms: ReviewTerms, chosen: Method) -> list[Component]:
+    """How it reaches the pods: what cannot be had is disabled and says why; a part of them first, if there are more."""
+    asked_form = terms.form if terms.method is Method.BUNDLE else BundleForm.KUSTOMIZE
+    value = "kubectl" if chosen is Method.BUNDLE and asked_form is BundleForm.KUBECTL else chosen.value
+    options = [_option(word, looks) for word in METHODS]
+    group = dmc.RadioGroup(html.Div(options, className="review-methods"), id="review-method", value=value,
+                           label="How the change reaches the pods")  # fmt: skip
+    more: list[Component] = []
+    if value == "bundle":
+        data = [{"value": form.value, "label": label} for form, label in FORMS.items()]
+        more = [html.H3("Written as"), dmc.SegmentedControl(id="review-form", value=asked_form.value, data=data)]
+    elif value == "in-place" or (value != "kubectl" and sum(not look.error for look in looks) > 1):
+        data = [{"value": key or "0", "label": label} for key, label in CANARIES.items()]
+        now = f"{terms.canary:g}" if f"{terms.canary:g}" in CANARIES else "0"
+        note = html.P("The others wait until the first ones have soaked without harm.", className="panel-note")
+        more = [html.H3("How many first"), dmc.SegmentedControl(id="review-canary", value=now, data=data), note]
+    return [group, *more]
+
+
+def _option(word: str, looks: Sequence[WorkloadReview]) -> Component:
+    label, description = METHODS[word]
+    kind = Method.BUNDLE if word == "kubectl" else Method(word)
+    changing = [look for look in looks if not look.error]
+    cannot = {look.workload: look.impossible[kind] for look in changing if kind in look.impossible}
+    none = bool(changing) and len(cannot) == len(changing)
+    why = "; ".join(dict.fromkeys(visible(reason) for reason in cannot.values()))
+    if cannot:
+        some = "" if none else f"{len(cannot):,} of {display.counted(len(changing), 'workload')} cannot: "
+        description = f"{description} {'Not possible: ' if none else some}{why}."
+    return dmc.Radio(label=label, value=word, description=description, disabled=none, className="review-method")
+
+
+# --- left out ---------------------------------------------------------------------------------------------------------
+def left_out(outs: Sequence[Out]) -> list[Component]:
+    """Those that stay as they are, each with why and what helps."""
+    if not outs:
+        return []
+    items = [
+        html.Li([html.Strong(visible(str(out.look.workload))), f": {visible(out.why)}. ",
+                 html.Span(visible(out.fix), className="dim")])
+        for out in outs
+    ]  # fmt: skip
+    return [html.H3(f"Left out: {len(outs):,}"), html.Ul(items, className="reasons", id="left-out")]

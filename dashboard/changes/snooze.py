@@ -1,0 +1,199 @@
+"""Snooze and dismiss: the dialog that asks until when and why, and what the drawer of one recommendation offers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import dash_mantine_components as dmc
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.people import Right
+from cotenant.core.model.changes.service import PostponedRecommendation
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.text import visible
+from cotenant.core.model.views import RECOMMENDATIONS
+from dashboard.changes import callbacks
+from dashboard.changes import review as reviewing
+from dashboard.changes.callbacks import acts
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.sources import snoozed
+from dashboard.sources.snoozed import Postponing
+from dashboard.tables import display, select_bar
+from dashboard.tables import selection as choosing
+from dashboard.tables.list_page import Listing
+
+DAYS: Final = {"7": "7 days", "30": "30 days", "90": "90 days", "": "for good"}
+FOR_GOOD: Final = ""
+MOST_WORKLOADS: Final = 1_000
+"""Workloads that are put off at once."""
+
+
+def dialog() -> Component:
+    """Closed until somebody snoozes or dismisses."""
+    days = dmc.RadioGroup(
+        dmc.Group([dmc.Radio(label=label, value=value or "0") for value, label in DAYS.items()]),
+        id="put-off-days",
+        label="Hide it",
+        value="7",
+    )
+    reason = dmc.TextInput(id="put-off-reason", label="Why", description="Kept in the ledger, shown to everybody.",
+                           required=True, debounce=True, **{"data-autofocus": True})  # fmt: skip
+    send = html.Button("Hide", id="put-off-send", className="button act primary")
+    parts = [
+        html.P(id="put-off-what"),
+        days,
+        reason,
+        html.Div(id="put-off-said", role="alert"),
+        html.Div([send], className="dialog-acts"),
+        dcc.Store(id="put-off-of", data=[]),
+    ]
+    return dmc.Modal(
+        html.Div(parts, className="dialog"),
+        id="put-off",
+        title="Put off",
+        opened=False,
+        size="md",
+        keepMounted=True,
+        zIndex=400,
+        closeButtonProps={"aria-label": "Close"},
+    )
+
+
+def one(view: View, ref: WorkloadRef) -> Component:
+    """What can be done with one workload, and whether it is put off."""
+    reading, doing = select_bar.why_not(view, Right.REVIEW), select_bar.why_not(view, Right.ACCEPT)
+    href = reviewing.href(view.settings.base_path, [ref])
+    look = (
+        html.Button("Review", id="review-open", className="button act primary", disabled=True, title=reading)
+        if reading
+        else dcc.Link("Review", href=href, id="review-open", className="button act primary")
+    )
+    sees = view.given.people().may(Right.READ, ref.namespace)
+    postponed = view.given.desk.postponed().get(ref) if view.given.desk and sees else None
+    if postponed is not None:
+        again = html.Button(
+            "Show again", id={"type": "recall", "ref": reviewing.name_of(ref)}, className="button act",
+            disabled=bool(doing)
+        )  # fmt: skip
+        return html.Div([look, again, _off(postponed), _why(reading, doing)], className="one-acts")
+    name = reviewing.name_of(ref)
+    buttons = [select_bar.button(word, word.lower(), name, doing) for word in ("Snooze", "Dismiss")]
+    return html.Div([look, *buttons, _why(reading, doing)], className="one-acts")
+
+
+def _off(postponed: PostponedRecommendation) -> Component:
+    return html.P([panels.chip("put off", "violet"), " ", snoozed.said(postponed)], className="said")
+
+
+def _why(*reasons: str) -> Component:
+    text = " ".join(dict.fromkeys(filter(None, reasons)))
+    return html.P(text, className="panel-note") if text else html.Span()
+
+
+def register(app: Dash, view: View, listing: Listing) -> None:
+    """Open the dialog, send it, show again."""
+
+    @app.callback(
+        Output("put-off", "opened"),
+        Output("put-off", "title"),
+        Output("put-off-what", "children"),
+        Output("put-off-of", "data"),
+        Output("put-off-days", "value"),
+        Output("put-off-said", "children"),
+        Input({"type": "put-off", "kind": ALL, "of": ALL}, "n_clicks"),
+        State("selection", "data"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.ACCEPT)
+    def _ask(_clicks: Any, data: Any, search: str | None) -> Any:
+        if not any(one["value"] for one in ctx.triggered) or not isinstance(ctx.triggered_id, dict):
+            return [no_update] * 6
+        kind, of = ctx.triggered_id["kind"], ctx.triggered_id["of"]
+        names = chosen(view, listing, search or "", data) if of == "selection" else [of]
+        word = "Snooze" if kind == "snooze" else "Dismiss"
+        return [True, word, _whom(names), names, "7" if kind == "snooze" else "0", None]
+
+    @app.callback(
+        Output("put-off", "opened", allow_duplicate=True),
+        Output("put-off-said", "children", allow_duplicate=True),
+        Output("put-off-reason", "value"),
+        Output("version", "data", allow_duplicate=True),
+        Input("put-off-send", "n_clicks"),
+        Input("put-off-reason", "n_submit"),
+        State("put-off-of", "data"),
+        State("put-off-days", "value"),
+        State("put-off-reason", "value"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.ACCEPT)
+    def _send(_clicks: Any, _submits: Any, of: list[str], days: str, reason: str | None) -> Any:
+        try:
+            message = put_off(view, of or [], float(days or 0) or None, (reason or "").strip())
+        except CotenantError as error:
+            return [no_update, panels.failed(error.message, error.fix), no_update, no_update]
+        callbacks.tell(message)
+        return [False, None, "", view.source.snapshot().version]
+
+    @app.callback(
+        Output("version", "data", allow_duplicate=True),
+        Input({"type": "recall", "ref": ALL}, "n_clicks"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.ACCEPT)
+    def _recall(_clicks: Any) -> Any:
+        if not any(one["value"] for one in ctx.triggered) or not isinstance(ctx.triggered_id, dict):
+            return no_update
+        ref = reviewing.named(ctx.triggered_id["ref"])
+        if ref is None or view.given.desk is None:
+            return no_update
+        view.given.desk.recall(view.given.people(), [ref])
+        callbacks.tell(f"{visible(str(ref))} is shown again.")
+        return _anew(view)
+
+
+def chosen(view: View, listing: Listing, search: str, data: Any) -> list[str]:
+    """Names of the selected workloads; UsageError when they are too many to put off at once."""
+    snapshot = view.source.snapshot()
+    indexed = snapshot.tables[RECOMMENDATIONS.name]
+    query = listing.query(search, indexed.table.schema)
+    refs = choosing.workloads(indexed, choosing.index(snapshot, query, choosing.selection(data)))
+    if len(refs) > MOST_WORKLOADS:
+        raise UsageError(
+            f"{len(refs):,} workloads are selected; at most {MOST_WORKLOADS:,} are put off at once",
+            fix="Narrow the filters.",
+        )
+    return [reviewing.name_of(ref) for ref in refs]
+
+
+def put_off(view: View, names: list[str], days: float | None, reason: str) -> str:
+    """Postpone, and confirm in a sentence; UsageError without a reason."""
+    refs = [ref for name in names if (ref := reviewing.named(name))]
+    if view.given.desk is None or not refs:
+        raise UsageError("nothing is selected", fix="Tick rows first.")
+    if not reason:
+        raise UsageError("it takes a reason", fix="Say in a few words why: others will ask.")
+    if old := callbacks.too_old(view):
+        raise UsageError(old)
+    view.given.desk.postpone(view.given.people(), refs, days, reason)
+    _anew(view)
+    until = "for good" if days is None else f"for {days:g} days"
+    return f"{display.counted(len(refs), 'workload')} put off {until}. The list hides them until then."
+
+
+def _anew(view: View) -> str:
+    """The version of the results with what was just put off."""
+    if isinstance(view.source, Postponing):
+        view.source.forget()
+    return view.source.snapshot().version
+
+
+def _whom(names: list[str]) -> str:
+    refs = [str(ref) for name in names if (ref := reviewing.named(name))]
+    if not refs:
+        return "Nothing is selected."
+    first = ", ".join(visible(ref) for ref in refs[:3])
+    return first + (f" and {len(refs) - 3:,} more" if len(refs) > 3 else "")

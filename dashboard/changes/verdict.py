@@ -1,0 +1,198 @@
+"""Why an accepted change is found good or bad: usage through it, and every rule of the verify window with its numbers.
+
+Usage comes with the verdict, which the ledger keeps; until there is one, and without a metric source, from the
+results, hour by hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.change import ChangeEvent, ChangeState, ChangeStatus
+from cotenant.core.model.changes.judgement import Judgement, RuleResult, RuleUnit, RuleVerdict
+from cotenant.core.model.changes.service import LedgerEntry
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import visible
+from cotenant.core.settings.sections.actions import ActionSettings
+from dashboard.figures import passage
+from dashboard.figures.lines import Floats
+from dashboard.figures.passage import Passage
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.nodes import workload_story as story
+from dashboard.nodes.workload_story import Story
+from dashboard.sources import change_tables
+from dashboard.tables import display
+
+HEIGHT: Final = 230
+AROUND_SECONDS: Final = 86_400
+"""Shown on each side of the change, where the results' hours are drawn."""
+VERDICTS: Final = {
+    ChangeEvent.VERIFIED: ("it held", "teal"),
+    ChangeEvent.REGRESSED: ("it did harm", "red"),
+    ChangeEvent.UNJUDGED: ("not judged", "orange"),
+}
+TONES: Final = {RuleVerdict.HELD: "teal", RuleVerdict.WORSE: "red", RuleVerdict.NO_DATA: "gray"}
+DONE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK,
+               ChangeState.ROLLBACK_UNKNOWN)  # fmt: skip
+"""States in which the pods run, or ran, with the change."""
+
+
+class _VerdictBody(msgspec.Struct):
+    judged: Judgement | None = None
+
+
+def kept(rows: Iterable[LedgerEntry]) -> list[tuple[LedgerEntry, Judgement]]:
+    """Rows of the ledger that hold what a change was judged by, the oldest first; one that is damaged is left out."""
+    judgements = []
+    for row in rows:
+        if row.event not in VERDICTS:
+            continue
+        try:
+            judgement = msgspec.json.decode(row.body, type=_VerdictBody).judged
+        except msgspec.MsgspecError:
+            continue
+        if judgement is not None:
+            judgements.append((row, judgement))
+    return judgements
+
+
+def section(view: View, standing: ChangeStatus, rows: Sequence[LedgerEntry]) -> list[Component]:
+    """Chart and rules for one change; nothing where no pod ever ran with it."""
+    if standing.state not in DONE:
+        return []
+    change, judged = standing.change, kept(rows)
+    workload_story = view.source.story(WorkloadRef(change.namespace, change.kind, change.name))
+    charts = [_chart(one) for one in passages(standing, rows, workload_story, view.given.actions)]
+    return [
+        html.H3("Before and after"),
+        *(charts or [html.P(NO_USAGE, className="panel-note")]),
+        html.H3("What it is judged by"),
+        *([_said(*judged[-1], len(judged))] if judged else [_ahead(standing, view.given.actions)]),
+    ]
+
+
+NO_USAGE: Final = "No usage is stored around the change: the next scan brings it (cotenant scan)."
+
+
+def last(view: View, ref: WorkloadRef) -> Component | None:
+    """The newest change of a workload and why it is where it is; None where there is none to be read."""
+    mine = [s for s in change_tables.standings_of(view) if s.change.workload == str(ref)]
+    if not mine:
+        return None
+    standing = mine[0]
+    rows = change_tables.required(view).story(view.given.people(), standing.change.id)
+    way = dcc.Link(f"Change {standing.change.id}", href=f"{view.settings.base_path}changes?open={standing.change.id}")
+    line = [change_tables.chip(standing.state), " ", panels.moment(standing.since_seconds), " · ", way]
+    details = [html.P(visible(standing.words), className="panel-note")] if standing.words else []
+    return html.Div([html.P(line), *details, *section(view, standing, rows)], id="last-change")
+
+
+def passages(
+    standing: ChangeStatus, rows: Sequence[LedgerEntry], workload_story: Story | None, settings: ActionSettings
+) -> list[Passage]:
+    """Usage through the change of each resource that moves (of both where neither does), as far as it is known."""
+    saved = {Resource.CPU: standing.change.saved_millicores, Resource.MEMORY: standing.change.saved_bytes}
+    moving = [resource for resource in Resource if saved[resource]] or list(Resource)
+    judged = kept(rows)
+    end = judged[-1][1].until_seconds if judged else standing.begun_seconds + 60 * settings.soak_minutes
+    back = next((row.seconds for row in rows if row.event == ChangeEvent.ROLLED_BACK), None)
+    by_resource = []
+    for resource in moving:
+        times, usage, request = _series(standing, judged, workload_story, resource)
+        if not len(usage) or np.isnan(usage).all():
+            continue
+        before = _request_at(times, request, standing.begun_seconds)
+        after = None if before is None else before - saved[resource]
+        by_resource.append(Passage(resource, times, usage, standing.begun_seconds, end, back, before, after))
+    return by_resource
+
+
+def _series(
+    standing: ChangeStatus,
+    judged: Sequence[tuple[LedgerEntry, Judgement]],
+    workload_story: Story | None,
+    resource: Resource,
+) -> tuple[list[int], Floats, Floats]:
+    """Times, usage and requests: as they were kept with the last verdict, else the results' hours around the change."""
+    traces = [trace for _, one in reversed(judged) for trace in one.traces if trace.resource is resource]
+    if traces:
+        return traces[0].times, story.floats(traces[0].usage), story.floats(traces[0].request)
+    row = workload_story.portraits.get(resource.value) if workload_story else None
+    if row is None or row["start"] is None:
+        return [], np.empty(0), np.empty(0)
+    usage, request = story.floats(row["mean"]), story.floats(row.get("request") or [])
+    times = story.hours(int(row["start"]), len(usage))
+    near = [k for k, t in enumerate(times) if abs(t - standing.begun_seconds) <= AROUND_SECONDS]
+    return [times[k] for k in near], usage[near], request[near] if len(request) == len(times) else np.empty(0)
+
+
+def _request_at(times: Sequence[int], request: Floats, seconds: float) -> float | None:
+    """What was requested last before a moment; None when that is not known."""
+    requests = [v for t, v in zip(times, request, strict=False) if t <= seconds and not np.isnan(v)]
+    return float(requests[-1]) if requests else None
+
+
+def _chart(one: Passage) -> Component:
+    return panels.figure(passage.chart(one), f"passage-{one.resource}", HEIGHT)
+
+
+def _said(row: LedgerEntry, judgement: Judgement, times: int) -> Component:
+    """The last verdict, and each rule with its numbers."""
+    word, tone = VERDICTS[ChangeEvent(row.event)]
+    age = display.duration(judgement.until_seconds - judgement.since_seconds)
+    again = f", {times} times looked at" if times > 1 else ""
+    line = [panels.chip(word, tone), " ", panels.moment(row.seconds), f", {age} after the change{again}"]
+    return html.Div([html.P(line), _table([_rule(rule) for rule in judgement.rules])])
+
+
+def _rule(rule: RuleResult) -> list[Any]:
+    why = rule.words.removeprefix(f"{rule.rule}: ") if rule.verdict is RuleVerdict.NO_DATA else ""
+    outcome = [panels.chip(rule.verdict.value, TONES[rule.verdict]), *([" ", visible(why)] if why else [])]
+    before, after, most = (amount(v, rule.unit) for v in (rule.before, rule.after, rule.most))
+    return [rule.rule, before, html.Strong(after), most, outcome]
+
+
+def _ahead(standing: ChangeStatus, settings: ActionSettings) -> Component:
+    """The rules that wait for it, before anything was measured."""
+    if standing.state is not ChangeState.APPLIED:
+        return html.P("It was taken back before it was judged, or judged before the numbers were kept.",
+                      className="panel-note")  # fmt: skip
+    rises = (settings.most_throttled_rise, settings.most_pressure_rise)
+    query = settings.latency_query
+    factor = f"{settings.most_latency_factor:g} × before" + ("" if query else ", where a query is configured")
+    bounds = (
+        ("OOM kills", "0"),
+        ("restarts", str(settings.most_restarts)),
+        ("missing replicas", "0"),
+        ("throttled CPU periods", f"before + {100 * rises[0]:.0f} %"),
+        ("time waiting for a CPU (PSI)", f"before + {100 * rises[1]:.0f} %"),
+        ("p99 latency", factor),
+    )
+    wait = panels.chip("to come", "gray")
+    return _table([[rule, display.MISSING, display.MISSING, bound, wait] for rule, bound in bounds])
+
+
+def _table(lines: Sequence[Sequence[Any]]) -> Component:
+    heads = ("Rule", "Before", "After", "Holds up to", "How it came out")
+    head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
+    body = html.Tbody([html.Tr([html.Th(cells[0], scope="row"), *map(html.Td, cells[1:])]) for cells in lines])
+    label = "Rules by which the change is judged"
+    table = html.Table([head, body], className="facts judged", **{"aria-label": label})
+    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": label})
+
+
+def amount(value: float | None, unit: RuleUnit) -> str:
+    """A rule's number: "3", "5.0 %", "120 ms"."""
+    if value is None:
+        return display.MISSING
+    if unit is RuleUnit.RATIO:
+        return f"{100 * value:.1f} %"
+    return f"{1000 * value:,.3g} ms" if unit is RuleUnit.SECONDS else f"{value:,.0f}"

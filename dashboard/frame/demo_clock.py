@@ -1,0 +1,141 @@
+"""The strip below the top bar in a demo: what its clock shows, and buttons to halt it and to move it ahead.
+
+Only a demo hands a clock to steer to the dashboard; without one there is no strip and no callback.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dash import Dash, Input, Output, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.people import Right
+from cotenant.core.model.demo_clock import Steering, Stop
+from dashboard.changes.callbacks import acts, tell
+from dashboard.frame.view import View
+from dashboard.tables import display
+
+QUARTER_SECONDS: Final = 900.0
+TICK_MILLISECONDS: Final = 1000
+NOWHERE: Final = "no window ahead"
+
+
+def strip(view: View) -> list[Component]:
+    """The clock with its buttons; nothing where time is what it is."""
+    steering = view.given.steering
+    if steering is None:
+        return []
+    stop = _next(steering)
+    buttons = [
+        _button("steer-halt", halt_words(steering), "Halt the demo's clock, or let it go on"),
+        _button("steer-quarter", "+15 min", "Move the demo's clock ahead by 15 minutes"),
+        html.Button(
+            stop_words(stop), id="steer-stop", className="button steer-stop", title=_title(stop), disabled=stop is None
+        ),
+    ]
+    clock = html.Span([html.Span("Demo clock ", className="dim"), html.Span(moment(steering), id="steer-clock")])
+    tour = _button("tour-open", "Tour", "Four marks: band, heat map, recommendations, reservations")
+    ticks = dcc.Interval(id="steer-tick", interval=TICK_MILLISECONDS)
+    line = html.Div([clock, *buttons, html.Span(id="steer-going", className="dim"), tour], className="steering")
+    status_line = html.P(told_words(steering), id="steer-told", className="steer-told", role="status")
+    return [html.Section([line, status_line, ticks], id="steering", **{"aria-label": "Demo clock"})]
+
+
+def _button(id_: str, label: str, title: str) -> Component:
+    return html.Button(label, id=id_, className="button", title=title)
+
+
+def moment(steering: Steering) -> str:
+    """The clock as text."""
+    return display.moment(steering.now_seconds())
+
+
+def halt_words(steering: Steering) -> str:
+    """What the first button does."""
+    return "Go on" if steering.halted else "Pause"
+
+
+def stop_words(stop: Stop | None) -> str:
+    """What the last button does."""
+    return f"Fast-forward to {display.clock(stop.at_seconds)}" if stop else "Fast-forward"
+
+
+def _title(stop: Stop | None) -> str:
+    return stop.words if stop else NOWHERE
+
+
+def going_words(steering: Steering) -> str:
+    """Whether it is on its way."""
+    goal = steering.going_to
+    return f"moving to {display.clock(goal)} …" if goal is not None else ""
+
+
+def told_words(steering: Steering) -> str:
+    """What was found out last; "" before."""
+    return next(iter(steering.told()), "")
+
+
+def _next(steering: Steering) -> Stop | None:
+    return next(iter(steering.stops()), None)
+
+
+def register(app: Dash, view: View) -> None:
+    """The clock's callbacks, where there is one to steer."""
+    steering = view.given.steering
+    if steering is None:
+        return
+
+    @app.callback(
+        Output("steer-clock", "children"),
+        Output("steer-halt", "children"),
+        Output("steer-stop", "children"),
+        Output("steer-stop", "disabled"),
+        Output("steer-stop", "title"),
+        Output("steer-going", "children"),
+        Output("steer-told", "children"),
+        Input("steer-tick", "n_intervals"),
+    )
+    def _shown(_ticks: int | None) -> tuple[Any, ...]:
+        stop = _next(steering)
+        stop_state = stop_words(stop), stop is None, _title(stop)
+        return moment(steering), halt_words(steering), *stop_state, going_words(steering), told_words(steering)
+
+    @app.callback(
+        Output("steer-halt", "title"),
+        Input("steer-halt", "n_clicks"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.ADMINISTER)
+    def _halt(_clicks: int | None) -> Any:
+        steering.halt(not steering.halted)
+        tell(f"The demo's clock {'stands still' if steering.halted else 'goes on'} at {moment(steering)}.")
+        return no_update
+
+    @app.callback(
+        Output("steer-quarter", "title"),
+        Input("steer-quarter", "n_clicks"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.ADMINISTER)
+    def _quarter(_clicks: int | None) -> Any:
+        return _forward(steering, (steering.going_to or steering.now_seconds()) + QUARTER_SECONDS)
+
+    @app.callback(
+        Output("steer-stop", "className"),
+        Input("steer-stop", "n_clicks"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.ADMINISTER)
+    def _stop(_clicks: int | None) -> Any:
+        stop = _next(steering)
+        if stop is None:
+            tell("There is no window ahead: approve a plan on the reservations page first.")
+            return no_update
+        return _forward(steering, stop.at_seconds)
+
+
+def _forward(steering: Steering, to_seconds: float) -> Any:
+    steering.forward(to_seconds)
+    tell(f"The demo's clock moves to {display.moment(to_seconds)}; everything on the way happens.")
+    return no_update

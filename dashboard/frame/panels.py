@@ -1,0 +1,185 @@
+"""The pieces every page is laid out from: panels, figures with their summaries, chips, and the states of a panel. Pure.
+
+A panel is never blank: it shows its content, a skeleton, one of the reasons for emptiness, or a short error.
+Text that comes from the cluster goes in as text nodes only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+import dash_mantine_components as dmc
+import structlog
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.errors import ClusterForbidden, CotenantError, SourceForbidden, StoreForbidden
+from cotenant.core.model.resource import Resource
+from dashboard.figures.base import Chart
+from dashboard.server import faults
+from dashboard.tables import display
+
+Children: TypeAlias = Any
+"""What Dash takes as children: text, a component, or a list of them."""
+
+FORBIDDEN: Final = (SourceForbidden, ClusterForbidden, StoreForbidden)
+"""A right is missing: neither empty nor broken."""
+RIGHTS_COMMAND: Final = "cotenant doctor"
+
+_log = structlog.get_logger(__name__)
+
+
+def panel(title: str, *children: Any, aside: Any = None, note: str = "", id_: str = "") -> Component:
+    """A framed section with a heading, something on the heading's right, and a note below it."""
+    head = html.Div([html.H2(title), aside] if aside is not None else [html.H2(title)], className="panel-head")
+    lead = [html.P(note, className="panel-note")] if note else []
+    return html.Section([head, *lead, *children], className="panel", **({"id": id_} if id_ else {}))
+
+
+def figure(chart: Chart, id_: str, height: int) -> Component:
+    """A chart, with its summary as accessible name and as a line of text below."""
+    graph = dcc.Graph(
+        id=id_,
+        figure=chart.figure,
+        config={"displayModeBar": False, "responsive": True, "doubleClick": False},
+        style={"height": f"{height}px"},
+        responsive=True,
+    )
+    picture = html.Div(graph, role="img", **{"aria-label": chart.summary})
+    save = html.Button("PNG", className="quiet-link png", title="Save the chart as a picture", **{"data-figure": id_})
+    return html.Figure([picture, html.Figcaption(chart.summary), html.Div([_as_table(id_), save], className="outs")])
+
+
+def _as_table(id_: str) -> Component:
+    """The chart's numbers as a table, which `assets/tables.js` fills when it is opened."""
+    where = html.Div(
+        className="scroll chart-table", tabIndex=0, role="region", **{"aria-label": "The chart as a table"}
+    )
+    return html.Details([html.Summary("As a table"), where], className="more as-table", **{"data-figure": id_})
+
+
+def chip(word: str, tone: str = "gray", title: str = "") -> Component:
+    """A word on a coloured ground; the word alone carries the meaning."""
+    return html.Span(word, className=f"chip tone-{tone}", **({"title": title} if title else {}))
+
+
+def amount(value: float | None, resource: Resource) -> Children:
+    """An amount with its unit, that the unit switch may write in millicores or MiB."""
+    text = display.amount(value, resource)
+    if value is None or text == display.MISSING:
+        return text
+    return html.Span(text, className="amount", **{"data-unit": resource.unit, "data-value": f"{value:.10g}"})
+
+
+def moment(seconds: float) -> Component:
+    """A moment in UTC, that the time-zone switch may show in the browser's own zone."""
+    return html.Time(display.moment(seconds), dateTime=_iso(seconds), className="moment")
+
+
+def clock(seconds: float) -> Component:
+    """A time of day in UTC ("18:00 UTC") that follows the time-zone switch."""
+    return html.Time(
+        f"{display.clock(seconds)} UTC", dateTime=_iso(seconds), className="moment", **{"data-form": "clock"}
+    )
+
+
+def window(start_seconds: float, end_seconds: float) -> Component:
+    """A stretch of the day in UTC ("18:00–20:00 UTC") that follows the time-zone switch."""
+    text = f"{display.clock(start_seconds)}–{display.clock(end_seconds)} UTC"
+    more = {"data-form": "window", "data-until": _iso(end_seconds)}
+    return html.Time(text, dateTime=_iso(start_seconds), className="moment", **more)
+
+
+def day(seconds: float) -> Component:
+    """A UTC day."""
+    return html.Time(_iso(seconds)[:10], dateTime=_iso(seconds)[:10])
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def stat(label: str, value: Children, detail: Children = "", *, bar: float | None = None) -> Component:
+    """A headline number with its name, a bar from 0 to 100 % where it is a share, and a detail line."""
+    meter = [] if bar is None or math.isnan(bar) else [_bar(bar)]
+    return html.Div(
+        [html.Div(label, className="stat-label"), html.Div(value, className="stat-value"), *meter]
+        + ([html.Div(detail, className="stat-detail")] if detail else []),
+        className="stat",
+    )
+
+
+def _bar(ratio: float) -> Component:
+    tone = "red" if ratio > 1 else "blue"
+    return html.Div(
+        html.Div(className=f"meter-fill tone-fill-{tone}", style={"width": f"{min(1.0, ratio):.1%}"}), className="meter"
+    )
+
+
+def empty(headline: str, *, why: Children = "", command: str = "", link: tuple[str, str] | None = None) -> Component:
+    """Why there is nothing to see, and what helps: a command to type or a (text, href) to follow."""
+    parts: list[Any] = [html.P(headline, className="empty-headline")]
+    parts += [html.P(why)] if why else []
+    parts += [html.Pre(html.Code(command), className="command")] if command else []
+    parts += [dcc.Link(link[0], href=link[1], className="button")] if link else []
+    return html.Div(parts, className="empty", role="status")
+
+
+def no_results() -> Component:
+    """The empty state of a store in which nothing was computed yet."""
+    return empty(
+        "No results yet.",
+        why="This store holds no analysis of a cluster. Scan one, or look at a synthetic one:",
+        command="cotenant scan --prometheus URL\ncotenant demo",
+    )
+
+
+def failed(message: str, fix: str = "") -> Component:
+    """A short cause and what helps; the page polls, so it recovers by itself."""
+    retry = "The page tries again by itself; the server's log has the details."
+    return html.Div(
+        [html.P(message, className="empty-headline"), html.P(fix or retry)], className="empty failed", role="alert"
+    )
+
+
+def forbidden(message: str, fix: str = "") -> Component:
+    """Who answered that it may not be read, with the right that is missing, and the command that shows all rights."""
+    default_fix = "The permission named above is missing; whoever gives it out can add it."
+    return html.Div(
+        [
+            html.P([chip("forbidden", "orange"), f" {message}"], className="empty-headline"),
+            html.P(fix or default_fix),
+            html.P("Every right that is needed, tried one by one:"),
+            html.Pre(html.Code(RIGHTS_COMMAND), className="command"),
+        ],
+        className="empty forbidden",
+        role="alert",
+    )
+
+
+def trouble(error: CotenantError) -> Component:
+    """The state of a panel whose question was not answered: forbidden, or failed."""
+    return (forbidden if isinstance(error, FORBIDDEN) else failed)(error.message, error.fix)
+
+
+def skeleton(*heights: int) -> Component:
+    """Grey blocks of the final size while a panel is on its way; after 3 s it says what it waits for."""
+    blocks = [dmc.Skeleton(height=h, radius="md", animate=True, className="skeleton") for h in heights]
+    late = html.P("Still waiting for the results in the store…", className="late")
+    return html.Div([html.Span("Loading…", className="visually-hidden"), late, *blocks], **{"aria-busy": "true"})
+
+
+def guarded(render: Callable[[], Component], title: str = "") -> Component:
+    """What `render` gives, or the state of a question without answer, framed under `title`; never a traceback."""
+    try:
+        return render()
+    except CotenantError as error:
+        _log.warning("panel_failed", error=error.message)
+        state = trouble(error)
+    except Exception:  # noqa: BLE001 the last line of defence of a page: logged whole, shown short
+        _log.exception("panel_failed")
+        state = failed("This panel could not be drawn.", f"The page tries again by itself. {faults.fix()}")
+    return panel(title, state) if title else state

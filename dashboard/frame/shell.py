@@ -1,0 +1,330 @@
+"""The frame around every page: navigation, top bar, theme, search, keyboard help, data age; and which page is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.text import visible
+from cotenant.core.model.views import Overview
+from cotenant.core.settings.sections.dashboard import DashboardSettings
+from dashboard.access.menu import menu
+from dashboard.changes import callbacks
+from dashboard.frame import demo_clock, panels
+from dashboard.frame.view import Page, View
+from dashboard.sources.namespace_filter import OF_THESE
+from dashboard.tables import display, filters
+
+INDEX: Final = """<!DOCTYPE html>
+<html lang="en" data-mantine-color-scheme="light">
+  <head>
+    {%metas%}
+    <meta name="viewport" content="width=device-width, initial-scale=1">
+    <title>{%title%}</title>
+    <link rel="icon" type="image/svg+xml" href="BASEassets/logo.svg">
+    {%css%}
+    <script>
+      document.documentElement.dataset.base = "BASE";
+      try {
+        var kept = localStorage.getItem("mantine-color-scheme-value");
+        var dark = kept === "dark" || (kept !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+        document.documentElement.setAttribute("data-mantine-color-scheme", dark ? "dark" : "light");
+      } catch (blocked) { /* storage is off: light */ }
+    </script>
+  </head>
+  <body>
+    {%app_entry%}
+    <footer>{%config%}{%scripts%}{%renderer%}</footer>
+    <noscript>This dashboard needs JavaScript; the same numbers are at BASEapi/v1/overview.</noscript>
+  </body>
+</html>"""
+
+THEME: Final[dict[str, Any]] = {
+    "primaryColor": "indigo",
+    "fontFamily": "var(--ct-font)",
+    "defaultRadius": "sm",
+    "respectReducedMotion": True,
+}
+KEYS_HELP: Final = (
+    ("/", "search"),
+    ("j k", "next and previous row"),
+    ("x", "select the row; exports hold selected rows only"),
+    ("r", "review what is selected, or the row; in the review Enter leads on"),
+    ("p a s m y n", "on Reservations: preview, approve, skip, edit, auto-approve, new plan; r rejects"),
+    ("Enter", "open the row"),
+    ("e", "export the rows as CSV"),
+    ("t", "light or dark"),
+    ("Esc", "close what is open, or back"),
+    ("?", "this list"),
+)
+UNITS: Final = [{"value": "whole", "label": "cores, GiB"}, {"value": "milli", "label": "millicores, MiB"}]
+ZONES: Final = [{"value": "utc", "label": "UTC"}, {"value": "local", "label": "this browser's"}]
+
+
+def layout(view: View, pages: Sequence[Page]) -> Component:
+    """The whole shell; the page itself comes with the first callback."""
+    base = view.settings.base_path
+    return dmc.MantineProvider(
+        [
+            dcc.Location(id="url", refresh=False),
+            dcc.Interval(id="tick", interval=1000 * view.settings.poll_seconds),
+            dcc.Store(id="version", data=None),
+            dcc.Store(id="redraw", data=None),
+            html.A("Skip to content", href="#main", className="skip-link"),
+            dmc.AppShell(
+                [_header(view), _navbar(base, pages), dmc.AppShellMain(_main(view), id="main")],
+                header={"height": 52},
+                navbar={"width": 212, "breakpoint": "sm", "collapsed": {"mobile": True}},
+                padding=0,
+                id="shell",
+                transitionDuration=0,
+            ),
+            _help(pages),
+            _display(),
+        ],
+        theme=THEME,
+        defaultColorScheme="auto",
+        id="mantine",
+    )
+
+
+def _main(view: View) -> Sequence[Component]:
+    loading = html.Div([html.Div(panels.skeleton(28, 84, 84, 340, 280))], className="page")
+    live_region = html.Div(id=callbacks.SAID, className="said-region", role="status", **{"aria-live": "polite"})
+    return [html.Div(id="stale"), *demo_clock.strip(view), live_region, html.Div(loading, id="page")]
+
+
+def _header(view: View) -> Component:
+    base = view.settings.base_path
+    search = dmc.TextInput(
+        id="search",
+        placeholder="Search names  ( / )",
+        debounce=250,
+        size="xs",
+        w=196,
+        **{"aria-label": "Search workloads by name"},
+    )
+    burger = dmc.Burger(id="burger", size="sm", hiddenFrom="sm", opened=False, **{"aria-label": "Navigation"})
+    brand = html.Div(
+        [html.Img(src=f"{base}assets/logo.svg", alt="", height=22), html.Span("cotenant")], className="brand"
+    )
+    theme = dmc.ColorSchemeToggle(
+        id="theme",
+        lightIcon=html.Span("☀", **{"aria-hidden": "true"}),
+        darkIcon=html.Span("☾", **{"aria-hidden": "true"}),
+        variant="default",
+        size="md",
+        **{"aria-label": "Switch between light and dark"},
+    )
+    display_button = dmc.ActionIcon(
+        html.Span("⚙", **{"aria-hidden": "true"}),
+        id="display-button",
+        variant="default",
+        size="md",
+        **{"aria-label": "Units and time zone"},
+    )
+    copy = html.Button("Copy link", id="copy-link", className="button copy", title="Link to exactly this view")
+    views = html.Details([html.Summary("Views", className="button"), _views()], className="chooser views", id="views")
+    help_button = dmc.ActionIcon("?", id="help-button", variant="default", size="md", **{"aria-label": "Keyboard help"})
+    chips = html.Div(id="chips", className="chips")
+    search_box = html.Div(search, role="search", className="search")
+    me = menu(view.given.people(), view.given.access, base)
+    return dmc.AppShellHeader(
+        html.Div(
+            [burger, brand, chips, search_box, views, copy, display_button, theme, help_button, me], className="top"
+        )
+    )
+
+
+def _views() -> Component:
+    """Addresses under names, which `assets/views.js` keeps in the browser."""
+    label = "Name of this view"
+    name = dmc.TextInput(id="view-name", placeholder=label, size="xs", **{"aria-label": label})
+    save = html.Button("Save", id="view-save", className="button", title="Keep this page, its filters and its columns")
+    status = html.P(id="views-said", className="panel-note", role="status")
+    return html.Div([html.Div([name, save], className="view-form"), html.Ul(id="view-list"), status])
+
+
+def _navbar(base: str, pages: Sequence[Page]) -> Component:
+    return dmc.AppShellNavbar(
+        [
+            html.Nav(html.Ul(id="nav", children=navigation(base, pages, "", "")), **{"aria-label": "Pages"}),
+            html.P(
+                [html.A("API", href=f"{base}docs"), " · ", html.A("metrics", href=f"{base}metrics")],
+                className="nav-foot",
+            ),
+        ]
+    )
+
+
+def navigation(base: str, pages: Sequence[Page], path: str, search: str) -> list[Component]:
+    """The pages that exist, the current one marked; links carry the filters that make sense everywhere."""
+    filter_query = filters.carried(search)
+    here = path.split("/", maxsplit=1)[0]
+    marked = next((page.parent for page in pages if page.parent and page.path == here), here)
+    return [
+        html.Li(
+            dcc.Link(
+                [html.Span(page.title), html.Kbd(f"g {page.letter}")],
+                href=f"{base}{page.path}" + (f"?{filter_query}" if filter_query else ""),
+                className="nav-link current" if page.path == marked else "nav-link",
+                id=f"nav-{page.letter}",
+            ),
+            **({"aria-current": "page"} if page.path == path else {}),
+        )
+        for page in pages
+        if not page.parent
+    ]
+
+
+def _help(pages: Sequence[Page]) -> Component:
+    keys = [*((f"g {p.letter}", p.title) for p in pages if not p.parent), *KEYS_HELP]
+    rows = [html.Tr([html.Th(html.Kbd(key), scope="row"), html.Td(text)]) for key, text in keys]
+    table = html.Table(html.Tbody(rows), className="inputs")
+    return dmc.Modal(
+        table, id="help", title="Keyboard", opened=False, size="sm", closeButtonProps={"aria-label": "Close"}
+    )
+
+
+def _display() -> Component:
+    """How amounts and moments of tables, charts and headline numbers are written; the browser keeps it."""
+    persist: dict[str, Any] = {"persistence": True, "persistence_type": "local", "size": "xs"}
+    units = dmc.SegmentedControl(id="units", value="whole", data=UNITS, **persist)
+    zone = dmc.SegmentedControl(id="zone", value="utc", data=ZONES, **persist)
+    rows = [
+        html.Tr([html.Th(name, scope="row"), html.Td(control)])
+        for name, control in (("Amounts", units), ("Times", zone))
+    ]
+    note = html.P(
+        "For tables, charts and headline numbers. Sentences stay in cores, GiB and UTC, and say so; exports and the "
+        "API in millicores, bytes and Unix seconds.",
+        className="panel-note",
+    )
+    return dmc.Modal(
+        [html.Table(html.Tbody(rows), className="inputs"), note],
+        id="display",
+        title="Units and time zone",
+        opened=False,
+        keepMounted=True,
+        size="md",
+        closeButtonProps={"aria-label": "Close"},
+    )
+
+
+def path_of(pathname: str, settings: DashboardSettings) -> str:
+    """The page's path below the base path."""
+    return pathname.removeprefix(settings.base_path.rstrip("/")).strip("/")
+
+
+def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
+    """Callbacks of the frame."""
+    by_path = {page.path: page for page in pages}
+
+    @app.callback(Output("page", "children"), Input("url", "pathname"), Input("redraw", "data"), State("url", "search"))
+    def _show(pathname: str | None, _redraw: int | None, search: str | None) -> Component:
+        render = _renderer(by_path, path_of(pathname or "/", view.settings), view, search or "")
+        return _missing(view.settings) if render is None else panels.guarded(render)
+
+    @app.callback(Output("nav", "children"), Input("url", "pathname"), Input("url", "search"))
+    def _navigate(pathname: str | None, search: str | None) -> list[Component]:
+        return navigation(view.settings.base_path, pages, path_of(pathname or "/", view.settings), search or "")
+
+    @app.callback(
+        Output("chips", "children"),
+        Output("stale", "children"),
+        Output("version", "data"),
+        Input("tick", "n_intervals"),
+        State("version", "data"),
+    )
+    def _age(_ticks: int | None, shown_version: str | None) -> tuple[Any, Any, Any]:
+        try:
+            snapshot = view.source.snapshot()
+        except CotenantError as error:
+            return _chips(None, view), panels.trouble(error), no_update
+        version = no_update if shown_version == snapshot.version else snapshot.version
+        return _chips(snapshot.overview, view), _stale(snapshot.overview, view), version
+
+    demo_clock.register(app, view)
+    _register_clientside(app)
+
+
+def _renderer(by_path: Mapping[str, Page], path: str, view: View, search: str) -> Callable[[], Component] | None:
+    """How the page at a path is drawn; None when there is none."""
+    first, *rest = path.split("/")
+    page = by_path.get(first)
+    if page is None or (rest and page.below is None):
+        return None
+    if page.below is None or not rest:
+        return lambda: page.render(view, search)
+    below, parts = page.below, tuple(unquote(part) for part in rest)
+    return lambda: below(view, parts, search)
+
+
+def _register_clientside(app: Dash) -> None:
+    """What the browser does alone: the search box, the small-screen menu, the help, asking again for an empty page."""
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "again"), Output("redraw", "data"), Input("tick", "n_intervals")
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "search"), Input("search", "value"), prevent_initial_call=True
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "searched"), Output("search", "value"), Input("url", "search")
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "menu"),
+        Output("shell", "navbar"),
+        Input("burger", "opened"),
+        State("shell", "navbar"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "help"), Input("help-button", "n_clicks"), prevent_initial_call=True
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "display"), Input("display-button", "n_clicks"), prevent_initial_call=True
+    )
+    app.clientside_callback(ClientsideFunction("cotenant", "written"), Input("units", "value"), Input("zone", "value"))
+
+
+def _missing(settings: DashboardSettings) -> Component:
+    home = ("To the overview", settings.base_path)
+    return html.Div([html.H1("No such page"), panels.empty("This address leads nowhere.", link=home)], className="page")
+
+
+def _chips(overview: Overview | None, view: View) -> list[Component]:
+    namespaces = view.given.people().reads
+    names = visible(", ".join(sorted(namespaces or ())))
+    reads = [] if namespaces is None else [panels.chip(OF_THESE, "gray", f"You see: {names or 'none'}.")]
+    reads += [] if view.given.desk else [panels.chip("READ-ONLY", "gray", "This dashboard applies nothing.")]
+    if overview is None:
+        return reads
+    name = html.Span(visible(overview.cluster), className="cluster", title="Cluster")
+    demo = [panels.chip("DEMO data - nothing is applied to a real cluster", "violet")] if overview.demo else []
+    return [name, age_chip(overview.time_seconds, view, demo=overview.demo), *demo, *reads]
+
+
+def age_chip(time_seconds: float, view: View, *, demo: bool) -> Component:
+    """How old the newest sample is, coloured by the thresholds; demo data do not age."""
+    if demo:
+        return panels.chip(f"data until {display.moment(time_seconds)}", "gray")
+    age = max(0.0, view.now_seconds() - time_seconds)
+    settings = view.settings
+    tone = "red" if age >= settings.red_after_seconds else "orange" if age >= settings.amber_after_seconds else "teal"
+    return panels.chip(f"data {display.duration(age)} old", tone, f"Newest sample: {display.moment(time_seconds)}")
+
+
+def _stale(overview: Overview | None, view: View) -> Component | None:
+    if overview is None or overview.demo:
+        return None
+    age = view.now_seconds() - overview.time_seconds
+    if age < view.settings.red_after_seconds:
+        return None
+    text = f"The newest sample is {display.duration(age)} old: what you see may no longer be so."
+    return html.Div([html.Strong("Stale. "), text, html.Code("cotenant scan")], className="banner", role="status")

@@ -1,0 +1,91 @@
+"""What a page is, and what it is given: the source, the settings and the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dash import Dash
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.service import ChangeService
+from cotenant.core.model.demo_clock import Steering
+from cotenant.core.model.reservations.plan_service import PlanService
+from cotenant.core.settings.sections.access import AccessSettings
+from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.dashboard import DashboardSettings
+from cotenant.core.settings.sections.recommender import PriceSettings
+from dashboard.sources.source import ResultSource
+
+
+def nobody() -> Someone:
+    """An anonymous viewer: every person of a dashboard without authentication."""
+    return Someone("")
+
+
+def no_text(*_given: object) -> str:
+    """Nothing to copy: the composition root passes the recommender's functions."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class DashboardContext:
+    """What the composition root passes to the dashboard beside its source."""
+
+    patch: Callable[..., str] = no_text
+    """A command that applies recommendations of one workload, as text to copy; empty when there is nothing to apply."""
+    manifest: Callable[..., str] = no_text
+    """The same as YAML."""
+    prices: PriceSettings = field(default_factory=PriceSettings)
+    """What a core and a GiB cost."""
+    people: Callable[[], Someone] = nobody
+    """Who asks, in the request that is being answered."""
+    access: AccessSettings = field(default_factory=AccessSettings)
+    """How it is known who asks; but for mode none it stands in for `people`."""
+    launch_token: str = field(default="", repr=False)
+    """In mode none: what the first visit has to bring; "" lets everybody in who reaches the port."""
+    desk: ChangeService | None = None
+    """Through which recommendations are acted on; None: this dashboard is read-only."""
+    plans: PlanService | None = None
+    """Through which reservation plans are acted on; None: the page shows commands to copy."""
+    actions: ActionSettings = field(default_factory=ActionSettings)
+    """What the desk holds changes to: how long they soak, how many at once."""
+    steering: Steering | None = None
+    """The clock of a demo, to be moved ahead; None: time is what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What every page and callback sees of the outside."""
+
+    source: ResultSource
+    settings: DashboardSettings
+    now_seconds: Callable[[], float]
+    given: DashboardContext = field(default_factory=DashboardContext)
+
+    @property
+    def prices(self) -> PriceSettings:
+        """What a core and a GiB cost."""
+        return self.given.prices
+
+    @property
+    def currency(self) -> str:
+        """What the price sheet is in."""
+        return self.prices.currency
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page: path below the base path, title, letter for `g` + letter, how it looks and which callbacks it has."""
+
+    path: str
+    title: str
+    letter: str
+    render: Callable[[View, str], Component]
+    """From the view and the URL's query string."""
+    register: Callable[[Dash, View], None]
+    below: Callable[[View, tuple[str, ...], str], Component] | None = None
+    """An address below the page's: from the view, the unescaped parts after `path`, and the query string."""
+    parent: str = ""
+    """Path of the page that is marked in the navigation in this one's place; such a page is not listed itself."""

@@ -1,0 +1,67 @@
+"""The week ahead of the forecast in hand, and what its past is made of, as two panels; from a row of WEEKS."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dash import html
+from dash.development.base_component import Component
+
+from cotenant.core.model.resource import Resource
+from dashboard.figures import week as chart
+from dashboard.frame import panels
+from dashboard.nodes import workload_story
+from dashboard.nodes.workload_story import Row
+from dashboard.tables import display
+
+AHEAD: Final = "The week ahead"
+APART: Final = "What its past is made of"
+HEIGHT: Final = 330
+WHY: Final = (
+    "The cluster and the workloads that use most CPU have a week ahead (setting forecasting.week_workloads), once "
+    "three days of history are there."
+)
+
+
+def body(row: Row | None) -> Component:
+    """Both panels side by side."""
+    if row is None:
+        none = panels.empty("No week ahead of this series.", why=WHY)
+        return panels.panel(AHEAD, none)
+    week = week_of(row)
+    drawn = panels.figure(chart.ahead(week), "week-figure", HEIGHT)
+    cards = [panels.panel(AHEAD, drawn, note=measured(row))]
+    if week.parts:
+        parts_figure = panels.figure(chart.taken_apart(week), "parts-figure", HEIGHT)
+        cards.append(panels.panel(APART, parts_figure, note="Usage = trend + habits + rest, by STL."))
+    return html.Div(cards, className="row halves")
+
+
+def week_of(row: Row) -> chart.Week:
+    """What is drawn, from a row of WEEKS."""
+    past = workload_story.floats(row["observed"] or [])
+    ahead = workload_story.floats(row["q50"] or [])
+    parts = {name: workload_story.floats(row[name]) for name in chart.PARTS if row[name]}
+    return chart.Week(
+        resource=Resource(row["resource"]),
+        past=workload_story.hours(int(row["past_start"] or 0), len(past)),
+        observed=past,
+        ahead=workload_story.hours(int(row["start"]), len(ahead)),
+        quantiles={
+            level: workload_story.floats(row[name]) for level, name in workload_story.PATHS.items() if row.get(name)
+        },
+        parts=parts,
+        daily_strength=float(row["daily_strength"] or 0.0),
+        weekly_strength=float(row["weekly_strength"] or 0.0),
+    )
+
+
+def measured(row: Row) -> str:
+    """How such a forecast did on the last week, in words."""
+    if row["relative_loss"] is None or row["covered"] is None:
+        return "Too little history to try it on a past week."
+    covered = display.percent(row["covered"])
+    return (
+        f"Tried on the last week, unseen: loss {row['relative_loss']:.2f} of repeating the week before; "
+        f"the band held {covered} of the hours (80 % is right)."
+    )

@@ -1,0 +1,320 @@
+"""What batch pods could have over the next day, node by node, and when a job's pod would fit. Pure, vectorised.
+
+Room that batch has at a moment is its formula's ceiling (capacity less the safety margin) less what the node is
+forecast to use, with what batch pods use already counted back in; never more than a cap, and under a policy that does
+not follow usage never more than it lends now. A job fits a start time where its pod finds free room in every half hour
+from there to its end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.core.model.table import Table
+from cotenant.core.model.usage.usage import HOUR_SECONDS
+from cotenant.core.model.views import NODES, PODS, RECLAIMABLE
+from dashboard.nodes.lendable import Lent
+from dashboard.tables.filters import Indexed
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+STEP_SECONDS: Final = 1800
+LIKELY: Final = "q50"
+SURE: Final = "q95"
+LEVELS: Final = (LIKELY, SURE)
+"""Columns of FORECASTS that room is told at: as likely as not, and 95 % sure."""
+MOST_WINDOWS: Final = 6
+MOST_HOURS: Final = 24.0
+MOST_CORES: Final = 4096.0
+MOST_GIB: Final = 65_536.0
+USAGE_POLICY: Final = "usage"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Room:
+    """Batch room of n nodes in T half hours from `start_seconds`, in the resource's unit; NaN = not known.
+
+    capacity: (n, T) by (resource, level), everything that batch pods may take; used: (n,), what they use of it now.
+    """
+
+    nodes: tuple[str, ...]
+    start_seconds: int
+    capacity: Mapping[tuple[Resource, str], Floats]
+    used: Mapping[Resource, Floats]
+
+    @property
+    def slots(self) -> int:
+        """T."""
+        return int(self.capacity[Resource.CPU, SURE].shape[1])
+
+    @property
+    def end_seconds(self) -> int:
+        """Where the forecasts end."""
+        return self.start_seconds + STEP_SECONDS * self.slots
+
+    @property
+    def known(self) -> int:
+        """Nodes of which room is known in both resources."""
+        finite = np.isfinite(self.capacity[Resource.CPU, SURE]) & np.isfinite(self.capacity[Resource.MEMORY, SURE])
+        return int(finite.any(axis=1).sum())
+
+    def free(self, resource: Resource, level: str) -> Floats:
+        """Room that no batch pod uses now, (n, T)."""
+        return np.maximum(self.capacity[resource, level] - self.used[resource][:, None], 0.0)
+
+    def first_slot(self, now_seconds: float) -> int:
+        """The first half hour that is still to begin."""
+        return max(0, math.ceil((now_seconds - self.start_seconds) / STEP_SECONDS - 1e-9))
+
+
+def room(tables: Mapping[str, Indexed], ahead: Table) -> Room | None:
+    """From the tables of a snapshot and the nodes' rows of FORECASTS with their paths; None without any such path."""
+    names = tuple(str(name) for name in tables[NODES.name].table.columns["node"])
+    starts = ahead.columns["start"][np.isfinite(ahead.columns["start"])] if len(ahead) else np.empty(0)
+    if not names or not starts.size:
+        return None
+    place = {name: i for i, name in enumerate(names)}
+    start = int(starts.max())
+    used = {r: _used(tables[PODS.name], place, r) for r in Resource}
+    capacity = {}
+    for resource in Resource:
+        ceiling, most = _bounds(tables[RECLAIMABLE.name], place, resource, used[resource])
+        for level in LEVELS:
+            usage = _paths(ahead, place, resource, level, start)
+            bounded = np.minimum(ceiling[:, None] - usage + used[resource][:, None], most[:, None])
+            capacity[resource, level] = np.maximum(bounded, 0.0)
+    return Room(names, start, capacity, used)
+
+
+def batch_pods(pods: Indexed) -> npt.NDArray[np.bool_]:
+    """Rows of PODS that live on reclaimed room."""
+    lent = [c.value for c in PriorityClass if c.is_reclaimer]
+    columns = pods.table.columns
+    unnamed = (columns["priority"] == "") & (columns["qos"] == QosClass.BE.value)
+    chosen: npt.NDArray[np.bool_] = np.isin(columns["priority"].astype(str), lent) | unnamed
+    return chosen
+
+
+def _used(pods: Indexed, place: Mapping[str, int], resource: Resource) -> Floats:
+    """What batch pods use now on each node, (n,)."""
+    rows = np.flatnonzero(batch_pods(pods))
+    where = np.array([place.get(str(node), -1) for node in pods.table.columns["node"][rows]], dtype=np.int64)
+    amounts = np.nan_to_num(pods.table.columns[f"{resource}_usage"][rows].astype(np.float64))
+    summed = np.bincount(where[where >= 0], weights=amounts[where >= 0], minlength=len(place))
+    return np.asarray(summed, dtype=np.float64)
+
+
+def _bounds(lent: Indexed, place: Mapping[str, int], resource: Resource, used: Floats) -> tuple[Floats, Floats]:
+    """(ceiling, most that batch may ever take) of each node, (n,); NaN where the results do not say."""
+    ceiling, most = np.full(len(place), np.nan), np.full(len(place), np.nan)
+    columns = lent.table.columns
+    rows = np.flatnonzero((columns["band"] == "batch") & (columns["resource"] == resource.value))
+    for row in lent.take(rows).rows():
+        at = place.get(str(row["node"]))
+        if at is None:
+            continue
+        one = Lent.of(row)
+        if one.reason is not Reason.OK:
+            ceiling[at], most[at] = used[at], 0.0
+        elif one.ceiling is not None:
+            fixed = math.inf if one.policy == USAGE_POLICY else float(one.amount)
+            ceiling[at], most[at] = one.ceiling, min(fixed, float(one.terms.get("cap", math.inf)))
+    return ceiling, most
+
+
+def _paths(ahead: Table, place: Mapping[str, int], resource: Resource, level: str, start: int) -> Floats:
+    """Forecast usage, (n, T); NaN for a node without one, or with one of another run."""
+    columns = ahead.columns
+    rows = np.flatnonzero((columns["resource"] == resource.value) & (columns["start"] == start))
+    paths = [np.asarray(columns[level][row], dtype=np.float64) for row in rows]
+    by_node = np.full((len(place), max((p.size for p in paths), default=0)), np.nan)
+    for row, path in zip(rows, paths, strict=True):
+        at = place.get(str(columns["name"][row]))
+        if at is not None:
+            by_node[at, : path.size] = path
+    return by_node
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One pod of a job: its size, how long it runs, and in how many hours from now it has to be done."""
+
+    cores: float = 2.0
+    gib: float = 4.0
+    hours: float = 2.0
+    deadline: float = 24.0
+
+    @property
+    def slots(self) -> int:
+        """Half hours that it touches when it starts with one."""
+        return math.ceil(self.hours * HOUR_SECONDS / STEP_SECONDS - 1e-9)
+
+    def size(self, resource: Resource) -> float:
+        """In the resource's unit."""
+        return self.cores * MILLICORES_PER_CORE if resource is Resource.CPU else self.gib * GIB
+
+
+BOUNDS: Final[Mapping[str, tuple[float, float, str]]] = {
+    "cores": (0.0, MOST_CORES, "cores"),
+    "gib": (0.0, MOST_GIB, "GiB"),
+    "hours": (0.0, MOST_HOURS, "hours"),
+    "deadline": (0.0, MOST_HOURS, "hours"),
+}
+"""Field -> (above, at most, unit)."""
+
+
+def job_of(search: str) -> Job:
+    """The job of a query string, `cores=4&gib=8&hours=3&deadline=12`; UsageError names a field that is no number."""
+    fields = parse_qs(search.lstrip("?"))
+    return checked(Job(**{name: _number(name, fields[name][-1]) for name in BOUNDS if name in fields}))
+
+
+def checked(job: Job) -> Job:
+    """The same job; UsageError names a field out of its bounds, or a run that is longer than its deadline."""
+    for name, (above, most, _) in BOUNDS.items():
+        if not above < getattr(job, name) <= most:
+            raise _refused(name, f"{getattr(job, name):g}")
+    if job.hours > job.deadline:
+        fix = "Give it more time, or a shorter run."
+        raise UsageError(f"A job of {job.hours:g} hours cannot be done within {job.deadline:g} hours.", fix=fix)
+    return job
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise _refused(name, text) from None
+
+
+def _refused(name: str, text: str) -> UsageError:
+    above, most, unit = BOUNDS[name]
+    return UsageError(f"{name}={text!r} is no number of {unit}.", fix=f"Above {above:g}, at most {most:,.0f}.")
+
+
+@dataclass(frozen=True, slots=True)
+class StartWindow:
+    """A start that helps: nodes that take at least one pod until its end, pods that fit on all of them together.
+
+    nodes, pods: 95 % sure; likely_nodes: as likely as not. most: (node, pods), most first.
+    """
+
+    start_seconds: int
+    end_seconds: int
+    nodes: int
+    pods: int
+    likely_nodes: int
+    most: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """When a job fits: `windows` by start, each with room for more pods than all before it; none = never surely.
+
+    likely: the first start that is as likely as not; largest: most free room of one node through one run, per resource
+    (each alone); late: the deadline or the run reaches beyond the forecasts.
+    """
+
+    windows: tuple[StartWindow, ...]
+    likely: StartWindow | None
+    largest: Mapping[Resource, float]
+    starts: int
+    late: bool
+
+
+def fit(rooms: Room, job: Job, now_seconds: float) -> Fit:
+    """Start times in time for the deadline, tried half hour by half hour."""
+    first = rooms.first_slot(now_seconds)
+    begin = max(now_seconds, rooms.start_seconds)
+    last = math.floor((begin + job.deadline * HOUR_SECONDS - rooms.start_seconds) / STEP_SECONDS + 1e-9)
+    after = min(rooms.slots, last)
+    late = last > rooms.slots
+    if after - first < job.slots:
+        return Fit((), None, dict.fromkeys(Resource, 0.0), 0, late)
+    sure, likely = (held(rooms, job, level)[:, first : after - job.slots + 1] for level in LEVELS[::-1])
+    windows = _better(rooms, job, first, sure, likely)
+    largest = {r: _largest(rooms.free(r, SURE)[:, first:after], job.slots) for r in Resource}
+    return Fit(windows, _first(rooms, job, first, sure, likely), largest, sure.shape[1], late)
+
+
+def held(rooms: Room, job: Job, level: str) -> Counts:
+    """Pods that each node takes from each start to the run's end, (n, T - slots + 1); 0 where it is not known."""
+    most = np.full((len(rooms.nodes), rooms.slots), np.inf)
+    for resource in Resource:
+        most = np.minimum(most, np.floor(rooms.free(resource, level) / job.size(resource) + 1e-9))
+    through = np.lib.stride_tricks.sliding_window_view(np.nan_to_num(most), job.slots, axis=1).min(axis=2)
+    return through.astype(np.int64)
+
+
+def _largest(free: Floats, slots: int) -> float:
+    through = np.lib.stride_tricks.sliding_window_view(np.nan_to_num(free), slots, axis=1).min(axis=2)
+    return float(through.max(initial=0.0))
+
+
+def _better(rooms: Room, job: Job, first: int, sure: Counts, likely: Counts) -> tuple[StartWindow, ...]:
+    """The earliest start that fits, then each later one with room for more pods."""
+    totals = sure.sum(axis=0)
+    before = np.maximum.accumulate(np.concatenate([[0], totals[:-1]]))
+    starts = np.flatnonzero(totals > before)
+    if len(starts) > MOST_WINDOWS:
+        starts = np.concatenate([starts[: MOST_WINDOWS - 1], starts[-1:]])
+    return tuple(_window(rooms, job, first, int(k), (sure, likely)) for k in starts)
+
+
+def _first(rooms: Room, job: Job, first: int, sure: Counts, likely: Counts) -> StartWindow | None:
+    slots = np.flatnonzero((likely >= 1).any(axis=0))
+    return _window(rooms, job, first, int(slots[0]), (sure, likely)) if slots.size else None
+
+
+def _window(rooms: Room, job: Job, first: int, at: int, counts: tuple[Counts, Counts]) -> StartWindow:
+    sure, likely = (one[:, at] for one in counts)
+    start = rooms.start_seconds + STEP_SECONDS * (first + at)
+    order = [int(i) for i in np.argsort(-sure, kind="stable")[:5] if sure[i] > 0]
+    return StartWindow(
+        start_seconds=start,
+        end_seconds=start + round(job.hours * HOUR_SECONDS),
+        nodes=int((sure >= 1).sum()),
+        pods=int(sure.sum()),
+        likely_nodes=int((likely >= 1).sum()),
+        most=tuple((rooms.nodes[i], int(sure[i])) for i in order),
+    )
+
+
+def totals(rooms: Room, resource: Resource) -> Mapping[str, Floats]:
+    """Capacity of all known nodes together by level, (T,); NaN where no node is known."""
+    by_level: dict[str, Any] = {}
+    for level in LEVELS:
+        paths = rooms.capacity[resource, level]
+        by_level[level] = np.where(np.isfinite(paths).any(axis=0), np.nansum(paths, axis=0), np.nan)
+    return by_level
+
+
+def lent_now(lent: Indexed, band: str, resource: Resource) -> float | None:
+    """Sum over the nodes of what RECLAIMABLE says; None when it says nothing."""
+    columns = lent.table.columns
+    amounts = columns["amount"][(columns["band"] == band) & (columns["resource"] == resource.value)]
+    return float(np.nansum(amounts)) if len(amounts) else None
+
+
+def unrequested(nodes: Indexed, resource: Resource) -> float | None:
+    """Allocatable less requests, node by node, floor 0; None without nodes."""
+    columns = nodes.table.columns
+    free = columns[f"{resource}_allocatable"] - columns[f"{resource}_request"]
+    return float(np.nansum(np.maximum(free, 0.0))) if len(free) else None
+
+
+def nodes_of(most: Sequence[tuple[str, int]]) -> str:
+    """In words: "n1 ×3, n2 ×1"."""
+    return ", ".join(f"{name} ×{count}" for name, count in most)

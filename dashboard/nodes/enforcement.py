@@ -1,0 +1,255 @@
+"""What node agents did, made ready to be shown: which node, which span, its marks, and why there is nothing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import parse_qs, urlencode
+
+import numpy as np
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.colocation.enforcement import LANE_SENTENCES, REASON_SENTENCES, Gathering, Lane, NodeLanes
+from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
+from cotenant.core.model.text import visible
+from dashboard.figures import enforcement as chart
+from dashboard.figures.enforcement import Mark, Shown
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.sources.source import Snapshot
+from dashboard.tables import display, filters, time_span
+from dashboard.tables.filters import ALWAYS, FilterCondition, Query
+
+TITLE: Final = "What the agent did here"
+HOUR: Final = 3600.0
+SPANS: Final = (("15 min", 900.0), ("6 h", 6 * HOUR), ("24 h", 24 * HOUR), ("7 d", 168 * HOUR))
+NODES_SHOWN: Final = 12
+MARKS_SHOWN: Final = 20_000
+MARGIN: Final = 0.02
+"""Of the span, on both sides."""
+GATHER: Final = "cotenant enforcement gather"
+IMPORT: Final = "cotenant enforcement import actions.jsonl --node NAME"
+
+
+# --- why there is nothing ----------------------------------------------------------------------------------------
+def nothing(view: View) -> Component | None:
+    """The state of a table without rows: nobody asked, forbidden, not reached, no agents, or healthy and quiet."""
+    gathering = view.source.snapshot().gathering
+    if gathering is None:
+        why = "What agents do stands in the cluster's Events, and in each agent's log. Read them:"
+        return panels.empty("Nobody has asked the node agents yet.", why=why, command=f"{GATHER}\n{IMPORT}")
+    if gathering.forbidden:
+        return panels.forbidden(gathering.trouble, gathering.fix)
+    if gathering.trouble:
+        return panels.failed(gathering.trouble, gathering.fix)
+    when = display.moment(gathering.gathered_seconds)
+    if not gathering.agents:
+        why = f"No agent was found, and no Event of one ({when}). It begins as a dry run:"
+        return panels.empty("No node agent runs.", why=why, command="cotenant install --enforcer")
+    why = f"{_agents(gathering)}, and nothing had to be done up to {when}. A dry run writes no Events: import its log."
+    return panels.empty("Healthy and quiet.", why=why, command=f"cotenant node status\n{IMPORT}")
+
+
+def notices(view: View) -> list[Component]:
+    """Warnings beside existing rows: the last gathering failed, or is old."""
+    snapshot = view.source.snapshot()
+    gathering = snapshot.gathering
+    if gathering is None:
+        return []
+    demo = snapshot.overview is not None and snapshot.overview.demo
+    age = max(0.0, view.now_seconds() - gathering.gathered_seconds)
+    if gathering.trouble:
+        head = "Forbidden. " if gathering.forbidden else "Not asked. "
+        return [_banner(head, f"{gathering.trouble} {gathering.fix} What is shown was gathered before.", GATHER)]
+    if not demo and age >= view.settings.red_after_seconds:
+        return [_banner("Old. ", f"The agents were asked {display.duration(age)} ago; they go on since. ", GATHER)]
+    return []
+
+
+def _banner(head: str, text: str, command: str) -> Component:
+    parts = [html.Strong(head), text, " ", html.Code(command)]
+    return html.Div(parts, className="banner", role="status")
+
+
+def facts(gathering: Gathering | None) -> Component:
+    """Which agents were asked, and when."""
+    if gathering is None:
+        return html.P("Nobody has asked the node agents yet.", className="panel-note")
+    parts: list[Any] = [f"{_agents(gathering)}; gathered ", panels.moment(gathering.gathered_seconds)]
+    parts += [
+        f" from {', '.join(gathering.sources)}" if gathering.sources else "",
+        *(f"; {note}" for note in gathering.notes),
+        ".",
+    ]
+    return html.P(parts, className="panel-note", id="enforcement-facts")
+
+
+def _agents(gathering: Gathering) -> str:
+    if gathering.agents is None:
+        return "How many agents run is not known"
+    dry = f", {gathering.dry_agents:,} as a dry run" if gathering.dry_agents else ""
+    return f"{display.counted(gathering.agents, 'agent')} run{'s' if gathering.agents == 1 else ''}{dry}"
+
+
+# --- which node, which span --------------------------------------------------------------------------------------
+def opened(search: str) -> str:
+    """The node that the address names, "" = none."""
+    return parse_qs(search.lstrip("?")).get("open", [""])[0]
+
+
+def nodes(snapshot: Snapshot, query: Query) -> list[tuple[str, int]]:
+    """Nodes of the chosen rows with their number, busiest first."""
+    indexed = snapshot.tables[ENFORCEMENT.name]
+    rows = snapshot.rows(ENFORCEMENT.name, query)
+    names = indexed.vocabulary["node"]
+    counts = np.bincount(indexed.codes["node"][rows], minlength=len(names)).tolist()
+    node_counts = [(name, count) for name, count in zip(names, counts, strict=True) if count]
+    return sorted(node_counts, key=lambda pair: (-pair[1], pair[0]))
+
+
+def shown(snapshot: Snapshot, lanes: NodeLanes | None, node: str, query: Query) -> Shown:
+    """The node's acts under the query; without a span in it the hour up to the newest thing that is known."""
+    mine = Query((*query.conditions, FilterCondition("node", (filters.literal(node),))), query.text, (), query.span)
+    indexed = snapshot.tables[ENFORCEMENT.name]
+    rows = filters.select(indexed, mine)
+    times = np.asarray(indexed.table.columns["time"][rows], dtype=np.float64)
+    since, until = _window(times, lanes, query.span)
+    drawn_rows = rows[(times <= until)][:MARKS_SHOWN]
+    return Shown(node, since, until, marks_of(indexed.take(drawn_rows).columns), lanes)
+
+
+def _window(times: Any, lanes: NodeLanes | None, span: tuple[float, float]) -> tuple[float, float]:
+    last = [float(times.max())] if len(times) else []
+    first = [float(times.min())] if len(times) else []
+    if lanes is not None:
+        size = max((len(v) for v in lanes.values.values()), default=0)
+        first.append(lanes.start_seconds)
+        last.append(lanes.start_seconds + lanes.step_seconds * size)
+    until = span[1] if span[1] != ALWAYS[1] else max(last, default=0.0)
+    since = span[0] if span[0] != ALWAYS[0] else max(min(first, default=until), until - HOUR)
+    if until - since < 1.0:
+        since, until = until - 30.0, until + 30.0
+    edge = MARGIN * (until - since) if span == ALWAYS else 0.0
+    return since - edge, until + edge
+
+
+def marks_of(columns: Any) -> list[Mark]:
+    """Rows of ENFORCEMENT as marks."""
+    names = (
+        "time",
+        "lane",
+        "reason",
+        "why",
+        "before_after",
+        "namespace",
+        "pod",
+        "target",
+        "knob",
+        "outcome",
+        "mode",
+        "count",
+    )
+    rows = zip(*(columns[name] for name in names), strict=True)
+    return [_mark(dict(zip(names, row, strict=True))) for row in rows]
+
+
+def _mark(row: dict[str, Any]) -> Mark:
+    change = f" ({row['before_after']})" if row["before_after"] else ""
+    outcome = str(row["outcome"])
+    return Mark(
+        time_seconds=float(row["time"]),
+        lane=Lane(row["lane"]),
+        reason=str(row["reason"]),
+        words=f"{row['why']}{change}",
+        who=f"{row['namespace']}/{row['pod']}" if row["pod"] else "",
+        place=f"{row['target']}|{row['knob']}",
+        holds=False if outcome == "restored" else True if outcome in ("written", "would-write") else None,
+        dry=row["mode"] == "dry-run",
+        count=int(row["count"]) if np.isfinite(row["count"]) else 1,
+    )
+
+
+def address(query: Query, node: str, **changed: Any) -> str:
+    """A link within the page: the same filters, this node, other parts of the query."""
+    filter_query = filters.encode(replace(query, **changed))
+    opens = urlencode({"open": node}) if node else ""
+    return "?" + "&".join(part for part in (filter_query, opens) if part)
+
+
+def span_links(query: Query, node: str, newest: float) -> Component:
+    """How far back: from the newest act of the node, so that it works for old records too."""
+    links = []
+    for label, length in SPANS:
+        span = (float(np.ceil(newest + 1)) - length, np.inf)
+        links.append(_link(label, address(query, node, span=span), query.span == span))
+    links.append(_link("newest hour", address(query, node, span=ALWAYS), query.span == ALWAYS))
+    return _choices("Back from the newest", links, [])
+
+
+def node_links(node_counts: Sequence[tuple[str, int]], query: Query, node: str) -> Component:
+    """The busiest nodes; the list has all of them."""
+    ordered = [pair for pair in node_counts if pair[0] == node] + [pair for pair in node_counts if pair[0] != node]
+    first = sorted(ordered[:NODES_SHOWN], key=node_counts.index)
+    links = [_link(f"{visible(name)} ({count:,})", address(query, name), name == node) for name, count in first]
+    rest = len(node_counts) - len(first)
+    more = [html.Span(f"and {rest:,} more: Enter on a row opens its node", className="dim")] if rest > 0 else []
+    return _choices("Node", links, more)
+
+
+def _choices(name: str, links: Sequence[Component], more: Sequence[Component]) -> Component:
+    parts = [html.Span(name, className="dim"), html.Ul([*links], className="choice-list"), *more]
+    return html.Nav(parts, className="choices", **{"aria-label": name})
+
+
+def _link(label: str, href: str, current: bool) -> Component:
+    here = {"aria-current": "true"} if current else {}
+    return html.Li(dcc.Link(label, href=href, className="choice current" if current else "choice"), **here)
+
+
+def reasons(marks: Sequence[Mark]) -> Component:
+    """Every reason on the chart with its sentence."""
+    codes = sorted({mark.reason for mark in marks})
+    lanes = [lane for lane in Lane if any(mark.lane is lane for mark in marks)]
+    rows = [(chart.STYLES[lane][0], LANE_SENTENCES[lane]) for lane in lanes]
+    rows += [(code, REASON_SENTENCES.get(code, "A finding; its words say it.")) for code in codes]
+    cells = [html.Tr([html.Th(visible(code), scope="row"), html.Td(text)]) for code, text in rows]
+    table = html.Table(html.Tbody(cells), className="inputs")
+    return html.Details([html.Summary("What lanes and reasons mean"), table], className="more")
+
+
+# --- on the page of a node ---------------------------------------------------------------------------------------
+def on_node(view: View, node: str) -> Component:
+    """The lanes of one node in short, with the way to all of it."""
+    snapshot, base = view.source.snapshot(), view.settings.base_path
+    only = Query((FilterCondition("node", (filters.literal(node),)),))
+    link = dcc.Link(
+        "All of it, with reasons",
+        href=f"{base}enforcement{address(only, node)}",
+        className="quiet-link",
+        id="to-enforcement",
+    )
+    drawn = shown(snapshot, None, node, Query())
+    if not drawn.marks:
+        state = nothing(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None
+        quiet = panels.empty("Nothing is known of an agent's acts on this node.", why=_since(snapshot), command=GATHER)
+        return panels.panel(TITLE, state or quiet, aside=link, id_="node-enforcement")
+    strip = chart.lane_strip(drawn)
+    return panels.panel(
+        TITLE, panels.figure(strip, "node-lanes", chart.height(Shown(node, 0, 1, drawn.marks))), aside=link,
+        id_="node-enforcement",
+    )  # fmt: skip
+
+
+def _since(snapshot: Snapshot) -> str:
+    gathering = snapshot.gathering
+    return f"Agents were asked {display.moment(gathering.gathered_seconds)}." if gathering else ""
+
+
+def newest(snapshot: Snapshot, node: str) -> float:
+    """Moment of a node's newest act; 0 without one."""
+    indexed = snapshot.tables[ENFORCEMENT.name]
+    rows = filters.select(indexed, Query((FilterCondition("node", (filters.literal(node),)),)))
+    times = np.asarray(indexed.table.columns[time_span.COLUMN][rows], dtype=np.float64)
+    return float(times.max()) if len(times) else 0.0

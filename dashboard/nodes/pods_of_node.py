@@ -1,0 +1,79 @@
+"""The pods of one node as a panel of its page: what each asks for and uses now, the largest first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import visible
+from cotenant.core.model.views import PODS
+from dashboard.frame import panels
+from dashboard.nodes.workload_story import Row
+from dashboard.sources.source import Snapshot
+from dashboard.tables import display, filters
+from dashboard.tables.filters import FilterCondition, Query
+
+SHOWN: Final = 120
+"""Rows on the node's own page; the list has them all."""
+TITLE: Final = "Pods on it now"
+HEADS: Final = (
+    "Pod",
+    "Workload",
+    "QoS",
+    "Class",
+    "CPU requested",
+    "CPU used",
+    "Memory requested",
+    "Memory used",
+    "Since",
+)
+
+
+def of_node(snapshot: Snapshot, node: str) -> list[Row]:
+    """Rows of PODS on the node, the largest user of CPU first: those that `node=<name>` shows in the list."""
+    here = Query((FilterCondition("node", (filters.literal(node),)),), sort=(("cpu_usage", True),))
+    return list(snapshot.tables[PODS.name].take(snapshot.rows(PODS.name, here)).rows())
+
+
+def panel(snapshot: Snapshot, node: str, base: str) -> Component:
+    """The table with a way to the list, which filters and exports."""
+    rows = of_node(snapshot, node)
+    if not rows:
+        why = "The results were made before pods were listed, or nothing runs here."
+        return panels.panel(TITLE, panels.empty("No pod is named on this node.", why=why, command="cotenant scan"))
+    more = f"; the {SHOWN} largest of {len(rows):,}" if len(rows) > SHOWN else ""
+    note = f"Requests of the whole pod and its present usage; {_classes(rows)}{more}."
+    address = f"{base}pods?{urlencode({'node': filters.literal(node)})}"
+    link = dcc.Link("Filter and export", href=address, className="quiet-link", id="to-pods")
+    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in HEADS]))
+    table = html.Table([head, html.Tbody([_row(r, base, node) for r in rows[:SHOWN]])], className="facts pods")
+    label = f"Pods on {visible(node)}"
+    framed = html.Div(table, className="scroll tall", tabIndex=0, role="region", **{"aria-label": label})
+    return panels.panel(TITLE, framed, aside=link, note=note, id_="node-pods")
+
+
+def _classes(rows: Sequence[Row]) -> str:
+    """How many pods of each priority class, in words."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[str(row["priority"]) or "no class"] = counts.get(str(row["priority"]) or "no class", 0) + 1
+    return ", ".join(f"{count:,} {word}" for word, count in sorted(counts.items(), key=lambda pair: -pair[1]))
+
+
+def _row(row: Row, base: str, node: str) -> Component:
+    ref = WorkloadRef(str(row["namespace"]), str(row["kind"]), str(row["workload"]))
+    name = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
+    address = f"{base}workload/{name}?{urlencode({'node': filters.literal(node), 'from': 'pods'})}"
+    cells: list[Any] = [
+        dcc.Link(f"{visible(ref.namespace)}/{visible(ref.name)}", href=address, title="Portrait of the workload"),
+        *(panels.chip(str(row[k]), str(row[k]).lower()) if row[k] else display.MISSING for k in ("qos", "priority")),
+        *(panels.amount(row[f"{r}_{what}"], r) for r in Resource for what in ("request", "usage")),
+        panels.moment(row["start"]) if row["start"] else display.MISSING,
+    ]
+    return html.Tr([html.Th(visible(str(row["pod"])), scope="row"), *(html.Td(cell) for cell in cells)])

@@ -1,0 +1,193 @@
+"""What the pages of one workload and of one forecast show, and the sums over a workload's containers. Pure.
+
+A `Story` is the workload's rows of every result table. Charts show the whole workload, so requests and
+proposals per pod are multiplied by the pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Restart, Value
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import HOUR_SECONDS
+from dashboard.tables import display
+
+Row: TypeAlias = Mapping[str, Any]
+Floats = npt.NDArray[np.float64]
+
+HALF_HOUR_SECONDS = 1800
+PATHS = {"0.1": "q10", "0.5": "q50", "0.9": "q90", "0.95": "q95"}
+"""Quantile level -> column of FORECASTS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a forecast is about: a key of FORECASTS."""
+
+    scope: str
+    namespace: str
+    kind: str
+    name: str
+    resource: str = ""
+    """Empty for both resources."""
+
+    @property
+    def where(self) -> dict[str, str]:
+        """Its texts in FORECASTS, the one that fewest rows share first."""
+        texts = {"name": self.name, "namespace": self.namespace, "scope": self.scope, "kind": self.kind}
+        return texts | ({"resource": self.resource} if self.resource else {})
+
+    @property
+    def words(self) -> str:
+        """Its name for people: "node n1", "pay/Deployment/checkout", "cluster demo"."""
+        return f"{self.namespace}/{self.kind}/{self.name}" if self.scope == "workload" else f"{self.scope} {self.name}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Story:
+    """One workload: its row of WORKLOADS, portraits and forecasts by resource, events, proposals per container, log."""
+
+    workload: Row
+    portraits: Mapping[str, Row]
+    forecasts: Mapping[str, Row]
+    events: Sequence[Row]
+    recommendations: Sequence[Recommendation]
+    log: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ForecastDetail:
+    """One forecast: its row of FORECASTS, and usage and requests before it (hourly, NaN = missing).
+
+    week: its row of WEEKS, None where there is no week ahead.
+    """
+
+    row: Row
+    times: Sequence[int]
+    mean: Floats
+    request: Floats
+    week: Row | None = None
+
+    @classmethod
+    def of(cls, row: Row, before: Row | None) -> ForecastDetail:
+        """From a row of FORECASTS and one that has `start`, `mean` and perhaps `request`."""
+        if before is None or before["start"] is None:
+            return cls(row, (), np.empty(0), np.empty(0))
+        mean = floats(before["mean"])
+        request = floats(before.get("request") or [None] * len(mean))
+        return cls(row, hours(int(before["start"]), len(mean)), mean, request)
+
+
+def floats(cells: Sequence[float | None]) -> Floats:
+    """A list of a result row as numbers, None as NaN."""
+    return np.array(cells, dtype=np.float64)
+
+
+def hours(start_seconds: int, count: int) -> list[int]:
+    """Starts of consecutive hours."""
+    return [start_seconds + HOUR_SECONDS * k for k in range(count)]
+
+
+def ahead(row: Row) -> tuple[list[int], dict[str, Floats]]:
+    """Times and quantile paths of a row of FORECASTS; nothing when it has none."""
+    paths = {level: floats(row[name]) for level, name in PATHS.items() if row.get(name)}
+    if not paths or row["start"] is None:
+        return [], {}
+    count = max(len(path) for path in paths.values())
+    return [int(row["start"]) + HALF_HOUR_SECONDS * k for k in range(count)], paths
+
+
+def in_force(value: Value) -> int | None:
+    """The amount after the proposal is applied: the proposed one, none if it is removed, else the present one."""
+    if value.action is Action.UNSET:
+        return None
+    return value.amount if value.action is Action.SET and value.amount is not None else value.now
+
+
+def total(story: Story, resource: Resource, which: Field, *, proposed: bool) -> int | None:
+    """Sum of one field over the containers that run beside each other and over all pods, in the unit.
+
+    None where it says nothing: no pod runs, or a container has no such field (a pod without one limit is unlimited).
+    """
+    running = [r for r in story.recommendations if r.role is not ContainerRole.INIT]
+    amounts = []
+    for recommendation in running:
+        value = recommendation.value(resource, which)
+        amount = None if value is None else in_force(value) if proposed else value.now
+        if amount is None:
+            return None
+        amounts.append(amount * recommendation.replicas)
+    return sum(amounts) or None
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestTotals:
+    """The back-tests of a workload's containers added up; `containers` of `of` have one."""
+
+    days: float
+    throttled_minutes: float
+    now_throttled_minutes: float
+    oom_kills: int
+    now_oom_kills: int
+    evictions: int
+    freed_millicores: int
+    freed_bytes: int
+    containers: int
+    of: int
+
+
+def outcome(recommendations: Sequence[Recommendation]) -> BacktestTotals | None:
+    """What all proposals together would have done; None when none was tried on the past."""
+    tests = [r.backtest for r in recommendations if r.backtest is not None]
+    if not tests:
+        return None
+    return BacktestTotals(
+        days=min(t.days for t in tests),
+        throttled_minutes=sum(t.throttled_minutes for t in tests),
+        now_throttled_minutes=sum(t.now_throttled_minutes for t in tests),
+        oom_kills=sum(t.oom_kills for t in tests),
+        now_oom_kills=sum(t.now_oom_kills for t in tests),
+        evictions=sum(t.evictions for t in tests),
+        freed_millicores=sum(t.freed_millicores for t in tests),
+        freed_bytes=sum(t.freed_bytes for t in tests),
+        containers=len(tests),
+        of=len(recommendations),
+    )
+
+
+def restart(recommendations: Sequence[Recommendation]) -> Restart:
+    """The dearest restart that any of the proposals needs."""
+    return max((r.restart for r in recommendations), key=list(Restart).index, default=Restart.NONE)
+
+
+def monthly_saving(recommendations: Sequence[Recommendation]) -> float | None:
+    """Money a month, all containers together; None when nothing was priced."""
+    priced = [r.monthly_saving for r in recommendations if r.monthly_saving is not None]
+    return sum(priced) if priced else None
+
+
+def compared(row: Row) -> list[tuple[str, float]]:
+    """Models of a row of FORECASTS with their losses relative to the seasonal naive of the day, best first."""
+    pairs = [part.rpartition(" ") for part in str(row["losses"] or "").split(", ") if part]
+    return [(name, float(loss)) for name, _, loss in pairs]
+
+
+def measured(row: Row | None) -> str:
+    """Model, measured error and reason of a row of FORECASTS in words."""
+    if row is None:
+        return "There is no forecast: too little history."
+    error, covered = row["relative_wql"], row["coverage_95"]
+    reason = Reason(row["reason"]) if row["reason"] in set(Reason) else Reason.OK
+    note = "" if reason is Reason.OK else f" {SENTENCES[reason]}"
+    if error is None or covered is None:
+        return f"Model {row['model']}; its error could not be measured yet.{note}"
+    coverage = f"q95 held {display.percent(covered)} of the values"
+    return f"Model {row['model']}; loss {error:.2f} of the seasonal naive's, {coverage}.{note}"

@@ -1,0 +1,1 @@
+"""The reservations pages: board, detail, forms, what a plan's buttons do."""

@@ -1,0 +1,347 @@
+"""The left of the reservations page: the peaks and plans of each workload, and all of them over a day or a week.
+
+It draws what the results propose and what the `PlanService` says of the cluster. A plan of both is drawn once, as the
+cluster has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qs, quote, urlencode
+
+import numpy as np
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.reservations.plan import Plan
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Table
+from cotenant.core.model.text import visible
+from cotenant.core.model.usage.usage import DAY_SECONDS
+from cotenant.core.model.views import NODES, PLANS, Overview
+from dashboard.figures import gantt
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.nodes.workload_story import Row
+from dashboard.reservations import plan_actions, proposed_plans, story
+from dashboard.reservations.proposed_plans import PlanHorizon
+from dashboard.reservations.story import PLAN_KIND, PlanListEntry
+from dashboard.sources.source import Snapshot
+from dashboard.tables import display, filters
+from dashboard.tables.filters import Indexed, Query
+from dashboard.tables.list_page import Listing
+
+PATH: Final = "reservations"
+DAY: Final = "The next 24 hours"
+WEEK: Final = "The next 7 days"
+WEEK_DAYS: Final = 7
+LIVE: Final = "Peaks and plans"
+MOST_LIVE: Final = 60
+LANE_HEIGHT: Final = 170
+NO_PLAN: Final = "No reservation is proposed or withheld."
+NO_PLAN_WHY: Final = (
+    "No Deployment or StatefulSet with a CPU request is forecast to need more pods than run anyway, or these results "
+    "are older than the proposals. The forecasts say who comes nearest:"
+)
+WIDTHS: Final = {"start": 96, "end": 96, "pods": 66, "quantile": 88, "skill": 70, "idle_core_hours": 116, "wanted": 146}
+
+
+def totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
+    """What the proposed ones of the list come to."""
+    rows = snapshot.rows(PLANS.name, query)
+    sums = proposed_plans.sums(snapshot.tables[PLANS.name].take(rows).columns)
+    room = f"{display.counted(sums.pods, 'pod')}, {display.amount(sums.millicores, Resource.CPU)} at most"
+    idle = f"{sums.idle_core_hours:,.1f} core-hours a day"
+    return [_total("Proposed", f"{sums.plans:,}", room), _total("Would stay idle", idle, "by the back-tests")]
+
+
+def _total(label: str, value: str, parts: str) -> Component:
+    return html.Div(
+        [
+            html.Span(label, className="total-label"),
+            html.Strong(value, className="total-value"),
+            html.Span(parts, className="total-parts"),
+        ],
+        className="total",
+    )
+
+
+def _shape(definitions: Sequence[dict[str, Any]]) -> None:
+    for column_def in definitions:
+        if column_def["field"] in ("wanted", "median"):
+            column_def["cellRendererParams"] = {"words": "Pods beyond the usual over 24 hours"}
+        column_def["width"] = WIDTHS.get(column_def["field"], column_def["width"])
+
+
+LIST: Final = Listing(
+    schema=PLANS,
+    path=PATH,
+    noun="plan",
+    shown=(
+        "namespace",
+        "workload",
+        "reason",
+        "start",
+        "end",
+        "pods",
+        "cpu",
+        "quantile",
+        "hit_ratio",
+        "coverage",
+        "idle_core_hours",
+        "cost",
+        "skill",
+        "wanted",
+    ),
+    facets=(("reason", "State"), ("kind", "Kind"), ("ns", "Namespace")),
+    order="start",
+    totals=totals,
+    shape=_shape,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BoardPlans:
+    """The plans of the cluster, or the error of reading them; neither without a desk."""
+
+    plans: tuple[Plan, ...] = ()
+    trouble: Component | None = None
+
+
+def known(view: View, search: str = "") -> BoardPlans:
+    """The desk's plans under the URL's filters."""
+    if view.given.plans is None:
+        return BoardPlans()
+    try:
+        plans = view.given.plans.plans(view.given.people())
+        return BoardPlans(tuple(_filtered(plans, search)))
+    except UsageError:
+        return BoardPlans(tuple(plans))  # the filter is told by the list
+    except CotenantError as error:
+        return BoardPlans(trouble=panels.trouble(error))
+
+
+def _filtered(plans: Sequence[Plan], search: str) -> list[Plan]:
+    """Plans under the list's filters, as if each were a row of it."""
+    query = LIST.query(search)
+    if not query.filtered:
+        return list(plans)
+    rows = [
+        {"namespace": p.namespace, "kind": p.owner.kind, "workload": p.owner.name, "reason": "ok", "pods": p.count}
+        for p in plans
+    ]
+    indices = filters.select(Indexed.of(Table.from_rows(PLANS, rows)), Query(query.conditions, query.text))
+    return [plans[int(index)] for index in np.sort(indices)]
+
+
+def board(view: View, search: str, plans: BoardPlans) -> list[Component]:
+    """Plans of the cluster beside the peaks, and both over time."""
+    drawn = html.Div(panels.guarded(lambda: day(view, search, plans), DAY), id="plan-day")
+    if view.given.plans is None:
+        return [drawn]
+    return [html.Div(panels.guarded(lambda: live(view, search, plans), LIVE), id="plan-list"), drawn]
+
+
+def live(view: View, search: str, plans: BoardPlans) -> Component:
+    """One line a workload: what the forecast says, its plans, and where each stands."""
+    if plans.trouble is not None:
+        return panels.panel(LIVE, plans.trouble)
+    entries = story.merged(rows_of(view, search), plans.plans)
+    if not entries:
+        why = "Nothing is proposed, and the cluster holds no plan. Make one by hand, or look at the forecasts."
+        return panels.panel(LIVE, panels.empty("No plan yet.", why=why))
+    titles = ("Workload", "Plan", "Phase", "Window", "Pods", "Past peaks")
+    head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
+    lines = [line for entry in entries[:MOST_LIVE] for line in _lines(view, entry)]
+    hidden = len(entries) - MOST_LIVE
+    more = [html.P(f"and {hidden:,} more: use the filters", className="panel-note")] if hidden > 0 else []
+    table = html.Table([head, html.Tbody(lines)], className="facts", id="live-plans")
+    frame = html.Div(table, className="scroll short", tabIndex=0, role="region", **{"aria-label": LIVE})
+    return panels.panel(LIVE, frame, *more)
+
+
+def rows_of(view: View, search: str) -> list[Row]:
+    """The listed rows; none under a filter that does not exist, which the list tells."""
+    try:
+        return listed(view.source.snapshot(), search)
+    except UsageError:
+        return []
+
+
+def _lines(view: View, entry: PlanListEntry) -> list[Component]:
+    """A plan a line; a peak without one is a line too."""
+    row, ref = entry.row, entry.workload
+    name = f"{ref.namespace}/{ref.name}"
+    hits = _hits(row)
+    if not entry.plans and row is not None:
+        key = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
+        link = dcc.Link(visible(name), href=f"?{urlencode({'open': key})}")
+        cells = [
+            "not in the cluster yet",
+            panels.chip("forecast", "violet"),
+            window_words(row),
+            f"{int(row['pods'] or 0)}",
+        ]
+        return [html.Tr([html.Th(link, scope="row"), *map(html.Td, cells), html.Td(hits)])]
+    return [_plan_line(view, plan, name, hits) for plan in entry.plans]
+
+
+def _plan_line(view: View, plan: Plan, name: str, hits: str) -> Component:
+    window, ref = story.window_of(plan), story.ref_to(plan)
+    when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else "none"
+    key = "/".join(quote(part, safe="") for part in (plan.namespace, PLAN_KIND, plan.name))
+    here = dcc.Link(visible(plan.name), href=f"?{urlencode({'open': key})}")
+    page = dcc.Link("page", href=plan_actions.page_of(view.settings.base_path, ref), className="quiet-link")
+    scores = story.shown_scores(plan)
+    past = f"{display.percent(scores[0].hit_ratio)} last time" if scores else hits
+    phase = panels.chip(story.phase_of(plan).value, story.tone(plan), story.said(plan))
+    pods = f"{story.there(plan)} of {story.wanted(plan)}" if plan.status.units else f"{plan.count}"
+    cells = [[here, " ", page], phase, when, pods, past]
+    return html.Tr([html.Th(visible(name), scope="row"), *map(html.Td, cells)], **{"data-plan": str(ref)})
+
+
+def _hits(row: Row | None) -> str:
+    if row is None or row["hit_ratio"] is None:
+        return display.MISSING
+    return f"{display.percent(row['hit_ratio'])} of {display.counted(int(row['occurrences'] or 0), 'peak')}"
+
+
+def listed(snapshot: Snapshot, search: str) -> list[Row]:
+    """Rows of PLANS under the URL's filters, in its order; UsageError for a filter that does not exist."""
+    rows = snapshot.rows(PLANS.name, LIST.query(search))
+    return list(snapshot.tables[PLANS.name].take(rows).rows())
+
+
+def days_of(search: str) -> int:
+    """Days that the URL asks to be drawn."""
+    return WEEK_DAYS if "7d" in parse_qs(search.lstrip("?")).get("show", []) else 1
+
+
+def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
+    """The Gantt of the listed plans, and all of them together against what is free."""
+    snapshot, days = view.source.snapshot(), days_of(search)
+    live_plans = (plans or BoardPlans()).plans
+    title = DAY if days == 1 else WEEK
+    try:
+        rows = listed(snapshot, search)
+    except UsageError as error:
+        return panels.panel(title, panels.failed(error.message, error.fix))
+    if not rows and not live_plans:
+        return panels.panel(title, _none(snapshot))
+    start, now, over = _span(view, snapshot.overview, rows)
+    bare = story.unwritten(rows, live_plans)
+    windows = {p.key: _occurrences(view, p, days) for p in live_plans}
+    all_bars = [*proposed_plans.bars(bare), *(bar for p in live_plans for bar in story.bars(p, windows[p.key]))]
+    bars = [bar for bar in all_bars if bar.end_seconds > start and bar.start_seconds < start + days * DAY_SECONDS]
+    drawn = (
+        panels.figure(gantt.chart(bars, start, now, days), "plans-figure", gantt.height(len({b.name for b in bars})))
+        if bars
+        else panels.empty("None of these plans has a window.", why="Each one's reason says why.")
+    )
+    lanes = {
+        r: proposed_plans.lane(
+            bare,
+            snapshot.tables[NODES.name],
+            r,
+            PlanHorizon(start, days, tuple(w for p in live_plans for w in story.wishes(p, windows[p.key], r))),
+        )
+        for r in Resource
+    }
+    lane = panels.figure(gantt.lane(lanes[Resource.CPU], days), "lane-figure", LANE_HEIGHT)
+    note = "Reservations take what no request holds. Whether a plan fits node by node, its preview says."
+    if days > 1:
+        note = f"Forecasts reach a day ahead: what comes after is drawn from schedules and windows alone. {note}"
+    parts = [over, drawn, html.H3("Together against what is free"), lane]
+    memory = html.P(_memory(lanes[Resource.MEMORY]), className="panel-note")
+    shown = [part for part in parts if part is not None]
+    return panels.panel(title, *shown, memory, *_withheld(rows), note=note, aside=_switch(view, search, days))
+
+
+def _occurrences(view: View, plan: Plan, days: int) -> Sequence[Any]:
+    """Windows of a plan that begin within the days that are drawn; none of a schedule that cannot be read."""
+    desk = view.given.plans
+    try:
+        return desk.occurrences(plan, days) if desk else ()
+    except CotenantError:
+        return ()
+
+
+def _switch(view: View, search: str, days: int) -> Component:
+    """24 hours or 7 days; the URL holds which."""
+    rest = [part for part in search.lstrip("?").split("&") if part and not part.startswith("show=")]
+    addresses = ((1, "24 h", rest), (WEEK_DAYS, "7 d", [*rest, "show=7d"]))
+    links = [
+        html.Span(
+            dcc.Link(label, href="?" + "&".join(parts), id=f"plans-{number}d", className="switch-link"),
+            **({"className": "chosen", "aria-current": "true"} if number == days else {}),
+        )
+        for number, label, parts in addresses
+    ]
+    calendar = html.A(
+        "Calendar",
+        href=f"{view.settings.base_path}api/v1/reservations/calendar.ics",
+        className="quiet-link",
+        download="reservations.ics",
+    )
+    return html.Span([*links, calendar], className="switch", **{"aria-label": "How far to look"}, role="group")
+
+
+def _span(
+    view: View, overview: Overview | None, rows: Sequence[Row]
+) -> tuple[int, float | None, Component | None]:  # fmt: skip
+    """Start of what is drawn, the moment to mark, and a warning where all of the rows' day is over.
+
+    With a desk the present begins it; the clock of demo data without one stands still.
+    """
+    if view.given.plans is not None:
+        now = view.now_seconds()
+        start = int(now) // gantt.STEP_SECONDS * gantt.STEP_SECONDS - gantt.STEP_SECONDS
+        return start, now, None
+    start = proposed_plans.start_of(rows, overview.time_seconds if overview else 0)
+    return start, *_now(view, overview, start)
+
+
+def _now(view: View, overview: Overview | None, start: int) -> tuple[float | None, Component | None]:
+    """The moment to mark, and a warning where all of the day is over; the clock of demo data stands still."""
+    if overview is None or overview.demo:
+        return None, None
+    now = view.now_seconds()
+    if now < start + DAY_SECONDS:
+        return (now if now > start else None), None
+    text = f"These windows ended {display.duration(now - start - DAY_SECONDS)} ago: a new scan proposes new ones. "
+    return None, html.Div([html.Strong("Stale. "), text, html.Code("cotenant scan")], className="note-partial")
+
+
+def _memory(demand: gantt.DemandCurve) -> str:
+    most, free = (display.amount(v, Resource.MEMORY) for v in (float(demand.wanted.max()), demand.free))
+    verdict = "more than is free" if demand.conflict.any() else "no conflict"
+    return f"Memory: at most {most} together, {free} free of requests now: {verdict}."
+
+
+def _withheld(rows: Sequence[Row]) -> list[Component]:
+    """Why some are not proposed."""
+    withheld = proposed_plans.withheld(rows)
+    if not withheld:
+        return []
+    items = [
+        html.Li([panels.chip(code, "orange"), f" {display.counted(count, 'plan')}: {sentence}"])
+        for code, count, sentence in withheld
+    ]
+    return [html.H3("Withheld, and why"), html.Ul(items, className="reasons", id="withheld")]
+
+
+def _none(snapshot: Snapshot) -> Component:
+    """Why there is no plan: filtered out, or nobody needs one."""
+    if len(snapshot.tables[PLANS.name]):
+        return panels.empty("No plan matches these filters.", link=("Clear filters", "?"))
+    return panels.empty(NO_PLAN, why=NO_PLAN_WHY, command="cotenant forecast")
+
+
+def window_words(row: Row) -> Any:
+    """A peak's window, for a cell."""
+    if row["start"] is None or row["end"] is None:
+        return "none in the next 24 hours"
+    return [panels.moment(row["start"]), " – ", panels.clock(row["end"])]

@@ -1,0 +1,358 @@
+"""The callbacks of the reservations pages that act: what a button opens, and what its form does.
+
+It calls the dashboard's `PlanService`, which checks the person's rights again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from dash import ALL, Dash, Input, Output, State, ctx, no_update
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.errors import CotenantError, NoData, UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reservations.plan import DecisionScope, Plan, Recurrence
+from cotenant.core.model.reservations.plan_service import PlanRef, PlanService, PlanTerms
+from dashboard.changes.callbacks import AWAY, acts, tell
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.reservations import forms as plan_forms
+from dashboard.reservations import plan_actions, story
+from dashboard.tables import display
+
+FAST_MILLISECONDS: Final = 2_000
+"""Between two looks at the plans while one of them moves."""
+SLOW_MILLISECONDS: Final = 10_000
+AFTER_SECONDS: Final = 60.0
+"""After somebody acted, something is taken to move for so long."""
+NEXT: Final = 3
+SKIPPABLE: Final = 6
+WORKLOAD_PARTS: Final = 3
+Answer = tuple[Any, Any, Any]
+"""Children of the work area, of what is said beside it, and the moment at which something was done."""
+
+
+def desk_of(view: View) -> PlanService:
+    """The desk; UsageError when this dashboard has none."""
+    if view.given.plans is None:
+        raise UsageError("this dashboard is read-only", fix="Start it with `cotenant dashboard --act`.")
+    return view.given.plans
+
+
+def named(text: Any) -> PlanRef:
+    """The selected plan."""
+    namespace, _, name = str(text or "").partition("/")
+    if not name:
+        raise NoData("no plan is in hand", fix="Choose one in the list.")
+    return PlanRef(namespace, name)
+
+
+def answered(view: View, deed: Callable[[PlanService, Someone], tuple[str, PlanRef]]) -> Answer:
+    """Run the action; show its result in the live region and beside the form."""
+    try:
+        message, ref = deed(desk_of(view), view.given.people())
+    except CotenantError as error:
+        tell(f"{error.message} {error.fix}".strip())
+        return no_update, plan_actions.refused(error.message, error.fix), no_update
+    tell(message)
+    return plan_actions.acted(message, ref, view.settings.base_path), None, view.now_seconds()
+
+
+def opened(view: View, what: str, ref: PlanRef) -> Component:
+    """What a button opens."""
+    desk, who, now = desk_of(view), view.given.people(), view.now_seconds()
+    if what == "preview":
+        return plan_actions.previewed(desk.preview(who, ref), view.currency)
+    plan = desk.plan(who, ref)
+    forms: Mapping[str, Callable[[], Component]] = {
+        "approve": lambda: plan_actions.approve_form(plan, now),
+        "reject": plan_actions.reject_form,
+        "skip": lambda: plan_actions.skip_form(plan, desk.occurrences(plan, 30, SKIPPABLE)[:SKIPPABLE], now),
+        "edit": lambda: plan_actions.edit_form(plan),
+        "policy": lambda: plan_actions.policy_form(plan, view.currency),
+    }
+    if what not in forms:
+        raise UsageError(f"nothing is called {what!r}", fix="Use the buttons.")
+    return forms[what]()
+
+
+def approved_words(plan: Plan, scope: DecisionScope, now_seconds: float) -> str:
+    """What an approval came to."""
+    extent = "every occurrence" if scope is DecisionScope.SERIES else "the next occurrence"
+    return f"Approved {plan.namespace}/{plan.name} for {extent}. {story.reserve_words(plan, now_seconds)}"
+
+
+def register(app: Dash, view: View) -> None:
+    """All of them."""
+    _register_open(app, view)
+    _register_decisions(app, view)
+    _register_changes(app, view)
+    _register_edit(app, view)
+    _register_new(app, view)
+    _register_make(app, view)
+
+
+def _register_open(app: Dash, view: View) -> None:
+    @app.callback(
+        Output("plan-acts", "children"),
+        Input(AWAY, "data"),
+        State("plan-ref", "data"),
+        prevent_initial_call=True,
+    )
+    def _cluster(_away: str, ref: str) -> Any:
+        desk = view.given.plans
+        matches = [p for p in desk.plans(view.given.people()) if f"{p.namespace}/{p.name}" == ref] if desk else []
+        return plan_actions.buttons(view, matches[0]) if matches else no_update
+
+    @app.callback(
+        Output("plan-work", "children"),
+        Output("plan-work-said", "children"),
+        Input({"plan-do": ALL}, "n_clicks"),
+        State("plan-ref", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.REVIEW)
+    def _open(clicks: Sequence[int | None], ref: str) -> tuple[Any, Any]:
+        chosen = ctx.triggered_id
+        if not chosen or not any(clicks):
+            return no_update, no_update
+        try:
+            return opened(view, str(chosen["plan-do"]), named(ref)), None
+        except CotenantError as error:
+            tell(f"{error.message} {error.fix}".strip())
+            return None, panels.trouble(error)
+
+
+def _deed() -> list[Output]:
+    """What every act writes: the work area, what is said beside it, the moment."""
+    return [
+        Output("plan-work", "children", allow_duplicate=True),
+        Output("plan-work-said", "children", allow_duplicate=True),
+        Output("plans-acted", "data", allow_duplicate=True),
+    ]
+
+
+def _register_decisions(app: Dash, view: View) -> None:
+    @app.callback(
+        *_deed(),
+        Input("plan-approve-now", "n_clicks"),
+        State("plan-approve-scope", "value"),
+        State("plan-approve-reason", "value"),
+        State("plan-ref", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.APPROVE)
+    def _approve(clicks: int | None, scope: str, reason: str | None, ref: str) -> Answer:
+        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
+            chosen = DecisionScope(scope)
+            plan = desk.approve(who, named(ref), chosen, reason or "")
+            return approved_words(plan, chosen, view.now_seconds()), named(ref)
+
+        return answered(view, deed) if clicks else _nothing()
+
+    @app.callback(
+        *_deed(),
+        Input("plan-reject-now", "n_clicks"),
+        Input("plan-reject-reason", "n_submit"),
+        State("plan-reject-reason", "value"),
+        State("plan-ref", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.APPROVE)
+    def _reject(clicks: int | None, submits: int | None, reason: str | None, ref: str) -> Answer:
+        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
+            desk.reject(who, named(ref), reason or "")
+            return f"Rejected {ref}: nothing is reserved, and what is held is given back.", named(ref)
+
+        return answered(view, deed) if clicks or submits else _nothing()
+
+
+def _register_changes(app: Dash, view: View) -> None:
+    @app.callback(
+        *_deed(),
+        Input("plan-skip-now", "n_clicks"),
+        State("plan-skip-start", "value"),
+        State("plan-ref", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.PLAN)
+    def _skip(clicks: int | None, start: str, ref: str) -> Answer:
+        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
+            desk.skip(who, named(ref), float(start))
+            return f"Skipped the occurrence of {ref} that begins {display.moment(float(start))}.", named(ref)
+
+        return answered(view, deed) if clicks else _nothing()
+
+    @app.callback(
+        *_deed(),
+        Input("plan-unskip-now", "n_clicks"),
+        State("plan-unskip-start", "value"),
+        State("plan-ref", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.PLAN)
+    def _unskip(clicks: int | None, start: str, ref: str) -> Answer:
+        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
+            desk.restore(who, named(ref), float(start))
+            return f"The occurrence of {ref} that begins {display.moment(float(start))} happens after all.", named(ref)
+
+        return answered(view, deed) if clicks else _nothing()
+
+    @app.callback(
+        *_deed(),
+        Input("plan-policy-now", "n_clicks"),
+        State("plan-policy-auto", "checked"),
+        *[State(f"plan-policy-{key}", "value") for key in ("hit", "idle", "cost")],
+        State("plan-ref", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.ADMINISTER)
+    def _policy(clicks: int | None, auto: bool, *rest: Any) -> Answer:
+        *limits, ref = rest
+
+        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
+            plan = desk.set_policy(who, named(ref), plan_forms.policy(bool(auto), limits))
+            does = "approves itself within its limits" if plan.policy.auto else "does not approve itself"
+            return f"Plan {ref} now {does}.", named(ref)
+
+        return answered(view, deed) if clicks else _nothing()
+
+
+def _register_edit(app: Dash, view: View) -> None:
+    @app.callback(
+        *_deed(),
+        Input("plan-edit-now", "n_clicks"),
+        State({"plan-term": ALL}, "value"),
+        State("plan-edit-of", "data"),
+        State("plan-ref", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.PLAN)
+    def _edit(clicks: int | None, values: Sequence[Any], generation: int, ref: str) -> Answer:
+        form = _typed(0, "plan-term", values)
+
+        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
+            terms = plan_forms.terms(form, PlanTerms.of(desk.plan(who, named(ref))))
+            desk.edit(who, named(ref), terms, int(generation))
+            return f"Changed plan {ref}.", named(ref)
+
+        return answered(view, deed) if clicks else _nothing()
+
+    @app.callback(
+        Output("plan-edit-preview", "children"),
+        Input("plan-edit-look", "n_clicks"),
+        State({"plan-term": ALL}, "value"),
+        State("plan-ref", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.REVIEW)
+    def _look(clicks: int | None, values: Sequence[Any], ref: str) -> Any:
+        form = _typed(0, "plan-term", values)
+
+        def shown(desk: PlanService, who: Someone) -> Component:
+            terms = plan_forms.terms(form, PlanTerms.of(desk.plan(who, named(ref))))
+            preview = desk.preview(who, named(ref), terms)
+            return plan_actions.previewed(preview, view.currency, "Under these terms")
+
+        return _shown(view, shown) if clicks else no_update
+
+
+def _register_new(app: Dash, view: View) -> None:
+    @app.callback(
+        Output("plan-new-form", "children"),
+        Input({"plan-new": ALL}, "n_clicks"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.PLAN)
+    def _new(clicks: Sequence[int | None]) -> Any:
+        chosen = ctx.triggered_id
+        if not chosen or not any(clicks):
+            return no_update
+        return plan_actions.new_form(plan_forms.fresh(view.now_seconds(), str(chosen["plan-new"])))
+
+    @app.callback(
+        Output("new-next", "children"),
+        Output("new-fields", "className"),
+        Input({"new-term": ALL}, "value"),
+        prevent_initial_call=False,
+    )
+    def _next(values: Sequence[Any]) -> tuple[Any, Any]:
+        form = _typed_inputs("new-term", values)
+        look = f"plan-fields kind-{form.get('when', 'schedule')}"
+        if form.get("when") != "schedule":
+            return "It happens once.", look
+        try:
+            rule: Recurrence = plan_forms.recurrence(form)
+            return plan_actions.next_three(desk_of(view).next_windows(rule, NEXT)), look
+        except CotenantError as error:
+            return f"{error.message}. {error.fix}", look
+
+
+def _register_make(app: Dash, view: View) -> None:
+    @app.callback(
+        Output("new-preview", "children"),
+        Input("new-look", "n_clicks"),
+        State({"new-term": ALL}, "value"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.REVIEW)
+    def _look(clicks: int | None, values: Sequence[Any]) -> Any:
+        form = _typed(0, "new-term", values)
+
+        def shown(desk: PlanService, who: Someone) -> Component:
+            preview = desk.preview_new(who, _workload(form), plan_forms.terms(form))
+            return plan_actions.previewed(preview, view.currency)
+
+        return _shown(view, shown) if clicks else no_update
+
+    @app.callback(
+        Output("plan-new-form", "children", allow_duplicate=True),
+        Output("plan-new-said", "children"),
+        Output("plans-acted", "data", allow_duplicate=True),
+        Input("new-now", "n_clicks"),
+        State({"new-term": ALL}, "value"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.PLAN)
+    def _make(clicks: int | None, values: Sequence[Any]) -> Answer:
+        form = _typed(0, "new-term", values)
+
+        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
+            plan = desk.make(who, _workload(form), plan_forms.terms(form))
+            ref = story.ref_to(plan)
+            return f"Made plan {ref}. It is reserved once somebody approves it.", ref
+
+        return answered(view, deed) if clicks else _nothing()
+
+
+def _workload(form: Mapping[str, Any]) -> WorkloadRef:
+    text = str(form.get("workload") or "").strip()
+    parts = text.split("/")
+    if len(parts) != WORKLOAD_PARTS or not all(parts):
+        raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/web.")
+    return WorkloadRef(*parts)
+
+
+def _typed(at: int, kind: str, values: Sequence[Any]) -> dict[str, Any]:
+    """What stands in the form's fields, by key, of the callback's `at`-th state."""
+    return {one["id"][kind]: value for one, value in zip(ctx.states_list[at], values, strict=True)}
+
+
+def _typed_inputs(kind: str, values: Sequence[Any]) -> dict[str, Any]:
+    return {one["id"][kind]: value for one, value in zip(ctx.inputs_list[0], values, strict=True)}
+
+
+def _shown(view: View, look: Callable[[PlanService, Someone], Component]) -> Component:
+    """What a look gives, or why there is nothing to see."""
+    try:
+        return look(desk_of(view), view.given.people())
+    except CotenantError as error:
+        tell(f"{error.message} {error.fix}".strip())
+        return panels.trouble(error)
+
+
+def _nothing() -> Answer:
+    return no_update, no_update, no_update

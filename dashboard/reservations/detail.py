@@ -1,0 +1,170 @@
+"""The right of the reservations page: a plan of the cluster with its buttons, or a predicted peak with its commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.people import Right
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.reservations.plan import Plan
+from cotenant.core.model.reservations.plan_service import PlanRef
+from cotenant.core.model.text import visible
+from cotenant.core.model.views import PLANS
+from dashboard.figures import gantt
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.nodes.workload_story import Row
+from dashboard.pages import portrait
+from dashboard.reservations import plan_actions, proposed_plans, story
+from dashboard.reservations.board import PATH, BoardPlans, rows_of, window_words
+from dashboard.reservations.story import PLAN_KIND
+from dashboard.tables import display
+
+IN_HAND: Final = "Plan in hand"
+PODS_HEIGHT: Final = 200
+FIRST_COMMANDS: Final = 2
+
+
+def hand(view: View, search: str, plans: BoardPlans | None = None) -> Component:
+    """The plan or workload in the URL; else the plan that waits for an approval, else the first proposed peak."""
+    live_plans, rows = (plans or BoardPlans()).plans, rows_of(view, search)
+    opened = proposed_plans.opened(search)
+    if opened is not None and opened.kind == PLAN_KIND:
+        plan = _exact(view, PlanRef(opened.namespace, opened.name), live_plans)
+        return _held(view, search, plan) if plan else _gone(view, f"{opened.namespace}/{opened.name}")
+    everything = list(view.source.snapshot().tables[PLANS.name].table.rows()) if opened else rows
+    row = proposed_plans.in_hand(everything, search)
+    mine = [p for p in story.by_need(live_plans) if opened is None or story.workload_of(p) == opened]
+    waits = mine and (opened is not None or row is None or story.phase_of(mine[0]).value == "Proposed")
+    if mine and waits:
+        return _held(view, search, mine[0])
+    if row is not None:
+        return _peak(view, row, search)
+    if opened is None:
+        why = "The list is empty."
+        return panels.panel(IN_HAND, panels.empty("No plan to show.", why=why), *_places(view))
+    return _gone(view, f"{opened.namespace}/{opened.kind}/{opened.name}")
+
+
+def _exact(view: View, ref: PlanRef, plans: Sequence[Plan]) -> Plan | None:
+    """A plan by name, also one that the filters leave out."""
+    plan = next((p for p in plans if story.ref_to(p) == ref), None)
+    if plan is not None or view.given.plans is None:
+        return plan
+    try:
+        return view.given.plans.plan(view.given.people(), ref)
+    except CotenantError:
+        return None
+
+
+def _gone(view: View, name: str) -> Component:
+    why = "The link may be old: proposals change with the forecast, hour by hour."
+    state = panels.empty(f"No plan of {visible(name)}.", why=why, command="cotenant reservations list")
+    return panels.panel(IN_HAND, state, *_places(view))
+
+
+def _places(view: View) -> list[Component]:
+    """Empty containers that callbacks write to."""
+    return plan_actions.plan_panel(view, None) if view.given.plans else []
+
+
+def _held(view: View, search: str, plan: Plan) -> Component:
+    """A plan of the cluster: where it stands and what can be done; the forecast behind it below."""
+    ref = story.workload_of(plan)
+    rows = view.source.snapshot().tables[PLANS.name].table.rows()
+    row = next((r for r in rows if proposed_plans.ref_of(r) == ref), None)
+    page = plan_actions.page_of(view.settings.base_path, story.ref_to(plan))
+    way = html.Span(
+        [dcc.Link("Its page", href=page, className="quiet-link", id="to-plan"), *(_ways(view, row, search))]
+    )
+    title = visible(f"{ref.namespace}/{ref.kind}/{ref.name}")
+    name = html.P([html.Strong(visible(plan.name)), f" · {plan.source.value} · {_when(plan)}"], className="said")
+    behind = [] if row is None else [html.H3("The forecast behind it"), *_forecast(view, row)]
+    return panels.panel(title, name, *plan_actions.plan_panel(view, plan), *behind, aside=way)
+
+
+def _when(plan: Plan) -> str:
+    rule = plan.recurring
+    if rule:
+        return f"“{visible(rule.schedule)}” in {visible(rule.zone)}, {display.duration(rule.duration_seconds)} long"
+    return "moved with the forecast" if plan.source.value == "Forecast" else "one window"
+
+
+def _ways(view: View, row: Row | None, search: str) -> list[Component]:
+    if row is None:
+        return []
+    ref = proposed_plans.ref_of(row)
+    address = portrait.href(view.settings.base_path, ref, search, PATH)
+    key = "/".join(quote(part, safe="") for part in ("workload", ref.namespace, ref.kind, ref.name, "cpu"))
+    ahead = f"{view.settings.base_path}forecast?{urlencode({'open': key})}"
+    return [
+        dcc.Link("Forecast", href=ahead, className="quiet-link", id="to-forecast"),
+        dcc.Link("Portrait", href=address, className="quiet-link", id="to-portrait"),
+    ]
+
+
+def _peak(view: View, row: Row, search: str) -> Component:
+    """A predicted peak of which the cluster holds no plan."""
+    ref = proposed_plans.ref_of(row)
+    title = visible(f"{ref.namespace}/{ref.kind}/{ref.name}")
+    parts = [_state(row), *_from_it(view, row), *_forecast(view, row), _acting(view, row), *_places(view)]
+    return panels.panel(title, *parts, aside=html.Span(_ways(view, row, search)))
+
+
+def _forecast(view: View, row: Row) -> list[Component]:
+    """The chart of its pods, its figures, and its back-test in words."""
+    plan_pods = proposed_plans.pods(row)
+    drawn = (
+        panels.figure(gantt.pods(plan_pods), "pods-figure", PODS_HEIGHT)
+        if plan_pods
+        else panels.empty("These results hold no path of this plan.", command="cotenant scan")
+    )
+    facts = [("Window", window_words(row)), *proposed_plans.facts(row, view.currency)]
+    lines = [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in facts]
+    table = html.Table(html.Tbody(lines), className="inputs")
+    return [drawn, table, html.P(str(row["words"]) or "There is no back-test of it.", className="said")]
+
+
+def _from_it(view: View, row: Row) -> list[Component]:
+    """The button that makes a plan of a peak: the manager does it for proposed ones by itself."""
+    if view.given.plans is None:
+        return plan_actions.refused_buttons(view) if proposed_plans.proposed(row) else []
+    ref = proposed_plans.ref_of(row)
+    refused = plan_actions.why_not(view, Right.PLAN, ref.namespace)
+    button = html.Button(
+        "Make a plan by hand",
+        id={"plan-new": f"{ref.namespace}/{ref.kind}/{ref.name}"},
+        className="button",
+        disabled=bool(refused),
+        **{"data-opens": "new-fields"},
+    )
+    own = "The manager writes a plan of it at its next look." if proposed_plans.proposed(row) else ""
+    return [button, html.P(refused or own, className="panel-note")]
+
+
+def _state(row: Row) -> Component:
+    if proposed_plans.proposed(row):
+        quiet = " Nothing is reserved before somebody approves it."
+        return html.P([panels.chip("proposed", "violet"), quiet], className="said")
+    code = str(row["reason"])
+    return html.P([panels.chip(f"withheld: {code}", "orange"), f" {proposed_plans.sentence(code)}"], className="said")
+
+
+def _acting(view: View, row: Row) -> Component:
+    """The commands, to copy: this page applies nothing."""
+    overview = view.source.snapshot().overview
+    demo = " These are demo data: no cluster holds this plan." if overview and overview.demo else ""
+    lines = [
+        html.Div([html.P(title, className="panel-note"), html.Pre(html.Code(line), className="formula", tabIndex=0)])
+        for title, line in proposed_plans.commands(row)
+    ]
+    acts = "The same by command:" if view.given.plans else "This page applies nothing; these commands ask the cluster."
+    note = html.P(f"{acts}{demo}", className="panel-note")
+    more = html.Details([html.Summary("More commands"), *lines[FIRST_COMMANDS:]], className="more")
+    rest = [more] if len(lines) > FIRST_COMMANDS else []
+    return html.Div([html.H3("To act"), note, *lines[:FIRST_COMMANDS], *rest], id="plan-commands")

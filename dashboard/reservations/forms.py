@@ -1,0 +1,177 @@
+"""Forms of reservation plans: their fields, the initial values, and the typed values as terms. Pure.
+
+Moments are written and read in UTC. A field that cannot be read is named in a UsageError; what is read but cannot be
+is refused by the desk, in its words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.reservations.plan import ApprovalPolicy, Plan, Realisation, Recurrence, Span, WindowSource
+from cotenant.core.model.reservations.plan_service import PlanTerms
+from cotenant.core.model.reservations.reservation import AllocatePolicy
+
+HOURLY_SECONDS: Final = 3600
+DEFAULT_MINUTES: Final = 120
+MINUTE: Final = "%Y-%m-%dT%H:%M"
+SECOND: Final = "%Y-%m-%dT%H:%M:%S"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldOf:
+    """One field: its key, label, kind (number, text or choice), what stands in it, and a hint."""
+
+    key: str
+    label: str
+    kind: str
+    value: Any = ""
+    hint: str = ""
+    choices: tuple[tuple[str, str], ...] = ()
+    group: str = ""
+
+
+def fields(plan: Plan) -> list[FieldOf]:
+    """What may be changed about a plan, as it stands."""
+    when = _schedule(plan.recurring) if plan.recurring else _window(plan.window)
+    return [*when, *_room(PlanTerms.of(plan), forecast=plan.source is WindowSource.FORECAST)]
+
+
+def fresh(start_seconds: float, workload: str = "", pods: int = 1, window: Span | None = None) -> list[FieldOf]:
+    """What a new plan is asked for; by schedule unless a window is given."""
+    first = (start_seconds // HOURLY_SECONDS + 1) * HOURLY_SECONDS
+    span = window or Span(first, first + 60 * DEFAULT_MINUTES)
+    kinds = (("schedule", "By schedule"), ("window", "One window"))
+    rule = Recurrence("0 18 * * 1-5", "Etc/UTC", 60.0 * DEFAULT_MINUTES)
+    return [
+        FieldOf("workload", "Workload", "text", workload, "NAMESPACE/KIND/NAME, such as shop/Deployment/web"),
+        FieldOf("when", "When", "choice", "window" if window else "schedule", choices=kinds),
+        *_schedule(rule),
+        *_window(span),
+        *_room(PlanTerms(pods), forecast=False),
+    ]
+
+
+def _schedule(rule: Recurrence) -> list[FieldOf]:
+    hint = "cron's five fields: minute hour day month weekday"
+    return [
+        FieldOf("schedule", "Schedule", "text", rule.schedule, hint, group="schedule"),
+        FieldOf("zone", "Time zone", "text", rule.zone, "IANA name, such as Europe/Berlin", group="schedule"),
+        FieldOf("minutes", "Minutes long", "number", _plain(rule.duration_seconds / 60), group="schedule"),
+    ]
+
+
+def _window(window: Span | None) -> list[FieldOf]:
+    start, end = (written(window.start_seconds), written(window.end_seconds)) if window else ("", "")
+    return [
+        FieldOf("start", "From (UTC)", "text", start, "such as 2026-11-20T18:00", group="window"),
+        FieldOf("end", "Until (UTC)", "text", end, group="window"),
+    ]
+
+
+def _room(terms: PlanTerms, *, forecast: bool) -> list[FieldOf]:
+    level = [FieldOf("quantile", "Quantile", "number", _plain(terms.quantile), "of the demand, 0.5 to 0.999")]
+    ttl = "" if terms.ttl_seconds is None else _plain(terms.ttl_seconds / 60)
+    once = (("yes", "One pod each"), ("no", "Pods may follow"))
+    policies = (("Aligned", "Aligned"), ("Restricted", "Restricted"))
+    kinds = tuple((r.value, r.value) for r in Realisation)
+    return [
+        FieldOf("pods", "Pods", "number", terms.pods),
+        *(level if forecast else []),
+        FieldOf("lead", "Lead, minutes", "number", _plain(terms.lead_seconds / 60), "the pods' start time is added"),
+        FieldOf("ttl", "TTL, minutes", "number", ttl, "empty: until the window is over"),
+        FieldOf("realisation", "Realisation", "choice", terms.realisation.value, choices=kinds),
+        FieldOf("once", "A Reservation is for", "choice", "yes" if terms.allocate_once else "no", choices=once),
+        FieldOf("policy", "Owners may use", "choice", terms.allocate_policy.value or "Aligned", choices=policies),
+    ]
+
+
+def written(seconds: float) -> str:
+    """A moment as its field holds it: whole minutes without their seconds."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime(SECOND if int(seconds) % 60 else MINUTE)
+
+
+def _plain(value: float) -> float | int:
+    return int(value) if float(value).is_integer() else round(float(value), 3)
+
+
+def terms(form: Mapping[str, Any], base: PlanTerms | None = None) -> PlanTerms:
+    """What was typed; what the form has no field for is as in `base`."""
+    old = base or PlanTerms(1)
+    by_schedule = form["when"] == "schedule" if "when" in form else "schedule" in form
+    return PlanTerms(
+        pods=int(_number(form, "pods", "Pods")),
+        window=None if by_schedule else _span(form, old.window),
+        recurring=_recurrence(form, old.recurring) if by_schedule else None,
+        quantile=_number(form, "quantile", "Quantile") if "quantile" in form else old.quantile,
+        lead_seconds=60 * _number(form, "lead", "Lead"),
+        ttl_seconds=None if form.get("ttl") in (None, "") else 60 * _number(form, "ttl", "TTL"),
+        realisation=Realisation(form.get("realisation") or old.realisation),
+        allocate_once=form.get("once", "yes") == "yes",
+        allocate_policy=_policy(form, old),
+    )
+
+
+def _policy(form: Mapping[str, Any], old: PlanTerms) -> AllocatePolicy:
+    """As chosen; the old name of Aligned stays where nothing else was chosen."""
+    chosen = AllocatePolicy(form.get("policy") or "Aligned")
+    default = chosen is AllocatePolicy.ALIGNED and old.allocate_policy is AllocatePolicy.DEFAULT
+    return AllocatePolicy.DEFAULT if default else chosen
+
+
+def recurrence(form: Mapping[str, Any]) -> Recurrence:
+    """The schedule that was typed."""
+    return _recurrence(form, None)
+
+
+def _recurrence(form: Mapping[str, Any], old: Recurrence | None) -> Recurrence:
+    minutes = _number(form, "minutes", "Minutes long")
+    schedule, zone = (" ".join(str(form.get(key) or "").split()) for key in ("schedule", "zone"))
+    if not schedule:
+        raise UsageError("Schedule is empty", fix='Write five fields, such as "0 18 * * 1-5".')
+    late, skip = (old.starting_deadline_seconds, old.skip) if old else (None, ())
+    return Recurrence(schedule, zone or "Etc/UTC", 60 * minutes, late, skip)
+
+
+def _span(form: Mapping[str, Any], old: Span | None) -> Span:
+    """The window; a field that was left alone keeps the fraction of a second that it does not show."""
+    start, end = moment(form.get("start"), "From"), moment(form.get("end"), "Until")
+    if old is None:
+        return Span(start, end)
+    pairs = ((start, old.start_seconds), (end, old.end_seconds))
+    return Span(*(was if int(was) == typed else typed for typed, was in pairs))
+
+
+def moment(text: Any, label: str) -> float:
+    """Unix time of a moment that was typed, in UTC unless it says otherwise."""
+    try:
+        parsed = datetime.fromisoformat(str(text or "").strip().replace("Z", "+00:00"))
+    except ValueError as error:
+        raise UsageError(f"{label}: {str(text or '')!r} is no moment", fix="Write 2026-11-20T18:00.") from error
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+
+
+def _number(form: Mapping[str, Any], key: str, label: str) -> float:
+    value = form.get(key)
+    try:
+        number = float(str(value))
+    except ValueError as error:
+        raise UsageError(f"{label}: {str(value or '')!r} is no number", fix="Write a number.") from error
+    if not math.isfinite(number):
+        raise UsageError(f"{label}: {value} is no number", fix="Write a number.")
+    return number
+
+
+def policy(auto: bool, limits: Sequence[Any]) -> ApprovalPolicy:
+    """From the switch and (hit ratio in per cent, idle core-hours, cost), empty for not asked."""
+    names = ("Hit ratio", "Idle core-hours", "Cost")
+    least, idle, cost = (
+        None if value in (None, "") else _number({"it": value}, "it", name)
+        for name, value in zip(names, limits, strict=True)
+    )
+    return ApprovalPolicy(auto, None if least is None else least / 100, idle, cost)

@@ -1,0 +1,313 @@
+"""One plan and its actions: its phase, the buttons, and the form or preview that each opens. Pure.
+
+An action without the right is shown disabled, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.people import Right
+from cotenant.core.model.reservations.plan import Plan, Span, WindowSource
+from cotenant.core.model.reservations.plan_service import PlanRef, Preview
+from cotenant.core.model.resource import GIB
+from cotenant.core.model.text import visible
+from dashboard.changes import callbacks
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.reservations import forms, story
+from dashboard.reservations.forms import FieldOf
+from dashboard.tables import display
+
+MOST_NODES: Final = 8
+MOST_UNITS: Final = 40
+WIDE: Final = 24
+"""Letters of all choices from which a field takes two columns."""
+ACTS: Final = (
+    ("preview", "Preview", "p", Right.REVIEW, "plan-preview"),
+    ("approve", "Approve", "a", Right.APPROVE, "plan-approve-now"),
+    ("reject", "Reject", "r", Right.APPROVE, "plan-reject-reason"),
+    ("skip", "Skip", "s", Right.PLAN, "plan-skip-now"),
+    ("edit", "Edit", "m", Right.PLAN, "edit-fields"),
+    ("policy", "Auto-approve", "y", Right.ADMINISTER, "plan-policy-now"),
+)
+"""(what, label, key, right, id that gets the focus)."""
+FOLLOWED: Final = "new-term"
+"""Fields answered while they are typed. All others go with Enter or when they are left, so that nothing typed is
+overtaken by the key or the click that sends it."""
+READ_ONLY: Final = "Read-only: start it with `cotenant dashboard --act`, or copy the commands below."
+
+
+def why_not(view: View, right: Right, namespace: str = "") -> str:
+    """Why a button is disabled; "" when whoever asks may use it."""
+    return READ_ONLY if view.given.plans is None else callbacks.refused(view, right, namespace) or callbacks.away(view)
+
+
+def plan_panel(view: View, plan: Plan | None) -> list[Component]:
+    """Phase of a plan, its buttons, and the containers that they open; None: the containers alone."""
+    ref = f"{plan.namespace}/{plan.name}" if plan else ""
+    inside = standing(plan, view.now_seconds()) if plan else []
+    return [
+        dcc.Store(id="plan-ref", data=ref),
+        html.Div(inside, id="plan-standing"),
+        html.Div(buttons(view, plan) if plan else [], id="plan-acts"),
+        html.Div(id="plan-work-said"),
+        html.Div(id="plan-work", className="plan-work"),
+    ]
+
+
+def standing(plan: Plan, now_seconds: float) -> list[Component]:
+    """Phase, window and what comes next; the Reservations when there are any."""
+    window, phase = story.window_of(plan), story.phase_of(plan)
+    when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else ["no window"]
+    room = f"{display.counted(story.wanted(plan), 'pod')} of {plan.cores_per_pod:g} cores"
+    line = html.P([panels.chip(phase.value, story.tone(plan)), " ", *when, f" · {room}"], className="verdict")
+    lines = [line, html.P(story.next_step(plan, now_seconds), className="said", id="plan-next")]
+    return [*lines, *units(plan)] if plan.status.units else lines
+
+
+def units(plan: Plan) -> list[Component]:
+    """Reservations of the present occurrence: where, in which phase, used by whom."""
+    head = html.Thead(html.Tr([html.Th(t, scope="col") for t in ("Reservation", "Phase", "Node", "Used by")]))
+    rows = [
+        html.Tr(
+            [html.Th(visible(u.name), scope="row"), *(html.Td(visible(t) or "–") for t in (u.phase, u.node, u.used_by))]
+        )
+        for u in plan.status.units[:MOST_UNITS]
+    ]
+    table = html.Table([head, html.Tbody(rows)], className="facts", id="plan-units")
+    hidden = len(plan.status.units) - MOST_UNITS
+    more = [html.P(f"and {hidden} more", className="panel-note")] if hidden > 0 else []
+    return [
+        html.Div(table, className="scroll short", tabIndex=0, role="region", **{"aria-label": "Reservations"}),
+        *more,
+    ]
+
+
+def buttons(view: View, plan: Plan) -> list[Component]:
+    """All that can be done; what may not be is disabled and says why."""
+    reasons = {what: why_not(view, right, plan.namespace) for what, _, _, right, _ in ACTS}
+    if plan.source is WindowSource.MANUAL:
+        reasons["skip"] = reasons["skip"] or "A plan for one window has no other occurrence: reject it instead."
+    act_buttons = [
+        _button(what, label, key, opens, disabled=bool(reasons[what])) for what, label, key, _, opens in ACTS
+    ]
+    why = list(dict.fromkeys(reason for reason in reasons.values() if reason))
+    notes = [html.P(reason, className="panel-note") for reason in why]
+    group = html.Div(act_buttons, className="plan-buttons", role="group", **{"aria-label": "What to do with this plan"})
+    return [group, html.Div(notes, id="plan-why-not")]
+
+
+def refused_buttons(view: View) -> list[Component]:
+    """The same on a dashboard that is read-only: what could be done, and how."""
+    act_buttons = [html.Button(label, className="button", disabled=True) for _, label, _, _, _ in ACTS]
+    group = html.Div(
+        act_buttons, className="plan-buttons", role="group", **{"aria-label": "What could be done with a plan"}
+    )
+    return [group, html.P(why_not(view, Right.PLAN), className="panel-note", id="plan-why-not")]
+
+
+def _button(what: str, label: str, key: str, opens: str, *, disabled: bool) -> Component:
+    return html.Button(
+        label,
+        id={"plan-do": what},
+        className="button",
+        disabled=disabled,
+        title=f"{label} ({key})",
+        **{"data-key": key, "data-opens": opens, "aria-keyshortcuts": key, "aria-describedby": "plan-why-not"},
+    )
+
+
+# --- what the buttons open --------------------------------------------------------------------------------------------
+def previewed(preview: Preview, currency: str, title: str = "If it is approved") -> Component:
+    """The answers before an approval."""
+    rows: list[tuple[str, Any]] = [
+        ("Fits now", _fits(preview.count, preview.unplaced, preview.nodes)),
+        ("Fits at the start", _then(preview)),
+        *((f"Quota left, {name}", _left(name, amount)) for name, amount in sorted(preview.quota_left.items())),
+        ("Batch displaced", _worth(preview.displaced_core_hours, preview.displaced_cost, currency, "at most ")),
+        ("Held", _worth(preview.held_core_hours, preview.held_cost, currency)),
+        ("Without it", preview.without),
+        *((v.guard.capitalize(), _verdict(v.passed, v.message)) for v in preview.guards),
+        *(("Note", note) for note in preview.notes),
+    ]
+    lines = [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in rows if text]
+    when = [panels.moment(preview.window.start_seconds), " – ", panels.clock(preview.window.end_seconds)]
+    table = html.Table(html.Tbody(lines), className="inputs wide-words")
+    return html.Section([html.H3([f"{title}, ", *when]), table], id="plan-preview", tabIndex=-1)
+
+
+def _fits(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
+    placed = ", ".join(f"{visible(name)} ({pods})" for name, pods in nodes[:MOST_NODES])
+    more = f" and {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""
+    return f"{count - unplaced} of {display.counted(count, 'pod')}: {placed or 'on no node'}{more}"
+
+
+def _then(preview: Preview) -> str:
+    """By the forecast of the window's first half hour."""
+    if preview.unplaced_then is None:
+        return "not known: no node has a forecast of that moment; they reach a day ahead of the last scan"
+    fits = _fits(preview.count, preview.unplaced_then, preview.nodes_then)
+    return f"{fits}, by the forecast (q95) of what nodes use then"
+
+
+def _left(name: str, amount: int) -> str:
+    text = f"{amount / 1000:g} cores" if name == "cpu" else f"{amount / GIB:.1f} GiB"
+    return f"{text}: not enough" if amount < 0 else text
+
+
+def _worth(hours: float, cost: float, currency: str, most: str = "") -> str:
+    return f"{most}{hours:,.1f} core-hours, {display.money(cost, currency)}"
+
+
+def _verdict(passed: bool, message: str) -> list[Any]:
+    return [panels.chip("passes" if passed else "stops it", "teal" if passed else "red"), f" {message}"]
+
+
+def approve_form(plan: Plan, now_seconds: float) -> Component:
+    """For which occurrences, and why."""
+    both = [{"value": "Series", "label": "Every occurrence"}, {"value": "Once", "label": "The next only"}]
+    scope = dmc.SegmentedControl(id="plan-approve-scope", value="Series", data=both, size="xs")
+    return _form(
+        "Approve",
+        [html.P(story.reserve_words(plan, now_seconds), className="said"), _group("For", scope), _why("approve")],
+        html.Button("Approve now", id="plan-approve-now", className="button primary"),
+    )
+
+
+def reject_form() -> Component:
+    """Why not."""
+    note = html.P("Nothing is reserved, and what is held is given back.", className="said")
+    return _form("Reject", [note, _why("reject", "Why (needed)")], _submit("reject", "Reject now"))
+
+
+def skip_form(plan: Plan, windows: Sequence[Span], now_seconds: float) -> Component:
+    """Which occurrence is left out, and which that was left out happens after all."""
+    skipped = [start for start in (plan.recurring.skip if plan.recurring else ()) if start >= now_seconds]
+    note = "The forecast's next window" if plan.source is WindowSource.FORECAST else "One of the next of its schedule"
+    starts = [w.start_seconds for w in windows]
+    out = [
+        html.P(f"{note}; the others stay.", className="said"),
+        _starts("plan-skip-start", starts, "Leave out the occurrence that begins"),
+    ]
+    back = _starts("plan-unskip-start", skipped, "Let the skipped occurrence happen that begins")
+    parts = [_form("Skip", out, _submit("skip", "Skip it"))] if starts else []
+    parts += [_form("Bring back", [back], _submit("unskip", "Bring it back"))] if skipped else []
+    return html.Div(parts or [html.P("There is no occurrence to come.", className="said")])
+
+
+def _starts(id_: str, starts: Sequence[float], label: str) -> Component:
+    """One of these moments, the first unless chosen."""
+    options = [dmc.Radio(label=display.moment(start), value=str(int(start)), size="xs") for start in starts]
+    return dmc.RadioGroup(options, id=id_, value=str(int(starts[0])) if starts else None, label=label, size="xs")
+
+
+def edit_form(plan: Plan) -> Component:
+    """All that may be changed."""
+    parts = [html.Div([_input("plan-term", f) for f in forms.fields(plan)], id="edit-fields", className="plan-fields")]
+    if plan.source is WindowSource.FORECAST:
+        note = "Until this window is over, the forecast leaves a window or pods alone that you change."
+        parts.append(html.P(note, className="panel-note"))
+    look = html.Button("Preview these", id="plan-edit-look", className="button")
+    store = dcc.Store(id="plan-edit-of", data=plan.generation)
+    shown = html.Div(id="plan-edit-preview")
+    return html.Div([_form("Edit", [*parts, store], look, _submit("edit", "Save")), shown])
+
+
+def policy_form(plan: Plan, currency: str) -> Component:
+    """When it may approve itself."""
+    one = plan.policy
+    hit = None if one.minimum_hit_ratio is None else 100 * one.minimum_hit_ratio
+    limits = (
+        ("hit", "Least hit ratio, %", hit),
+        ("idle", "Most idle core-hours", one.maximum_idle_core_hours),
+        ("cost", f"Most cost, {currency}", one.maximum_cost),
+    )
+    auto = dmc.Switch(id="plan-policy-auto", label="Approve each occurrence without a person", checked=one.auto)
+    inputs = [
+        dmc.NumberInput(
+            id=f"plan-policy-{key}", label=label, value="" if v is None else v, min=0, size="xs", w=170, debounce=True
+        )
+        for key, label, v in limits
+    ]
+    note = "Per occurrence, by the back-test; empty is not asked. The guards are asked as well."
+    return _form(
+        "Auto-approve",
+        [auto, html.Div(inputs, className="plan-fields"), html.P(note, className="panel-note")],
+        _submit("policy", "Save the policy"),
+    )
+
+
+def new_form(fields: Sequence[FieldOf]) -> Component:
+    """A plan by hand: what, when, how much; the next occurrences stand below while it is typed."""
+    inputs = [_input(FOLLOWED, one) for one in fields]
+    next_ = html.Div(id="new-next", className="said", role="status")
+    look = html.Button("Preview it", id="new-look", className="button")
+    make = html.Button("Make the plan", id="new-now", className="button primary")
+    body = [html.Div(inputs, id="new-fields", className="plan-fields kind-schedule"), next_]
+    return html.Div([_form("New plan", body, look, make), html.Div(id="new-preview")])
+
+
+def next_three(windows: Sequence[Span]) -> list[Any]:
+    """The next occurrences in words."""
+    parts: list[Any] = ["Next: "]
+    for number, window in enumerate(windows):
+        parts += [", " if number else "", panels.moment(window.start_seconds)]
+    return parts if windows else ["It has no occurrence to come."]
+
+
+def acted(message: str, ref: PlanRef, base: str) -> Component:
+    """What was done, with the way to the plan's page."""
+    link = dcc.Link("Its page", href=page_of(base, ref), className="quiet-link", id="plan-to-page")
+    return html.Div([html.P(message, className="verdict", id="plan-done"), link])
+
+
+def refused(message: str, fix: str) -> Component:
+    """The error of an action, shown beside its form."""
+    return html.Div([html.P(message), html.P(fix, className="panel-note")], className="plan-refused")
+
+
+def page_of(base: str, ref: PlanRef) -> str:
+    """Address of a plan's page."""
+    return f"{base}reservations/{ref.namespace}/{ref.name}"
+
+
+def _form(title: str, body: Sequence[Component], *ends: Component) -> Component:
+    last = html.Div(list(ends), className="plan-buttons")
+    return html.Section([html.H3(title), *body, last], className="plan-form", **{"aria-label": title})
+
+
+def _submit(what: str, label: str) -> Component:
+    return html.Button(label, id=f"plan-{what}-now", className="button primary")
+
+
+def _why(what: str, label: str = "Why (for those who read it later)") -> Component:
+    return dmc.TextInput(id=f"plan-{what}-reason", label=label, size="xs", value="", n_submit=0, debounce=True)
+
+
+def _group(label: str, control: Component) -> Component:
+    return html.Div([html.Span(label, className="field-label"), control], role="group", **{"aria-label": label})
+
+
+def _input(kind: str, one: FieldOf) -> Component:
+    """One field, with its label and its hint."""
+    id_: Mapping[str, str] = {kind: one.key}
+    common: dict[str, Any] = {"label": one.label, "size": "xs", "description": one.hint or None}
+    common["debounce"] = kind != FOLLOWED
+    makers: Mapping[str, Callable[[], Component]] = {
+        "number": lambda: dmc.NumberInput(id=id_, value=one.value, min=0, **common),
+        "text": lambda: dmc.TextInput(id=id_, value=one.value, **common),
+        "choice": lambda: _group(one.label, _choice(id_, one)),
+    }
+    look = f"field of-{one.group or 'all'}{' wide' if sum(len(label) for _, label in one.choices) > WIDE else ''}"
+    return html.Div(makers[one.kind](), className=look)
+
+
+def _choice(id_: Mapping[str, str], one: FieldOf) -> Component:
+    data = [{"value": value, "label": label} for value, label in one.choices]
+    return dmc.SegmentedControl(id=id_, value=one.value, data=data, size="xs")

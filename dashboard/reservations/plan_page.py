@@ -1,0 +1,177 @@
+"""The page of one plan: phase, actions, time line, Reservations, forecast against actual use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.reservations.plan import Expected, Plan, Score
+from cotenant.core.model.reservations.plan_service import PlanHistoryEntry, PlanRef
+from cotenant.core.model.text import visible
+from dashboard.changes import callbacks
+from dashboard.figures import gantt
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.reservations import plan_actions, story
+from dashboard.reservations.story import TimelineEvent
+from dashboard.tables import display
+
+REF_PARTS: Final = 2
+SCORES_HEIGHT: Final = 210
+SLOW_MILLISECONDS: Final = 2_000
+LINE: Final = "Time line"
+PAST: Final = "Forecast and actual"
+NOW: Final = "The present occurrence"
+
+
+def follower(view: View) -> list[Component]:
+    """Stores that refresh a page of plans: poll interval, mark of the drawn state, time of the last action."""
+    if view.given.plans is None:
+        return []
+    return [
+        dcc.Interval(id="plans-tick", interval=SLOW_MILLISECONDS),
+        dcc.Store(id="plans-seen", data=""),
+        dcc.Store(id="plans-acted", data=0),
+        callbacks.awaited(view),
+    ]
+
+
+def render(view: View, parts: tuple[str, ...], search: str) -> Component:  # noqa: ARG001 - every page's signature
+    """The whole page, or why there is none."""
+    name = "/".join(parts)
+    crumbs = html.Div(
+        dcc.Link("← Reservations", href=f"{view.settings.base_path}reservations", id="back"), className="crumbs"
+    )
+    head = html.Div([html.H1(visible(name))], className="page-head portrait-head")
+    desk = view.given.plans
+    if len(parts) != REF_PARTS:
+        return _bare(crumbs, head, panels.empty("No such plan.", why="Its address is its namespace and its name."))
+    if desk is None:
+        why = "This dashboard reads results only, and plans live in the cluster. Start it with --act, or ask:"
+        command = f"cotenant reservations show {name}"
+        return _bare(crumbs, head, panels.empty("A plan is looked up in the cluster.", why=why, command=command))
+    try:
+        plan = desk.plan(view.given.people(), PlanRef(*parts))
+    except CotenantError as error:
+        return _bare(crumbs, head, panels.trouble(error))
+    title = visible(f"{plan.namespace}/{plan.owner.kind}/{plan.owner.name}")
+    acts = panels.panel(title, *plan_actions.plan_panel(view, plan), html.P(_says(plan), className="panel-note"))
+    row = html.Div([html.Div(board(view, plan), id="plan-board"), html.Div(acts, id="plan-hand")],
+                   className="row wide-narrow")  # fmt: skip
+    return html.Div([crumbs, head, *follower(view), row], className="page tall-page")
+
+
+def _bare(*parts: Component) -> Component:
+    return html.Div(list(parts), className="page")
+
+
+def _says(plan: Plan) -> str:
+    """Terms of the plan in one line."""
+    ttl = "until its window is over" if plan.ttl_seconds is None else f"for {display.duration(plan.ttl_seconds)}"
+    lead = display.duration(plan.lead_seconds)
+    once = "one pod each" if plan.allocate_once else "pods may follow"
+    return (
+        f"{plan.source.value}, quantile {plan.quantile:g}, lead {lead}, {plan.realisation.value} kept {ttl}, {once}, "
+        f"owners {plan.allocate_policy.value or 'Aligned'}."
+    )
+
+
+def board(view: View, plan: Plan) -> list[Component]:
+    """Time line, use now, and how past occurrences went."""
+    deeds: Sequence[PlanHistoryEntry] = ()
+    trouble: list[Component] = []
+    if view.given.plans is not None:
+        try:
+            deeds = view.given.plans.history(view.given.people(), story.ref_to(plan))
+        except CotenantError as error:
+            trouble = [panels.trouble(error)]
+    line = panels.panel(LINE, *trouble, timeline(story.timeline(plan, deeds, view.now_seconds())))
+    return [line, present(plan), past(plan, view.currency)]
+
+
+def timeline(events: Sequence[TimelineEvent]) -> Component:
+    """What was done and what is to come; done or not is a word."""
+    items = [
+        html.Li(
+            [
+                html.Span(
+                    "done" if one.done else "ahead", className=f"chip {'tone-teal' if one.done else 'tone-gray'}"
+                ),
+                html.Strong(f" {one.title} "),
+                panels.moment(one.seconds) if one.seconds else html.Span("time not known yet", className="dim"),
+                html.Div(visible(one.words), className="panel-note"),
+            ]
+        )
+        for one in events
+    ]
+    return html.Ol(items, className="time-line", id="plan-line")
+
+
+def present(plan: Plan) -> Component:
+    """Nodes and used share of what is held."""
+    nodes: dict[str, int] = {}
+    for unit in plan.status.units:
+        nodes[unit.node or "no node yet"] = nodes.get(unit.node or "no node yet", 0) + 1
+    where = ", ".join(f"{visible(name)} ({count})" for name, count in sorted(nodes.items()))
+    available, used, want = story.there(plan), story.used(plan), story.wanted(plan)
+    stats = [
+        panels.stat(
+            "Room there",
+            f"{available} of {want}",
+            where or "nothing is held now",
+            bar=available / want if want else None,
+        ),
+        panels.stat(
+            "Used", f"{used} of {available}", "pods on their Reservations", bar=used / available if available else None
+        ),
+        panels.stat("Most at once", f"{plan.status.progress.most_used}", "pods that used it in this occurrence"),
+        panels.stat("Waited without room", f"{plan.status.progress.most_missed}", "pods at one time"),
+    ]
+    return panels.panel(NOW, html.Div(stats, className="stats four"), id_="plan-now")
+
+
+def past(plan: Plan, currency: str) -> Component:
+    """What the back-test expected beside what came, occurrence by occurrence."""
+    scores = story.shown_scores(plan)
+    expected = plan.status.expected
+    if not scores:
+        text = _expected_words(expected) if expected else "There is no back-test of it."
+        return panels.panel(PAST, panels.empty("No occurrence has ended yet.", why=text), id_="plan-past")
+    chart = panels.figure(gantt.scores(scores), "scores-figure", SCORES_HEIGHT)
+    head = [html.P(story.score_words(scores[0]), className="verdict", id="plan-score")]
+    if expected:
+        head.append(html.P(_expected_words(expected), className="said"))
+    return panels.panel(PAST, *head, chart, _scores(scores, currency), id_="plan-past")
+
+
+def _expected_words(one: Expected) -> str:
+    peaks = display.counted(one.occurrences, "past peak")
+    return (
+        f"Expected by {peaks}: {display.percent(one.hit_ratio)} of the room used, "
+        f"{one.idle_core_hours:,.1f} core-hours idle per occurrence."
+    )
+
+
+def _scores(scores: Sequence[Score], currency: str) -> Component:
+    titles = ("Began", "Held", "Used", "Waited", "Hit", "Coverage", "Idle core-hours", "Cost", "There before the start")
+    rows = [
+        html.Tr(
+            [
+                html.Th(panels.moment(s.start_seconds), scope="row"),
+                *(html.Td(f"{n}") for n in (s.held, s.used, s.missed)),
+                html.Td(display.percent(s.hit_ratio)),
+                html.Td(display.percent(s.coverage)),
+                html.Td(f"{s.idle_core_hours:,.1f}"),
+                html.Td(display.money(s.cost, currency)),
+                html.Td(display.MISSING if s.lead_seconds is None else display.duration(s.lead_seconds)),
+            ]
+        )
+        for s in scores
+    ]
+    head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
+    table = html.Table([head, html.Tbody(rows)], className="facts", id="plan-scores")
+    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": "Past occurrences"})

@@ -1,0 +1,213 @@
+"""What the reservations page says about proposed plans: bars, conflicts, one plan in words and commands. Pure.
+
+Reads rows of PLANS, one a workload; the objects themselves and their phases live in the cluster, where the commands
+lead.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.reservations.plan import duration, moment, proposal_name
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS
+from dashboard.figures.gantt import STEP_SECONDS, Bar, DemandCurve, Pods
+from dashboard.nodes.workload_story import Row, floats
+from dashboard.tables import display
+from dashboard.tables.filters import Indexed
+
+Floats = npt.NDArray[np.float64]
+KEY_PARTS: Final = 3
+SLOTS: Final = DAY_SECONDS // STEP_SECONDS
+NOT_A_REASON: Final = "The reason is not known to this version."
+
+
+def ref_of(row: Row) -> WorkloadRef:
+    """The workload that a row of PLANS is about."""
+    return WorkloadRef(str(row["namespace"]), str(row["kind"]), str(row["workload"]))
+
+
+def opened(search: str) -> WorkloadRef | None:
+    """The workload that the URL's `open` names: namespace/kind/workload, each part escaped."""
+    values = parse_qs(search.lstrip("?")).get("open", [])
+    parts = [unquote(part) for part in values[0].split("/")] if values else []
+    return WorkloadRef(*parts) if len(parts) == KEY_PARTS else None
+
+
+def in_hand(rows: Sequence[Row], search: str) -> Row | None:
+    """The row that the URL names, else the first that is proposed, else the first; None when the named one is gone."""
+    opened_ref = opened(search)
+    if opened_ref is not None:
+        return next((row for row in rows if ref_of(row) == opened_ref), None)
+    return next((row for row in rows if proposed(row)), rows[0] if rows else None)
+
+
+def proposed(row: Row) -> bool:
+    """Whether a plan is proposed and not withheld."""
+    return str(row["reason"]) == Reason.OK.value and row["start"] is not None
+
+
+def start_of(rows: Sequence[Row], fallback_seconds: float) -> int:
+    """Start of the day that the plans are about: that of the newest forecast, else half an hour's start."""
+    starts = [int(row["path_start"]) for row in rows if row["path_start"] is not None]
+    return max(starts, default=int(fallback_seconds) // STEP_SECONDS * STEP_SECONDS)
+
+
+def bars(rows: Sequence[Row]) -> list[Bar]:
+    """Plans that have a window."""
+    return [
+        Bar(_name(row), int(row["start"]), int(row["end"]), int(row["pods"] or 0), str(row["reason"]))
+        for row in rows
+        if row["start"] is not None and row["end"] is not None
+    ]
+
+
+def _name(row: Row) -> str:
+    return f"{row['namespace']}/{row['workload']}"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDemand:
+    """Room that a plan in the cluster still wants: millicores or bytes over [start, end) in Unix seconds."""
+
+    start_seconds: float
+    end_seconds: float
+    amount: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanHorizon:
+    """What is drawn of the time to come, and what plans of the cluster want in it beside the rows."""
+
+    start_seconds: int
+    days: int = 1
+    wishes: tuple[WindowDemand, ...] = ()
+
+
+def lane(rows: Sequence[Row], nodes: Indexed, resource: Resource, ahead: PlanHorizon) -> DemandCurve:
+    """What all plans want inside their windows, half hour by half hour, against what no request holds now."""
+    times = ahead.start_seconds + STEP_SECONDS * np.arange(SLOTS * ahead.days)
+    demand = np.zeros(times.size)
+    for row in rows:
+        if proposed(row):
+            demand[:SLOTS] += float(row[resource.value] or 0) * _inside(row, ahead.start_seconds)
+    for window_demand in ahead.wishes:
+        inside = (times < window_demand.end_seconds) & (times + STEP_SECONDS > window_demand.start_seconds)
+        demand += window_demand.amount * inside
+    columns = nodes.table.columns
+    free = columns[f"{resource}_allocatable"] - columns[f"{resource}_request"]
+    return DemandCurve(ahead.start_seconds, demand, float(np.nansum(np.maximum(free, 0.0))))
+
+
+def _inside(row: Row, start_seconds: int) -> Floats:
+    """Pods that a plan wants in each half hour of the day, within its window, (SLOTS,)."""
+    path, own = floats(row["wanted"]), int(row["path_start"] or start_seconds)
+    times = start_seconds + STEP_SECONDS * np.arange(SLOTS)
+    at = (times - own) // STEP_SECONDS
+    inside = (at >= 0) & (at < path.size) & (times < row["end"]) & (times + STEP_SECONDS > row["start"])
+    pod_counts = np.zeros(SLOTS)
+    pod_counts[inside] = np.nan_to_num(path[at[inside]])
+    return pod_counts
+
+
+def pods(row: Row) -> Pods | None:
+    """One plan's day for its chart; None where the results hold no path."""
+    held_pods, median = floats(row["wanted"]), floats(row["median"])
+    if not held_pods.size or held_pods.size != median.size or row["path_start"] is None:
+        return None
+    return Pods(int(row["path_start"]), float(row["base_pods"] or 0), held_pods, median, float(row["quantile"] or 0))
+
+
+def withheld(rows: Sequence[Row]) -> list[tuple[str, int, str]]:
+    """(reason code, plans, sentence) of those that are not proposed, most frequent first."""
+    counts = Counter(str(row["reason"]) for row in rows if not proposed(row))
+    return [(code, count, sentence(code)) for code, count in sorted(counts.items(), key=lambda p: (-p[1], p[0]))]
+
+
+def sentence(code: str) -> str:
+    """A reason code in words."""
+    return SENTENCES[Reason(code)] if code in set(Reason) else NOT_A_REASON
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSums:
+    """Of the proposed plans: how many, their pods and cores at most, idle core-hours and money a day."""
+
+    plans: int
+    pods: int
+    millicores: float
+    idle_core_hours: float
+    cost: float | None
+
+
+def sums(columns: Mapping[str, npt.NDArray[Any]]) -> PlanSums:
+    """From columns of PLANS."""
+    ready = (columns["reason"] == Reason.OK.value) & np.isfinite(columns["start"])
+    costs = columns["cost"][ready]
+    return PlanSums(
+        plans=int(ready.sum()),
+        pods=int(np.nansum(columns["pods"][ready])),
+        millicores=float(np.nansum(columns["pods"][ready] * columns["cpu"][ready])),
+        idle_core_hours=float(np.nansum(columns["idle_core_hours"][ready])),
+        cost=float(np.nansum(costs)) if np.isfinite(costs).any() else None,
+    )
+
+
+def facts(row: Row, currency: str) -> list[tuple[str, str]]:
+    """(name, words) of one plan; the window is told apart."""
+    memory = f", {display.amount(row['memory'], Resource.MEMORY)}" if row["memory"] else ""
+    occurrences = int(row["occurrences"] or 0)
+    hits = f"{display.percent(row['hit_ratio'])} of the held room used, over {display.counted(occurrences, 'peak')}"
+    room, idle = display.counted(int(row["pods"] or 0), "pod"), row["idle_core_hours"]
+    per_day = display.MISSING if idle is None else f"{idle:,.1f} core-hours a day"
+    money = "" if row["cost"] is None else f" ({display.money(row['cost'], currency)})"
+    skill = display.MISSING if row["skill"] is None else f"{row['skill']:+.2f} against the same time last week"
+    return [
+        ("Room", f"{room} of {display.amount(row['cpu'], Resource.CPU)}{memory}"),
+        ("Quantile", f"{float(row['quantile'] or 0):.0%} of the demand"),
+        ("Hits", hits if row["hit_ratio"] is not None else "not back-tested"),
+        ("Coverage", f"{display.percent(row['coverage'])} of the needed pod-time"),
+        ("Would stay idle", per_day + money),
+        ("Skill", skill),
+    ]
+
+
+def commands(row: Row) -> list[tuple[str, str]]:
+    """(what it does, command line): on the plan that the manager writes of this row, or to make one in its place."""
+    ref = ref_of(row)
+    workload = f"{ref.namespace}/{ref.kind}/{ref.name}"
+    names = {"plan": f"{ref.namespace}/{proposal_name(ref)}", "workload": workload}
+    quoted = {key: shlex.quote(name) for key, name in names.items()}
+    if row["start"] is not None and row["end"] is not None:
+        quoted |= {"pods": str(int(row["pods"] or 1)), "start": moment(row["start"])}
+        quoted["length"] = duration(row["end"] - row["start"])
+    lines = ON_PROPOSED if proposed(row) else ON_WITHHELD if "start" in quoted else ON_WITHHELD[:1]
+    return [(title, f"cotenant reservations {line.format(**quoted)}") for title, line in lines]
+
+
+BACKTEST: Final = ("What each quantile would have done in the last days", "backtest {workload}")
+ON_PROPOSED: Final = (
+    ("Preview: where its pods fit, what the quota has left, what batch work it displaces", "preview {plan}"),
+    ("Approve for every occurrence; without --yes the API server only checks it", "approve {plan} --yes"),
+    ("Approve for the next occurrence only", "approve {plan} --once --yes"),
+    ("Reject", "reject {plan} --reason WHY --yes"),
+    ("How past occurrences went", "scores {plan}"),
+    BACKTEST,
+)
+ON_WITHHELD: Final = (
+    BACKTEST,
+    (
+        "A plan by hand for this window; it still has to be approved",
+        "plan {workload} --pods {pods} --start {start} --for {length} --yes",
+    ),
+)

@@ -1,0 +1,322 @@
+"""What the reservations pages say about plans of the cluster: phases in words, bars, next step, time line. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reservations.plan import (
+    DecisionScope,
+    Plan,
+    PlanCondition,
+    PlanDecision,
+    PlanPhase,
+    Score,
+    Span,
+    proposal_name,
+)
+from cotenant.core.model.reservations.plan_service import PlanHistoryEntry, PlanRef
+from cotenant.core.model.resource import Resource
+from dashboard.figures.gantt import Bar
+from dashboard.nodes.workload_story import Row
+from dashboard.reservations.proposed_plans import WindowDemand, ref_of
+from dashboard.tables import display
+
+PLAN_KIND: Final = "ReservationPlan"
+"""In the URL's `open`, in the place of a workload's kind."""
+SOON_SECONDS: Final = 900.0
+"""Before its reservation a plan counts as moving."""
+THERE: Final = frozenset({"Available", "Succeeded"})
+_STATES: Final[Mapping[PlanPhase, tuple[str, str]]] = {
+    PlanPhase.PROPOSED: ("proposed", "violet"),
+    PlanPhase.APPROVED: ("approved", "orange"),
+    PlanPhase.REJECTED: ("over", "gray"),
+    PlanPhase.RESERVED: ("held", "teal"),
+    PlanPhase.HELD: ("held", "teal"),
+    PlanPhase.EXTENDED: ("held", "teal"),
+    PlanPhase.RELEASED: ("over", "gray"),
+    PlanPhase.SCORED: ("over", "gray"),
+    PlanPhase.MISSED: ("failed", "red"),
+    PlanPhase.FAILED: ("failed", "red"),
+}
+_ORDER: Final = (
+    PlanPhase.PROPOSED,
+    PlanPhase.FAILED,
+    PlanPhase.MISSED,
+    PlanPhase.APPROVED,
+    PlanPhase.RESERVED,
+    PlanPhase.HELD,
+    PlanPhase.EXTENDED,
+    PlanPhase.RELEASED,
+    PlanPhase.SCORED,
+    PlanPhase.REJECTED,
+)
+"""What wants somebody's eye comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanListEntry:
+    """One workload of the merged list: what the forecast says, and its plans in the cluster."""
+
+    workload: WorkloadRef
+    row: Row | None
+    plans: tuple[Plan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEvent:
+    """A point of a plan's time line: when (None: not known), what, in words; done: whether it has happened."""
+
+    seconds: float | None
+    title: str
+    words: str = ""
+    done: bool = False
+
+
+def workload_of(plan: Plan) -> WorkloadRef:
+    """Whose room it is."""
+    return WorkloadRef(plan.namespace, plan.owner.kind, plan.owner.name)
+
+
+def ref_to(plan: Plan) -> PlanRef:
+    """Its name."""
+    return PlanRef(plan.namespace, plan.name)
+
+
+def phase_of(plan: Plan) -> PlanPhase:
+    """Its phase; one that nobody has looked at yet is proposed."""
+    return plan.status.phase or PlanPhase.PROPOSED
+
+
+def tone(plan: Plan) -> str:
+    """Colour of its chip."""
+    return _STATES[phase_of(plan)][1]
+
+
+def window_of(plan: Plan) -> Span | None:
+    """The present occurrence, else what the spec says."""
+    return plan.status.window or plan.window
+
+
+def by_need(plans: Sequence[Plan]) -> list[Plan]:
+    """Those that wait for somebody first, then by their window."""
+
+    def key(plan: Plan) -> tuple[int, float, str]:
+        window = window_of(plan)
+        return _ORDER.index(phase_of(plan)), window.start_seconds if window else float("inf"), plan.name
+
+    return sorted(plans, key=key)
+
+
+def there(plan: Plan) -> int:
+    """Number of available Reservations."""
+    return sum(unit.phase in THERE for unit in plan.status.units)
+
+
+def used(plan: Plan) -> int:
+    """Number of Reservations that a pod uses."""
+    return sum(bool(unit.used_by) for unit in plan.status.units)
+
+
+def wanted(plan: Plan) -> int:
+    """Number of pods for which room is reserved now, or will be."""
+    phase = plan.status.phase
+    return plan.status.count if phase and (phase.holds or phase.over) and plan.status.count else plan.count
+
+
+def condition(plan: Plan, kind: str) -> PlanCondition | None:
+    """One of its conditions."""
+    return next((one for one in plan.status.conditions if one.type == kind), None)
+
+
+def said(plan: Plan) -> str:
+    """Label beside its bar."""
+    phase = phase_of(plan)
+    if phase.holds:
+        return f"{phase.value.lower()}: {there(plan)} of {plan.status.count} there, {used(plan)} used"
+    if phase is PlanPhase.SCORED and plan.status.score:
+        return f"over: {display.percent(plan.status.score.hit_ratio)} used"
+    if phase in (PlanPhase.FAILED, PlanPhase.MISSED):
+        reserved = condition(plan, "Reserved")
+        return f"{phase.value.lower()}: {reserved.message if reserved and reserved.message else 'no room in time'}"
+    return phase.value.lower()
+
+
+def bars(plan: Plan, windows: Sequence[Span]) -> list[Bar]:
+    """The present occurrence in its phase, and those to come as its approval has them."""
+    present, phase = window_of(plan), phase_of(plan)
+    name, state = f"{plan.namespace}/{plan.owner.name}", _STATES[phase][0]
+    present_bars = [_bar(name, present, wanted(plan), state, said(plan))] if present else []
+    approved = lasting(plan)
+    later = ("approved", "approved with its series") if approved else ("proposed", "by its schedule")
+    return present_bars + [_bar(name, one, plan.count, *later) for one in windows if present is None or one > present]
+
+
+def _bar(name: str, window: Span, pods: int, state: str, note: str) -> Bar:
+    return Bar(name, int(window.start_seconds), int(window.end_seconds), pods, phase=state, said=note)
+
+
+def lasting(plan: Plan) -> bool:
+    """Whether an approval holds for all occurrences."""
+    approval = plan.approval
+    return (
+        approval is not None and approval.decision is PlanDecision.APPROVED and approval.scope is DecisionScope.SERIES
+    )
+
+
+def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[WindowDemand]:
+    """Room that is still to be reserved: available Reservations are part of the nodes' requests."""
+    amount, present, phase = plan.per_pod.get(resource.value, 0), window_of(plan), phase_of(plan)
+    if plan.suspended:
+        return []
+    demands = []
+    if present and not phase.over and phase not in (PlanPhase.REJECTED, PlanPhase.RELEASED):
+        missing = max(0, wanted(plan) - there(plan))
+        demands.append(WindowDemand(present.start_seconds, present.end_seconds, missing * amount))
+    later = [one for one in windows if present is None or one > present]
+    return demands + [WindowDemand(one.start_seconds, one.end_seconds, plan.count * amount) for one in later]
+
+
+def merged(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:
+    """One entry a workload: those with a plan first, the most urgent on top, then proposed peaks without one."""
+    by_ref = {ref_of(row): row for row in rows}
+    grouped: dict[WorkloadRef, list[Plan]] = {}
+    for plan in by_need(plans):
+        grouped.setdefault(workload_of(plan), []).append(plan)
+    entries = [PlanListEntry(ref, by_ref.get(ref), tuple(group)) for ref, group in grouped.items()]
+    bare = [
+        PlanListEntry(ref, row, ()) for ref, row in by_ref.items() if ref not in grouped and row["start"] is not None
+    ]
+    return entries + [entry for entry in bare if entry.row and str(entry.row["reason"]) == "ok"]
+
+
+def unwritten(rows: Sequence[Row], plans: Sequence[Plan]) -> list[Row]:
+    """Rows of which the cluster holds no plan: the others are drawn and counted as they stand there."""
+    written = {(plan.namespace, plan.name) for plan in plans}
+    return [row for row in rows if (str(row["namespace"]), proposal_name(ref_of(row))) not in written]
+
+
+def reserve_words(plan: Plan, now_seconds: float) -> str:
+    """When its room is reserved."""
+    window, status = window_of(plan), plan.status
+    room = f"Room for {display.counted(plan.count, 'pod')}"
+    if window is None:
+        return f"{room} is reserved when the plan has a window to come."
+    if not status.reserve_at_seconds:
+        return f"{room} is reserved before {display.moment(window.start_seconds)}; the manager says when in a moment."
+    start, lead = display.clock(window.start_seconds), display.duration(status.lead_seconds)
+    if status.reserve_at_seconds <= now_seconds:
+        return f"{room} is reserved now: start {start} UTC − lead {lead} has passed."
+    when = f"{display.moment(status.reserve_at_seconds)} (start {start} − lead {lead})"
+    return f"{room} will be reserved at {when}, in {display.duration(status.reserve_at_seconds - now_seconds)}."
+
+
+def next_step(plan: Plan, now_seconds: float) -> str:
+    """What happens next, or what came of it, in a sentence or two."""
+    phase, status = phase_of(plan), plan.status
+    reserved, approved = condition(plan, "Reserved"), condition(plan, "Approved")
+    late = phase is not PlanPhase.APPROVED or status.reserve_at_seconds <= now_seconds
+    why = reserved.message if reserved and reserved.status != "True" and late else ""
+    if phase in (PlanPhase.PROPOSED, PlanPhase.APPROVED):
+        asks = _asks(plan, approved) if phase is PlanPhase.PROPOSED else ""
+        when = reserve_words(plan, now_seconds) if window_of(plan) else ""
+        return " ".join(part for part in (asks, when, why if phase is PlanPhase.APPROVED else "") if part)
+    if phase.holds:
+        stands = f"{there(plan)} of {status.count} Reservations stand, pods use {used(plan)} of them."
+        return f"{stands} {why}".strip()
+    sentences = {
+        PlanPhase.RELEASED: f"What nobody uses is given back. {reserved.message if reserved else ''}".strip(),
+        PlanPhase.REJECTED: (approved.message if approved else "") or "It was rejected: nothing is reserved.",
+        PlanPhase.SCORED: f"It is over. {score_words(status.score) if status.score else ''}".strip(),
+    }
+    return sentences.get(phase, why or "No room was there in time.")
+
+
+def _asks(plan: Plan, approved: PlanCondition | None) -> str:
+    """Why it is not approved (yet)."""
+    approval = plan.approval
+    if (
+        approval
+        and (approval.scope is DecisionScope.SERIES or approval.at_seconds >= plan.status.last_end_seconds)
+        and approval.by
+    ):
+        return f"{approval.decision.value} by {approval.by}: the manager takes it up at its next look."
+    if approved and approved.reason == "PolicyNotMet":
+        return f"Its policy does not approve it: {approved.message}"
+    return "Somebody has to approve it." if not plan.policy.auto else "Its policy is being asked."
+
+
+def score_words(score: Score) -> str:
+    """How an occurrence went."""
+    usage = f"{display.counted(score.used, 'pod')} of {score.held} used their room"
+    early = f", which was there {display.duration(score.lead_seconds)} before the start" if score.lead_seconds else ""
+    missed = f"; {display.counted(score.missed, 'pod')} waited without room" if score.missed else ""
+    lent = "" if score.lent_core_hours is None else f", batch ran in {score.lent_core_hours:,.1f} of those held"
+    return (
+        f"Hit score {display.percent(score.hit_ratio)}: {usage}{early}{missed}; "
+        f"{score.idle_core_hours:,.1f} core-hours stood idle{lent}."
+    )
+
+
+def moving(plans: Sequence[Plan], now_seconds: float) -> bool:
+    """Whether something about them is about to change, or changes."""
+
+    def moves(plan: Plan) -> bool:
+        phase, status = phase_of(plan), plan.status
+        if plan.status.phase is None or phase.holds or phase is PlanPhase.RELEASED:
+            return True
+        return phase is PlanPhase.APPROVED and status.reserve_at_seconds - now_seconds < SOON_SECONDS
+
+    return any(moves(plan) for plan in plans)
+
+
+def timeline(plan: Plan, deeds: Sequence[PlanHistoryEntry], now_seconds: float) -> list[TimelineEvent]:
+    """From what people did to the score, in the order of time; what is to come at the end."""
+    status, window = plan.status, window_of(plan)
+    events = [
+        TimelineEvent(d.seconds, d.event.value.removeprefix("plan-"), f"{d.actor}: {d.words}", True) for d in deeds
+    ]
+    if window is None:
+        return sorted(events, key=lambda m: m.seconds or 0.0)
+    ends = status.score is not None and status.score.start_seconds == window.start_seconds
+    there_at = status.progress.available_at_seconds
+    holds = bool(status.phase and (status.phase.holds or status.progress.most_held or there_at))
+    events += [
+        TimelineEvent(status.reserve_at_seconds or None, "room is asked for", _lead_words(plan), holds),
+        *([] if there_at is None and phase_of(plan).over else [_room_there(plan)]),
+        TimelineEvent(window.start_seconds, "the window begins", "", now_seconds >= window.start_seconds),
+        TimelineEvent(window.end_seconds, "the window ends", "", now_seconds >= window.end_seconds),
+    ]
+    if status.score and ends:
+        events.append(TimelineEvent(status.score.end_seconds, "scored", score_words(status.score), True))
+    return sorted(events, key=lambda m: (m.seconds is None, m.seconds or 0.0))
+
+
+def _room_there(plan: Plan) -> TimelineEvent:
+    at = plan.status.progress.available_at_seconds
+    holds = phase_of(plan).holds
+    text = f"{there(plan)} of {wanted(plan)} Reservations stand" if holds else ""
+    return TimelineEvent(at, "room is there", text, at is not None)
+
+
+def _lead_words(plan: Plan) -> str:
+    return f"start − lead of {display.duration(plan.status.lead_seconds)}" if plan.status.lead_seconds else ""
+
+
+def shown_scores(plan: Plan) -> list[Score]:
+    """Past occurrences, the newest first."""
+    status = plan.status
+    return [score for score in (status.score, *status.history) if score]
+
+
+def seen(plans: Sequence[Plan], now_seconds: float) -> str:
+    """A mark that changes whenever the pages would show something else: what is drawn anew, else left alone."""
+    parts: list[Any] = [
+        (p.namespace, p.name, p.generation, p.status.phase, p.status.window, p.status.count, p.status.units,
+         p.status.reserve_at_seconds, [c.message for c in p.status.conditions], p.status.score,
+         p.status.progress.most_used, p.status.progress.available_at_seconds)
+        for p in plans
+    ]  # fmt: skip
+    return f"{hash(tuple(map(str, parts))):x}-{int(now_seconds // 60)}"

@@ -1,0 +1,418 @@
+"""REST endpoints for acting: changes, the ledger, reviews, bundles, permissions; they call what the pages call.
+
+A POST that accepts carries an `Idempotency-Key`: the same key again gives the same changes and does nothing more.
+The desk checks the rights, in each namespace. Amounts are raw: millicores, bytes, Unix seconds.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Body, Header, Query, Request, Response
+
+from cotenant.core.model.changes.change import ChangeStatus
+from cotenant.core.model.changes.people import NotAllowed, Right
+from cotenant.core.model.changes.service import (
+    BundleForm,
+    ChangeRequest,
+    ChangeService,
+    FieldMove,
+    LedgerEntry,
+    LedgerHealth,
+    Method,
+    Permission,
+    PostponedRecommendation,
+    WorkloadReview,
+)
+from cotenant.core.model.changes.tables import CHANGES, ENTRIES, changes_table, moves
+from cotenant.core.model.errors import ClusterInvalid, KeyTaken, NoData, StoreBusy, UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.table import Kind, Schema
+from dashboard.frame.view import View
+from dashboard.rest import results
+from dashboard.sources import change_tables
+
+MOST_WORKLOADS: Final = 1_000
+RETRY_SECONDS: Final = 2
+KEY: Final = r"^[A-Za-z0-9._:-]{1,64}$"
+BodyT = TypeVar("BodyT")
+Raw = Annotated[Any, Body()]
+Key = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        pattern=KEY,
+        description="Made once by the caller; the same key again does nothing more.",
+    ),
+]
+Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Asked one by one; none: everywhere.")]
+
+
+class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Workloads as NAMESPACE/KIND/NAME, and on what terms. dry_run: also try it on the server."""
+
+    workloads: list[str]
+    method: Method = Method.TEMPLATE
+    overridden: list[str] = []
+    because: str = ""
+    second_person: str = ""
+    canary: float = 0.0
+    dry_run: bool = False
+
+    def wanted(self, key: str = "") -> ChangeRequest:
+        """For the desk."""
+        more = {"key": key} if key else {}
+        refs = tuple(dict.fromkeys(_ref(text) for text in self.workloads))
+        if not refs or len(refs) > MOST_WORKLOADS:
+            raise UsageError(f"{len(refs)} workloads", fix=f"Name 1 to {MOST_WORKLOADS:,} as NAMESPACE/KIND/NAME.")
+        return ChangeRequest(
+            refs, self.method, tuple(self.overridden), self.second_person, self.canary, self.because, **more
+        )
+
+
+class BundleBody(ChangeRequestBody, forbid_unknown_fields=True, kw_only=True):
+    """The same as files of a form."""
+
+    form: BundleForm
+
+
+class PostponeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Recommendations to hide: for so many days, for good without; a reason is needed."""
+
+    workloads: list[str]
+    reason: str
+    days: float | None = None
+
+
+class WorkloadsBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Workloads as NAMESPACE/KIND/NAME."""
+
+    workloads: list[str]
+
+
+class ErrorAnswer(msgspec.Struct):
+    """What went wrong and what helps."""
+
+    error: str
+    message: str
+    fix: str
+
+
+class HiddenRecommendation(msgspec.Struct):
+    """A recommendation that is put off."""
+
+    workload: str
+    until: float | None
+    actor: str
+    reason: str
+    since: float
+
+
+class ChangeDetail(msgspec.Struct):
+    """A change with its moves and its rows of the ledger."""
+
+    change: dict[str, Any]
+    moves: list[FieldMove]
+    rows: list[LedgerEntry]
+
+
+def router(view: View, prefix: str) -> APIRouter:
+    """The API below `prefix`."""
+    routes = APIRouter(prefix=prefix, tags=["acting"])
+    source = change_tables.Changing(view)
+    _add_looking(routes, view, source)
+    _add_ledger(routes, view, source)
+    _add_asking(routes, view)
+    _add_acting(routes, view)
+    _add_postponing(routes, view)
+    return routes
+
+
+def _add_looking(routes: APIRouter, view: View, source: change_tables.Changing) -> None:
+    @routes.get("/changes", summary="Changes that were accepted, and where each is", **_table_doc(CHANGES))
+    def changes(
+        request: Request,
+        form: results.Format = "json",
+        offset: results.Offset = 0,
+        limit: results.Limit = results.MAX_LIMIT,
+    ) -> Response:
+        return results.answer(
+            source.snapshot(), CHANGES, request.url.query, _plain(form), slice(offset, offset + limit)
+        )
+
+    @routes.get(
+        "/changes/{change}",
+        summary="One change: its row, what moved, its rows of the ledger",
+        **_doc(ChangeDetail, 404),
+    )
+    def change(change: str) -> Response:
+        desk, who = _desk(view), view.given.people()
+        standing = next((s for s in desk.changes(who) if s.change.id == change), None)
+        if standing is None:
+            raise NoData(f"there is no change {change!r} that you may read", fix="GET changes for all.")
+        return _json(ChangeDetail(_rows([standing])[0], moves(standing.change), desk.story(who, change)))
+
+
+def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -> None:
+    @routes.get("/ledger", summary="Whether the ledger is what was written, against the head in the cluster",
+              **_doc(LedgerHealth, 403))  # fmt: skip
+    def ledger() -> Response:
+        view.given.people().require(Right.READ)
+        return _json(_desk(view).ledger())
+
+    @routes.get("/ledger/entries", summary="Every row of the ledger", **_table_doc(ENTRIES))
+    def entries(
+        request: Request,
+        form: results.Format = "json",
+        offset: results.Offset = 0,
+        limit: results.Limit = results.MAX_LIMIT,
+    ) -> Response:
+        _desk(view)
+        return results.answer(source.entries(), ENTRIES, request.url.query, _plain(form), slice(offset, offset + limit))
+
+    @routes.get("/permissions", summary="What the cluster allows whoever asks, by SelfSubjectAccessReview",
+              **_doc(list[Permission], 403, 503))  # fmt: skip
+    def permissions(namespaces: Namespaces = None) -> Response:
+        return _acted(lambda: _json(_desk(view).permissions(view.given.people(), namespaces or [])))
+
+
+def _add_asking(routes: APIRouter, view: View) -> None:
+    @routes.post("/reviews", summary="What would change, each guardrail, and with dry_run what the server says",
+               **_doc(list[WorkloadReview], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
+    def reviews(body: Raw) -> Response:
+        def act() -> Response:
+            request, desk, who = _body(body, ChangeRequestBody), _desk(view), view.given.people()
+            return _json((desk.dry_run if request.dry_run else desk.review)(who, request.wanted()))
+
+        return _acted(act)
+
+    @routes.post("/bundles", summary="Files for a GitOps repository as a zip; commands as text",
+               **_doc(bytes, 403, 404, 422, 503, body=BundleBody))  # fmt: skip
+    def bundles(body: Raw) -> Response:
+        def act() -> Response:
+            request = _body(body, BundleBody)
+            files = _desk(view).bundle(view.given.people(), request.wanted(), request.form)
+            return _zipped(files, request.form)
+
+        return _acted(act)
+
+
+def _add_acting(routes: APIRouter, view: View) -> None:
+    @routes.post(
+        "/changes",
+        summary="Accept: written down first, then done",
+        **_doc(_CHANGED, 403, 409, 422, 503, body=ChangeRequestBody, created=True),
+    )
+    def accept(body: Raw, key: Key) -> Response:
+        def act() -> Response:
+            desk, who = _desk(view), view.given.people()
+            change_request = _body(body, ChangeRequestBody).wanted(key)
+            repeated = any(s.change.batch == key for s in desk.changes(who))
+            return _json({"changes": _rows(desk.accept(who, change_request))}, 200 if repeated else 201)
+
+        return _acted(act)
+
+    def doing(path: str, summary: str, do: Callable[[ChangeService, str], Sequence[ChangeStatus]]) -> None:
+        def endpoint(change: str) -> Response:
+            return _acted(lambda: _json({"changes": _rows(do(_desk(view), change))}))
+
+        routes.add_api_route(path, endpoint, methods=["POST"], summary=summary, **_doc(_CHANGED, 403, 409, 422, 503))
+
+    who = view.given.people
+    doing("/changes/{change}/rollback", "Put back what stood there before", lambda d, id_: d.roll_back(who(), [id_]))
+    doing("/changes/{change}/verify", "Judge it now; nothing while it soaks", lambda d, id_: d.verify(who(), [id_]))
+    doing("/changes/{change}/confirm", "As its second person: do it, and all that was accepted with it",
+          lambda d, id_: d.confirm(who(), id_))  # fmt: skip
+    doing("/changes/{change}/decline", "Never do what waits for a second person", lambda d, id_: d.decline(who(), id_))
+    doing("/batches/{change}/rollback", "Put back all that was accepted together",
+          lambda d, key: d.roll_back(who(), _in_force(d, view, key)))  # fmt: skip
+
+    @routes.post(
+        "/changes/settle", summary="Find out what became of changes without an outcome", **_doc(_CHANGED, 403, 503)
+    )
+    def settle() -> Response:
+        return _acted(lambda: _json({"changes": _rows(_desk(view).settle(who()))}))
+
+
+def _add_postponing(routes: APIRouter, view: View) -> None:
+    @routes.get(
+        "/postponements", summary="Recommendations that are hidden now", **_doc(list[HiddenRecommendation], 403)
+    )
+    def listed() -> Response:
+        who = view.given.people()
+        who.require(Right.READ)
+        postponed = _desk(view).postponed().values()
+        return _json([_hidden(one) for one in postponed if who.may(Right.READ, one.workload.namespace)])
+
+    @routes.post("/postponements", summary="Hide recommendations, for days or for good", status_code=204,
+               **_doc(None, 403, 422, body=PostponeBody))  # fmt: skip
+    def postpone(body: Raw) -> Response:
+        def act() -> Response:
+            request = _body(body, PostponeBody)
+            _desk(view).postpone(view.given.people(), _refs(request.workloads), request.days, request.reason)
+            return Response(status_code=204)
+
+        return _acted(act)
+
+    @routes.post(
+        "/postponements/recall", summary="Show them again", status_code=204, **_doc(None, 403, 422, body=WorkloadsBody)
+    )
+    def recall(body: Raw) -> Response:
+        def act() -> Response:
+            _desk(view).recall(view.given.people(), _refs(_body(body, WorkloadsBody).workloads))
+            return Response(status_code=204)
+
+        return _acted(act)
+
+
+def _acted(act: Callable[[], Response]) -> Response:
+    """The answer, or the error in words under the status that scripts expect of a refused action."""
+    try:
+        return act()
+    except (KeyTaken, UsageError, ClusterInvalid) as error:
+        return _json(ErrorAnswer(type(error).__name__, error.message, error.fix), 422)
+    except StoreBusy as error:
+        answer = _json(ErrorAnswer(type(error).__name__, error.message, error.fix), 503)
+        answer.headers["Retry-After"] = str(RETRY_SECONDS)
+        return answer
+
+
+def _desk(view: View) -> ChangeService:
+    if view.given.desk is None:
+        raise NotAllowed(change_tables.NO_DESK, fix=change_tables.FIX)
+    return view.given.desk
+
+
+def _body(raw: Any, kind: type[BodyT]) -> BodyT:
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the body is not what is expected: {error}", fix="See /docs for its fields.") from error
+
+
+def _ref(text: str) -> WorkloadRef:
+    parts = text.split("/")
+    if len(parts) != 3 or not all(parts):
+        raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
+    return WorkloadRef(*parts)
+
+
+def _refs(texts: Sequence[str]) -> list[WorkloadRef]:
+    return list(dict.fromkeys(_ref(text) for text in texts))
+
+
+def _rows(standings: Sequence[ChangeStatus]) -> list[dict[str, Any]]:
+    return list(changes_table(standings).rows())
+
+
+def _in_force(desk: ChangeService, view: View, batch: str) -> list[str]:
+    change_ids = [
+        s.change.id for s in desk.changes(view.given.people()) if s.change.batch == batch and s.state.in_force
+    ]
+    if not change_ids:
+        raise NoData(f"nothing of a batch {batch!r} can be taken back", fix="GET changes for all.")
+    return change_ids
+
+
+def _hidden(one: PostponedRecommendation) -> HiddenRecommendation:
+    return HiddenRecommendation(str(one.workload), one.until_seconds, one.actor, one.reason, one.since_seconds)
+
+
+def _zipped(files: Mapping[str, str], form: BundleForm) -> Response:
+    """One zip; commands to copy are one text."""
+    if form is BundleForm.KUBECTL:
+        return Response("\n".join(files.values()), media_type="text/plain; charset=utf-8")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, text in files.items():
+            archive.writestr(zipfile.ZipInfo(path), text)
+    headers = {"Content-Disposition": f'attachment; filename="cotenant-{form.value}.zip"'}
+    return Response(packed.getvalue(), media_type="application/zip", headers=headers)
+
+
+def _plain(form: str) -> str:
+    if form == "yaml":
+        raise UsageError("this table cannot be applied, so there is no YAML of it.", fix="Use json or csv.")
+    return form
+
+
+def _json(document: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(document), media_type="application/json", status_code=status)
+
+
+# --- what /docs says --------------------------------------------------------------------------------------------------
+WORDS: Final[Mapping[int, str]] = {
+    403: "A role, or a right in the cluster, is missing; nothing was done.",
+    404: "There is nothing of that name.",
+    409: "The object was changed meanwhile; nothing was overwritten.",
+    422: "A guardrail, the body, or a key that was used for something else stops it; nothing was done.",
+    503: "The cluster does not answer, or somebody else writes the ledger: try again.",
+}
+_CELLS: Final[Mapping[Kind, str]] = {Kind.TEXT: "string", Kind.LIST: "array", Kind.INTEGER: "integer"}
+
+
+def _row_schema(schema: Schema) -> dict[str, Any]:
+    cells = {c.name: {"type": [_CELLS.get(c.kind, "number"), "null"], "description": c.doc} for c in schema.columns}
+    return {"type": "object", "properties": cells}
+
+
+_CHANGED: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"changes": {"type": "array", "items": _row_schema(CHANGES)}},
+}
+
+
+def _table_doc(schema: Schema) -> dict[str, Any]:
+    rows = {"type": "array", "items": _row_schema(schema)}
+    numbers = {name: {"type": "integer"} for name in ("total", "of", "offset")}
+    texts = {name: {"type": "string"} for name in ("table", "version")}
+    page_schema = {"type": "object", "properties": {**texts, **numbers, "rows": rows}}
+    return {
+        "description": results.described(schema),
+        "responses": _responses(page_schema, (400, 403)),
+        "openapi_extra": {"parameters": results.filter_parameters(schema)},
+    }
+
+
+def _doc(answer: Any, *statuses: int, body: Any = None, created: bool = False) -> dict[str, Any]:
+    """Schemas of an endpoint: of its answer, its errors and its body."""
+    answer_schema = answer if isinstance(answer, dict) else None if answer in (None, bytes) else _schema(answer)
+    doc: dict[str, Any] = {"responses": _responses(answer_schema, statuses, created=created)}
+    return doc if body is None else {**doc, **body_doc(body)}
+
+
+def body_doc(kind: Any) -> dict[str, Any]:
+    """What an endpoint takes, as the description of the API says it."""
+    content = {"application/json": {"schema": _schema(kind)}}
+    return {"openapi_extra": {"requestBody": {"required": True, "content": content}}}
+
+
+def _responses(answer: dict[str, Any] | None, statuses: Sequence[int], created: bool = False) -> dict[int | str, Any]:
+    wrong = {"application/json": {"schema": _schema(ErrorAnswer)}}
+    responses: dict[int | str, Any] = {
+        status: {"description": WORDS.get(status, "Not understood."), "content": wrong} for status in statuses
+    }
+    if answer is not None:
+        responses[200] = {"description": "As asked.", "content": {"application/json": {"schema": answer}}}
+        if created:
+            responses[201] = {**responses[200], "description": "Accepted now."}
+    return responses
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    """JSON schema of a type, with what it refers to in its place."""
+    schema = msgspec.json.schema(kind)
+    inlined: dict[str, Any] = _inlined(schema, schema.get("$defs", {}))
+    return inlined
+
+
+def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
+    if isinstance(part, dict):
+        if "$ref" in part:
+            return _inlined(definitions[part["$ref"].rpartition("/")[2]], definitions)
+        return {key: _inlined(value, definitions) for key, value in part.items() if key != "$defs"}
+    return [_inlined(value, definitions) for value in part] if isinstance(part, list) else part

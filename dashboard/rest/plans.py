@@ -1,0 +1,256 @@
+"""REST endpoints of reservation plans: what the reservations page asks of the `PlanService`; and a calendar.
+
+The same functions under the same rights. Amounts are raw: Unix seconds, millicores, bytes; moments in bodies are
+RFC 3339. Without a desk each answers 400 and says how to start one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Body, Query, Response
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reservations.plan import ApprovalPolicy, DecisionScope, Plan, Realisation, Recurrence, Span
+from cotenant.core.model.reservations.plan_service import PlanRef, PlanService, PlanTerms
+from cotenant.core.model.reservations.reservation import AllocatePolicy, moment_of
+from dashboard.frame.view import View
+from dashboard.reservations import story
+from dashboard.rest.changes import body_doc
+
+CALENDAR_DAYS: Final = 7.0
+FOLD: Final = 73
+"""Octets of a line of a calendar before it is folded (RFC 5545, 3.1: at most 75 with the break)."""
+JsonBody = Annotated[dict[str, Any], Body()]
+Days = Annotated[float, Query(gt=0, le=60, description="How far to look.")]
+
+
+class PlanTermsBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What a plan is made of, as scripts write it: either start and end, or schedule, zone and duration_seconds."""
+
+    pods: int
+    start: str = ""
+    end: str = ""
+    schedule: str = ""
+    zone: str = "Etc/UTC"
+    duration_seconds: float = 0.0
+    quantile: float = 0.9
+    lead_seconds: float = 900.0
+    ttl_seconds: float | None = None
+    realisation: Realisation = Realisation.RESERVATION
+    allocate_once: bool = True
+    allocate_policy: AllocatePolicy = AllocatePolicy.ALIGNED
+
+    def terms(self) -> PlanTerms:
+        """For the desk."""
+        if self.schedule and (self.start or self.end):
+            raise UsageError("a plan has a window or a schedule, not both", fix="Leave one of them out.")
+        rule = Recurrence(self.schedule, self.zone, self.duration_seconds) if self.schedule else None
+        start, end = moment_of(self.start, "start"), moment_of(self.end, "end")
+        window = None if start is None or end is None else Span(start, end)
+        return PlanTerms(
+            self.pods,
+            window,
+            rule,
+            self.quantile,
+            self.lead_seconds,
+            self.ttl_seconds,
+            self.realisation,
+            self.allocate_once,
+            self.allocate_policy,
+        )
+
+
+class NewPlanBody(PlanTermsBody, forbid_unknown_fields=True, kw_only=True):
+    """A plan to be made: workload as namespace/kind/name."""
+
+    workload: str
+    name: str = ""
+
+
+class EditPlanBody(PlanTermsBody, forbid_unknown_fields=True, kw_only=True):
+    """A changed plan: the generation that was looked at."""
+
+    generation: int
+
+
+class PlanDecisionBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A decision: scope Series or Once, and why."""
+
+    scope: DecisionScope = DecisionScope.SERIES
+    reason: str = ""
+
+
+class SkipOccurrenceBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The start of an occurrence that is left out."""
+
+    start: str
+    reason: str = ""
+
+
+def router(view: View, prefix: str) -> APIRouter:
+    """Everything below `prefix`."""
+    api = APIRouter(prefix=f"{prefix}/reservations", tags=["reservations"])
+    _add_looks(api, view)
+    _add_acts(api, view)
+    return api
+
+
+def _add_looks(api: APIRouter, view: View) -> None:
+    @api.get("", summary="Plans of the cluster with their phases, scores and next occurrences")
+    def plans(days: Days = CALENDAR_DAYS) -> Response:
+        desk, who = _desk(view), view.given.people()
+        return _json([_told(desk, plan, days) for plan in desk.plans(who)])
+
+    @api.get("/calendar.ics", summary="Occurrences of the next days as an iCalendar file")
+    def calendar_file(days: Days = CALENDAR_DAYS) -> Response:
+        desk, who = _desk(view), view.given.people()
+        plan_windows = [(plan, desk.occurrences(plan, days)) for plan in desk.plans(who)]
+        headers = {"Content-Disposition": 'attachment; filename="reservations.ics"'}
+        text = calendar(plan_windows, view.now_seconds())
+        return Response(text, media_type="text/calendar; charset=utf-8", headers=headers)
+
+    @api.get("/{namespace}/{name}", summary="One plan and what people did to it")
+    def plan(namespace: str, name: str, days: Days = CALENDAR_DAYS) -> Response:
+        desk, who, ref = _desk(view), view.given.people(), PlanRef(namespace, name)
+        return _json({**_told(desk, desk.plan(who, ref), days), "history": desk.history(who, ref)})
+
+    @api.get("/{namespace}/{name}/preview", summary="What approving it would mean now")
+    def preview(namespace: str, name: str) -> Response:
+        return _json(_desk(view).preview(view.given.people(), PlanRef(namespace, name)))
+
+
+def _add_acts(api: APIRouter, view: View) -> None:
+    @api.post("", summary="Make a plan; it still has to be approved", status_code=201, **body_doc(NewPlanBody))
+    def make(body: JsonBody) -> Response:
+        request = _read(body, NewPlanBody)
+        desk, who = _desk(view), view.given.people()
+        plan = desk.make(who, _workload(request.workload), request.terms(), request.name)
+        return _json(_told(desk, plan, CALENDAR_DAYS), 201)
+
+    @api.post(
+        "/{namespace}/{name}/approve", summary="Let its room be reserved at start - lead", **body_doc(PlanDecisionBody)
+    )
+    def approve(namespace: str, name: str, body: JsonBody) -> Response:
+        request, desk, ref = _read(body, PlanDecisionBody), _desk(view), PlanRef(namespace, name)
+        return _json(desk.approve(view.given.people(), ref, request.scope, request.reason))
+
+    @api.post(
+        "/{namespace}/{name}/reject",
+        summary="Reserve nothing, and give back what is held",
+        **body_doc(PlanDecisionBody),
+    )
+    def reject(namespace: str, name: str, body: JsonBody) -> Response:
+        request, desk, ref = _read(body, PlanDecisionBody), _desk(view), PlanRef(namespace, name)
+        return _json(desk.reject(view.given.people(), ref, request.reason, request.scope))
+
+    @api.post("/{namespace}/{name}/skip", summary="Leave out one occurrence", **body_doc(SkipOccurrenceBody))
+    def skip(namespace: str, name: str, body: JsonBody) -> Response:
+        request, desk, ref = _read(body, SkipOccurrenceBody), _desk(view), PlanRef(namespace, name)
+        start = moment_of(request.start, "start") or 0.0
+        return _json(desk.skip(view.given.people(), ref, start, request.reason))
+
+    @api.post(
+        "/{namespace}/{name}/unskip",
+        summary="Let a skipped occurrence happen after all",
+        **body_doc(SkipOccurrenceBody),
+    )
+    def unskip(namespace: str, name: str, body: JsonBody) -> Response:
+        request, desk, ref = _read(body, SkipOccurrenceBody), _desk(view), PlanRef(namespace, name)
+        return _json(desk.restore(view.given.people(), ref, moment_of(request.start, "start") or 0.0))
+
+    @api.put(
+        "/{namespace}/{name}",
+        summary="Change it, if it still is the generation that was looked at",
+        **body_doc(EditPlanBody),
+    )
+    def edit(namespace: str, name: str, body: JsonBody) -> Response:
+        request, desk, ref = _read(body, EditPlanBody), _desk(view), PlanRef(namespace, name)
+        return _json(desk.edit(view.given.people(), ref, request.terms(), request.generation))
+
+    @api.put("/{namespace}/{name}/policy", summary="When it may approve itself", **body_doc(ApprovalPolicy))
+    def policy(namespace: str, name: str, body: JsonBody) -> Response:
+        approval_policy, desk, ref = _read(body, ApprovalPolicy), _desk(view), PlanRef(namespace, name)
+        return _json(desk.set_policy(view.given.people(), ref, approval_policy))
+
+
+def _desk(view: View) -> PlanService:
+    if view.given.plans is None:
+        raise UsageError("this dashboard is read-only", fix="Start it with `cotenant dashboard --act`.")
+    return view.given.plans
+
+
+def _read(body: Mapping[str, Any], kind: type[Any]) -> Any:
+    """A body as one of ours; UsageError names the field that is wrong."""
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the request's body: {error}", fix="GET docs for its fields.") from error
+
+
+def _workload(text: str) -> WorkloadRef:
+    parts = text.split("/")
+    if len(parts) != 3 or not all(parts):
+        raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/web.")
+    return WorkloadRef(*parts)
+
+
+def _told(desk: PlanService, plan: Plan, days: float) -> dict[str, Any]:
+    """A plan with its occurrences to come."""
+    return {"plan": plan, "occurrences": desk.occurrences(plan, days)}
+
+
+def _json(document: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(document), media_type="application/json", status_code=status)
+
+
+# --- iCalendar (RFC 5545) ---------------------------------------------------------------------------------------------
+def calendar(plan_windows: Sequence[tuple[Plan, Sequence[Span]]], now_seconds: float) -> str:
+    """One event an occurrence; names come from the cluster, so they are escaped."""
+    lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//cotenant//reservations//EN", "CALSCALE:GREGORIAN"]
+    for plan, windows in plan_windows:
+        for window in windows:
+            lines += _event(plan, window, now_seconds)
+    return "".join(f"{part}\r\n" for line in [*lines, "END:VCALENDAR"] for part in _folded(line))
+
+
+def _event(plan: Plan, window: Span, now_seconds: float) -> list[str]:
+    name = f"{plan.namespace}/{plan.name}"
+    phase = story.phase_of(plan).value if window == story.window_of(plan) else "to come"
+    description = f"{plan.count} pods for {plan.namespace}/{plan.owner.kind}/{plan.owner.name}: {phase}"
+    return [
+        "BEGIN:VEVENT",
+        f"UID:{plan.uid or plan.key}-{int(window.start_seconds)}@cotenant",
+        f"DTSTAMP:{_stamp(now_seconds)}",
+        f"DTSTART:{_stamp(window.start_seconds)}",
+        f"DTEND:{_stamp(window.end_seconds)}",
+        f"SUMMARY:{_escaped(f'Reservation {name}')}",
+        f"DESCRIPTION:{_escaped(description)}",
+        "END:VEVENT",
+    ]
+
+
+def _stamp(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def _escaped(text: str) -> str:
+    """A text value: backslash, comma, semicolon and line ends cannot act."""
+    for character in ("\\", ",", ";"):
+        text = text.replace(character, f"\\{character}")
+    return " ".join(text.split())
+
+
+def _folded(line: str) -> Iterator[str]:
+    """Lines of at most FOLD octets, no character cut; those that go on begin with a space."""
+    part = ""
+    for character in line:
+        if len((part + character).encode()) > FOLD:
+            yield part
+            part = " "
+        part += character
+    yield part

@@ -1,0 +1,289 @@
+"""The REST face: what the pages show, as JSON and CSV, under the same filters.
+
+Amounts are raw: millicores, bytes, Unix seconds. The pages' grids read their rows here, so a page, its export and a
+script cannot disagree.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from cotenant.core.model.changes.people import NotAllowed
+from cotenant.core.model.errors import (
+    ClusterConflict,
+    ClusterForbidden,
+    ClusterUnreachable,
+    CotenantError,
+    NoData,
+    SourceError,
+    SourceForbidden,
+    StoreError,
+    StoreForbidden,
+    UsageError,
+)
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Kind, Schema, Table
+from cotenant.core.model.text import csv_text, visible
+from cotenant.core.model.views import RECOMMENDATIONS
+from dashboard.frame.view import View
+from dashboard.nodes import batch
+from dashboard.nodes.batch import Job
+from dashboard.nodes.workload_story import ForecastDetail, Subject
+from dashboard.server.status import status
+from dashboard.sources.source import SCHEMAS, Snapshot
+from dashboard.tables import filters
+
+MAX_LIMIT: Final = 1_000_000
+GRAMMAR: Final = (
+    "Filters: a key may hold several values, by commas, by repeating it, or as `key in (a,b)`; `!=` and `notin` "
+    "exclude; `*` stands for any characters, a backslash makes the next character plain; an empty cell is `none`. "
+    "Different filters must all hold."
+)
+FILTER_WORDS: Final = {
+    "ns": "Rows of this namespace.",
+    "row": "Single rows by their key columns, percent-escaped and joined by slashes.",
+    "reason": "Rows that carry this reason code for CPU or memory.",
+}
+MAX_MANIFESTS: Final = 2_000
+"""Rows that one YAML export may hold."""
+
+Format = Annotated[
+    Literal["json", "csv", "yaml"],
+    Query(alias="format", description="json, csv with raw amounts, or yaml: what applies recommendations."),
+]
+Offset = Annotated[int, Query(ge=0, description="First row.")]
+Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Most rows to return.")]
+
+
+Scope = Annotated[Literal["cluster", "node", "workload"], Query(description="What the forecast is of.")]
+
+
+def _before(foreseen: ForecastDetail) -> Mapping[str, Any]:
+    """Hourly means before a forecast, in the resource's unit; missing = null."""
+    return {"times": foreseen.times, "mean": foreseen.mean.tolist(), "request": foreseen.request.tolist()}
+
+
+def router(view: View, prefix: str) -> APIRouter:
+    """The API below `prefix`: overview, one endpoint per table, explain, one node's hours, health."""
+    api, source = APIRouter(prefix=prefix, tags=["results"]), view.source
+
+    @api.get("/overview", summary="Everything on the overview page")
+    def overview() -> Response:
+        results = source.snapshot().overview
+        if results is None:
+            raise NoData("there are no results yet", fix="Run `cotenant scan` or `cotenant demo`.")
+        return _json(results)
+
+    @api.get("/explain", summary="One container's recommendation with reasons, inputs and formulas")
+    def explain(namespace: str, kind: str, workload: str, container: str) -> Response:
+        recommendation = source.explain(namespace, kind, workload, container)
+        if recommendation is None:
+            raise NoData(f"no recommendation for {namespace}/{kind}/{workload}/{container}")
+        return _json(recommendation)
+
+    @api.get("/nodes/{node}/history", summary="One node hour by hour: total, prod, batch, mid by resource")
+    def node_history(node: str) -> Response:
+        history = source.node_history(node)
+        if not history:
+            raise NoData(f"no history of a node named {node}")
+        return _json(history)
+
+    @api.get("/workloads/{namespace}/{kind}/{name}", summary="Everything on a workload's page: portraits to log")
+    def workload(namespace: str, kind: str, name: str) -> Response:
+        story = source.story(WorkloadRef(namespace, kind, name))
+        if story is None:
+            raise NoData(f"no workload {namespace}/{kind}/{name}", fix="GET workloads for the names.")
+        return _json(story)
+
+    @api.get("/forecast", summary="One forecast with its quantile paths and the usage before it")
+    def forecast(scope: Scope, name: str, resource: Resource, namespace: str = "", kind: str = "") -> Response:
+        foreseen = source.foreseen(Subject(scope, namespace, kind, name, resource.value))
+        if foreseen is None:
+            raise NoData(f"no {resource} forecast of {scope} {namespace}/{kind}/{name}", fix="GET forecasts for all.")
+        return _json({"forecast": foreseen.row, "before": _before(foreseen)})
+
+    @api.get("/health", summary="Pulls, gaps, lost days, jobs, versions: everything on the health page")
+    def health() -> Response:
+        upkeep = source.upkeep()
+        now = status(source.snapshot().overview, upkeep, view.now_seconds(), acts=view.given.desk is not None)
+        return _json({"status": now, "coverage": upkeep.namespaces, "coverage_by_day": upkeep.days})
+
+    @api.get("/backtest", summary="The report of the last back-test of the forecasts, as a page")
+    def backtest() -> Response:
+        report = source.backtest()
+        if report is None:
+            raise NoData("the stored history was never back-tested", fix="Run `cotenant backtest`.")
+        return Response(report.html, media_type="text/html")
+
+    @api.get("/fit", summary="When a job's pod fits: earliest starts, nodes and pods, as on the batch page")
+    def fit(cores: float = 2, gib: float = 4, hours: float = 2, deadline: float = 24) -> Response:
+        return _json(_fitted(view, batch.checked(Job(cores, gib, hours, deadline))))
+
+    for schema in SCHEMAS.values():
+        _add_table(api, view, schema)
+    return api
+
+
+def _fitted(view: View, job: Job) -> Mapping[str, Any]:
+    """What the batch page answers; the clock of demo data stands still."""
+    overview, room = view.source.snapshot().overview, view.source.batch_room()
+    if overview is None or room is None:
+        raise NoData("no node has a forecast", fix="Run `cotenant scan` or `cotenant demo`.")
+    now = float(room.start_seconds) if overview.demo else view.now_seconds()
+    if now >= room.end_seconds:
+        raise NoData("the forecasts of these results are over", fix="Run `cotenant scan`.")
+    fit = batch.fit(room, job, now)
+    return {"job": job, "now": int(now), "until": room.end_seconds, "known_nodes": room.known, "fit": fit}
+
+
+def _add_table(api: APIRouter, view: View, schema: Schema) -> None:
+    def table(request: Request, form: Format = "json", offset: Offset = 0, limit: Limit = MAX_LIMIT) -> Response:
+        search, window = request.url.query, slice(offset, offset + limit)
+        if form == "yaml":
+            return manifests(view, schema, search, window)
+        return answer(view.source.snapshot(), schema, search, form, window)
+
+    api.add_api_route(
+        f"/{schema.name}",
+        table,
+        methods=["GET"],
+        name=schema.name,
+        summary=f"Rows of the {schema.name} table",
+        description=described(schema),
+        openapi_extra={"parameters": filter_parameters(schema)},
+    )
+
+
+def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: slice) -> Response:
+    """Rows of a table under a query string; UsageError for an unknown filter."""
+    indexed = snapshot.tables[schema.name]
+    full_schema = indexed.table.schema  # with what the surface adds to the analysis's columns
+    rows = snapshot.rows(schema.name, filters.parse(search, full_schema))
+    page = narrowed(indexed.take(rows[window]), filters.columns(search, full_schema))
+    if form == "csv":
+        headers = {"Content-Disposition": f'attachment; filename="{schema.name}.csv"'}
+        return Response(to_csv(page), media_type="text/csv; charset=utf-8", headers=headers)
+    document = {
+        "table": schema.name,
+        "version": snapshot.version,
+        "total": len(rows),
+        "of": len(indexed),
+        "offset": window.start,
+        "rows": list(page.rows()),
+    }
+    return _json(document)
+
+
+def manifests(view: View, schema: Schema, search: str, window: slice) -> Response:
+    """YAML documents that apply the chosen containers' recommendations; UsageError where there is nothing to apply."""
+    if schema.name != RECOMMENDATIONS.name:
+        raise UsageError(f"{schema.name} cannot be applied, so there is no YAML of it.", fix="Use json or csv.")
+    snapshot = view.source.snapshot()
+    full_schema = snapshot.tables[schema.name].table.schema
+    rows = snapshot.rows(schema.name, filters.parse(search, full_schema))[window]
+    if len(rows) > MAX_MANIFESTS:
+        fix = "Narrow the filter, or use `cotenant scan --offline -o ssa --output-dir DIR`."
+        raise UsageError(f"{len(rows):,} rows are too many for one YAML file; at most {MAX_MANIFESTS:,}.", fix=fix)
+    chosen = {tuple(row[k] for k in schema.key) for row in snapshot.tables[schema.name].take(rows).rows()}
+    by_workload: dict[WorkloadRef, list[Recommendation]] = {}
+    for namespace in sorted({key[0] for key in chosen}):
+        for recommendation in view.source.explanations(namespace):
+            ref = recommendation.container.workload
+            if (ref.namespace, ref.kind, ref.name, recommendation.container.container) in chosen:
+                by_workload.setdefault(ref, []).append(recommendation)
+    texts = [_manifest(view, ref, recommendations) for ref, recommendations in by_workload.items()]
+    body = "---\n".join(text for text in texts if text) or "# Nothing changes in these rows.\n"
+    headers = {"Content-Disposition": f'attachment; filename="{schema.name}.yaml"'}
+    return Response(body, media_type="application/yaml; charset=utf-8", headers=headers)
+
+
+def _manifest(view: View, ref: WorkloadRef, recommendations: Sequence[Recommendation]) -> str:
+    try:
+        return view.given.manifest(*recommendations)
+    except UsageError as error:
+        return f"# {visible(ref.namespace)}/{visible(ref.kind)}/{visible(ref.name)}: {visible(error.message)}\n"
+
+
+def narrowed(table: Table, names: Sequence[str]) -> Table:
+    """Only these columns, in this order; all of them where none is named."""
+    if not names:
+        return table
+    schema = replace(table.schema, columns=tuple(table.schema.column(n) for n in names))
+    return Table(schema, {n: table.columns[n] for n in names})
+
+
+def to_csv(table: Table) -> str:
+    """Comma-separated text with a header of column names; a list is JSON, a missing cell is empty."""
+    text = io.StringIO()
+    names = [c.name for c in table.schema.columns]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_cell(row[n]) for n in names] for row in table.rows())
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return json.dumps(value)
+    if isinstance(value, str):
+        return csv_text(value)
+    return "" if value is None else value
+
+
+def problem(error: CotenantError) -> Response:
+    """An error of ours as JSON: what happened and what helps."""
+    return _json({"error": type(error).__name__, "message": error.message, "fix": error.fix}, status=_status(error))
+
+
+def misread(message: str) -> Response:
+    """The answer to a request whose parts are not what the endpoint takes."""
+    return _json({"error": "UsageError", "message": message, "fix": "See /docs for its parameters."}, status=422)
+
+
+def _status(error: CotenantError) -> int:
+    forbidden = (SourceForbidden, ClusterForbidden, StoreForbidden, NotAllowed)
+    kinds = (
+        (UsageError, 400),
+        (NoData, 404),
+        (forbidden, 403),
+        (ClusterConflict, 409),
+        (ClusterUnreachable, 503),
+        (StoreError, 503),
+        (SourceError, 503),
+    )
+    return next((status for kind, status in kinds if isinstance(error, kind)), 500)
+
+
+def _json(document: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(document), media_type="application/json", status_code=status)
+
+
+def described(schema: Schema) -> str:
+    """The grammar and the columns of a table, in words."""
+    lines = (f"- `{c.name}` ({_unit(c.kind)}): {c.doc}" for c in schema.columns)
+    return GRAMMAR + "\n\nColumns:\n\n" + "\n".join(lines)
+
+
+def _unit(kind: Kind) -> str:
+    return {Kind.TIME: "Unix seconds", Kind.RATIO: "ratio 0..1", Kind.LIST: "list of numbers"}.get(kind, kind.value)
+
+
+def filter_parameters(schema: Schema) -> list[Mapping[str, Any]]:
+    """A table's filters as OpenAPI has parameters."""
+    keys: Iterable[tuple[str, str]] = [
+        (k, FILTER_WORDS.get(k, f"Rows with this {k}.")) for k in filters.keys_of(schema)
+    ]
+    keys = [*keys, ("columns", "Columns to return, in this order, separated by commas; all where none is named.")]
+    parameters = [*keys, ("q", "Words that the row's name must contain."), ("sort", "Column to sort by; - descends.")]
+    many = {"type": "array", "items": {"type": "string"}}
+    return [{"name": n, "in": "query", "required": False, "description": d, "schema": many} for n, d in parameters]

@@ -1,0 +1,1 @@
+"""The web process: connections, limits of requests, faults, health and metrics."""

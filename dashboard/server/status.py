@@ -1,0 +1,102 @@
+"""Health of the data and the process, for the health page and /api/v1/health alike. Pure.
+
+Plain rows and texts only: ages refer to a given moment, so that page and API agree.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from cotenant.core.model.usage.quality import DEFECT_SENTENCES, Defect, QualityRecord
+from cotenant.core.model.views import Overview
+from dashboard.sources.source import Upkeep
+
+SHOWN: Final = ("cotenant", "dash", "dash-ag-grid", "fastapi", "numpy", "pyarrow")
+PULLS_SHOWN: Final = 10
+PULL: Final = "Pull of usage"
+"""Name of the job that reads the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepJob:
+    """One kind of work: when it last succeeded (Unix seconds, None = never) and how old that is, seconds."""
+
+    name: str
+    last_seconds: int | None
+    age_seconds: float | None
+    words: str
+    """What it left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Everything on the health page; times Unix seconds UTC."""
+
+    time_seconds: float
+    cluster: str
+    jobs: list[UpkeepJob]
+    pulls: list[QualityRecord]
+    """Newest first."""
+    lost_days: list[tuple[str, int, str]]
+    """(signal, start of the UTC day, file that was set aside)."""
+    settings_digest: str
+    strategy: str
+    coverage: float | None
+    notes: list[str]
+    versions: dict[str, str]
+    permissions: str = ""
+    sentences: dict[str, str] = field(default_factory=lambda: {d.value: s for d, s in DEFECT_SENTENCES.items()})
+
+
+ACTS: Final = "Here changes may be made: with whose rights, and which of them the cluster gives, stands below."
+READS: Final = "The dashboard reads the store and asks nothing of the cluster: it holds no right in it."
+
+
+def status(overview: Overview | None, upkeep: Upkeep, now_seconds: float, *, acts: bool = False) -> Status:
+    """Health at a moment. acts: whether there is a desk."""
+    return Status(
+        permissions=ACTS if acts else READS,
+        time_seconds=now_seconds,
+        cluster=overview.cluster if overview else "",
+        jobs=_jobs(overview, upkeep.pulls, now_seconds),
+        pulls=list(reversed(upkeep.pulls[-PULLS_SHOWN:])),
+        lost_days=list(upkeep.lost),
+        settings_digest=overview.settings_digest if overview else "",
+        strategy=overview.strategy if overview else "",
+        coverage=overview.coverage if overview and overview.coverage == overview.coverage else None,  # NaN = unknown
+        notes=list(overview.notes) if overview else [],
+        versions=versions(),
+    )
+
+
+def _jobs(overview: Overview | None, pulls: Sequence[QualityRecord], now_seconds: float) -> list[UpkeepJob]:
+    def job(name: str, last: int | None, detail: str) -> UpkeepJob:
+        return UpkeepJob(name, last, None if last is None else max(0.0, now_seconds - last), detail)
+
+    complete_pulls = [p for p in pulls if not p.defects.get(Defect.QUERY_FAILED)]
+    pulled = (
+        f"{complete_pulls[-1].samples:,} samples from {complete_pulls[-1].source}"
+        if complete_pulls
+        else "no pull without a failed query"
+    )
+    analysed = f"strategy {overview.strategy}, {overview.containers:,} containers" if overview else "no results yet"
+    return [
+        job(PULL, complete_pulls[-1].time_seconds if complete_pulls else None, pulled),
+        job("Newest sample", overview.time_seconds if overview else None, "end of the history shown"),
+        job("Analysis", overview.computed_seconds if overview else None, analysed),
+    ]
+
+
+def versions() -> dict[str, str]:
+    """Package -> version of what runs this process."""
+    by_package = {"python": platform.python_version()}
+    for name in SHOWN:
+        try:
+            by_package[name] = version(name)
+        except PackageNotFoundError:
+            by_package[name] = "not installed"
+    return by_package

@@ -1,0 +1,175 @@
+"""Changes and the ledger's rows as tables of a source: those that the requesting person may read, ready for filters.
+
+`before(view)` is the view whose source has them, for lists, exports and the API; without a desk there are none. Tables
+are cached until the ledger changes.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.change import ChangeState, ChangeStatus
+from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.service import ChangeService, LedgerHealth
+from cotenant.core.model.changes.tables import CHANGES, ENTRIES, changes_table, entries_table
+from cotenant.core.model.errors import NoData
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Table
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.sources.source import Snapshot
+from dashboard.tables import display
+from dashboard.tables.filters import Indexed
+
+TONES: Final[Mapping[ChangeState, str]] = {
+    ChangeState.UNKNOWN: "orange",
+    ChangeState.ROLLBACK_UNKNOWN: "orange",
+    ChangeState.AWAITING: "violet",
+    ChangeState.WAITING: "blue",
+    ChangeState.APPLIED: "blue",
+    ChangeState.VERIFIED: "teal",
+    ChangeState.REGRESSED: "red",
+    ChangeState.FAILED: "red",
+}
+REMEMBERED: Final = 4
+"""Tables that are kept: people with other namespaces see other rows."""
+NO_DESK: Final = "This dashboard is read-only: it keeps no ledger."
+FIX: Final = "Start it with `cotenant dashboard --act`."
+
+
+class Changing:
+    """The source behind with two more tables. Safe for many threads; one a dashboard."""
+
+    def __init__(self, view: View) -> None:
+        """Nothing is asked yet."""
+        self._view = view
+        self._lock = threading.Lock()
+        self._made: OrderedDict[tuple[str, str], Indexed] = OrderedDict()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._view.source, name)
+
+    def snapshot(self) -> Snapshot:
+        """The newest results with the changes that the person who asks may read."""
+        behind = self._view.source.snapshot()
+        standings = standings_of(self._view)
+        version = version_of(standings)
+        indexed = self._indexed(CHANGES.name, version, lambda: changes_table(standings))
+        return replace(behind, version=version, tables={CHANGES.name: indexed}, _rows=OrderedDict())
+
+    def entries(self) -> Snapshot:
+        """The same with the ledger's rows, which only exports and scripts ask for."""
+        behind, ledger_rows = self._view.source.snapshot(), required(self._view).entries(self._view.given.people())
+        version = f"{len(ledger_rows)}-{ledger_rows[-1].hash[:12] if ledger_rows else ''}"
+        indexed = Indexed.of(entries_table(ledger_rows))
+        return replace(behind, version=version, tables={ENTRIES.name: indexed}, _rows=OrderedDict())
+
+    def _indexed(self, name: str, version: str, make: Any) -> Indexed:
+        with self._lock:
+            indexed = self._made.get((name, version))
+        if indexed is None:
+            table: Table = make()
+            indexed = Indexed.of(table)
+            with self._lock:
+                self._made[name, version] = indexed
+                while len(self._made) > REMEMBERED:
+                    self._made.popitem(last=False)
+        return indexed
+
+
+def before(view: View) -> View:
+    """The same view with changes among its tables."""
+    return replace(view, source=Changing(view))
+
+
+def required(view: View) -> ChangeService:
+    """The desk; NoData without one."""
+    if view.given.desk is None:
+        raise NoData(NO_DESK, fix=FIX)
+    return view.given.desk
+
+
+def standings_of(view: View) -> list[ChangeStatus]:
+    """What the person who asks may read, the newest first; none without a desk."""
+    desk = view.given.desk
+    return desk.changes(view.given.people()) if desk else []
+
+
+def version_of(standings: Sequence[ChangeStatus]) -> str:
+    """Changes whenever a change, or the state of one, does."""
+    text = ";".join(f"{s.change.id}{s.state}{s.since_seconds}" for s in standings)
+    return f"{len(standings)}-{zlib.crc32(text.encode()):08x}"
+
+
+@dataclass(frozen=True, slots=True)
+class FreedAmounts:
+    """CPU (millicores) and memory (bytes) freed: promised by all that was accepted, in force, and proven by a soak."""
+
+    promised: tuple[int, int]
+    in_force: tuple[int, int]
+    held: tuple[int, int]
+
+
+def worth(standings: Sequence[ChangeStatus]) -> FreedAmounts:
+    """Summed over changes; what failed or never came was promised and is not in force."""
+
+    def summed(standings: Sequence[ChangeStatus]) -> tuple[int, int]:
+        return sum(s.change.saved_millicores for s in standings), sum(s.change.saved_bytes for s in standings)
+
+    return FreedAmounts(
+        summed(standings),
+        summed([s for s in standings if s.state.in_force]),
+        summed([s for s in standings if s.state is ChangeState.VERIFIED]),
+    )
+
+
+def pair(freed: tuple[int, int]) -> str:
+    """CPU and memory freed, as changes of requests: less is a minus."""
+    cpu, memory = (display.signed(-value, resource) for value, resource in zip(freed, Resource, strict=True))
+    return f"{cpu}, {memory}"
+
+
+def chip(state: ChangeState) -> Component:
+    """Where a change is, in one word."""
+    return panels.chip(state.value, TONES.get(state, "gray"))
+
+
+def health_words(health: LedgerHealth) -> str:
+    """State of the ledger in one sentence."""
+    if health.rows == health.bad_row == 0 and not health.anchored:
+        return "No rows: nothing has been done yet"
+    rows = display.counted(health.rows, "row")
+    if health.bad_row:
+        return f"The ledger is not what was written. First wrong row: {health.bad_row} ({health.words})."
+    head = "head kept in the cluster" if health.anchored else "head not kept in the cluster"
+    return f"{rows}, chain whole, {head}"
+
+
+def soaks(standing: ChangeStatus, soak_seconds: float, now_seconds: float) -> float | None:
+    """Seconds until an applied change is judged, 0 when that is due; None when it does not soak."""
+    if standing.state is not ChangeState.APPLIED:
+        return None
+    return max(0.0, (standing.begun_seconds or standing.accepted_seconds) + soak_seconds - now_seconds)
+
+
+def done_words(standings: Sequence[ChangeStatus], verb: str) -> str:
+    """How it went, change by change when there are few."""
+    if not standings:
+        return f"Nothing to {verb}."
+    if len(standings) > 3:
+        states = [s.state.value for s in standings]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        return f"{len(standings)} changes: {counts}."
+    return " ".join(f"{s.change.workload}: {s.state.value}{f' ({s.words})' if s.words else ''}." for s in standings)
+
+
+def named(someone: Someone) -> str:
+    """How the page addresses whoever asks."""
+    return someone.name or "whoever sits here"

@@ -1,0 +1,191 @@
+"""A source limited to the namespaces in which the requesting person has a role: the rows of all others are left out.
+
+The one place in which reading is narrowed: pages, exports, search and the REST API all read from it. What is of the
+whole cluster and names no workload (nodes, capacity, the cluster's curves) stays; a method that is not here is
+available to nobody. A person who may read everything gets the wrapped source unchanged.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import zlib
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.savings import worth_the_effort
+from cotenant.core.model.colocation.enforcement import NodeLanes
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.table import Kind, Table
+from cotenant.core.model.usage.backtest import BacktestReport
+from cotenant.core.model.views import PODS, RECOMMENDATIONS, WORKLOADS, Overview
+from dashboard.nodes.batch import Room
+from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
+from dashboard.sources.source import ResultSource, Snapshot, Upkeep
+from dashboard.tables.filters import EMPTY, Indexed
+
+OF_THESE: Final = "of the namespaces you see"
+NOTE: Final = (
+    "Workloads, pods, waste, savings and reasons are of the namespaces you see; nodes, capacity, the curves and the "
+    "headline are of the whole cluster."
+)
+HIDDEN: Final = "(hidden)"
+"""In the place of a workload's or pod's name in a text about a node."""
+REMEMBERED: Final = 16
+"""Sets of namespaces of which the narrowed results are kept."""
+Namespaces = frozenset[str]
+
+
+class Narrowing:
+    """The wrapped source for the requesting person. Safe for many threads."""
+
+    def __init__(self, behind: ResultSource, people: Callable[[], Someone]) -> None:
+        """Nothing is asked yet."""
+        self._behind, self._people = behind, people
+        self._lock = threading.Lock()
+        self._made: OrderedDict[Namespaces, tuple[Snapshot, Snapshot]] = OrderedDict()
+
+    def forget(self) -> None:
+        """Drop what the wrapped source has cached."""
+        getattr(self._behind, "forget", lambda: None)()
+
+    def snapshot(self) -> Snapshot:
+        """The newest results; made once for each set of namespaces."""
+        full, namespaces = self._behind.snapshot(), self._seen()
+        if namespaces is None:
+            return full
+        with self._lock:
+            entry = self._made.get(namespaces)
+            if entry is None or entry[0] is not full:
+                entry = self._made[namespaces] = (full, narrowed(full, namespaces))
+            self._made.move_to_end(namespaces)
+            while len(self._made) > REMEMBERED:
+                self._made.popitem(last=False)
+            return entry[1]
+
+    def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
+        """Of a namespace that they see."""
+        return self._behind.explain(namespace, kind, workload, container) if self._sees(namespace) else None
+
+    def explanations(self, namespace: str) -> list[Recommendation]:
+        """Of a namespace that they see."""
+        return self._behind.explanations(namespace) if self._sees(namespace) else []
+
+    def story(self, ref: WorkloadRef) -> Story | None:
+        """Of a namespace that they see."""
+        return self._behind.story(ref) if self._sees(ref.namespace) else None
+
+    def foreseen(self, subject: Subject) -> ForecastDetail | None:
+        """Of the cluster, of nodes, and of workloads of namespaces that they see."""
+        sees = subject.scope != "workload" or self._sees(subject.namespace)
+        return self._behind.foreseen(subject) if sees else None
+
+    def node_history(self, node: str) -> Mapping[str, Row]:
+        """Sums over all pods of a node."""
+        return self._behind.node_history(node)
+
+    def enforcement(self, node: str) -> NodeLanes | None:
+        """Sums over all pods of a node."""
+        return self._behind.enforcement(node)
+
+    def batch_room(self) -> Room | None:
+        """Sums over all pods of each node."""
+        return self._behind.batch_room()
+
+    def upkeep(self) -> Upkeep:
+        """Coverage of the namespaces that they see; what pulls noted may name any."""
+        record, namespaces = self._behind.upkeep(), self._seen()
+        if namespaces is None:
+            return record
+        pulls = tuple(replace(pull, notes=()) for pull in record.pulls)
+        return replace(
+            record, pulls=pulls, namespaces=tuple(r for r in record.namespaces if r["namespace"] in namespaces)
+        )
+
+    def backtest(self) -> BacktestReport | None:
+        """A report of the whole cluster by name: for who reads all of it."""
+        return self._behind.backtest() if self._seen() is None else None
+
+    def _seen(self) -> Namespaces | None:
+        return self._people().reads
+
+    def _sees(self, namespace: str) -> bool:
+        namespaces = self._seen()
+        return namespaces is None or namespace in namespaces
+
+
+def narrowed(full: Snapshot, namespaces: Namespaces) -> Snapshot:
+    """The results of these namespaces. Pure."""
+    all_namespaces = {name for one in full.tables.values() for name in one.vocabulary.get("namespace", ())}
+    others = named_in(all_namespaces - namespaces - {EMPTY})
+    tables = {name: Indexed.of(_cleaned(_kept(indexed, namespaces), others)) for name, indexed in full.tables.items()}
+    digest = zlib.crc32("/".join(sorted(namespaces)).encode())
+    overview = full.overview and _overview(full.overview, tables, namespaces)
+    gathering = full.gathering and replace(full.gathering, notes=())
+    version = f"{full.version}@{digest:08x}" if full.version else ""
+    return replace(full, version=version, overview=overview, tables=tables, _rows=OrderedDict(), gathering=gathering)
+
+
+def named_in(namespaces: set[str]) -> re.Pattern[str] | None:
+    """What finds NAMESPACE/NAME of these in a text; None of none."""
+    if not namespaces:
+        return None
+    return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(namespaces)))})/[\w./-]+")
+
+
+def _kept(indexed: Indexed, namespaces: Namespaces) -> Table:
+    """Rows of these namespaces, and those that are of none: of the cluster, or of a node."""
+    if "namespace" not in indexed.vocabulary:
+        return indexed.take(np.arange(len(indexed)))
+    good = np.array([word in namespaces or word == EMPTY for word in indexed.vocabulary["namespace"]], dtype=bool)
+    return indexed.take(np.flatnonzero(good[indexed.codes["namespace"]]) if good.size else np.arange(0))
+
+
+def _cleaned(table: Table, others: re.Pattern[str] | None) -> Table:
+    """Without the names of others in texts, such as whom a pod of theirs disturbed."""
+    if others is None:
+        return table
+    texts = [c.name for c in table.schema.columns if c.kind is Kind.TEXT]
+    return Table(table.schema, {**table.columns, **{name: _without(table.columns[name], others) for name in texts}})
+
+
+def _without(cells: npt.NDArray[Any], others: re.Pattern[str]) -> npt.NDArray[Any]:
+    replacements = {text: others.sub(HIDDEN, text) for text in {str(cell) for cell in cells}}
+    cleaned = np.empty(len(cells), dtype=object)
+    cleaned[:] = [replacements[str(cell)] for cell in cells]
+    return cleaned
+
+
+def _overview(overview: Overview, tables: Mapping[str, Indexed], namespaces: Namespaces) -> Overview:
+    """Counts and sums over the rows that are left; what is of the whole cluster stays and is said to be."""
+    advice, workloads = tables[RECOMMENDATIONS.name].table.columns, tables[WORKLOADS.name].table.columns
+    cpu, memory = (_savings(advice, name) for name in ("cpu", "memory"))
+    led = overview.peak.led_by.partition("/")[0] if overview.peak else ""
+    return replace(
+        overview,
+        workloads=len(tables[WORKLOADS.name]),
+        containers=len(tables[RECOMMENDATIONS.name]),
+        pods=len(tables[PODS.name]),
+        waste=[one for one in overview.waste if one.namespace in namespaces],
+        peak=overview.peak and replace(overview.peak, led_by=overview.peak.led_by if led in namespaces else ""),
+        severities=Counter(map(str, advice["severity"])),
+        patterns=Counter(map(str, workloads["pattern"])),
+        reasons=Counter(str(word) for name in ("cpu_reason", "memory_reason") for word in advice[name]),
+        saving_cpu_millicores=int(cpu.sum()),
+        saving_memory_bytes=int(memory.sum()),
+        worth_the_effort=worth_the_effort(cpu),
+        notes=[NOTE],
+    )
+
+
+def _savings(advice: Mapping[str, npt.NDArray[Any]], resource: str) -> npt.NDArray[np.float64]:
+    """Reduction of the request over all replicas, recommendation by recommendation."""
+    change = np.nan_to_num(advice[f"{resource}_delta_total"].astype(np.float64))
+    return np.where(advice[f"{resource}_action"] == "set", np.maximum(0.0, -change), 0.0)

@@ -1,0 +1,309 @@
+"""EDGE: sources of the dashboard's data: a `ResultSource` returns one consistent snapshot of a cluster's results.
+
+`StoreSource` reads what the pipeline wrote and checks every few seconds for newer results by the overview document,
+which is written last. Tests use a source of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+import numpy as np
+
+from cotenant.core.adapters.clock import Clock, SystemClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.colocation.enforcement import Gathering, NodeLanes
+from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
+from cotenant.core.model.errors import NoData
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.table import Kind, Schema, Table
+from cotenant.core.model.usage.backtest import BACKTEST, BacktestReport
+from cotenant.core.model.usage.quality import QualityRecord
+from cotenant.core.model.usage.week import WEEKS
+from cotenant.core.model.views import (
+    COVERAGE,
+    COVERAGE_BY_DAY,
+    EVENTS,
+    FINDINGS,
+    FORECASTS,
+    NODE_HISTORY,
+    NODES,
+    PLANS,
+    PODS,
+    RECLAIMABLE,
+    RECOMMENDATION_LOG,
+    RECOMMENDATIONS,
+    WORKLOADS,
+    Overview,
+    portraits_of,
+)
+from cotenant.core.settings.sections.dashboard import DashboardSettings
+from dashboard.nodes import batch
+from dashboard.nodes.batch import Room
+from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
+from dashboard.server.memory import give_back
+from dashboard.tables import filters
+from dashboard.tables.filters import Index, Indexed, Query
+
+FORECAST_LIST: Final = replace(FORECASTS, columns=tuple(c for c in FORECASTS.columns if c.kind is not Kind.LIST))
+"""FORECASTS without the paths, which are read one at a time."""
+
+SCHEMAS: Final[Mapping[str, Schema]] = {
+    s.name: s
+    for s in (WORKLOADS, RECOMMENDATIONS, NODES, PODS, RECLAIMABLE, FINDINGS, FORECAST_LIST, PLANS, ENFORCEMENT)
+}
+REMEMBERED_QUERIES: Final = 16
+REMEMBERED_STORIES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """One run's results; `version` changes whenever anything else does."""
+
+    version: str
+    overview: Overview | None
+    tables: Mapping[str, Indexed]
+    _rows: OrderedDict[tuple[str, Query], Index] = field(default_factory=OrderedDict, repr=False)
+    gathering: Gathering | None = None
+    """Who was asked last what node agents did; its revision changes with ENFORCEMENT, `version` does not."""
+
+    @classmethod
+    def empty(cls) -> Snapshot:
+        """Before anything was read."""
+        return cls("", None, {name: Indexed.of(Table.from_rows(schema, [])) for name, schema in SCHEMAS.items()})
+
+    def rows(self, name: str, query: Query) -> Index:
+        """Row numbers of a table under a query; the last few answers are kept, as a grid asks page after page."""
+        key = (name, query)
+        index = self._rows.get(key)
+        if index is None:
+            index = filters.select(self.tables[name], query)
+            self._rows[key] = index
+            while len(self._rows) > REMEMBERED_QUERIES:
+                self._rows.popitem(last=False)
+        return index
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """How the data came: pulls (newest last), lost days as (signal, day start, file), coverage by namespace and day."""
+
+    pulls: tuple[QualityRecord, ...] = ()
+    lost: tuple[tuple[str, int, str], ...] = ()
+    namespaces: tuple[Row, ...] = ()
+    days: tuple[Row, ...] = ()
+
+
+class ResultSource(Protocol):
+    """Results of one cluster; raises CotenantError when the store cannot be read."""
+
+    def snapshot(self) -> Snapshot:
+        """The newest results."""
+
+    def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
+        """The full recommendation of one container with its inputs; None when there is none."""
+
+    def explanations(self, namespace: str) -> list[Recommendation]:
+        """The full recommendations of a namespace that the results name."""
+
+    def story(self, ref: WorkloadRef) -> Story | None:
+        """Everything kept about one workload; None when the results do not name it."""
+
+    def foreseen(self, subject: Subject) -> ForecastDetail | None:
+        """One forecast with its quantile paths and the usage before it; None when there is none."""
+
+    def node_history(self, node: str) -> Mapping[str, Row]:
+        """Rows of NODE_HISTORY by resource; none when the results do not name the node."""
+
+    def enforcement(self, node: str) -> NodeLanes | None:
+        """The CPU of one node over time and what its agent held best effort to; None without a report."""
+
+    def batch_room(self) -> Room | None:
+        """What batch pods could have over the next day, node by node; None when no node has a forecast."""
+
+    def upkeep(self) -> Upkeep:
+        """What is kept about pulls, gaps and lost days."""
+
+    def backtest(self) -> BacktestReport | None:
+        """The report of the last `cotenant backtest` of this store; None when there was none."""
+
+
+class StoreSource:
+    """The results in a store, re-read when they change."""
+
+    def __init__(self, store: Store, settings: DashboardSettings, clock: Clock | None = None) -> None:
+        """Nothing is read yet."""
+        self._store = store
+        self._wait_seconds = settings.reload_seconds
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._snapshot = Snapshot.empty()
+        self._looked_seconds = float("-inf")
+        self._stories: OrderedDict[tuple[str, WorkloadRef], Story] = OrderedDict()
+        self._room: tuple[str, Room | None] = ("", None)
+
+    def snapshot(self) -> Snapshot:
+        """The newest results; the old ones while another thread reads newer ones."""
+        if not self._lock.acquire(blocking=self._snapshot.overview is None):
+            return self._snapshot
+        try:
+            now = self._clock.now_seconds()
+            if now - self._looked_seconds >= self._wait_seconds:
+                self._look()
+                self._looked_seconds = now
+            return self._snapshot
+        finally:
+            self._lock.release()
+
+    def _look(self) -> None:
+        overview = self._store.read_document("overview", Overview)
+        version = f"{overview.computed_seconds}-{overview.time_seconds}-{overview.settings_digest}" if overview else ""
+        gathering = self._store.read_document(ENFORCEMENT.name, Gathering)
+        if version != self._snapshot.version:
+            # One table after the other, so that only one is ever held in its large form.
+            tables = {n: Indexed.of(self._table(s)) for n, s in SCHEMAS.items()}
+            self._snapshot = Snapshot(version, overview, tables, gathering=gathering)
+            give_back()
+        elif gathering != self._snapshot.gathering:
+            self._snapshot = self._heard(gathering)
+
+    def _heard(self, gathering: Gathering | None) -> Snapshot:
+        """The same results with the newest enforcement events; nothing else is read again."""
+        last, before = self._snapshot, self._snapshot.gathering
+        tables = last.tables
+        if gathering is None or before is None or gathering.revision != before.revision:
+            tables = {**tables, ENFORCEMENT.name: Indexed.of(self._table(ENFORCEMENT))}
+        return Snapshot(last.version, last.overview, tables, gathering=gathering)
+
+    def _table(self, schema: Schema) -> Table:
+        try:
+            return self._store.read_table(schema, matrices=True)
+        except NoData:
+            return Table.from_rows(schema, [])
+
+    def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
+        """From the namespace's document; a namespace that no recommendation names is not looked up."""
+        namespaces = self.snapshot().tables[RECOMMENDATIONS.name].vocabulary.get("namespace", ())
+        if namespace not in namespaces:
+            return None
+        ref = WorkloadRef(namespace, kind, workload)
+        return next((r for r in self._explained(ref) if r.container.container == container), None)
+
+    def explanations(self, namespace: str) -> list[Recommendation]:
+        """The namespace's document."""
+        return self._store.read_document(f"explain@{namespace}", list[Recommendation]) or []
+
+    def _explained(self, ref: WorkloadRef) -> list[Recommendation]:
+        return [r for r in self.explanations(ref.namespace) if r.container.workload == ref]
+
+    def story(self, ref: WorkloadRef) -> Story | None:
+        """The workload's rows of every table, read when asked for; the last few stories are kept."""
+        snapshot = self.snapshot()
+        row = row_of(snapshot.tables[WORKLOADS.name], _key_of(ref))
+        if row is None:
+            return None
+        key = (snapshot.version, ref)
+        if key not in self._stories:
+            self._stories[key] = self._told(ref, row)
+            while len(self._stories) > REMEMBERED_STORIES:
+                self._stories.popitem(last=False)
+        return self._stories[key]
+
+    def _told(self, ref: WorkloadRef, row: Row) -> Story:
+        where = _key_of(ref)
+        ahead = self._rows(FORECASTS, Subject("workload", ref.namespace, ref.kind, ref.name).where)
+        return Story(
+            workload=row,
+            portraits={r["resource"]: r for r in self._rows(portraits_of(ref.namespace), where)},
+            forecasts={r["resource"]: r for r in ahead},
+            events=self._rows(EVENTS, where),
+            recommendations=self._explained(ref),
+            log=self._rows(RECOMMENDATION_LOG, where),
+        )
+
+    def _rows(self, schema: Schema, where: Mapping[str, str] | None = None) -> list[Row]:
+        """Rows of a table that hold these texts; none when the table was never written."""
+        try:
+            return list(self._store.read_table(schema, where).rows())
+        except NoData:
+            return []
+
+    def foreseen(self, subject: Subject) -> ForecastDetail | None:
+        """The forecast's row, and the history of the same workload, node or cluster."""
+        snapshot = self.snapshot()
+        if row_of(snapshot.tables[FORECASTS.name], subject.where) is None:
+            return None
+        rows, weeks = self._rows(FORECASTS, subject.where), self._rows(WEEKS, subject.where)
+        if not rows:
+            return None
+        return replace(ForecastDetail.of(rows[0], self._before(subject, snapshot)), week=weeks[0] if weeks else None)
+
+    def node_history(self, node: str) -> Mapping[str, Row]:
+        """Read when asked for: the hours of all nodes are too many to keep."""
+        return {str(row["resource"]): row for row in self._rows(NODE_HISTORY, {"node": node})}
+
+    def enforcement(self, node: str) -> NodeLanes | None:
+        """Read when asked for."""
+        rows = self._rows(ENFORCEMENT_LANES, {"node": node})
+        return lanes_of(rows[0]) if rows else None
+
+    def batch_room(self) -> Room | None:
+        """Computed once a run, when somebody asks: it reads the paths of all nodes."""
+        snapshot = self.snapshot()
+        if self._room[0] != snapshot.version:
+            self._room = (snapshot.version, batch.room(snapshot.tables, self._paths()))
+        return self._room[1]
+
+    def _paths(self) -> Table:
+        try:
+            return self._store.read_table(FORECASTS, {"scope": "node"})
+        except NoData:
+            return Table.from_rows(FORECASTS, [])
+
+    def upkeep(self) -> Upkeep:
+        """Read when asked for; a table that was never written is empty."""
+        return Upkeep(
+            self._store.read_quality(),
+            tuple((hole.signal.value, hole.start_seconds, hole.path) for hole in self._store.holes()),
+            tuple(self._rows(COVERAGE)),
+            tuple(self._rows(COVERAGE_BY_DAY)),
+        )
+
+    def backtest(self) -> BacktestReport | None:
+        """Read when asked for."""
+        return self._store.read_document(BACKTEST, BacktestReport)
+
+    def _before(self, subject: Subject, snapshot: Snapshot) -> Row | None:
+        """Hourly means up to the forecast, under the names of a portrait's row."""
+        if subject.scope == "workload":
+            where = {"kind": subject.kind, "workload": subject.name, "resource": subject.resource}
+            history = self._rows(portraits_of(subject.namespace), where)
+        elif subject.scope == "node":
+            rows = self._rows(NODE_HISTORY, {"node": subject.name, "resource": subject.resource})
+            history = [{"start": row["start"], "mean": row["total"]} for row in rows]
+        else:
+            overview = snapshot.overview
+            band = (overview.cpu if subject.resource == "cpu" else overview.memory) if overview else None
+            history = (
+                [{"start": band.times[0], "mean": band.usage, "request": band.request}] if band and band.times else []
+            )
+        return history[0] if history else None
+
+
+def _key_of(ref: WorkloadRef) -> dict[str, str]:
+    return {"workload": ref.name, "namespace": ref.namespace, "kind": ref.kind}
+
+
+def row_of(indexed: Indexed, where: Mapping[str, str]) -> Row | None:
+    """The first row that holds these texts."""
+    mask = np.ones(len(indexed), dtype=bool)
+    for column, text in where.items():
+        places = [place for place, word in enumerate(indexed.vocabulary[column]) if word == (text or filters.EMPTY)]
+        mask &= np.isin(indexed.codes[column], places)
+    rows = indexed.take(np.flatnonzero(mask)).rows()
+    return next((row for row in rows if all(row[column] == text for column, text in where.items())), None)

@@ -1,0 +1,1 @@
+"""Tables: the filter grammar, grids, pages that list, and how amounts are written."""

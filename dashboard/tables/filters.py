@@ -1,0 +1,441 @@
+r"""The one filter grammar of pages, grids, API and CLI: a query string, and what it selects from a table. Pure.
+
+    ns=pay,shop&kind!=Job&workload=api-*&severity in (critical,warning)&reason=floor&q=check&sort=-cpu_delta_total
+
+Values of a key are alternatives, given by commas, by repeating the key or as `key in (a,b)`; `!=` and `notin` exclude;
+`*` stands for any characters and `\` makes the next character plain. Different keys must all hold. `q` searches names;
+`sort` names a column, `-` is descending; `since` and `until` narrow what has a time. An empty cell (no QoS label,
+say) is written `none`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import unquote_plus, urlencode
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.recommendation import Severity
+from cotenant.core.model.table import Kind, Schema, Table
+from dashboard.tables import time_span
+
+KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "row": (),
+    "ns": ("namespace",),
+    "kind": ("kind",),
+    "workload": ("workload", "name"),
+    "container": ("container",),
+    "node": ("node",),
+    "pod": ("pod",),
+    "qos": ("qos",),
+    "priority": ("priority",),
+    "pattern": ("pattern",),
+    "severity": ("severity",),
+    "reason": ("cpu_reason", "memory_reason", "reason"),
+    "strategy": ("strategy",),
+    "profile": ("profile",),
+    "restart": ("restart",),
+    "finding": ("finding",),
+    "band": ("band",),
+    "resource": ("resource",),
+    "scope": ("scope",),
+    "model": ("model",),
+    "postponed": ("postponed",),
+    "lane": ("lane",),
+    "mode": ("mode",),
+    "knob": ("knob",),
+    "state": ("state",),
+    "verdict": ("verdict",),
+    "method": ("method",),
+    "by": ("actor", "last_actor"),
+    "batch": ("batch",),
+    "change": ("change", "subject"),
+    "overridden": ("overridden",),
+    "event": ("event",),
+    "cluster": ("cluster",),
+}
+"""Filter key -> columns of which any may match; a table knows those keys of which it has a column.
+
+`row` names single rows by their key columns, escaped and joined by slashes: `row=pay/Deployment/checkout/app`.
+"""
+
+CARRIED: Final = ("ns", "kind", "workload")
+"""Keys that stay when a person walks to another page."""
+
+RESERVED: Final = frozenset({"open", "offset", "limit", "format", "columns", "show", "from"})
+"""Keys of the same query string that are no filters."""
+
+EMPTY: Final = "none"
+ORDERS: Final[Mapping[str, tuple[str, ...]]] = {"severity": tuple(s.value for s in Severity)}
+"""Columns whose values have an order other than the alphabet's."""
+
+SET: Final = re.compile(r"\s*(?P<key>[^\s=!(]+)\s+(?P<word>in|notin)\s*\((?P<values>.*)\)\s*", re.DOTALL)
+"""A label selector's set: `key in (a,b)`."""
+SPECIAL: Final = re.compile(r"[\\,*]")
+
+ALWAYS: Final = (-np.inf, np.inf)
+Index = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FilterCondition:
+    """Rows where any column of `key` matches one of `values` (patterns); the others when `negated`."""
+
+    key: str
+    values: tuple[str, ...]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to show: conditions that must all hold, a search text, and columns to sort by."""
+
+    conditions: tuple[FilterCondition, ...] = ()
+    text: str = ""
+    sort: tuple[tuple[str, bool], ...] = ()
+    """(column, descending), the first decides."""
+    span: tuple[float, float] = ALWAYS
+    """[since, until) of the column `time`, Unix seconds."""
+
+    @property
+    def filtered(self) -> bool:
+        """Whether anything is left out."""
+        return bool(self.conditions or self.text or self.span != ALWAYS)
+
+    def values(self, key: str, *, negated: bool = False) -> tuple[str, ...]:
+        """Values asked for (or excluded) under a key."""
+        return next((c.values for c in self.conditions if (c.key, c.negated) == (key, negated)), ())
+
+
+def keys_of(schema: Schema) -> tuple[str, ...]:
+    """Filter keys that a table understands."""
+    names = {c.name for c in schema.columns}
+    spans = time_span.KEYS if time_span.COLUMN in names else ()
+    return (*(key for key, columns in KEYS.items() if not columns or names.intersection(columns)), *spans)
+
+
+def names(search: str, key: str) -> bool:
+    """Whether a query string says anything about a key."""
+    return any(name == key for name, _, _ in _parts(search))
+
+
+def columns(search: str, schema: Schema) -> tuple[str, ...]:
+    """The columns that a query string asks for (`columns=a,b`), in its order; empty = not said."""
+    names = [name for key, value, _ in _parts(search) if key == "columns" for name in value.split(",") if name]
+    for name in names:
+        _require(name, [c.name for c in schema.columns], f"{schema.name}: no column")
+    return tuple(dict.fromkeys(names))
+
+
+def literal(text: str) -> str:
+    """The pattern that matches exactly this text."""
+    return SPECIAL.sub(lambda special: "\\" + special[0], text)
+
+
+def patterns(text: str) -> tuple[str, ...]:
+    """A comma list as patterns in their one spelling: only what needs a backslash has one."""
+    pieces = [""]
+    for part in _tokens(text):
+        if part == ",":
+            pieces.append("")
+        else:
+            pieces[-1] += "*" if part == "*" else literal(part[-1])
+    return tuple(pieces)
+
+
+def _tokens(pattern: str) -> list[str]:
+    """Single characters, and pairs of a backslash and what it makes plain."""
+    return re.findall(r"\\.|.", pattern, re.DOTALL)
+
+
+def _plain_parts(pattern: str) -> list[str]:
+    """The texts between a pattern's stars; one text when it has none."""
+    parts = [""]
+    for part in _tokens(pattern):
+        if part == "*":
+            parts.append("")
+        else:
+            parts[-1] += part[-1]
+    return parts
+
+
+def _fits(word: str, parts: Sequence[str]) -> bool:
+    """Whether a word is these texts in order with anything between them; linear in the word, whatever the pattern."""
+    first, *middle, last = parts
+    end = len(word) - len(last)
+    if not (word.startswith(first) and word.endswith(last) and len(first) <= end):
+        return False
+    at = len(first)
+    for part in middle:
+        position = word.find(part, at, end)
+        if position < 0:
+            return False
+        at = position + len(part)
+    return True
+
+
+def _parts(search: str) -> Iterator[tuple[str, str, bool]]:
+    """(key, value, negated) of each part of a query string; a set gives its comma list."""
+    for part in search.lstrip("?").split("&"):
+        before, equals, after = part.partition("=")
+        key, value = unquote_plus(before), unquote_plus(after.removeprefix("="))
+        as_set = SET.fullmatch(key) if not value else None
+        if as_set:
+            listed = ",".join(piece.strip() for piece in as_set["values"].split(","))
+            yield as_set["key"], listed, as_set["word"] == "notin"
+        elif part:
+            yield key.removesuffix("!").strip() if equals else key, value, key.endswith("!")
+
+
+def parse(search: str, schema: Schema) -> Query:
+    """Read a query string (with or without "?"); UsageError names an unknown key or column and the nearest one."""
+    keys = keys_of(schema)
+    values: dict[tuple[str, bool], set[str]] = {}
+    query = Query()
+    for key, value, negated in _parts(search):
+        if key in RESERVED and not negated:
+            continue
+        if key == "q" and not negated:
+            query = replace(query, text=value.strip())
+        elif key == "sort" and not negated:
+            query = replace(query, sort=(*query.sort, _sort(value, schema)))
+        else:
+            _require(key, keys, f"{schema.name}: unknown filter")
+            if key in time_span.KEYS:
+                query = replace(query, span=_narrowed(query.span, key, value))
+                continue
+            values.setdefault((key, negated), set()).update(patterns(value))
+    conditions = (FilterCondition(k, tuple(sorted(v)), negated) for (k, negated), v in values.items())
+    return replace(query, conditions=tuple(sorted(conditions)))
+
+
+def _narrowed(span: tuple[float, float], key: str, value: str) -> tuple[float, float]:
+    at = time_span.seconds(value)
+    return (max(span[0], at), span[1]) if key == "since" else (span[0], min(span[1], at))
+
+
+def _sort(value: str, schema: Schema) -> tuple[str, bool]:
+    column = value.removeprefix("-")
+    _require(column, [c.name for c in schema.columns if c.kind is not Kind.LIST], f"{schema.name}: cannot sort by")
+    return column, value.startswith("-")
+
+
+def _require(word: str, allowed: Iterable[str], complaint: str) -> None:
+    options = list(allowed)
+    if word in options:
+        return
+    near = difflib.get_close_matches(word, options, n=1)
+    fix = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(options)}."
+    raise UsageError(f"{complaint} {word!r}.", fix=fix)
+
+
+def encode(query: Query) -> str:
+    """Canonical query string of a query; `parse` reads it back."""
+    pairs = [(c.key + ("!" if c.negated else ""), v) for c in query.conditions for v in c.values]
+    pairs += [("q", query.text)] if query.text else []
+    pairs += [(key, time_span.words(at)) for key, at in zip(time_span.KEYS, query.span, strict=True) if np.isfinite(at)]
+    pairs += [("sort", ("-" if descending else "") + column) for column, descending in query.sort]
+    return urlencode(pairs, safe="!")
+
+
+def toggled(query: Query, key: str, value: str, *, negated: bool = False) -> Query:
+    """The query with one pattern of a facet switched; a pattern is never both asked for and excluded."""
+    selected = value in query.values(key, negated=negated)
+    chosen = {(c.key, c.negated): {v for v in c.values if (c.key, v) != (key, value)} for c in query.conditions}
+    if not selected:
+        chosen.setdefault((key, negated), set()).add(value)
+    conditions = (FilterCondition(k, tuple(sorted(v)), n) for (k, n), v in chosen.items() if v)
+    return replace(query, conditions=tuple(sorted(conditions)))
+
+
+def cleared(query: Query) -> Query:
+    """The same order, nothing left out."""
+    return Query(sort=query.sort)
+
+
+def carried(search: str) -> str:
+    """The part of a query string that makes sense on every page: namespace, kind, workload and search text."""
+    pairs = [(k + "!" * negated, v) for k, v, negated in _parts(search) if k in CARRIED or (k == "q" and not negated)]
+    return urlencode(pairs, safe="!")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Indexed:
+    """A table made ready for many queries, and small: text cells as codes into a sorted vocabulary."""
+
+    table: Table
+    """The rows; their text cells are spelt out when somebody asks for a column."""
+    vocabulary: Mapping[str, tuple[str, ...]]
+    codes: Mapping[str, npt.NDArray[np.int32]]
+    size: int
+
+    @classmethod
+    def of(cls, table: Table) -> Indexed:
+        """Index a table; O(rows log rows) once."""
+        cells = Cells.of(table)
+        vocabulary = {name: tuple(text or EMPTY for text in texts) for name, texts in cells.texts.items()}
+        return cls(Table(table.schema, cells), vocabulary, cells.codes, len(table))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def take(self, rows: Index) -> Table:
+        """Some rows with all their cells."""
+        cells = self.table.columns
+        assert isinstance(cells, Cells)
+        return Table(self.table.schema, cells.take(rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells(Mapping[str, npt.NDArray[Any]]):
+    """Columns by name. A text column is held as codes."""
+
+    order: tuple[str, ...]
+    texts: Mapping[str, npt.NDArray[np.object_]]
+    codes: Mapping[str, npt.NDArray[np.int32]]
+    others: Mapping[str, npt.NDArray[Any]]
+
+    @classmethod
+    def of(cls, table: Table) -> Cells:
+        """From a table's columns."""
+        kinds = {c.name: c.kind for c in table.schema.columns}
+        coded = {n: _encode_column(n, table.columns[n]) for n, kind in kinds.items() if kind is Kind.TEXT}
+        others = {n: table.columns[n] for n, kind in kinds.items() if kind is not Kind.TEXT}
+        return cls(tuple(kinds), {n: c[0] for n, c in coded.items()}, {n: c[1] for n, c in coded.items()}, others)
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self.texts[name][self.codes[name]] if name in self.codes else self.others[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.order)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def take(self, rows: Index) -> dict[str, npt.NDArray[Any]]:
+        """The same columns of some rows."""
+        return {n: self.texts[n][self.codes[n][rows]] if n in self.codes else self.others[n][rows] for n in self.order}
+
+
+def _encode_column(name: str, cells: npt.NDArray[np.object_]) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.int32]]:
+    """Sorted distinct texts (an empty one where EMPTY belongs) and each cell's position among them."""
+    texts = [str(c) for c in cells]
+    order = ORDERS.get(name, ())
+    ranks = {word: rank for rank, word in enumerate(order)}
+    distinct = sorted(set(texts), key=lambda t: (ranks.get(t or EMPTY, len(order)), t or EMPTY, t))
+    place = {text: i for i, text in enumerate(distinct)}
+    vocabulary = np.array(distinct, dtype=object) if distinct else np.empty(0, dtype=object)
+    return vocabulary, np.fromiter((place[t] for t in texts), dtype=np.int32, count=len(texts))
+
+
+def select(indexed: Indexed, query: Query) -> Index:
+    """Row numbers that the query shows, in its order; rows that compare equal keep the table's order."""
+    rows = np.flatnonzero(_mask(indexed, query.conditions, query.text) & _within(indexed, query.span))
+    for column, descending in reversed(query.sort):
+        rows = rows[np.argsort(_sort_key(indexed, column, descending)[rows], kind="stable")]
+    return rows
+
+
+def facet(indexed: Indexed, query: Query, key: str) -> list[tuple[str, int]]:
+    """(pattern, rows) of one key under all the other conditions, most frequent first; chosen ones stay though empty."""
+    others = tuple(c for c in query.conditions if c.key != key)
+    mask = _mask(indexed, others, query.text) & _within(indexed, query.span)
+    counts = {literal(value): n for value, n in _count(indexed, key, mask).items() if n}
+    for pattern in (*query.values(key), *query.values(key, negated=True)):
+        counts.setdefault(pattern, int((_holds(indexed, key, (pattern,)) & mask).sum()))
+    rank = {value: -place for place, value in enumerate(ORDERS.get(key, ()))}
+    return sorted(counts.items(), key=lambda pair: (rank.get(pair[0], 0), -pair[1], pair[0]))
+
+
+def _count(indexed: Indexed, key: str, mask: npt.NDArray[np.bool_]) -> dict[str, int]:
+    """Rows under the mask per value of a key; a row with one value in two columns counts once."""
+    columns = _columns(indexed, key)
+    if len(columns) == 1:
+        vocabulary, counts = indexed.vocabulary[columns[0]], Counter[str]()
+        numbers = np.bincount(indexed.codes[columns[0]][mask], minlength=len(vocabulary)).tolist()
+        for word, number in zip(vocabulary, numbers, strict=True):
+            counts[word] += number
+        return counts
+    values = {v for column in columns for v in indexed.vocabulary[column]}
+    return {value: int((_holds(indexed, key, (literal(value),)) & mask).sum()) for value in values}
+
+
+def _mask(indexed: Indexed, conditions: Iterable[FilterCondition], text: str) -> npt.NDArray[np.bool_]:
+    mask = np.ones(len(indexed), dtype=bool)
+    for condition in conditions:
+        mask &= _holds(indexed, condition.key, condition.values) ^ condition.negated
+    for word in text.lower().replace("/", " ").split():
+        mask &= _named(indexed, word)
+    return mask
+
+
+def _within(indexed: Indexed, span: tuple[float, float]) -> npt.NDArray[np.bool_]:
+    if span == ALWAYS:
+        return np.ones(len(indexed), dtype=bool)
+    times = np.asarray(indexed.table.columns[time_span.COLUMN], dtype=np.float64)
+    inside: npt.NDArray[np.bool_] = (times >= span[0]) & (times < span[1])
+    return inside
+
+
+def _named(indexed: Indexed, word: str) -> npt.NDArray[np.bool_]:
+    """Rows of which some part of the name contains a word; where a number names them, some text of the row."""
+    mask = np.zeros(len(indexed), dtype=bool)
+    for column in [c for c in indexed.table.schema.key if c in indexed.codes] or list(indexed.codes):
+        hit = np.array([word in name.lower() for name in indexed.vocabulary[column]], dtype=bool)
+        mask |= hit[indexed.codes[column]]
+    return mask
+
+
+def _is_row(indexed: Indexed, values: Iterable[str]) -> npt.NDArray[np.bool_]:
+    """Rows whose key columns are exactly one of these paths."""
+    mask = np.zeros(len(indexed), dtype=bool)
+    for value in values:
+        path = [unquote_plus(part) for part in "".join(_plain_parts(value)).split("/")]
+        key = indexed.table.schema.key
+        if len(path) != len(key):
+            continue
+        same = np.ones(len(indexed), dtype=bool)
+        for column, text in zip(key, path, strict=True):
+            same &= _equals(indexed, column, text or EMPTY)
+        mask |= same
+    return mask
+
+
+def _equals(indexed: Indexed, column: str, text: str) -> npt.NDArray[np.bool_]:
+    """Rows with exactly this cell in a key column, text or whole number."""
+    if column in indexed.codes:
+        places = [place for place, word in enumerate(indexed.vocabulary[column]) if word == text]
+        return np.isin(indexed.codes[column], places)
+    return np.array([str(int(cell)) == text for cell in indexed.table.columns[column]], dtype=bool)
+
+
+def _holds(indexed: Indexed, key: str, values: Iterable[str]) -> npt.NDArray[np.bool_]:
+    if key == "row":
+        return _is_row(indexed, values)
+    parts = [_plain_parts(pattern) for pattern in values]
+    exact, globs = frozenset(p[0] for p in parts if len(p) == 1), [p for p in parts if len(p) > 1]
+    mask = np.zeros(len(indexed), dtype=bool)
+    for column in _columns(indexed, key):
+        hit = np.array([w in exact or any(_fits(w, p) for p in globs) for w in indexed.vocabulary[column]], dtype=bool)
+        mask |= hit[indexed.codes[column]]
+    return mask
+
+
+def _columns(indexed: Indexed, key: str) -> list[str]:
+    return [c for c in KEYS[key] if c in indexed.codes]
+
+
+def _sort_key(indexed: Indexed, column: str, descending: bool) -> npt.NDArray[np.float64]:
+    """Ascending key of a column; missing numbers come last in both directions."""
+    if column in indexed.codes:
+        codes = indexed.codes[column].astype(np.float64)
+        return -codes if descending else codes
+    cells = np.asarray(indexed.table.columns[column], dtype=np.float64)
+    return np.where(np.isnan(cells), np.inf, -cells if descending else cells)

@@ -1,0 +1,155 @@
+"""From a table's schema to an AG Grid: column definitions, formatters by kind, a grid that reads rows from the API.
+
+Community edition, infinite row model: the browser holds only the blocks in sight. `assets/grid.js` feeds it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import dash_ag_grid as dag
+
+from cotenant.core.model.colocation.enforcement import REASON_SENTENCES
+from cotenant.core.model.finding import FINDING_SENTENCES
+from cotenant.core.model.reasons import SENTENCES
+from cotenant.core.model.table import Column, Kind, Schema
+from dashboard.tables.filters import Query
+
+CHIPS: Final = frozenset({"severity", "qos", "priority", "pattern", "finding", "postponed"})
+REASONS: Final = frozenset({"cpu_reason", "memory_reason", "reason"})
+WIDTHS: Final[Mapping[str, int]] = {
+    "namespace": 108,
+    "workload": 144,
+    "container": 92,
+    "kind": 104,
+    "pattern": 88,
+    "qos": 70,
+    "priority": 104,
+    "severity": 96,
+    "replicas": 84,
+    "sparkline": 146,
+    "node": 150,
+    "pod": 220,
+    "finding": 150,
+    "evidence": 620,
+    "cpu_request": 110,
+    "cpu_delta_total": 108,
+    "memory_delta_total": 124,
+    "cpu_used_ratio": 118,
+    "memory_used_ratio": 132,
+    "memory_request": 124,
+    "oom_kills": 92,
+    "days": 66,
+    "postponed": 96,
+    "postponed_why": 330,
+}
+OPTIONS: Final[Mapping[str, Any]] = {
+    "theme": {"function": "cotenantTheme(themeQuartz)"},
+    "rowHeight": 34,
+    "headerHeight": 44,
+    "maxConcurrentDatasourceRequests": 2,
+    "blockLoadDebounceMillis": 40,
+    "infiniteInitialRowCount": 30,
+    "maxBlocksInCache": 20,
+    "suppressCellFocus": False,
+    "suppressMultiSort": False,
+    "suppressDragLeaveHidesColumns": True,
+    "suppressNoRowsOverlay": True,
+    "tooltipShowDelay": 400,
+    "animateRows": False,
+    "ensureDomOrder": True,
+    "rowSelection": {"mode": "multiRow", "checkboxes": False, "headerCheckbox": False, "enableClickSelection": False},
+}
+
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "sortable": True,
+    "resizable": True,
+    "filter": False,
+    "suppressHeaderMenuButton": True,
+    "wrapHeaderText": True,
+}
+"""Of every column. Headings break into lines rather than lose their ends."""
+
+BOXES: Final[Mapping[str, Any]] = {
+    "rowSelection": {**OPTIONS["rowSelection"], "checkboxes": True},
+    "selectionColumnDef": {"width": 38, "pinned": "left", "sortable": False, "resizable": False},
+}
+"""Options of a list whose rows are ticked."""
+
+
+def component(schema: Schema, shown: Sequence[str], query: Query, page_rows: int) -> dag.AgGrid:
+    """The grid of a table; `shown` are the columns visible at first, in this order, the others follow hidden."""
+    order = [*shown, *(c.name for c in schema.columns if c.name not in shown)]
+    sort = {name: (descending, place) for place, (name, descending) in enumerate(query.sort)}
+    definitions = [definition(schema.column(name), hidden=name not in shown, sort=sort.get(name)) for name in order]
+    return dag.AgGrid(
+        id=f"grid-{schema.name}",
+        className="grid",
+        columnDefs=definitions,
+        defaultColDef=DEFAULTS,
+        rowModelType="infinite",
+        columnSize=None,
+        dashGridOptions={**OPTIONS, "cacheBlockSize": page_rows, "context": {"sentences": sentences()}},
+        style={"height": "100%", "width": "100%"},
+    )
+
+
+def sentences() -> dict[str, str]:
+    """Code of a reason, a finding or an agent's act -> sentence, for tooltips."""
+    codes = {code.value: sentence for code, sentence in (*SENTENCES.items(), *FINDING_SENTENCES.items())}
+    return codes | REASON_SENTENCES
+
+
+def definition(column: Column, *, hidden: bool, sort: tuple[bool, int] | None) -> dict[str, Any]:
+    """An AG Grid column definition by the column's kind; `sort` is (descending, place among the sorted columns)."""
+    column_def: dict[str, Any] = {
+        "field": column.name,
+        "headerName": column.title,
+        "headerTooltip": column.doc,
+        "hide": hidden,
+        "width": WIDTHS.get(column.name, 104),
+        **_look(column),
+    }
+    if sort is not None:
+        column_def |= {"sort": "desc" if sort[0] else "asc", "sortIndex": sort[1]}
+    return column_def
+
+
+def _look(column: Column) -> dict[str, Any]:
+    """How a column's cells are drawn."""
+    if column.name.endswith("_delta_total"):
+        return _number(column) | {"cellRenderer": "CotenantDelta", "cellRendererParams": {"unit": column.kind.value}}
+    if column.name in CHIPS:
+        return {"cellRenderer": "CotenantChip"}
+    if column.name in REASONS:
+        return {
+            "cellRenderer": "CotenantReason",
+            "width": 140,
+            "tooltipValueGetter": {"function": "cotenantReason(params)"},
+        }
+    if column.kind is Kind.LIST:
+        return {"cellRenderer": "CotenantSparkline", "sortable": False}
+    if column.kind.numeric:
+        return _number(column) | ({"cellRenderer": "CotenantRatio"} if column.kind is Kind.RATIO else {})
+    text = {"function": "cotenantText(params)"}
+    return {"valueFormatter": text, "tooltipValueGetter": text}
+
+
+def _number(column: Column) -> dict[str, Any]:
+    formatter = {"function": f"cotenantAmount(params, '{column.kind.value}')"}
+    return {"type": "rightAligned", "valueFormatter": formatter, "sortingOrder": ["desc", "asc", None]}
+
+
+def now_and_proposed(
+    definitions: Sequence[dict[str, Any]], pairs: Mapping[str, str], actions: Mapping[str, str]
+) -> None:
+    """Draw proposed columns as "now -> proposed"; `pairs` maps each to its present column, `actions` to its action."""
+    for column_def in definitions:
+        if column_def["field"] in pairs:
+            params = {"now": pairs[column_def["field"]], "action": actions[column_def["field"]]}
+            column_def |= {
+                "cellRenderer": "CotenantChange",
+                "cellRendererParams": params,
+                "width": 172 if column_def["field"].startswith("memory") else 132,
+            }

@@ -1,0 +1,323 @@
+"""A page that lists a table: facets on the side, chips of active filters, totals, export links and the grid.
+
+Everything that narrows the list is a link: the URL holds the state, so it can be shared and reloaded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.table import Schema
+from cotenant.core.model.text import visible
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.sources.namespace_filter import OF_THESE
+from dashboard.sources.source import Snapshot
+from dashboard.tables import display, filters, grid, time_span
+from dashboard.tables.filters import FilterCondition, Query
+
+FACET_VALUES: Final = 40
+REVEALED_AT: Final = 4
+PATCHES: Final = "What applies the recommendations of these rows, as YAML to review and apply elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What distinguishes one list from another."""
+
+    schema: Schema
+    path: str
+    noun: str
+    shown: tuple[str, ...]
+    facets: tuple[tuple[str, str], ...]
+    """(filter key, title)."""
+    order: str
+    """The sort of a fresh page, in the grammar of the URL."""
+    totals: Callable[[Snapshot, Query], Sequence[Component]] = lambda _snapshot, _query: ()
+    shape: Callable[[Sequence[dict[str, Any]]], None] = lambda _definitions: None
+    """Last touches on the column definitions."""
+    patches: bool = False
+    """Whether its rows can be exported as YAML that applies them."""
+    news: str = "version"
+    """Id of the store whose change means that there are other rows."""
+    alone: bool = False
+    """Whether it is shown though nothing was analysed yet."""
+    nothing: Callable[[View], Component | None] = lambda _view: None
+    """Why there are no rows at all; None: the usual words."""
+    hidden: str = ""
+    """A condition that holds unless the URL says another of its key; only of tables that have its column."""
+    revealed: tuple[str, ...] = ()
+    """Columns that come into sight when the URL says another."""
+    bar: Callable[[], Sequence[Component]] = tuple
+    """What stands between the tools and the grid."""
+
+    def query(self, search: str, schema: Schema | None = None) -> Query:
+        """The URL's query, in the list's own order unless the URL says another."""
+        full_schema = schema or self.schema
+        parsed = self.parsed(search, full_schema)
+        return parsed if parsed.sort else filters.parse(f"{filters.encode(parsed)}&sort={self.order}", full_schema)
+
+    def parsed(self, search: str, schema: Schema) -> Query:
+        """The URL's query with what is hidden by itself."""
+        return filters.parse(self.hiding(search, schema), schema)
+
+    def hiding(self, search: str, schema: Schema) -> str:
+        """The query string with the hiding condition, where the table has its column and the URL does not name it."""
+        key = self.hidden.partition("=")[0]
+        if not key or key not in filters.keys_of(schema) or filters.names(search, key):
+            return search
+        return f"{search.lstrip('?')}&{self.hidden}"
+
+
+def body(listing: Listing, view: View, search: str) -> Component:
+    """The page below its heading."""
+    name, snapshot = listing.schema.name, view.source.snapshot()
+    if snapshot.overview is None and not listing.alone:
+        return panels.no_results()
+    schema = snapshot.tables[name].table.schema
+    try:
+        query = listing.query(search, schema)
+    except UsageError:
+        query = listing.query("", schema)
+    shown = _columns(listing, schema, search)
+    table = grid.component(schema, shown, query, view.settings.page_rows)
+    listing.shape(table.columnDefs)
+    table.columnDefs = _placed(listing, table.columnDefs)
+    if listing.bar():
+        table.dashGridOptions = {**table.dashGridOptions, **grid.BOXES}
+    frame = html.Div(
+        [table, html.Div(id=f"trouble-{name}", className="trouble", role="alert", hidden=True)],
+        className="grid-frame",
+        id=f"frame-{name}",
+        **{
+            "data-path": listing.path,
+            "data-order": listing.order,
+            "data-columns": ",".join(listing.shown),
+            "data-key": ",".join(listing.schema.key),
+            "data-hidden": listing.hidden if listing.hiding("", schema) else "",
+            "data-revealed": ",".join(listing.revealed),
+            "data-shown": "",
+        },
+    )
+    side = html.Aside(panels.skeleton(160, 160), id=f"facets-{name}", className="facets", **{"aria-label": "Filters"})
+    tools = html.Div(panels.skeleton(34), id=f"tools-{name}", className="tools")
+    head = html.Div([tools, _chooser(listing, schema, shown)], className="list-head")
+    return html.Div([side, html.Div([head, *listing.bar(), frame], className="list-main")], className="list")
+
+
+def _placed(listing: Listing, definitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Columns that may be revealed stand behind the name, where they are in sight."""
+    rest = [column_def for column_def in definitions if column_def["field"] not in listing.revealed]
+    return [*rest[:REVEALED_AT], *(m for m in definitions if m["field"] in listing.revealed), *rest[REVEALED_AT:]]
+
+
+def _columns(listing: Listing, schema: Schema, search: str) -> tuple[str, ...]:
+    """The columns of the URL, else the list's own."""
+    try:
+        return filters.columns(search, schema) or listing.shown
+    except UsageError:
+        return listing.shown
+
+
+def _chooser(listing: Listing, schema: Schema, shown: Sequence[str]) -> Component:
+    """Which columns the grid shows: in the URL, and remembered by the browser."""
+    name = listing.schema.name
+    boxes = [dmc.Checkbox(label=c.title, value=c.name, size="xs") for c in schema.columns]
+    group = dmc.CheckboxGroup(
+        children=html.Div(boxes, className="column-boxes"),
+        id=f"columns-{name}",
+        value=list(shown),
+        persistence=True,
+        persistence_type="local",
+        **{"aria-label": "Columns"},
+    )
+    return html.Details([html.Summary("Columns", className="button"), html.Div(group)], className="chooser")
+
+
+def register(app: Dash, view: View, listing: Listing) -> None:
+    """Callbacks of the list: facets and tools follow the URL; the grid is fed by the browser from the API."""
+    name = listing.schema.name
+
+    @app.callback(
+        Output(f"facets-{name}", "children"),
+        Output(f"tools-{name}", "children"),
+        Input("url", "search"),
+        Input(listing.news, "data"),
+    )
+    def _follow(search: str | None, _version: str) -> tuple[Component, Component]:
+        text = search or ""
+        side = panels.guarded(lambda: facets(listing, view.source.snapshot(), text))
+        return side, panels.guarded(lambda: tools(listing, view, text))
+
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "feed"),
+        Output(f"frame-{name}", "data-shown"),
+        Input("url", "search"),
+        Input(listing.news, "data"),
+        Input(f"grid-{name}", "getRowsRequest"),
+        State(f"grid-{name}", "id"),
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "columns"),
+        Input(f"columns-{name}", "value"),
+        Input(f"grid-{name}", "getRowsRequest"),
+        State(f"grid-{name}", "id"),
+    )
+
+
+def facets(listing: Listing, snapshot: Snapshot, search: str) -> Component:
+    """The side: each key's values with counts, as links that switch them."""
+    indexed = snapshot.tables[listing.schema.name]
+    try:
+        query = listing.parsed(search, indexed.table.schema)
+    except UsageError as error:
+        clear = dcc.Link("Clear filters", href=_href(Query()), className="button")
+        return html.Div([html.P(f"{error.message} {error.fix}"), clear], className="panel", role="alert")
+    groups = [_facet(query, key, title, filters.facet(indexed, query, key)) for key, title in listing.facets]
+    return html.Div(groups)
+
+
+def _facet(query: Query, key: str, title: str, counts: Sequence[tuple[str, int]]) -> Component:
+    shown, rest = counts[:FACET_VALUES], len(counts) - FACET_VALUES
+    rows = [_facet_value(query, key, value, count) for value, count in shown]
+    more = [html.Li(f"and {rest} more: use the search", className="facet-more")] if rest > 0 else []
+    return html.Section(
+        [html.H2(title), html.Ul([*rows, *more], **{"aria-label": f"{title} filter"}, tabIndex=0)], className="facet"
+    )
+
+
+def _facet_value(query: Query, key: str, value: str, count: int) -> Component:
+    chosen, excluded = value in query.values(key), value in query.values(key, negated=True)
+    state = "chosen" if chosen else "excluded" if excluded else ""
+    pick = dcc.Link(
+        [html.Span(visible(value), className="facet-word"), html.Span(f"{count:,}", className="facet-count")],
+        href=_href(filters.toggled(query, key, value, negated=excluded)),
+        className=f"facet-link {state}",
+        title=f"{'Remove' if state else 'Show only'} {key}{'!' if excluded else ''}={visible(value)}",
+    )
+    drop = (
+        html.Span(className="facet-not")
+        if state
+        else dcc.Link(
+            "≠",
+            href=_href(filters.toggled(query, key, value, negated=True)),
+            className="facet-not",
+            title=f"Leave out {key}={visible(value)}",
+        )
+    )
+    return html.Li([pick, drop], className="facet-row")
+
+
+def tools(listing: Listing, view: View, search: str) -> Component:
+    """The line above the grid: how many rows, active filters, totals of what is shown, and its exports."""
+    snapshot = view.source.snapshot()
+    schema = snapshot.tables[listing.schema.name].table.schema
+    try:
+        query = listing.parsed(search, schema)
+    except UsageError as error:
+        return html.Div(f"{error.message} {error.fix}", role="alert")
+    count, of = len(snapshot.rows(listing.schema.name, query)), len(snapshot.tables[listing.schema.name])
+    count_text = (
+        display.counted(of, listing.noun) if count == of else f"{count:,} of {display.counted(of, listing.noun)}"
+    )
+    hidden_note = _put_off(listing, snapshot, search)
+    line = [
+        html.Strong(count_text, id=f"count-{listing.schema.name}", role="status"),
+        *hidden_note,
+        *_active(listing, query),
+    ]
+    if not count:
+        return html.Div([html.Div(line, className="tool-line"), _nothing(listing, view, query)])
+    totals = [*listing.totals(snapshot, query)]
+    if totals and view.given.people().reads is not None:
+        totals.append(html.Span(OF_THESE, className="total-parts"))
+    exports = _exports(listing, view, filters.encode(listing.query(search, schema)))
+    return html.Div([html.Div([*line, exports], className="tool-line"), html.Div([*totals], className="totals")])
+
+
+def _nothing(listing: Listing, view: View, query: Query) -> Component:
+    """Why the list is empty: filtered out, or not enough history."""
+    if query.filtered:
+        clear = ("Clear filters", _href(filters.cleared(query)))
+        return panels.empty(f"No {listing.noun} matches these filters.", link=clear)
+    if state := listing.nothing(view):
+        return state
+    why = "The history is too short, or the source showed nothing. Coverage and notes are on the overview."
+    return panels.empty(f"The analysis holds no {listing.noun}.", why=why, command="cotenant doctor")
+
+
+def _put_off(listing: Listing, snapshot: Snapshot, search: str) -> list[Component]:
+    """How many rows the list hides by itself, and the way to see them; the way back where they are seen."""
+    indexed = snapshot.tables[listing.schema.name]
+    key, _, value = listing.hidden.partition("=")
+    if not key or key not in filters.keys_of(indexed.table.schema):
+        return []
+    query = listing.parsed(search, indexed.table.schema)
+    others = Query(tuple(c for c in query.conditions if c.key != key), query.text, query.sort)
+    if FilterCondition(key, (value,)) not in query.conditions:
+        return [dcc.Link("Hide them again", href=_href(others), className="quiet-link", id=f"hide-{key}")]
+    only = Query((*others.conditions, FilterCondition(key, (value,), negated=True)), query.text, query.sort)
+    count = len(filters.select(indexed, only))
+    label = f"{count:,} put off: show them"
+    return [dcc.Link(label, href=_href(only), className="quiet-link", id=f"show-{key}")] if count else []
+
+
+def _active(listing: Listing, query: Query) -> list[Component]:
+    links = []
+    key, _, value = listing.hidden.partition("=")
+    for condition in query.conditions:
+        if condition == FilterCondition(key, (value,)):
+            continue
+        for value in condition.values:
+            href = _href(filters.toggled(query, condition.key, value, negated=condition.negated))
+            sign = "≠" if condition.negated else "="
+            links.append(
+                dcc.Link(f"{condition.key} {sign} {visible(value)}  ×", href=href, className="active", title="Remove")
+            )
+    if query.text:
+        rest = replace(query, text="")
+        links.append(dcc.Link(f"“{visible(query.text)}”  ×", href=_href(rest), className="active", title="Remove"))
+    for key, at in zip(time_span.KEYS, query.span, strict=True):
+        if math.isfinite(at):
+            label = f"{key} {time_span.words(at)}  ×"
+            rest = replace(query, span=(-math.inf, query.span[1]) if key == "since" else (query.span[0], math.inf))
+            links.append(dcc.Link(label, href=_href(rest), className="active", title="Remove"))
+    if links:
+        links.append(dcc.Link("Clear filters", href=_href(filters.cleared(query)), className="quiet-link"))
+    return links
+
+
+def _exports(listing: Listing, view: View, encoded: str) -> Component:
+    name = listing.schema.name
+    base = f"{view.settings.base_path}api/v1/{name}"
+    forms = ("csv", "json", "yaml") if listing.patches else ("csv", "json")
+    titles = {"csv": "These rows and columns as CSV", "json": "These rows and columns as JSON", "yaml": PATCHES}
+    links = [
+        html.A(
+            form.upper(),
+            href=f"{base}?{encoded}&format={form}",
+            className="quiet-link export",
+            download=f"{name}.{form}",
+            title=titles[form],
+            id=f"export-{form}-{name}",
+            **{"data-grid": name},
+        )
+        for form in forms
+    ]
+    address = html.A("API", href=f"{base}?{encoded}", className="quiet-link export", title="The same rows for scripts",
+                     id=f"export-api-{name}", target="_blank", **{"data-grid": name})  # fmt: skip
+    picked = html.Span(id=f"picked-{name}", className="picked", role="status")
+    return html.Span([picked, "Export ", *links, address], className="exports")
+
+
+def _href(query: Query) -> str:
+    encoded = filters.encode(query)
+    return f"?{encoded}" if encoded else "?"

@@ -1,0 +1,139 @@
+"""The bar above the list of recommendations: what the selected rows come to, and what can be done with them.
+
+It is always rendered, so that the layout does not shift; an unavailable action is disabled with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dash import Dash, Input, Output, dcc, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.people import Right
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.views import RECOMMENDATIONS
+from dashboard.changes import callbacks
+from dashboard.changes import review as reviewing
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.tables import display
+from dashboard.tables import selection as choosing
+from dashboard.tables.list_page import Listing
+from dashboard.tables.selection import Selection, SelectionTotals
+
+NONE_YET: Final = "Nothing is selected: tick rows, or press x."
+
+
+def place() -> Sequence[Component]:
+    """Container of the bar, with the browser store of the selection."""
+    line = html.Div(panels.skeleton(34), id="selection-bar", className="selection-bar", role="region",
+                    **{"aria-label": "Selected rows"})  # fmt: skip
+    return [dcc.Store(id="selection", data={}), line]
+
+
+def register(app: Dash, view: View, listing: Listing) -> None:
+    """The bar follows selection, URL and results."""
+
+    @app.callback(
+        Output("selection-bar", "children"),
+        Input("selection", "data"),
+        Input("url", "search"),
+        Input("version", "data"),
+        Input(callbacks.AWAY, "data"),
+    )
+    def _sum(data: Any, search: str | None, *_news: str) -> Component:
+        return panels.guarded(lambda: contents(view, listing, search or "", choosing.selection(data)))
+
+
+def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Component:
+    """Sums on the left, actions on the right, and in words why some cannot be had."""
+    snapshot = view.source.snapshot()
+    indexed = snapshot.tables[RECOMMENDATIONS.name]
+    try:
+        query = listing.query(search, indexed.table.schema)
+    except UsageError:
+        return html.Div()
+    matching = len(snapshot.rows(RECOMMENDATIONS.name, query))
+    rows = choosing.index(snapshot, query, chosen)
+    totals = _said(choosing.worth(indexed, rows), chosen, matching, view.currency) if len(rows) else [NONE_YET]
+    refs = [] if chosen.everything else choosing.workloads(indexed, rows)
+    most = view.given.actions.guardrails.most_workloads
+    ways = {
+        "Review": choosing.review_href(view.settings.base_path, search, refs, chosen, most),
+        "Bundle": choosing.review_href(view.settings.base_path, search, refs, chosen, most,
+                                       method="bundle", step=reviewing.CONFIRM),
+    }  # fmt: skip
+    reading, doing = why_not(view, Right.REVIEW), why_not(view, Right.ACCEPT)
+    none = "" if len(rows) else NONE_YET
+    buttons = [
+        _way("Review", "review-selected", ways["Review"], reading or none, primary=True),
+        *(button(word, word.lower(), "selection", doing or none) for word in ("Snooze", "Dismiss")),
+        _way("Bundle", "bundle-selected", ways["Bundle"], reading or none),
+    ]
+    every = [_every(matching)] if matching and not chosen.everything and len(rows) < matching else []
+    clear = [html.Button("Clear", id="clear-selection", className="quiet-button")] if len(rows) else []
+    reasons = dict.fromkeys(filter(None, (reading, doing)))
+    why = [html.Span(" ".join(reasons), className="panel-note", id="selection-why")] if reasons else []
+    sums = html.Div([*totals, *every, *clear], className="selection-sums", role="status")
+    return html.Div([sums, html.Div([*why, *buttons], className="selection-acts")], className="selection-line")
+
+
+def why_not(view: View, right: Right) -> str:
+    """Why nothing can be done now: no desk, no right, data too old for acting on them, no cluster to review on.
+
+    Right.ACCEPT stands for putting off, which is a note in the ledger.
+    """
+    if right is Right.ACCEPT:
+        return callbacks.why_not_note(view, right) or callbacks.too_old(view)
+    return callbacks.why_not(view, right)
+
+
+def _every(matching: int) -> Component:
+    return html.Button(f"Select all {matching:,} matching", id="select-all", className="quiet-button")
+
+
+def _said(worth: SelectionTotals, chosen: Selection, matching: int, currency: str) -> list[Any]:
+    count = f"All {matching:,} matching" if chosen.everything else f"{worth.rows:,} selected"
+    money = [] if worth.monthly is None else [html.Span(monthly(worth.monthly, currency), className="selection-sum")]
+    risks = [html.Span(f"{n:,} {word}", className=f"risk risk-{word}") for word, n in worth.risks.items() if n]
+    return [
+        html.Strong(count, id="selection-count"),
+        html.Span(f"in {display.counted(worth.workloads, 'workload')}", className="dim"),
+        html.Span(_amount(worth.millicores, Resource.CPU), className="selection-sum"),
+        html.Span(_amount(worth.bytes, Resource.MEMORY), className="selection-sum"),
+        *money,
+        html.Span(["risk: ", *_spaced(risks)], title=choosing.RISK_RULE, className="selection-risk"),
+    ]
+
+
+def _spaced(parts: Sequence[Component]) -> list[Any]:
+    return [piece for part in parts for piece in (part, " ")]
+
+
+def _amount(value: float, resource: Resource) -> Any:
+    """A change with its sign, which the unit switch may rewrite."""
+    if not value:
+        return f"0 {'cores' if resource is Resource.CPU else 'GiB'}"
+    return ["+" if value > 0 else "−", panels.amount(abs(value), resource)]
+
+
+def monthly(saved: float, currency: str) -> str:
+    """Money a month as a change of the bill: saved is a minus."""
+    sign = "−" if saved > 0 else "+" if saved < 0 else ""
+    return f"{sign}{display.money(abs(saved), currency)}/mo"
+
+
+def _way(word: str, id_: str, href: str, why: str, *, primary: bool = False) -> Component:
+    look = "button act primary" if primary else "button act"
+    if why:
+        return html.Button(word, id=id_, className=look, disabled=True, title=why)
+    return dcc.Link(word, href=href, id=id_, className=look)
+
+
+def button(word: str, kind: str, of: str, why: str) -> Component:
+    """Snooze or Dismiss, of the selection or of what is open."""
+    id_ = {"type": "put-off", "kind": kind, "of": of}
+    return html.Button(word, id=id_, className="button act", disabled=bool(why), **({"title": why} if why else {}))

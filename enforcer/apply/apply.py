@@ -1,0 +1,400 @@
+"""EDGE: writes what was settled, reads it back, and gives it back.
+
+    applier = Applier(hierarchy, Journal(folder), dry_run=False)
+    done = applier.apply([step.plan for step in steps], seen)      each tick
+    observer.read(pods, applications, facts, fresh=applier.held)   the next one
+    applier.give_back()                                            SIGTERM, or a policy that is too old
+
+Nothing is touched whose original value is not on disk. At most one write a knob a tick, whoever else writes; what the
+kernel refuses is looked at again and tried a second time in the same tick, then told. A refusal is an answer (`Done`),
+never an exception; only running out of files is: `NodeUnreadable`, skip the tick.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cotenant.core.model.errors import NodeUnreadable, StoreError
+from enforcer.apply.journal import OriginalsJournal
+from enforcer.contract import (
+    CgroupPath,
+    GroupReading,
+    Knob,
+    Level,
+    MemoryUse,
+    NodeReading,
+    Observation,
+    StrategyPlan,
+    Value,
+)
+from enforcer.decide.changes import Done, KnobWrite, Notes, OriginalValue, Place, Settled, WriteOutcome
+from enforcer.decide.knobs import same
+from enforcer.decide.kubelet_values import lost_notes
+from enforcer.decide.settle import Circumstances, settle
+from enforcer.decide.write_order import SETS, ancestors, within
+from enforcer.observe.cgroupfs import Hierarchy, Lack
+
+TOLD_SECONDS: Final = 60.0
+"""The same is told again after this time."""
+CONFLICT_DRIFTS: Final = 3
+"""So many changes by somebody else within TOLD_SECONDS are a conflict."""
+DENIED_SECONDS: Final = 30.0
+"""Where writing is denied it is tried again after this time."""
+_GONE: Final = (errno.ENODEV,)
+_ORDER: Final = (errno.EINVAL, errno.EBUSY, errno.ENOSPC, errno.ERANGE)
+_NOWHERE: Final = Observation(0.0, 0.0, NodeReading("", (), 0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _RefusedValue:
+    """A value that the kernel refused in both tries of a tick; not tried again before (monotonic)."""
+
+    value: Value
+    not_before: float
+    delay_seconds: float
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One pass over writes."""
+
+    done: list[Done] = field(default_factory=list)
+    refused: list[tuple[KnobWrite, int]] = field(default_factory=list)
+    """To be tried again, with errno."""
+    settled: set[Place] = field(default_factory=set)
+    """Written or restored."""
+    restored: set[Place] = field(default_factory=set)
+    tried: set[Place] = field(default_factory=set)
+    gone: set[CgroupPath] = field(default_factory=set)
+
+
+class Applier:
+    """Writes, reads back and restores knobs. For one thread."""
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        journal: OriginalsJournal,
+        dry_run: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is written yet. dry_run: answer what would be written, restore nothing."""
+        self._hierarchy, self._journal, self._dry_run, self._monotonic = hierarchy, journal, dry_run, monotonic
+        self._lost = journal.lost
+        self._held: frozenset[Place] = frozenset()
+        self._told: dict[tuple[Place, WriteOutcome], tuple[object, float]] = {}
+        self._drifts: dict[Place, deque[float]] = {}
+        self._written: set[Place] = set()
+        self._failed: dict[Place, _RefusedValue] = {}
+        self._denied_until = -float("inf")
+        self.denied = ""
+        """Why nothing can be written at the moment (permission, read-only mount), or ""."""
+
+    @property
+    def held(self) -> frozenset[Place]:
+        """Knobs to read in the next tick: those that carry the agent's value, and those that were just written."""
+        return self._held
+
+    def apply(self, plans: Sequence[StrategyPlan], observation: Observation) -> list[Done]:
+        """Make it so: settle, note, write, read back. Only changes are answered; an unchanged tick gives [].
+
+        NodeUnreadable when no more files can be opened.
+        """
+        self._journal.beat()
+        notes = self._known(observation)
+        groups = observation.groups()
+        strays, removed = self._strays(notes, groups)
+        notes = {place: note for place, note in notes.items() if note.path not in removed}
+        around = Circumstances(self._hierarchy.dialect, strays)
+        settled = settle(plans, observation, notes, self._hierarchy.dialect, around)
+        newer = self._newer(settled, {**groups, **strays})
+        first_notes = any(not w.restores and (w.drifted or w.place not in notes) for w in settled.writes)
+        if newer or first_notes:  # seldom: somebody wrote since the reading, or an original is to be noted
+            others = lost_notes(observation) if first_notes else {}
+            around = replace(around, strays={**strays, **newer}, not_kubelets=others)
+            settled = settle(plans, observation, notes, self._hierarchy.dialect, around)
+        if self._dry_run:
+            return self._tell(
+                [*settled.refused, *(_answer(w, WriteOutcome.WOULD_WRITE) for w in _final(settled.writes))]
+            )
+        first = self._carry_out(settled)
+        if first.refused and not self.denied:
+            fresh = {**around.strays, **self._looked_again(first, {**groups, **around.strays})}
+            corrected = settle(
+                plans, observation, self._journal.notes, self._hierarchy.dialect, replace(around, strays=fresh)
+            )
+            second = self._carry_out(corrected)
+            first.done += second.done
+            first.refused = second.refused
+            first.tried |= second.tried
+        self._remember(first)
+        self._held = frozenset({*settled.held, *first.tried})
+        return self._tell([*settled.refused, *first.done, *(self._failure(w, e) for w, e in first.refused)])
+
+    def give_back(self) -> list[Done]:
+        """Restore every original value without an observation. What cannot be restored stays in the journal."""
+        if self._dry_run:
+            return []
+        try:
+            return self.apply((), _NOWHERE)
+        except NodeUnreadable:  # files ran out; those that were held open are closed now, and no tick follows
+            return self.apply((), _NOWHERE)
+
+    # --- what is known beforehand ------------------------------------------------------------------------------------
+    def _known(self, observation: Observation) -> Notes:
+        """The journal's notes; once, when they were lost, those derived from the present values."""
+        if self._dry_run or not self._lost or observation.kubepods is None:
+            return self._journal.notes
+        self._lost = False
+        notes = {**lost_notes(observation), **self._journal.notes}
+        with contextlib.suppress(StoreError):  # told when they are saved before the writes
+            self._journal.begin(notes)
+        return notes
+
+    def _strays(
+        self, notes: Notes, groups: dict[CgroupPath, GroupReading]
+    ) -> tuple[dict[CgroupPath, GroupReading], set[CgroupPath]]:
+        """Noted cgroups missing from the observation: those that exist, read now, and those that do not."""
+        readings: dict[CgroupPath, GroupReading] = {}
+        removed = set()
+        for path in {path for path, _ in notes} - groups.keys():
+            mine = [note for place, note in notes.items() if place[0] == path]
+            knobs = self._knobs(path, {note.knob for note in mine})
+            if knobs is None:
+                removed.add(path)
+            else:
+                readings[path] = GroupReading(path, mine[0].level, memory=self._memory(path, knobs), knobs=knobs)
+        return readings, removed
+
+    def _knobs(self, path: CgroupPath, knobs: Iterable[Knob]) -> dict[Knob, Value] | None:
+        """Present values; None when the cgroup is gone. Idle ones show no shares."""
+        read = {knob: self._hierarchy.read_knob(path, knob) for knob in {*knobs, Knob.CPU_IDLE}}
+        if all(value in (Lack.GONE, Lack.ABSENT) for value in read.values()) and Lack.GONE in read.values():
+            return None
+        present = {knob: value for knob, value in read.items() if not isinstance(value, Lack)}
+        if present.get(Knob.CPU_IDLE) == 1:
+            present.pop(Knob.CPU_SHARES, None)
+        return present
+
+    def _memory(self, path: CgroupPath, knobs: Iterable[Knob]) -> MemoryUse | None:
+        """What is used now, where a knob depends on it; None = not known."""
+        return self._hierarchy.memory_use(path) if Knob.MEMORY_LIMIT in knobs else None
+
+    def _newer(self, settled: Settled, groups: dict[CgroupPath, GroupReading]) -> dict[CgroupPath, GroupReading]:
+        """Cgroups whose knobs that are to be written, or memory in use, are not what they were when they were read."""
+        newer = {}
+        for path in {write.path for write in settled.writes}:
+            knobs = {write.knob for write in settled.writes if write.path == path}
+            fresh, before = self._knobs(path, knobs), groups[path].knobs
+            looked = {*knobs, Knob.CPU_IDLE}
+            other = fresh is not None and any(fresh.get(knob) != before.get(knob) for knob in looked)
+            if fresh is not None and (other or Knob.MEMORY_LIMIT in knobs):
+                other_knobs = {k: v for k, v in before.items() if k not in looked}
+                memory = self._memory(path, knobs) or groups[path].memory
+                newer[path] = replace(groups[path], memory=memory, knobs={**other_knobs, **fresh})
+        return newer
+
+    def _looked_again(self, first: _Pass, groups: dict[CgroupPath, GroupReading]) -> dict[CgroupPath, GroupReading]:
+        """Fresh readings of what was written and refused, of the cgroups above, and of all below, named or not."""
+        knobs = {write.knob for write, _ in first.refused} | {Knob.CPU_QUOTA, Knob.CPU_BURST}
+        refused = {write.path for write, _ in first.refused}
+        paths = (
+            {path for path, _ in first.settled} | refused | {a for p in refused for a in ancestors(p) if a in groups}
+        )
+        for path in refused:
+            paths |= set(self._below(path))
+        knobs |= {knob for _, knob in first.settled}
+        readings = {}
+        for path in sorted(paths - first.gone):
+            before = groups.get(path, GroupReading(path, Level.CONTAINER))
+            fresh = self._knobs(path, knobs)
+            if fresh is not None:
+                other_knobs = {k: v for k, v in before.knobs.items() if k not in knobs}
+                readings[path] = replace(before, knobs={**other_knobs, **fresh})
+        return readings
+
+    def _below(self, path: CgroupPath, depth: int = 3) -> Iterable[CgroupPath]:
+        names = self._hierarchy.children(path, "cpu") if depth else Lack.GONE
+        for name in names if not isinstance(names, Lack) else ():
+            yield f"{path}/{name}"
+            yield from self._below(f"{path}/{name}", depth - 1)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+    def _carry_out(self, settled: Settled) -> _Pass:
+        """Save the notes, write in order, forget what was restored."""
+        one = _Pass()
+        writes = settled.writes
+        if self.denied and self._monotonic() < self._denied_until:
+            return one
+        try:
+            self._journal.save(settled.notes)
+        except StoreError as full:
+            allowed = [w for w in writes if self._noted(w)]
+            one.done += [_answer(w, WriteOutcome.NOT_NOTED, message=full.message) for w in writes if w not in allowed]
+            writes = tuple(allowed)
+        self.denied = ""
+        for write in writes:
+            if not self.denied and write.path not in one.gone and not self._waits(write):
+                self._put(write, one)
+        self._forget(one)
+        return one
+
+    def _remember(self, one: _Pass) -> None:
+        """Refused values wait longer each time; nothing is remembered of what is not noted any more."""
+        now, notes = self._monotonic(), self._journal.notes
+        failed = {p: f for p, f in self._failed.items() if p in notes and p not in one.settled}
+        for write, _ in one.refused:
+            before = failed.get(write.place)
+            again = before is not None and before.value == write.value
+            delay = min(max(2 * before.delay_seconds, 2.0), TOLD_SECONDS) if before and again else 0.0
+            failed[write.place] = _RefusedValue(write.value, now + delay, delay)
+        self._failed = failed
+        self._written &= notes.keys()
+        self._drifts = {place: times for place, times in self._drifts.items() if place in notes}
+
+    def _waits(self, write: KnobWrite) -> bool:
+        failure = self._failed.get(write.place)
+        return failure is not None and failure.value == write.value and self._monotonic() < failure.not_before
+
+    def _noted(self, write: KnobWrite) -> bool:
+        """Whether the journal on disk already knows that this value may stand there."""
+        note = self._journal.notes.get(write.place)
+        return note is not None and (write.restores or write.value in note.written)
+
+    def _put(self, write: KnobWrite, one: _Pass) -> None:
+        one.tried.add(write.place)
+        refused = self._hierarchy.write_knob(write.path, write.knob, write.value, write.present)
+        other = self._cpus_instead(write, refused)
+        if other:
+            write = replace(write, value=other)
+            refused = self._hierarchy.write_knob(write.path, write.knob, write.value)
+        if refused == 0:
+            if not write.on_the_way:
+                self._read_back(write, one)
+        elif refused in _GONE:
+            one.gone.add(write.path)
+            one.done.append(_answer(write, WriteOutcome.GONE))
+        elif refused == errno.ENOENT:
+            one.done.append(_answer(write, WriteOutcome.UNSUPPORTED, refused, "this cgroup has no such file"))
+        elif refused in _ORDER or (refused == errno.EACCES and write.knob in SETS):
+            if not write.on_the_way:
+                one.refused.append((write, refused))
+        else:
+            self.denied = f"{write.path}: {write.knob} cannot be written: {os.strerror(refused)}"
+            self._denied_until = self._monotonic() + DENIED_SECONDS
+            one.done.append(_answer(write, WriteOutcome.DENIED, refused, self.denied))
+
+    def _cpus_instead(self, write: KnobWrite, refused: int) -> str:
+        """The list that comes to the same as one that the kernel refuses, "" = none."""
+        if write.knob is not Knob.CPUSET_CPUS or not refused:
+            return ""
+        if write.value == "":  # v2: a list cannot be cleared while tasks run; all CPUs come to the same
+            return self._hierarchy.usable_cpus() if refused == errno.ENOSPC else ""
+        if not write.restores or refused not in (errno.EINVAL, errno.ERANGE):
+            return ""
+        usable = str(within(write.value, self._hierarchy.usable_cpus()))  # without CPUs that have gone since
+        return usable if usable != write.value else ""
+
+    def _read_back(self, write: KnobWrite, one: _Pass) -> None:
+        reading = self._hierarchy.read_knob(write.path, write.knob)
+        if reading is Lack.GONE:
+            one.gone.add(write.path)
+            one.done.append(_answer(write, WriteOutcome.GONE))
+            return
+        value = None if isinstance(reading, Lack) else reading
+        if value is None or not same(write.knob, value, write.value, self._hierarchy.dialect):
+            one.done.append(
+                replace(_answer(write, WriteOutcome.FAILED, message=f"reads {value} afterwards"), found=value)
+            )
+            return
+        one.settled.add(write.place)
+        if write.restores:
+            one.restored.add(write.place)
+        one.done.append(replace(self._success(write), found=value))
+
+    def _success(self, write: KnobWrite) -> Done:
+        if write.restores:
+            return _answer(write, WriteOutcome.RESTORED)
+        drifts = self._drift(write)
+        if drifts >= CONFLICT_DRIFTS:
+            message = f"somebody else keeps setting {write.present}: {drifts} times within {TOLD_SECONDS:.0f} s"
+            return _answer(write, WriteOutcome.CONFLICT, message=message)
+        return _answer(write, WriteOutcome.WRITTEN, message=f"somebody else had set {write.present}" if drifts else "")
+
+    def _drift(self, write: KnobWrite) -> int:
+        """How often somebody else changed this lately; a value that we never got written is no drift."""
+        now = self._monotonic()
+        times = self._drifts.setdefault(write.place, deque(maxlen=100))
+        if write.drifted and write.place in self._written:
+            times.append(now)
+        while times and times[0] < now - TOLD_SECONDS:
+            times.popleft()
+        self._written.add(write.place)
+        return len(times) if write.drifted else 0
+
+    def _forget(self, one: _Pass) -> None:
+        """Delete the notes of restored values and of removed cgroups."""
+        done = {p for p in self._journal.notes if p in one.restored or p[0] in one.gone}
+        for place in done:
+            self._written.discard(place)
+            self._drifts.pop(place, None)
+        for path in one.gone:
+            self._hierarchy.forget(path)
+        notes: dict[Place, OriginalValue] = {
+            place: note for place, note in self._journal.notes.items() if place not in done
+        }
+        try:
+            self._journal.save(notes)
+        except StoreError:
+            return  # a note too many is harmless: next time it is found given back
+
+    def _failure(self, write: KnobWrite, refused: int) -> Done:
+        return _answer(write, WriteOutcome.FAILED, refused, f"the kernel refuses it: {os.strerror(refused)}")
+
+    # --- telling -----------------------------------------------------------------------------------------------------
+    def _tell(self, done: Iterable[Done]) -> list[Done]:
+        """Mark repetitions of results reported within the last minute."""
+        now = self._monotonic()
+        answers = []
+        for one in done:
+            if one.outcome in _ACTS:
+                answers.append(one)
+                continue
+            key = ((one.path, one.knob), one.outcome)
+            about: object = one.errno if one.outcome is WriteOutcome.CONFLICT else (one.value, one.errno)
+            before = self._told.get(key)
+            repeated = before is not None and before[0] == about and now - before[1] < TOLD_SECONDS
+            if not repeated:
+                self._told[key] = (about, now)
+            answers.append(replace(one, repeated=repeated))
+        self._told = {key: entry for key, entry in self._told.items() if now - entry[1] < TOLD_SECONDS}
+        return answers
+
+
+_ACTS: Final = (WriteOutcome.WRITTEN, WriteOutcome.RESTORED)
+
+
+def _final(writes: Iterable[KnobWrite]) -> list[KnobWrite]:
+    return [write for write in writes if not write.on_the_way]
+
+
+def _answer(write: KnobWrite, outcome: WriteOutcome, refused: int = 0, message: str = "") -> Done:
+    return Done(
+        path=write.path,
+        knob=write.knob,
+        level=write.level,
+        value=write.value,
+        outcome=outcome,
+        strategy=write.strategy,
+        why=write.why,
+        before=write.present,
+        errno=refused,
+        message=message,
+    )

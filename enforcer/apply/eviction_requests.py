@@ -1,0 +1,50 @@
+"""EDGE: asks the API server to evict pods, from a thread of its own, so that a slow answer never holds up a tick.
+
+`put` only queues; `answers` gives what came back since. A disruption budget's refusal (429) is an answer and not tried
+again here: the strategy that wants the pod gone asks anew while it does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.model.errors import ClusterAbsent, ClusterConflict, CotenantError
+from cotenant.core.model.kubernetes.intent import Create
+from cotenant.core.model.kubernetes.protocol import NODE_AGENT
+from enforcer.apply.eviction_queue import EvictionQueue
+
+FIELD_MANAGER: Final = NODE_AGENT
+ANSWER_SECONDS: Final = 30.0
+"""An API server tries a conflicting eviction, as of a pod of another uid, for ten seconds before it answers."""
+
+
+class Evictor(EvictionQueue[Create]):
+    """Asks the API server: outcome asked, gone (it had left, or was another pod of that name) or refused."""
+
+    def __init__(self, client: KubeClient) -> None:
+        """The thread starts with `start`; `client` itself stays the caller's."""
+        super().__init__("evictions", "refused")
+        patience = max(client.settings.timeout_seconds, ANSWER_SECONDS)
+        self._client = client.sibling(msgspec.structs.replace(client.settings, retries=0, timeout_seconds=patience))
+        self._writer = Writer(self._client, FIELD_MANAGER)
+
+    def stop(self, timeout_seconds: float = 5.0) -> None:
+        """Ask no more; what waits is dropped."""
+        super().stop(timeout_seconds)
+        self._client.close()
+
+    def _run(self) -> None:
+        for eviction, request in self._requests():
+            try:
+                self._writer.send(request)
+            except (ClusterAbsent, ClusterConflict) as error:
+                self._answer(eviction, "gone", error.message)
+            except CotenantError as error:
+                self._refuse(eviction, error.message)
+            except Exception as error:  # noqa: BLE001 - see EvictionQueue._run
+                self._refuse(eviction, f"{type(error).__name__}: {error}")
+            else:
+                self._answer(eviction, "asked")

@@ -1,0 +1,182 @@
+"""EDGE: one agent writes on a node, and the next one takes over from it without a gap.
+
+    SIGTERM while another agent stands by    the agent leaves at once; all values stay, the next one has the journal
+    SIGTERM, and nobody stands by            it works on for enforcer.handover_seconds, then gives everything back
+    SIGINT, or handover_seconds is 0         it gives everything back at once
+
+Nothing on a node outlives a container but another container. So the next agent must be there before this one ends (a
+DaemonSet with maxSurge): it stands by, ready, until the node is free.
+
+Two locks of the kernel say who is there. They are on the cgroup tree, not in the state folder, so that agents with
+different folders see each other, and they go with their process, however it dies: the agent holds the folder in which
+the kubelet's tree is, who stands by holds `cgroup.procs` in it. An agent in a dry run writes nothing: it holds neither,
+and nobody leaves values to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import platform
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from cotenant import __version__
+from cotenant.core.adapters.health import Checks, HealthServer
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.errors import UsageError
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from enforcer.apply.journal import LOCK
+
+LOOK_SECONDS: Final = 0.2
+"""Between two looks whether the node is free."""
+_NONE: Final = -1
+
+
+class Signals(Protocol):
+    """`__main__.Ending`."""
+
+    numbers: set[int]
+    """Signals that came."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, or until a signal came; whether one came, now or before."""
+        ...
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long, or until woken; signals that came before do not end it."""
+        ...
+
+    def wake(self) -> None:
+        """End a wait early."""
+        ...
+
+
+class NodeTurn:
+    """Who may write on this node, by locks. One thread."""
+
+    def __init__(self, settings: EnforcerSettings) -> None:
+        """Nothing is taken yet."""
+        root = Path(settings.cgroup_root)
+        self._tree = (root / "cpu" if (root / "cpu").is_dir() else root) / settings.cgroup_base.strip("/")
+        self._state_lock = Path(settings.state_dir) / LOCK
+        self._writes = not settings.dry_run
+        self._turn = self._waiting = _NONE
+
+    def take(self) -> bool:
+        """Whether the node is free, and now ours: no other agent writes here, or uses our state folder."""
+        if self._writes and self._turn == _NONE:
+            free, self._turn = _locked(self._tree)
+            if not free:
+                return False
+        free, state_lock = _locked(self._state_lock)
+        _unlock(state_lock)  # the journal takes it
+        if free:
+            _unlock(self._waiting)
+            self._waiting = _NONE
+        else:
+            _unlock(self._turn)
+            self._turn = _NONE
+        return free
+
+    def stand_by(self) -> None:
+        """Let the agent that writes know that it may leave its values to us."""
+        if self._writes and self._waiting == _NONE:
+            _, self._waiting = _locked(self._tree / "cgroup.procs")
+
+    def awaited(self) -> bool:
+        """Whether another agent waits to take over."""
+        free, lock = _locked(self._tree / "cgroup.procs")
+        _unlock(lock)
+        return not free
+
+    def close(self) -> None:
+        """Let others have the node."""
+        _unlock(self._turn)
+        _unlock(self._waiting)
+        self._turn = self._waiting = _NONE
+
+
+def _locked(path: Path) -> tuple[bool, int]:
+    """Whether nobody else holds it, and our lock; a path that is not there (yet), or not ours to open, is free."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True, _NONE
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        return False, _NONE
+    return True, file
+
+
+def _unlock(file: int) -> None:
+    if file != _NONE:
+        os.close(file)
+
+
+@contextlib.contextmanager
+def node_turn(settings: Settings, wait: Callable[[float], bool]) -> Iterator[NodeTurn | None]:
+    """The node, once it is free; None when the end was asked for before. UsageError where nobody is to stand by."""
+    turn = NodeTurn(settings.enforcer)
+    try:
+        yield turn if turn.take() or _stood_by(settings, turn, wait) else None
+    finally:
+        turn.close()
+
+
+def _stood_by(settings: Settings, turn: NodeTurn, wait: Callable[[float], bool]) -> bool:
+    """Wait for the node, ready: a rollout goes on to end the other agent only then. False: the end was asked for."""
+    if not settings.enforcer.handover_seconds:
+        raise UsageError(
+            "another agent runs on this node",
+            fix="End it first, or set enforcer.handover_seconds to stand by until it ends.",
+        )
+    structlog.get_logger(__name__).info("standing by", reason="another agent runs on this node")
+    with HealthServer(Checks(), Metrics(__version__, platform.python_version()), settings.telemetry):
+        while not turn.take():
+            turn.stand_by()
+            if wait(LOOK_SECONDS):
+                return False
+    return True
+
+
+class AgentStop:
+    """What a signal means for an agent that runs. `asked`: it ends now; `hands_over`: and leaves its values."""
+
+    def __init__(self, signals: Signals, turn: NodeTurn, settings: EnforcerSettings) -> None:
+        """Nothing was asked yet."""
+        self._signals, self._turn = signals, turn
+        self._seconds = 0.0 if settings.dry_run else settings.handover_seconds
+        self._since: float | None = None
+        self.asked = self.hands_over = False
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the next tick; whether the agent ends instead."""
+        if self._since is None:
+            came = self._signals.wait(seconds)
+        else:
+            self._signals.pause(seconds)
+            came = True
+        self.asked = came and self._due(time.monotonic())
+        return self.asked
+
+    def wake(self) -> None:
+        """End a wait early."""
+        self._signals.wake()
+
+    def _due(self, now: float) -> bool:
+        if signal.SIGINT in self._signals.numbers or not self._seconds:
+            return True
+        if self._since is None:
+            self._since = now
+        self.hands_over = self._turn.awaited()
+        return self.hands_over or now - self._since >= self._seconds

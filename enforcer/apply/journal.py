@@ -1,0 +1,196 @@
+"""EDGE: the note of original values that outlives the agent, so that its death leaves nothing behind.
+
+    with Journal(folder, boot_id) as journal:
+        journal.save(notes)             before the first write of what they note
+
+One JSON file, replaced whole (temporary file, fsync, rename), so it is never half written. A new value of a knob that
+is noted already is not worth an fsync: the page cache outlives the agent, and no cgroup outlives a reboot. A file of
+another boot is nothing: its cgroups are gone. One agent a folder: the second is refused, the kernel lets go of the lock
+when the first dies, however it dies.
+
+    {"version": 2, "boot": "...", "notes": [{"path", "knob", "level", "original", "written", "strategy"}, ...]}
+
+Notes are read one by one, whichever version wrote the file: one that this version cannot use (a knob of a newer agent,
+a value that no agent writes) is set apart, named in `complaints`, and written again as it was, for the agent that knows
+it. Only a file that is no such JSON at all is set aside and named in `damaged`, by whoever reads next, until new notes
+are saved. In both cases the applier then also gives back by what the kubelet would have set. Version 1 had no field
+`version`, and is read alike; raise VERSION when the meaning of a field changes, and never reuse a field's name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from cotenant.core.model.errors import StoreError, UsageError
+from enforcer.apply.atomic_write import UNUSABLE, replace_whole, set_aside
+from enforcer.decide.changes import Notes, OriginalValue, Place
+from enforcer.decide.knobs import objection
+from enforcer.decide.write_order import SETS
+from enforcer.observe.layout import checked_path
+
+FILE: Final = "originals.json"
+LOCK: Final = "agent.lock"
+
+
+VERSION: Final = 2
+_SHOWN: Final = 120
+
+
+class _File(msgspec.Struct, frozen=True):
+    boot: str
+    notes: list[msgspec.Raw]
+    version: int = 1
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """As much of an entry as a complaint names."""
+
+    path: str = "?"
+    knob: str = "?"
+
+
+class OriginalsJournal:
+    """One file, one agent. `damaged`: why the file of the run before could not be used, "" = it could.
+
+    `lost`: whether values may stand on this node that nothing usable is noted of: nobody has noted anything here since
+    the machine booted, or not all of it can be read.
+    """
+
+    def __init__(self, folder: Path, boot_id: str = "", wait_for_lock: bool = True) -> None:
+        """Take the folder and read what is there.
+
+        UsageError when another agent holds it; StoreError when the folder cannot be used at all. wait_for_lock False:
+        the watchdog's way to read what an agent that stands still has left.
+        """
+        self._folder, self._boot = folder, boot_id
+        self.damaged, self.lost = "", False
+        self.complaints: tuple[str, ...] = ()
+        """What a person should know of the file that was found."""
+        self._unusable: tuple[msgspec.Raw, ...] = ()
+        self._lock = _locked(folder) if wait_for_lock else -1
+        self.notes: Notes = {}
+        try:
+            self.notes = self._read()
+        except UNUSABLE as bad:
+            self.damaged = set_aside(folder / FILE, bad)
+        if self.damaged:
+            self.lost, self.complaints = True, (self.damaged,)
+        self._stamp = self._stat()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _read(self) -> dict[Place, OriginalValue]:
+        try:
+            text = (self._folder / FILE).read_bytes()
+        except FileNotFoundError:
+            self.lost = True
+            if (self._folder / f"{FILE}.damaged").exists():
+                self.damaged = f"{self._folder / FILE}.damaged was set aside, and nothing was noted since"
+            return {}
+        file = msgspec.json.decode(text, type=_File)
+        if file.boot != self._boot:
+            self.lost = True
+            return {}
+        return self._usable(file)
+
+    def _usable(self, file: _File) -> dict[Place, OriginalValue]:
+        """The notes that this version knows; the others are set apart and named."""
+        notes: dict[Place, OriginalValue] = {}
+        unusable, complaints = [], []
+        if file.version > VERSION:
+            complaints.append(
+                f"{self._folder / FILE} was written by a newer agent (version {file.version}, this one knows {VERSION})"
+            )
+        for raw in file.notes:
+            try:
+                note = _checked(msgspec.json.decode(raw, type=OriginalValue))
+            except UNUSABLE as bad:
+                unusable.append(raw.copy())
+                complaints.append(f"{self._folder / FILE}: {_named(raw)} cannot be used and is left as it is: {bad}")
+            else:
+                notes[note.place] = note
+        self._unusable, self.complaints, self.lost = tuple(unusable), tuple(complaints), bool(unusable)
+        return notes
+
+    def save(self, notes: Notes) -> None:
+        """Replace the file whole. StoreError when it cannot be written: what it does not note must not be touched."""
+        if notes != self.notes or self._stamp != self._stat():
+            self.begin(notes)
+
+    def begin(self, notes: Notes) -> None:
+        """`save` also what is noted already, or nothing: after that a damaged file is made good."""
+        target = self._folder / FILE
+        entries = [msgspec.Raw(msgspec.json.encode(note)) for note in notes.values()]
+        text = msgspec.json.encode(_File(self._boot, [*entries, *self._unusable], VERSION))
+        try:
+            replace_whole(target, text, on_disk=bool(notes.keys() - self.notes.keys()))
+        except OSError as refused:
+            raise StoreError(
+                f"{target}: original values cannot be saved: {refused.strerror}",
+                fix="Free space in, or give the agent the right to write, enforcer.state_dir.",
+            ) from None
+        self.notes, self._stamp = dict(notes), self._stat()
+
+    def _stat(self) -> tuple[int, int] | None:
+        """Identity of the present file: a watchdog may have replaced it while the agent was suspended."""
+        try:
+            status = (self._folder / FILE).stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns
+
+    def beat(self) -> None:
+        """Update the heartbeat: the lock file's time, which `watchdog` checks."""
+        if self._lock >= 0:
+            with contextlib.suppress(OSError):  # a disk gone bad: the watchdog may then step in, the agent goes on
+                os.utime(self._lock)
+
+    def close(self) -> None:
+        """Let another agent have it."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _locked(folder: Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as refused:
+        raise StoreError(f"{folder}: {refused.strerror}", fix="Set enforcer.state_dir to a writable folder.") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise UsageError(f"{folder}: another agent runs on this node", fix="End it first, or use its folder.") from None
+    return lock
+
+
+def _named(raw: msgspec.Raw) -> str:
+    """An entry as far as it says what it is of."""
+    try:
+        entry = msgspec.json.decode(raw, type=_Entry)
+    except UNUSABLE:
+        return "an entry"
+    return f"{entry.knob[:_SHOWN]} of {entry.path[:_SHOWN]}"
+
+
+def _checked(note: OriginalValue) -> OriginalValue:
+    """UsageError for what no agent of ours writes."""
+    checked_path(note.path)
+    for value in (note.original, *note.written):
+        wrong = "" if value == "" and note.knob in SETS else objection(note.knob, value)
+        if wrong:
+            raise UsageError(f"{note.path}: {wrong}")
+    return note

@@ -1,0 +1,226 @@
+"""EDGE: the kernel's resctrl file system: groups of ours, their schemata, the tasks in them. Not verified on hardware.
+
+    /sys/fs/resctrl/schemata, info/L3/cbm_mask             what the processor offers
+    /sys/fs/resctrl/BE/{schemata,tasks}                     a group: made by mkdir, one line a write, one task a write
+
+Reversible: groups that we made are noted in a file before they are made; taking one away moves its tasks to the root
+group. A group that was there before us is not touched. Kernel's refusals: ENOSPC without a free class of service,
+EINVAL for schemata it does not take (the reason stands in info/last_cmd_status), ESRCH for a task that has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from enforcer.apply.atomic_write import UNUSABLE, replace_whole
+from enforcer.contract import ResctrlReading, Surface, SurfaceWant
+from enforcer.decide.knobs import Version
+from enforcer.decide.surfaces import ResctrlGroup, values_of
+from enforcer.observe.cgroupfs import Hierarchy
+
+FILE: Final = "resctrl-groups.json"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+_LINE: Final = re.compile(r"(L3|MB):([0-9]+=[0-9a-f]+)(;[0-9]+=[0-9a-f]+)*")
+
+
+class Files(Protocol):
+    """What is done to the file system; every method raises OSError with the kernel's errno."""
+
+    def names(self, path: Path) -> list[str]:
+        """Folders and files of a folder."""
+        ...
+
+    def read(self, path: Path) -> str:
+        """A file's text."""
+        ...
+
+    def write(self, path: Path, text: str) -> None:
+        """In one write; the file must be there."""
+        ...
+
+    def make(self, path: Path) -> None:
+        """A folder."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """A folder."""
+        ...
+
+
+class KernelFiles:
+    """The real ones."""
+
+    def names(self, path: Path) -> list[str]:
+        """Folders and files of a folder."""
+        return os.listdir(path)  # noqa: PTH208 - names alone are wanted
+
+    def read(self, path: Path) -> str:
+        """A file's text."""
+        return path.read_text()
+
+    def write(self, path: Path, text: str) -> None:
+        """Without O_CREAT, which would hide that a file is not there."""
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CLOEXEC), "w") as file:
+            file.write(text)
+
+    def make(self, path: Path) -> None:
+        """A folder."""
+        path.mkdir()
+
+    def remove(self, path: Path) -> None:
+        """A folder."""
+        path.rmdir()
+
+
+Tasks = Callable[[str], Iterable[int]]
+"""Threads of a cgroup, by its path; none when it is gone."""
+
+
+def tasks_in(hierarchy: Hierarchy) -> Tasks:
+    """Threads of the node's cgroups."""
+    v1 = hierarchy.dialect.versions.get("cpu") is Version.V1
+
+    def tasks(path: str) -> Iterator[int]:
+        contents = hierarchy.read(path, "cpu", "tasks" if v1 else "cgroup.threads")
+        return (int(task) for task in contents.split()) if isinstance(contents, bytes) else iter(())
+
+    return tasks
+
+
+class ResctrlKeeper:
+    """Keeps Surface.RESCTRL. folder: for the note of groups that are ours. For one thread."""
+
+    surface: Final = Surface.RESCTRL
+
+    def __init__(
+        self, folder: Path, tasks: Tasks, root: Path = Path("/sys/fs/resctrl"), files: Files | None = None
+    ) -> None:
+        self._note, self._tasks, self._root = folder / FILE, tasks, root
+        self._files = files or KernelFiles()
+        self._ours = self._read_note()
+
+    def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
+        """Apply the wants; returns the errors as text. Unwanted groups go first: classes of service are scarce."""
+        groups = dict(values_of(wants, Surface.RESCTRL, ResctrlGroup))
+        wrong = [line for name in sorted(self._ours - set(groups)) for line in self._remove(name)]
+        return wrong + [line for name, group in groups.items() for line in self._keep(name, group)]
+
+    def give_back(self) -> list[str]:
+        """No group of ours any more."""
+        return [line for name in sorted(self._ours) for line in self._remove(name)]
+
+    def _keep(self, name: str, group: ResctrlGroup) -> Iterator[str]:
+        if not _NAME.fullmatch(name) or not all(_LINE.fullmatch(line) for line in group.schemata):
+            yield f"{name}: not a group and schemata that may be written: {'; '.join(group.schemata)}"
+            return
+        try:
+            if not self._made(name):
+                yield f"group {name} is somebody else's: not touched"
+                return
+            self._shape(name, group)
+        except OSError as refused:
+            yield f"group {name}: {self._reason(refused)}"
+            return
+        yield from self._move(name, group)
+
+    def _made(self, name: str) -> bool:
+        """Make the group; False when one of that name exists that is not ours."""
+        exists = name in self._files.names(self._root)
+        if exists:
+            return name in self._ours
+        before = self._ours
+        self._save(before | {name})
+        try:
+            self._files.make(self._root / name)
+        except OSError:
+            self._save(before)
+            raise
+        return True
+
+    def _shape(self, name: str, group: ResctrlGroup) -> None:
+        present = _settings(self._files.read(self._root / name / "schemata"))
+        for line in group.schemata:
+            if not _settings(line).items() <= present.items():
+                self._files.write(self._root / name / "schemata", line + "\n")
+
+    def _move(self, name: str, group: ResctrlGroup) -> Iterator[str]:
+        tasks = self._root / name / "tasks"
+        try:
+            present_tasks = {int(task) for task in self._files.read(tasks).split()}
+        except OSError as refused:
+            yield f"group {name}: {self._reason(refused)}"
+            return
+        for task in sorted({t for cgroup in group.cgroups for t in self._tasks(cgroup)} - present_tasks):
+            try:
+                self._files.write(tasks, f"{task}\n")
+            except OSError as refused:
+                if refused.errno != errno.ESRCH:  # it ended meanwhile
+                    yield f"group {name}, task {task}: {self._reason(refused)}"
+
+    def _remove(self, name: str) -> Iterator[str]:
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                self._files.remove(self._root / name)
+            self._save(self._ours - {name})
+        except OSError as refused:
+            yield f"group {name}: {refused.strerror}"
+
+    def _reason(self, refused: OSError) -> str:
+        if refused.errno == errno.ENOSPC:
+            return "the processor has no class of service left"
+        kernel_status = ""
+        with contextlib.suppress(OSError):
+            kernel_status = self._files.read(self._root / "info/last_cmd_status").strip()
+        return kernel_status if kernel_status and kernel_status != "ok" else str(refused.strerror)
+
+    def _read_note(self) -> frozenset[str]:
+        with contextlib.suppress(*UNUSABLE):
+            names = msgspec.json.decode(self._note.read_bytes(), type=list[str])
+            return frozenset(name for name in names if _NAME.fullmatch(name))
+        return frozenset()
+
+    def _save(self, ours: frozenset[str]) -> None:
+        """Whole or not at all, on the disk before it returns."""
+        replace_whole(self._note, msgspec.json.encode(sorted(ours)))
+        self._ours = ours
+
+
+def _settings(text: str) -> dict[tuple[str, int], int]:
+    """Number by (resource, domain) of schemata lines; caches in hexadecimal, bandwidth in decimal.
+
+    The kernel pads numbers with blanks.
+    """
+    numbers: dict[tuple[str, int], int] = {}
+    for line in text.splitlines():
+        resource, _, domains = line.replace(" ", "").partition(":")
+        base = 16 if resource.startswith("L") else 10
+        with contextlib.suppress(ValueError):
+            for domain, _, value in (part.partition("=") for part in domains.split(";")):
+                numbers[resource, int(domain)] = int(value, base)
+    return numbers
+
+
+def read_resctrl(root: Path = Path("/sys/fs/resctrl"), cpuinfo: Path = Path("/proc/cpuinfo")) -> ResctrlReading | None:
+    """What the processor offers; None where the file system is not mounted or offers neither."""
+    try:
+        domains = _settings((root / "schemata").read_text())
+    except OSError:
+        return None
+    caches, bandwidths = (tuple(d for r, d in domains if r == name) for name in ("L3", "MB"))
+    mask = 0
+    with contextlib.suppress(OSError, ValueError):
+        mask = int((root / "info/L3/cbm_mask").read_text(), 16)
+    if not (mask and caches) and not bandwidths:
+        return None
+    amd = False
+    with contextlib.suppress(OSError):
+        amd = "AuthenticAMD" in cpuinfo.read_text()
+    return ResctrlReading(mask, caches if mask else (), bandwidths, amd)

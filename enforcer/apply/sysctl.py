@@ -1,0 +1,93 @@
+"""EDGE: sets the node's kernel settings and restores them.
+
+The value that stood there before us is noted in a file before the first write, so that a killed agent's successor gives
+it back; only the settings of `kernel_switches` are ever written. A value that somebody else changes afterwards is
+theirs: told, not fought over, and left as they set it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from enforcer.apply.atomic_write import UNUSABLE, replace_whole
+from enforcer.apply.kernel_switches import SwitchFiles, is_setting, is_value
+from enforcer.contract import Surface, SurfaceWant
+
+FILE: Final = "sysctl-originals.json"
+
+
+class OriginalSetting(msgspec.Struct, frozen=True):
+    """The original value, the value written, and the one it replaces: a write may not have taken place."""
+
+    original: str
+    ours: str
+    before: str = ""
+
+    def may_read(self, present: str) -> bool:
+        """Whether the agent may have set this value."""
+        return present in (self.ours, self.before)
+
+
+class SysctlKeeper:
+    """Keeps Surface.SYSCTL. folder: for the note; root: /proc/sys; sysfs: /sys. For one thread."""
+
+    surface: Final = Surface.SYSCTL
+
+    def __init__(self, folder: Path, root: Path = Path("/proc/sys"), sysfs: Path = Path("/sys")) -> None:
+        self._note, self._files = folder / FILE, SwitchFiles(root, sysfs)
+        self._kept = self._read_note()
+
+    def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
+        """Apply the wants; returns the errors as text."""
+        values = {w.key: w.value for w in wants if w.surface is Surface.SYSCTL}
+        dropped = [key for key in self._kept if key not in values]
+        return [*self._back_all(dropped), *(line for key in values for line in self._set(key, values[key]))]
+
+    def give_back(self) -> list[str]:
+        """Restore every original value."""
+        return list(self._back_all(list(self._kept)))
+
+    def _back_all(self, keys: Iterable[str]) -> Iterator[str]:
+        for key in keys:
+            yield from self._back(key)
+
+    def _set(self, key: str, value: str) -> Iterator[str]:
+        if not is_setting(key) or not is_value(key, value):
+            yield f'{key} = "{value}" is not for this agent to set'
+            return
+        try:
+            present = self._files.read(key)
+            record = self._kept.get(key)
+            if record is not None and present != record.original and not record.may_read(present):
+                yield f"{key}: somebody else set it to {present}; it stays theirs"
+                return
+            if present != value:
+                self._save(self._kept | {key: OriginalSetting(record.original if record else present, value, present)})
+                self._files.write(key, value)
+        except OSError as refused:
+            yield f"{key}: {refused.strerror}"
+
+    def _back(self, key: str) -> Iterator[str]:
+        try:
+            record = self._kept[key]
+            if record.may_read(self._files.read(key)):
+                self._files.write(key, record.original)
+            self._save({k: v for k, v in self._kept.items() if k != key})
+        except OSError as refused:
+            yield f"{key}: {refused.strerror}"
+
+    def _read_note(self) -> dict[str, OriginalSetting]:
+        with contextlib.suppress(*UNUSABLE):
+            records = msgspec.json.decode(self._note.read_bytes(), type=dict[str, OriginalSetting])
+            return {key: record for key, record in records.items() if is_setting(key)}
+        return {}
+
+    def _save(self, records: dict[str, OriginalSetting]) -> None:
+        """Whole or not at all, on the disk before it returns."""
+        replace_whole(self._note, msgspec.json.encode(records))
+        self._kept = records

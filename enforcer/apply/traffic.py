@@ -1,0 +1,234 @@
+"""EDGE: classes of outgoing traffic, by the kernel's own queueing (tc, htb) and packet marking (nft).
+
+One htb root of ours on the device, one class below for each QoS class. A table of nft names the class of each packet
+after the address it comes from, before addresses are translated; the class is the packet's priority, which htb reads
+by itself, so that no filter is needed. What belongs to no class goes out unshaped.
+
+Reversible: only a device whose root is the kernel's own choice (handle 0:) is touched, and taking ours away brings that
+choice back. Ours is known by its handle and by the table's name, so a new agent finds and removes what a killed one
+left. Programs run only when something changes, and once a minute to see whether it still stands.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from enforcer.contract import Surface, SurfaceWant, Uplink
+from enforcer.decide.surfaces import Traffic, TrafficClass, values_of
+
+HANDLE: Final = "c07e:"
+ROOT_CLASS: Final = f"{HANDLE}1"
+TABLE: Final = "cotenant_traffic"
+LOOK_AGAIN_SECONDS: Final = 60.0
+LONGEST_SECONDS: Final = 10.0
+_DEVICE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}")
+_CLASS: Final = re.compile(rf"^class htb ({HANDLE}[0-9a-f]+) ", re.MULTILINE)
+
+Run = Callable[[list[str], str], str]
+"""(command, standard input) -> output; OSError or CalledProcessError."""
+
+
+def run(command: list[str], text: str = "") -> str:
+    """Run a program to its end."""
+    done = subprocess.run(  # noqa: S603 - a fixed program; arguments are checked before
+        command, input=text, capture_output=True, text=True, check=True, timeout=LONGEST_SECONDS
+    )
+    return done.stdout
+
+
+class TrafficKeeper:
+    """Keeps Surface.TRAFFIC. For one thread. `execute`: how programs are run (in another network namespace)."""
+
+    surface: Final = Surface.TRAFFIC
+
+    def __init__(self, execute: Run = run, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._run, self._monotonic = execute, monotonic
+        self._held: dict[str, Traffic] | None = None
+        """None: not known, a killed agent may have left something."""
+        self._wrong: list[str] = []
+        self._looked_seconds = 0.0
+
+    def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
+        """Apply the wants; returns the errors as text until the next try: when the wants change, and once a minute."""
+        targets = dict(values_of(wants, Surface.TRAFFIC, Traffic))
+        now = self._monotonic()
+        due = now - self._looked_seconds >= LOOK_AGAIN_SECONDS and bool(targets or self._wrong)
+        if targets == self._held and not due:
+            return self._wrong
+        if not targets and self._held is None and not self._left_over():
+            self._held = {}
+            return []
+        self._looked_seconds = now
+        self._wrong = list(self._make(targets))
+        self._held = targets
+        return self._wrong
+
+    def give_back(self) -> list[str]:
+        """No class of ours any more, on any device."""
+        wrong = [*self._remove_others(()), *self._try(["nft", "-f", "-"], _empty_table())]
+        self._held, self._wrong = {}, []
+        return [] if self._no_programs(wrong) else wrong
+
+    def _make(self, targets: dict[str, Traffic]) -> Iterator[str]:
+        yield from self._remove_others(targets)
+        devices = [device for device in targets if _DEVICE.fullmatch(device)]
+        yield from (f'"{device}" is no name of a network device' for device in targets if device not in devices)
+        shaped = {}
+        for device in devices:
+            wrong = list(self._shape(device, targets[device]))
+            yield from wrong
+            if not wrong:
+                shaped[device] = targets[device]
+        yield from self._try(["nft", "-f", "-"], nft_program(shaped))
+
+    def _shape(self, device: str, traffic: Traffic) -> Iterator[str]:
+        """Root and classes as wanted; htb changes rates in place, so no packet is lost."""
+        try:
+            root = self._root(device)
+        except (OSError, subprocess.SubprocessError, ValueError) as bad:
+            yield f"{device}: {_words(bad)}"
+            return
+        if root not in ("0:", HANDLE):
+            yield f"{device} already has a queueing discipline of somebody else ({root}): not touched"
+            return
+        commands = [] if root == HANDLE else [["tc", "qdisc", "add", "dev", device, "root", "handle", HANDLE, "htb"]]
+        for command in [*commands, *class_commands(device, traffic)]:
+            wrong = list(self._try(command))
+            if wrong:
+                yield from wrong
+                return
+        yield from self._drop_classes(device, traffic)
+
+    def _drop_classes(self, device: str, traffic: Traffic) -> Iterator[str]:
+        expected = {ROOT_CLASS, *(_id(c) for c in traffic.classes)}
+        try:
+            present = set(_CLASS.findall(self._run(["tc", "class", "show", "dev", device], "")))
+        except (OSError, subprocess.SubprocessError) as bad:
+            yield f"{device}: {_words(bad)}"
+            return
+        for class_id in present - expected:
+            yield from self._try(["tc", "class", "del", "dev", device, "classid", class_id])
+
+    def _root(self, device: str) -> str:
+        """Handle of the device's root; ValueError when there is no such device."""
+        rows = self._qdiscs(["dev", device])
+        return next((str(row["handle"]) for row in rows if row.get("root")), "0:")
+
+    def _qdiscs(self, where: list[str]) -> list[dict[str, Any]]:
+        return msgspec.json.decode(
+            self._run(["tc", "-j", "qdisc", "show", *where], "") or "[]", type=list[dict[str, Any]]
+        )
+
+    def _ours(self) -> list[str]:
+        """Devices that have a root of ours."""
+        rows = self._qdiscs([])
+        return [str(row["dev"]) for row in rows if row.get("root") and row["handle"] == HANDLE]
+
+    def _left_over(self) -> bool:
+        try:
+            return bool(self._ours()) or TABLE in self._run(["nft", "list", "tables"], "")
+        except (OSError, subprocess.SubprocessError, ValueError):
+            return False
+
+    def _remove_others(self, devices: Iterable[str]) -> Iterator[str]:
+        try:
+            ours = self._ours()
+        except (OSError, subprocess.SubprocessError, ValueError) as bad:
+            yield _words(bad)
+            return
+        for device in set(ours) - set(devices):
+            yield from self._try(["tc", "qdisc", "del", "dev", device, "root", "handle", HANDLE])
+
+    def _try(self, command: list[str], text: str = "") -> Iterator[str]:
+        try:
+            self._run(command, text)
+        except (OSError, subprocess.SubprocessError) as bad:
+            yield f"{' '.join(command[:6])}: {_words(bad)}"
+
+    def _no_programs(self, wrong: list[str]) -> bool:
+        """Whether the only thing wrong is that there are no programs: then nothing of ours can stand."""
+        return bool(wrong) and all("No such file" in line for line in wrong)
+
+
+def class_commands(device: str, traffic: Traffic) -> Iterator[list[str]]:
+    """Commands of tc that make, or change, the classes."""
+    total_bits = str(traffic.total)
+    yield _class(
+        device, HANDLE, ROOT_CLASS, ["rate", f"{total_bits}bit", "ceil", f"{total_bits}bit", "quantum", "60000"]
+    )
+    for one in traffic.classes:
+        quantum = min(max(one.least // 80, 1514), 60_000)
+        rates = ["rate", f"{one.least}bit", "ceil", f"{one.most}bit", "prio", str(one.priority)]
+        yield _class(device, ROOT_CLASS, _id(one), [*rates, "quantum", str(quantum)])
+
+
+def _class(device: str, parent: str, number: str, rates: list[str]) -> list[str]:
+    return ["tc", "class", "replace", "dev", device, "parent", parent, "classid", number, "htb", *rates]
+
+
+def _id(one: TrafficClass) -> str:
+    return f"{HANDLE}{one.number:x}"
+
+
+def nft_program(shaped: dict[str, Traffic]) -> str:
+    """Text for `nft -f`: the whole table replaced in one transaction; without devices it is only removed."""
+    rules = [line for device, traffic in sorted(shaped.items()) for line in _rules(device, traffic)]
+    if not rules:
+        return _empty_table()
+    chain = ["chain out {", "type filter hook postrouting priority mangle; policy accept;", *rules, "}"]
+    return _empty_table() + "\n".join([f"table inet {TABLE} {{", *chain, "}", ""])
+
+
+def _empty_table() -> str:
+    return f"table inet {TABLE} {{}}\ndelete table inet {TABLE}\n"
+
+
+def _rules(device: str, traffic: Traffic) -> Iterator[str]:
+    for one in traffic.classes:
+        owned = [ipaddress.ip_address(address) for address in one.addresses]
+        for family, version in (("ip", 4), ("ip6", 6)):
+            mine = ", ".join(str(address) for address in owned if address.version == version)
+            if mine:
+                yield f'oifname "{device}" {family} saddr {{ {mine} }} meta priority set {_id(one)}'
+
+
+def read_uplink(
+    own: Path = Path("/proc/self"), host: Path = Path("/proc/1"), sys: Path = Path("/sys")
+) -> Uplink | None:
+    """Device of the IPv4 default route, and its link's speed.
+
+    None without such a route, and when the routes of own and host differ: then this is not the host's network, and what
+    is called eth0 here is another device there.
+    """
+    try:
+        routes_here, routes_there = ((process / "net/route").read_text() for process in (own, host))
+    except OSError:
+        return None
+    if routes_here != routes_there:
+        return None
+    rows = [line.split() for line in routes_here.splitlines()[1:]]
+    routes = sorted((int(r[6]), r[0]) for r in rows if len(r) > 7 and r[1] == "00000000" and r[7] == "00000000")
+    if not routes or not _DEVICE.fullmatch(routes[0][1]):
+        return None
+    return Uplink(routes[0][1], _speed(sys / "class/net" / routes[0][1] / "speed"))
+
+
+def _speed(path: Path) -> int:
+    """Bits per second; virtual devices say -1 or refuse."""
+    try:
+        return max(int(path.read_text()), 0) * 1_000_000
+    except (OSError, ValueError):
+        return 0
+
+
+def _words(bad: Exception) -> str:
+    stderr = getattr(bad, "stderr", None)
+    return str(stderr).strip().splitlines()[0] if stderr else str(bad)

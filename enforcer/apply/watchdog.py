@@ -1,0 +1,110 @@
+"""EDGE: restores every value when the agent is dead or hangs, and is not started again.
+
+    python -m enforcer.apply.watchdog --state-dir /var/lib/cotenant/enforcer --ttl-seconds 60
+
+A second, small process (a sidecar of the agent, or by hand) that reads nothing but the journal: the agent moves the
+time of its lock file each tick, and when that has not moved for the TTL by this process' own monotonic clock, what the
+journal notes is restored. An agent that comes back finds its values changed and goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cotenant.core.model.errors import UsageError
+from enforcer.apply.apply import Applier
+from enforcer.apply.journal import LOCK, OriginalsJournal
+from enforcer.decide.changes import Done
+from enforcer.observe.cgroupfs import Hierarchy
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedAgent:
+    """Whom to watch: its state folder and boot, and for how long it may be silent."""
+
+    folder: Path
+    boot_id: str
+    ttl_seconds: float
+
+
+def watch(
+    watched: WatchedAgent,
+    hierarchy: Hierarchy,
+    wait: Callable[[float], bool],
+    report: Callable[[list[Done]], None],
+    monotonic: Callable[[], float] = time.monotonic,
+) -> None:
+    """Run until `wait(seconds)` returns true; `report` gets the values that were restored."""
+    beat, since = _beat(watched.folder), monotonic()
+    while not wait(watched.ttl_seconds / 4):
+        now = _beat(watched.folder)
+        if now != beat:
+            beat, since = now, monotonic()
+        elif monotonic() - since >= watched.ttl_seconds:
+            if done := give_back(watched, hierarchy):
+                report(done)
+            since = monotonic()
+
+
+def give_back(watched: WatchedAgent, hierarchy: Hierarchy) -> list[Done]:
+    """Restore every value in the journal; [] when it is empty."""
+    try:
+        journal = OriginalsJournal(watched.folder, watched.boot_id)
+    except UsageError:  # the agent lives, but stands still
+        journal = OriginalsJournal(watched.folder, watched.boot_id, wait_for_lock=False)
+    with journal:
+        return Applier(hierarchy, journal, dry_run=False).give_back() if journal.notes else []
+
+
+def _beat(folder: Path) -> int:
+    try:
+        return (folder / LOCK).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Watch until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="enforcer.apply.watchdog", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--state-dir", type=Path, default=Path("/var/lib/cotenant/enforcer"))
+    parser.add_argument("--cgroup-root", type=Path, default=Path("/sys/fs/cgroup"))
+    parser.add_argument("--proc-root", type=Path, default=Path("/proc"))
+    parser.add_argument("--ttl-seconds", type=float, default=60.0)
+    parser.add_argument("--agent", type=int, default=0, help="process that started it: end when it is gone for good")
+    options = parser.parse_args(arguments)
+    end = threading.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, lambda *_: end.set())
+    boot = (options.proc_root / "sys/kernel/random/boot_id").read_text().strip()
+    with Hierarchy(options.cgroup_root) as hierarchy:
+        wait = _with_agent(end.wait, options.agent, options.ttl_seconds) if options.agent else end.wait
+        watch(WatchedAgent(options.state_dir, boot, options.ttl_seconds), hierarchy, wait, _print)
+
+
+def _with_agent(wait: Callable[[float], bool], agent: int, ttl_seconds: float) -> Callable[[float], bool]:
+    """The same wait, which also ends once the process that started us is gone for longer than any giving back takes."""
+    alone = 0.0
+
+    def ended(seconds: float) -> bool:
+        nonlocal alone
+        end_requested = wait(seconds)
+        alone = 0.0 if os.getppid() == agent else alone + seconds
+        return end_requested or alone >= 2 * ttl_seconds
+
+    return ended
+
+
+def _print(done: list[Done]) -> None:
+    for one in done:
+        print(f"{one.outcome}: {one.path} {one.knob} = {one.value} {one.message}".rstrip(), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""What a best-effort container gets from its batch resources, and any pod from its assigned CPUs: one pure decision.
+
+Taken three times with the same answer: by the reconciling loop (`strategies.be_totals`), by the NRI plugin and by the
+CRI proxy, so that a container starts as the loop would make it. Koordinator's "batch resource" and "cpuset" hooks:
+
+    cpu.shares  = clamp(request_millicores * 1024 // 1000, 2, 262144)
+    cpu.quota   = none if limit <= 0 else max(ceil(limit_millicores * 100 us / r), 1000 us)
+                  r = the node's CPU normalization ratio where above 1
+    memory      = none if limit <= 0 else limit
+    pod         = the same of the sums over its containers; one container without a limit: the pod has none
+
+Only pods labelled BE that ask for batch resources. Amounts are the containers' own batch requests and limits, as the
+pod was admitted with them. The annotation `extended-resource-spec` is all that a runtime sees; it can be changed while
+the pod runs, so where the containers' own amounts are known it may only narrow them: a smaller request, a smaller
+limit, or one where there was none. An annotation that cannot be read then changes nothing and is told. The quota is
+none while best effort as a whole is held by policy cfsQuota: on cgroup v1 a pod's quota could not exceed its parent's,
+and the parent's moves every second.
+CPUs by annotation take the quota away from container and pod: on whole CPUs of its own it can only throttle.
+
+Upstream counts neither init containers nor overhead; so a pod's quota may be below an init container's own, which
+cgroup v1 refuses (EINVAL, the container would not start). Here an init container's quota is held at its pod's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, EXTENDED_SPEC_ANNOTATION, SKIP_HOOKS_LABEL
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.kubernetes.quantity import LARGEST, parse_bytes
+from cotenant.core.model.resource import Resource
+from enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
+from enforcer.observe.cpusets import NO_JSON, assigned, format_cpus, overclaims
+
+SHARES_MIN: Final = 2
+SHARES_MAX: Final = 262_144
+QUOTA_MIN_MICROSECONDS: Final = 1_000
+"""The kernel refuses less."""
+QUOTA_MAX_MICROSECONDS: Final = 2**43
+"""About half of what the kernel takes; more CPUs than any machine has."""
+MICROSECONDS_PER_MILLICORE: Final = 100
+"""Of a period of 100 ms."""
+BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
+BATCH_MEMORY: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerResources:
+    """What shall be set on a container or a pod; None = leave as it is, NO_LIMIT = take the limit away.
+
+    cpu_quota: microseconds per 100 ms; memory_limit: bytes; cpuset_cpus: list such as "0-2,5".
+    broken: why the annotation cannot be read, or ""; only where nothing else is known the pod is left alone then.
+    """
+
+    cpu_shares: int | None = None
+    cpu_quota: int | None = None
+    memory_limit: int | None = None
+    cpuset_cpus: str | None = None
+    broken: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything is left as it is."""
+        return (self.cpu_shares, self.cpu_quota, self.memory_limit, self.cpuset_cpus) == (None, None, None, None)
+
+
+LEAVE: Final = ContainerResources()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAmounts:
+    """Batch resources of one container; 0 = not set. Millicores and bytes."""
+
+    request_millicores: int = 0
+    limit_millicores: int = 0
+    limit_bytes: int = 0
+
+
+class _Sides(msgspec.Struct, frozen=True):
+    requests: dict[str, int | float | str] | None = None
+    limits: dict[str, int | float | str] | None = None
+
+
+class _Extended(msgspec.Struct, frozen=True):
+    containers: dict[str, _Sides] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodDecision:
+    """What a pod's own cgroup and those of its containers (by name, init containers too) shall have."""
+
+    pod: ContainerResources = LEAVE
+    containers: Mapping[str, ContainerResources] = field(default_factory=dict)
+
+
+def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDecision:
+    """The whole pod at once; cpu_ratio: the node's CPU normalization ratio (below 1 counts as 1)."""
+    if skipped(pod):
+        return PodDecision()
+    inside = (*pod.containers, *pod.init_containers)
+    broken = ""
+    try:
+        amounts = _asked(pod)
+    except (*NO_JSON, QuantityError) as bad:
+        broken = f"{pod.key}: annotation {EXTENDED_SPEC_ANNOTATION} cannot be read: {bad}"
+        if not pod.resources_known:
+            nothing = ContainerResources(broken=broken)
+            return PodDecision(nothing, {c.name: nothing for c in inside})
+        amounts = _admitted(pod)
+    pod_resources = _whole(amounts, policy, cpu_ratio)
+    cpus = "" if _knowingly_overclaims(pod) else format_cpus(assigned(pod).cpus)
+    containers = {c.name: _with_cpus(_own(c, amounts, pod_resources, policy, cpu_ratio), cpus) for c in inside}
+    return PodDecision(replace(_with_cpus(pod_resources, cpus, of_pod=True), broken=broken), containers)
+
+
+def container_resources(
+    pod: PodSpec, container: ContainerSpec, policy: NodePolicy, cpu_ratio: float = 1.0
+) -> ContainerResources:
+    """What this container shall have; one that the pod does not name counts as an init container."""
+    listed = any(c.name == container.name for c in (*pod.containers, *pod.init_containers))
+    complete_pod = pod if listed else replace(pod, init_containers=(*pod.init_containers, container))
+    return decision(complete_pod, policy, cpu_ratio).containers.get(container.name, LEAVE)
+
+
+def pod_resources(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> ContainerResources:
+    """What the pod's own cgroup shall have: the sums over its containers. Its cpuset is never set."""
+    return decision(pod, policy, cpu_ratio).pod
+
+
+def _knowingly_overclaims(pod: PodSpec) -> bool:
+    """Whether a pod with known requests claims more CPUs than it requests; a runtime's message has no requests."""
+    has_requests = any("cpu" in (*c.requests, *c.limits) for c in pod.containers)
+    return has_requests and overclaims(pod)
+
+
+def skipped(pod: PodSpec) -> bool:
+    """Whether the pod asks that hooks leave it alone."""
+    return pod.labels.get(SKIP_HOOKS_LABEL) == "true"
+
+
+def shares_of(millicores: int) -> int:
+    """Shares, in the unit of cgroup v1, of a request; 0 and less is the smallest."""
+    return min(max(millicores * 1024 // 1000, SHARES_MIN), SHARES_MAX)
+
+
+def quota_of(millicores: int, cpu_ratio: float = 1.0) -> int:
+    """Microseconds per 100 ms of a limit; NO_LIMIT when there is none."""
+    quota = millicores * MICROSECONDS_PER_MILLICORE
+    if quota <= 0:
+        return NO_LIMIT
+    real = math.ceil(quota / cpu_ratio) if cpu_ratio > 1 else quota
+    return min(max(real, QUOTA_MIN_MICROSECONDS), QUOTA_MAX_MICROSECONDS)
+
+
+def quota_suspended(policy: NodePolicy) -> bool:
+    """Whether best effort is held as a whole by a quota, so that no pod below may have its own."""
+    return policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cfsQuota"
+
+
+def batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
+    """Batch resources by name of container (no init containers); None when the pod requests none.
+
+    DecodeError or QuantityError when the annotation cannot be read.
+    """
+    text = pod.annotations.get(EXTENDED_SPEC_ANNOTATION)
+    if text is None:
+        return _admitted(pod)
+    sides = msgspec.json.decode(text, type=_Extended).containers or {}
+    annotated = {c.name: _parsed(pod, c.name, sides.get(c.name, _Sides())) for c in pod.containers}
+    if not pod.resources_known:
+        return annotated
+    return {c.name: _narrowed(_amounts(c.requests, c.limits), annotated[c.name]) for c in pod.containers}
+
+
+def _admitted(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
+    """Requests of the containers themselves; None when there are none."""
+    amounts = {c.name: _amounts(c.requests, c.limits) for c in pod.containers}
+    return amounts if any(a != BatchAmounts() for a in amounts.values()) else None
+
+
+def _narrowed(admitted: BatchAmounts, annotated: BatchAmounts) -> BatchAmounts:
+    return BatchAmounts(
+        min(admitted.request_millicores, annotated.request_millicores),
+        _tighter(admitted.limit_millicores, annotated.limit_millicores),
+        _tighter(admitted.limit_bytes, annotated.limit_bytes),
+    )
+
+
+def _tighter(one: int, other: int) -> int:
+    """The smaller limit; 0 and less is none."""
+    return min(one, other) if one > 0 and other > 0 else max(one, other)
+
+
+def _parsed(pod: PodSpec, name: str, sides: _Sides) -> BatchAmounts:
+    requests, limits = (
+        {key: _whole_number(value, f"{pod.key}/{name} {key}") for key, value in (side or {}).items()}
+        for side in (sides.requests, sides.limits)
+    )
+    return _amounts(requests, limits)
+
+
+def _whole_number(value: int | float | str, what: str) -> int:
+    """A quantity; whole numbers, as our webhook writes them, without the parser."""
+    return value if isinstance(value, int) and 0 <= value <= LARGEST else parse_bytes(value, what)
+
+
+def _amounts(requests: Mapping[str, int], limits: Mapping[str, int]) -> BatchAmounts:
+    """A missing request is the limit, as Kubernetes fills it."""
+    limit = limits.get(BATCH_CPU, 0)
+    return BatchAmounts(requests.get(BATCH_CPU, limit), limit, limits.get(BATCH_MEMORY, 0))
+
+
+def _asked(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
+    return batch_amounts(pod) if pod.qos_class is QosClass.BE else None
+
+
+def _own(
+    container: ContainerSpec,
+    amounts: Mapping[str, BatchAmounts] | None,
+    pod_resources: ContainerResources,
+    policy: NodePolicy,
+    cpu_ratio: float,
+) -> ContainerResources:
+    if amounts is None:
+        return LEAVE
+    if container.name in amounts:
+        return _set(amounts[container.name], policy, cpu_ratio)
+    own = _amounts(container.requests, container.limits)
+    if own == BatchAmounts():
+        return LEAVE
+    mine = _set(own, policy, cpu_ratio)
+    return ContainerResources(mine.cpu_shares, _at_most(mine.cpu_quota, pod_resources.cpu_quota), mine.memory_limit)
+
+
+def _whole(amounts: Mapping[str, BatchAmounts] | None, policy: NodePolicy, cpu_ratio: float) -> ContainerResources:
+    if not amounts:
+        return LEAVE
+    each = tuple(amounts.values())
+    cpus = [a.limit_millicores for a in each]
+    memory = [a.limit_bytes for a in each]
+    total = BatchAmounts(
+        sum(max(a.request_millicores, 0) for a in each),
+        sum(cpus) if min(cpus) > 0 else 0,
+        sum(memory) if min(memory) > 0 else 0,
+    )
+    return _set(total, policy, cpu_ratio)
+
+
+def _set(amounts: BatchAmounts, policy: NodePolicy, cpu_ratio: float) -> ContainerResources:
+    return ContainerResources(
+        cpu_shares=shares_of(amounts.request_millicores),
+        cpu_quota=NO_LIMIT if quota_suspended(policy) else quota_of(amounts.limit_millicores, cpu_ratio),
+        memory_limit=amounts.limit_bytes if amounts.limit_bytes > 0 else NO_LIMIT,
+    )
+
+
+def _at_most(mine: int | None, bound: int | None) -> int | None:
+    return min(mine, bound) if mine is not None and bound is not None and min(mine, bound) > 0 else mine
+
+
+def _with_cpus(own: ContainerResources, cpus: str, of_pod: bool = False) -> ContainerResources:
+    """With the pod's own CPUs, "" = none."""
+    if not cpus:
+        return own
+    return ContainerResources(own.cpu_shares, NO_LIMIT, own.memory_limit, None if of_pod else cpus, own.broken)

@@ -1,0 +1,344 @@
+"""The knobs as a table: which file each one is on cgroup v1 and v2, and how its value is written and read. Pure.
+
+    SPECS[Knob.CPU_QUOTA].file(dialect) -> KnobFile("cpu", "cpu.max")
+    as_text(Knob.CPU_QUOTA, NO_LIMIT, dialect) -> ("max",)         from_text(..., "20000 100000") -> 20000
+
+The kernel rounds silently: shares are clamped, bytes fall to whole pages, CPU lists are rewritten, v2 weights are
+coarser than shares. `same` compares as the kernel would read back, so that nothing is written for ever.
+Sources: kernel documentation of cgroup v1 and v2; OCI runtimes' conversion of shares to weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from mmap import PAGESIZE
+from typing import Final
+
+from cotenant.core.model.errors import UsageError
+from enforcer.contract import NO_LIMIT, Knob, Value
+from enforcer.observe.cpusets import format_cpus, parse_cpus
+
+PERIOD_MICROSECONDS: Final = 100_000
+"""Quotas are spoken of per this period, whatever the cgroup's own."""
+PAGE_BYTES: Final = PAGESIZE
+"""Of this machine's kernel: 4 KiB on x86, up to 64 KiB elsewhere."""
+UNLIMITED_BYTES: Final = 2**63 - 2**16
+"""memory.limit_in_bytes reads the largest whole number of pages without a limit: this, or a little more."""
+SHARES: Final = (2, 262_144)
+WEIGHTS: Final = (1, 10_000)
+LEAST_QUOTA: Final = 1000
+_DEVICE: Final = re.compile(r"([0-9]{1,4}:[0-9]{1,8}) ([0-9]{1,19})")
+
+
+class Version(Enum):
+    """Of the hierarchy that holds a controller."""
+
+    V1 = 1
+    V2 = 2
+
+
+class Ordering(Enum):
+    """What a write must wait for; `enforcer.decide.write_order` knows how."""
+
+    FREE = "free"
+    NESTED_QUOTA = "nested-quota"
+    """v1: no child above its parent."""
+    NESTED_SET = "nested-set"
+    """v1: a child's CPUs are among its parent's."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnobFile:
+    """A file of a controller; others: names of the same thing in other kernels, tried in this order."""
+
+    controller: str
+    name: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names."""
+        return (self.name, *self.others)
+
+
+@dataclass(frozen=True, slots=True)
+class KnobSpec:
+    """One row: files, what is allowed (least, most; text knobs: None), how it is ordered."""
+
+    v1: KnobFile | None
+    v2: KnobFile | None
+    least: int | None = None
+    most: int | None = None
+    limitless: bool = False
+    """Whether NO_LIMIT is a value."""
+    ordering: Ordering = Ordering.FREE
+    default: Value | None = None
+    """Of a new cgroup; None = depends on its parent."""
+
+    def file(self, version: Version) -> KnobFile | None:
+        """Its file, None where this version has none."""
+        return self.v1 if version is Version.V1 else self.v2
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Which controller speaks v1 or v2 on this node; what is not named is not there. io is called blkio on v1."""
+
+    versions: Mapping[str, Version] = field(default_factory=dict)
+    page_bytes: int = PAGE_BYTES
+    _found: dict[Knob, tuple[Version, KnobFile]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for knob, spec in SPECS.items():
+            for version, file in ((Version.V2, spec.v2), (Version.V1, spec.v1)):
+                if file is not None and self.versions.get(file.controller) is version:
+                    self._found[knob] = version, file
+
+    def version(self, knob: Knob) -> Version | None:
+        """Of the hierarchy that has this knob's controller."""
+        entry = self._found.get(knob)
+        return entry[0] if entry else None
+
+    def file(self, knob: Knob) -> KnobFile | None:
+        """The knob's file here, None where the controller is absent."""
+        entry = self._found.get(knob)
+        return entry[1] if entry else None
+
+
+def _same_name(knob: Knob, controller: str, least: int, most: int | None, default: Value | None = 0) -> KnobSpec:
+    """A knob whose file is called as the knob in both versions."""
+    file = KnobFile(controller, knob.value)
+    return KnobSpec(file, file, least, most, default=default)
+
+
+def _throttle(v1_name: str) -> KnobSpec:
+    return KnobSpec(KnobFile("blkio", f"blkio.throttle.{v1_name}_device"), KnobFile("io", "io.max"), default="")
+
+
+_BYTES: Final = 2**63 - 1
+SPECS: Final[dict[Knob, KnobSpec]] = {
+    Knob.CPU_SHARES: KnobSpec(KnobFile("cpu", "cpu.shares"), KnobFile("cpu", "cpu.weight"), 0, _BYTES, default=1024),
+    Knob.CPU_QUOTA: KnobSpec(
+        KnobFile("cpu", "cpu.cfs_quota_us"), KnobFile("cpu", "cpu.max"), 0, _BYTES, limitless=True,
+        ordering=Ordering.NESTED_QUOTA, default=NO_LIMIT,
+    ),
+    Knob.CPU_BURST: KnobSpec(
+        KnobFile("cpu", "cpu.cfs_burst_us"), KnobFile("cpu", "cpu.max.burst"), 0, _BYTES, default=0
+    ),
+    Knob.CPU_IDLE: _same_name(Knob.CPU_IDLE, "cpu", 0, 1),
+    Knob.CPU_BVT: _same_name(Knob.CPU_BVT, "cpu", -1, 2),
+    Knob.CPUSET_CPUS: KnobSpec(
+        KnobFile("cpuset", "cpuset.cpus"), KnobFile("cpuset", "cpuset.cpus"), ordering=Ordering.NESTED_SET
+    ),
+    Knob.CPUSET_MEMS: KnobSpec(
+        KnobFile("cpuset", "cpuset.mems"), KnobFile("cpuset", "cpuset.mems"), ordering=Ordering.NESTED_SET
+    ),
+    Knob.MEMORY_LIMIT: KnobSpec(
+        KnobFile("memory", "memory.limit_in_bytes"), KnobFile("memory", "memory.max"), 0, _BYTES, limitless=True,
+        default=NO_LIMIT,
+    ),
+    Knob.MEMORY_MIN: _same_name(Knob.MEMORY_MIN, "memory", 0, _BYTES),
+    Knob.MEMORY_LOW: _same_name(Knob.MEMORY_LOW, "memory", 0, _BYTES),
+    Knob.MEMORY_HIGH: KnobSpec(
+        KnobFile("memory", "memory.high"), KnobFile("memory", "memory.high"), 0, _BYTES, limitless=True,
+        default=NO_LIMIT,
+    ),
+    Knob.MEMORY_OOM_GROUP: _same_name(Knob.MEMORY_OOM_GROUP, "memory", 0, 1),
+    Knob.MEMORY_WMARK_RATIO: _same_name(Knob.MEMORY_WMARK_RATIO, "memory", 0, 100),
+    Knob.MEMORY_WMARK_SCALE: _same_name(Knob.MEMORY_WMARK_SCALE, "memory", 1, 1000, None),
+    Knob.MEMORY_WMARK_MIN_ADJ: _same_name(Knob.MEMORY_WMARK_MIN_ADJ, "memory", -25, 50),
+    Knob.MEMORY_PRIORITY: _same_name(Knob.MEMORY_PRIORITY, "memory", 0, 12),
+    Knob.MEMORY_USE_PRIORITY_OOM: _same_name(Knob.MEMORY_USE_PRIORITY_OOM, "memory", 0, 1),
+    Knob.PAGE_CACHE_LIMIT: KnobSpec(
+        KnobFile("memory", "memory.pagecache_limit.size"), KnobFile("memory", "memory.pagecache_limit.size"), 0, _BYTES,
+        default=0,
+    ),
+    Knob.PAGE_CACHE_LIMIT_ENABLE: _same_name(Knob.PAGE_CACHE_LIMIT_ENABLE, "memory", 0, 1),
+    Knob.PAGE_CACHE_LIMIT_SYNC: _same_name(Knob.PAGE_CACHE_LIMIT_SYNC, "memory", 0, 1),
+    Knob.BLKIO_READ_BPS: _throttle("read_bps"),
+    Knob.BLKIO_WRITE_BPS: _throttle("write_bps"),
+    Knob.BLKIO_READ_IOPS: _throttle("read_iops"),
+    Knob.BLKIO_WRITE_IOPS: _throttle("write_iops"),
+    Knob.IO_WEIGHT: KnobSpec(
+        KnobFile("blkio", "blkio.weight", ("blkio.bfq.weight",)), KnobFile("io", "io.weight", ("io.bfq.weight",)),
+        1, 10_000, default=100,
+    ),
+}  # fmt: skip
+_V2_IO_KEY: Final = {
+    Knob.BLKIO_READ_BPS: "rbps", Knob.BLKIO_WRITE_BPS: "wbps",
+    Knob.BLKIO_READ_IOPS: "riops", Knob.BLKIO_WRITE_IOPS: "wiops",
+}  # fmt: skip
+_CPU_LISTS: Final = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)
+_PAGED: Final = (Knob.MEMORY_LIMIT, Knob.MEMORY_MIN, Knob.MEMORY_LOW, Knob.MEMORY_HIGH)
+
+
+# --- what may be asked for ------------------------------------------------------------------------------------------
+def objection(knob: Knob, value: Value) -> str:
+    """Why no kernel would take this value, "" when it may: wrong type, out of range, an empty CPU list."""
+    spec = SPECS[knob]
+    if knob in _V2_IO_KEY:
+        return _text_objection(knob, value, _devices)
+    if knob in _CPU_LISTS:
+        return _text_objection(knob, value, lambda text: parse_cpus(text) or _none(text))
+    if isinstance(value, bool) or not isinstance(value, int):
+        return f"{knob}: {value!r} is no whole number"
+    if value == NO_LIMIT and spec.limitless:
+        return ""
+    assert spec.least is not None
+    if value < spec.least or (spec.most is not None and value > spec.most):
+        return f"{knob}: {value} is not within {spec.least}..{spec.most}"
+    return ""
+
+
+def _text_objection(knob: Knob, value: Value, parse: Callable[[str], object]) -> str:
+    if not isinstance(value, str):
+        return f"{knob}: {value!r} is no text"
+    try:
+        parse(value)
+    except UsageError as bad:
+        return f"{knob}: {bad.message}"
+    return ""
+
+
+def _none(text: str) -> object:
+    raise UsageError(f"{text!r} names nothing; a cgroup without CPUs cannot run anything")
+
+
+# --- values as the kernel keeps them --------------------------------------------------------------------------------
+def kept(knob: Knob, value: Value, dialect: Dialect) -> Value:
+    """What reads back after this value was written: clamped, paged, rewritten."""
+    if isinstance(value, str):
+        return _kept_text(knob, value)
+    if knob is Knob.CPU_SHARES:
+        clamped = min(max(value, SHARES[0]), SHARES[1])
+        return clamped if dialect.version(knob) is Version.V1 else shares_of(weight_of(clamped))
+    if knob is Knob.CPU_QUOTA and value >= 0:
+        return max(value, LEAST_QUOTA)
+    if knob in _PAGED and value >= UNLIMITED_BYTES:
+        return NO_LIMIT if SPECS[knob].limitless else UNLIMITED_BYTES
+    if knob in _PAGED and value >= 0:
+        return value // dialect.page_bytes * dialect.page_bytes
+    return value
+
+
+def _kept_text(knob: Knob, value: str) -> str:
+    try:
+        if knob in _CPU_LISTS:
+            return format_cpus(parse_cpus(value))
+        return ",".join(f"{device} {amount}" for device, amount in sorted(_devices(value).items()) if amount)
+    except UsageError:
+        return value
+
+
+def same(knob: Knob, one: Value, other: Value, dialect: Dialect) -> bool:
+    """Whether the kernel makes no difference between them."""
+    return one == other or kept(knob, one, dialect) == kept(knob, other, dialect)
+
+
+def rounded(knob: Knob, value: Value) -> Value:
+    """What is really asked for: a quota in whole thousandths of a core, which every period of whole ms can express."""
+    if knob is Knob.CPU_QUOTA and isinstance(value, int) and value >= 0:
+        return max(value // 100 * 100, LEAST_QUOTA)
+    return value
+
+
+def weight_of(shares: int) -> int:
+    """v2 weight 1..10000 of v1 shares 2..262144, as container runtimes convert linearly; rounded down."""
+    return WEIGHTS[0] + (shares - SHARES[0]) * (WEIGHTS[1] - WEIGHTS[0]) // (SHARES[1] - SHARES[0])
+
+
+def shares_of(weight: int) -> int:
+    """The fewest shares of this v2 weight, so that weight_of(shares_of(w)) == w."""
+    span = (weight - WEIGHTS[0]) * (SHARES[1] - SHARES[0])
+    return SHARES[0] - (-span // (WEIGHTS[1] - WEIGHTS[0]))
+
+
+# --- text of the files ----------------------------------------------------------------------------------------------
+def as_text(
+    knob: Knob, value: Value, dialect: Dialect, period: int = PERIOD_MICROSECONDS, present: Value | None = None
+) -> tuple[str, ...]:
+    """What is written, one text a write(2). period: the cgroup's own, microseconds.
+
+    present: of device knobs, whose lines that the new value does not name are reset.
+    """
+    v2 = dialect.version(knob) is Version.V2
+    if knob in _V2_IO_KEY:
+        return _device_lines(knob, str(value), str(present or ""), v2)
+    if isinstance(value, str):
+        return (value or "\n",)  # writing nothing at all is no write
+    if knob is Knob.CPU_QUOTA:
+        return (_quota_text(value, period, v2),)
+    if knob is Knob.CPU_SHARES:
+        clamped = min(max(value, SHARES[0]), SHARES[1])
+        return (str(weight_of(clamped) if v2 else clamped),)
+    if value == NO_LIMIT and SPECS[knob].limitless:
+        return ("max" if v2 or knob is Knob.MEMORY_HIGH else str(NO_LIMIT),)
+    return (str(value),)
+
+
+def _quota_text(value: int, period: int, v2: bool) -> str:
+    if value == NO_LIMIT:
+        return "max" if v2 else str(NO_LIMIT)
+    return str(max(value * period // PERIOD_MICROSECONDS, LEAST_QUOTA))
+
+
+def from_text(knob: Knob, text: str, dialect: Dialect, period: int = PERIOD_MICROSECONDS) -> Value | None:
+    """Parse a file's text; None for a value that the knob cannot hold (such as the weight of an idle cgroup)."""
+    version = dialect.version(knob)
+    stripped = text.strip()
+    try:
+        if knob in _CPU_LISTS:
+            return format_cpus(parse_cpus(stripped))
+        if knob in _V2_IO_KEY:
+            return _devices_in(knob, stripped, version)
+        return _number(knob, stripped, version, period)
+    except (ValueError, IndexError, UsageError):
+        return None
+
+
+def _number(knob: Knob, text: str, version: Version | None, period: int) -> int | None:
+    first, *rest = text.split()
+    if first == "default":  # io.weight
+        first = rest.pop(0)
+    if first == "max":
+        return NO_LIMIT
+    number = int(first)
+    if knob is Knob.CPU_QUOTA and number >= 0:
+        return -(-number * PERIOD_MICROSECONDS // int(rest[0] if rest else period))
+    if knob is Knob.CPU_SHARES and version is Version.V2:
+        return shares_of(number) if number else None
+    if SPECS[knob].limitless and number >= UNLIMITED_BYTES:
+        return NO_LIMIT
+    return number
+
+
+# --- block devices --------------------------------------------------------------------------------------------------
+def _devices(value: str) -> dict[str, int]:
+    """Amount by device; UsageError names the part that is none."""
+    matches = [(_DEVICE.fullmatch(part.strip()), part) for part in value.split(",") if part.strip()]
+    wrong = next((part for match, part in matches if match is None), None)
+    if wrong is not None:
+        raise UsageError(f"{wrong[:80]!r} is not a device and an amount", fix='Write such as "8:0 1048576".')
+    return {match[1]: int(match[2]) for match, _ in matches if match}
+
+
+def _device_lines(knob: Knob, value: str, present: str, v2: bool) -> tuple[str, ...]:
+    new_amounts, present_amounts = _devices(value), _devices(present)
+    amounts = {device: new_amounts.get(device, 0) for device in sorted({*new_amounts, *present_amounts})}
+    if not v2:
+        return tuple(f"{device} {amount}" for device, amount in amounts.items())
+    return tuple(f"{device} {_V2_IO_KEY[knob]}={amount or 'max'}" for device, amount in amounts.items())
+
+
+def _devices_in(knob: Knob, text: str, version: Version | None) -> str:
+    amounts: dict[str, int] = {}
+    for device, *rest in (line.split() for line in text.splitlines() if line.strip()):
+        amount = rest[0]
+        if version is Version.V2:
+            amount = dict(pair.split("=", 1) for pair in rest).get(_V2_IO_KEY[knob], "max")
+        if amount != "max":
+            amounts[device] = int(amount)
+    return ",".join(f"{device} {amount}" for device, amount in sorted(amounts.items()) if amount)

@@ -1,0 +1,181 @@
+"""One tick's decision: every strategy in turn, their wants merged, and what an old policy still allows. Pure.
+
+    Observation, policy, Memory  --decide-->  Round(wants, evictions, verdicts), Memory
+
+Three modes. ACT: the policy is known to be today's. HOLD: the policy or the list of pods was not confirmed for too
+long; strategies go on by the last one, but nobody is evicted, and no best-effort cgroup gets more than it had. RELEASE:
+there is no policy, or it stayed stale until it was given up; nothing is wanted, so that everything is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from enforcer.contract import (
+    NO_LIMIT,
+    Evict,
+    Knob,
+    Observation,
+    Strategy,
+    StrategyPlan,
+    SurfaceWant,
+    Value,
+    Verdict,
+    Want,
+)
+from enforcer.decide.changes import Place
+from enforcer.observe.cpusets import parse_cpus
+
+NUMBERS: Final = frozenset({Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH, Knob.CPU_BURST, Knob.CPU_SHARES})
+"""Knobs of which more is more, NO_LIMIT most."""
+
+
+class AgentMode(StrEnum):
+    """How far a round may go."""
+
+    ACT = "act"
+    HOLD = "hold"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """From when on what is known counts as stale, and a stale policy as none."""
+
+    policy_ttl_seconds: float = 300.0
+    release_seconds: float = 3600.0
+    pods_ttl_seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the loop remembers: each strategy's state and last wants, by its name, and all wants in force."""
+
+    states: Mapping[str, Any] = field(default_factory=dict)
+    plans: Mapping[str, tuple[Want, ...]] = field(default_factory=dict)
+    wants: tuple[Want, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TickDecision:
+    """What shall hold after this tick."""
+
+    mode: AgentMode
+    wants: tuple[Want, ...] = ()
+    evictions: tuple[Evict, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    surfaces: tuple[SurfaceWant, ...] = ()
+    best_effort_target_millicores: int | None = None
+    """As `StrategyPlan` has it: computed once, by the strategy that suppresses."""
+    urgent: tuple[Evict, ...] = ()
+    """Pods that cannot wait for an API server; also while nobody else is evicted."""
+
+    def evictions_key(self) -> set[tuple[str, str]]:
+        """Who is to leave, and which strategy says so; the words may differ."""
+        return {(e.uid, e.strategy) for e in self.evictions}
+
+
+def mode_of(observation: Observation, policy: NodePolicy | None, ages: Ages) -> AgentMode:
+    """By how old policy and pods are."""
+    if policy is None or observation.policy_age_seconds > ages.policy_ttl_seconds + ages.release_seconds:
+        return AgentMode.RELEASE
+    stale = (
+        observation.policy_age_seconds > ages.policy_ttl_seconds or observation.pods_age_seconds > ages.pods_ttl_seconds
+    )
+    return AgentMode.HOLD if stale else AgentMode.ACT
+
+
+def decide(
+    observation: Observation, policy: NodePolicy | None, memory: Memory, strategies: Sequence[Strategy[Any]], ages: Ages
+) -> tuple[TickDecision, Memory]:
+    """The decision and the new memory. A strategy that raises keeps its state and last wants, and is reported."""
+    mode = mode_of(observation, policy, ages)
+    if policy is None or mode is AgentMode.RELEASE:
+        return TickDecision(mode, verdicts=(_released(observation, policy),)), Memory()
+    states, plans, failures = dict(memory.states), dict[str, StrategyPlan](), list[Verdict]()
+    for strategy in strategies:
+        name = strategy.name
+        state = states[name] if name in states else strategy.initial()
+        try:
+            step = strategy.step(observation, policy, state)
+        except Exception as error:  # noqa: BLE001 - one broken idea must not let all the others go
+            plans[name] = StrategyPlan(tuple(w for w in memory.plans.get(name, ()) if w.path in observation.groups()))
+            failures.append(
+                Verdict(observation.node.name, "StrategyFailed", f"{name}: {type(error).__name__}: {error}", True)
+            )
+        else:
+            states[name], plans[name] = step.state, step.plan
+    wants, refused = merged(plans.values(), observation.node.name)
+    evictions: tuple[Evict, ...] = tuple({e.uid: e for p in reversed(plans.values()) for e in p.evictions}.values())
+    urgent = tuple(eviction for eviction in evictions if eviction.urgent)
+    surfaces = {(s.surface, s.key): s for plan in reversed(plans.values()) for s in plan.surfaces}
+    verdicts = [*_recalled(observation), *failures, *refused, *(v for plan in plans.values() for v in plan.verdicts)]
+    if mode is AgentMode.HOLD:
+        wants, evictions = held(wants, memory.wants, observation), ()
+        verdicts.append(_stale(observation, ages))
+    new_memory = Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
+    targets = (plan.best_effort_target_millicores for plan in plans.values())
+    target = next((target for target in targets if target is not None), None)
+    return TickDecision(mode, wants, evictions, tuple(verdicts), tuple(surfaces.values()), target, urgent), new_memory
+
+
+def merged(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, ...], list[Verdict]]:
+    """All wants, one per knob and cgroup: the first strategy's; a later strategy's other value is reported."""
+    chosen: dict[Place, Want] = {}
+    refused: dict[tuple[str, str, Knob], Verdict] = {}
+    for want in (w for plan in plans for w in plan.wants):
+        first = chosen.setdefault((want.path, want.knob), want)
+        if first.value != want.value:
+            text = f"{first.strategy} and {want.strategy} want different values of {want.knob}; the first one's holds"
+            refused[first.strategy, want.strategy, want.knob] = Verdict(node, "KnobConflict", text, warning=True)
+    return tuple(chosen.values()), list(refused.values())
+
+
+def held(wants: Iterable[Want], before: Iterable[Want], observation: Observation) -> tuple[Want, ...]:
+    """The wants, and for best effort the tighter earlier ones: stale input loosens nothing."""
+    chosen = {(w.path, w.knob): w for w in wants}
+    groups, root = observation.groups(), observation.best_effort_root
+    for old in before:
+        inside = root is not None and (old.path == root.path or old.path.startswith(f"{root.path}/"))
+        if not inside or old.path not in groups:
+            continue
+        new = chosen.get((old.path, old.knob))
+        if new is None or _looser(new.knob, new.value, old.value):
+            chosen[old.path, old.knob] = old
+    return tuple(chosen.values())
+
+
+def _looser(knob: Knob, new: Value, old: Value) -> bool:
+    """Whether the new value lets the cgroup have more. An idle flag that falls does."""
+    if isinstance(new, int) and isinstance(old, int):
+        if knob is Knob.CPU_IDLE:
+            return new < old
+        if knob in NUMBERS:
+            return old != NO_LIMIT and (new == NO_LIMIT or new > old)
+    if knob is Knob.CPUSET_CPUS and isinstance(new, str) and isinstance(old, str):
+        return len(parse_cpus(new)) > len(parse_cpus(old))
+    return False
+
+
+def _released(observation: Observation, policy: NodePolicy | None) -> Verdict:
+    if policy is None:
+        return Verdict(observation.node.name, "NoPolicy", "No policy was heard of: nothing is changed on this node.")
+    text = "The policy was not confirmed for so long that it is given up: every value goes back to what it was."
+    return Verdict(observation.node.name, "PolicyGivenUp", text, warning=True)
+
+
+def _recalled(observation: Observation) -> Iterator[Verdict]:
+    if observation.recalled:
+        what = " and ".join(observation.recalled)
+        text = f"Of {what} nothing was heard since the agent started: it goes on by what was known before."
+        yield Verdict(observation.node.name, "Recalled", text, warning=True)
+
+
+def _stale(observation: Observation, ages: Ages) -> Verdict:
+    what = "policy" if observation.policy_age_seconds > ages.policy_ttl_seconds else "list of pods"
+    text = f"The {what} is stale: the API server is asked for no eviction, and best effort gets no more than it has."
+    return Verdict(observation.node.name, "Stale", text, warning=True)

@@ -1,0 +1,71 @@
+"""Which class' policy a pod follows, and what its own annotation changes of it. Pure; read by strategies.
+
+Koordinator's pod annotations (`koordinator.sh/cpuBurst`, `cpuQOS`, `memoryQOS`, `blkioQOS`) hold the JSON of a part of
+the node's policy: a field that stands there decides, one that does not (or is null) is the node's. An annotation that
+is no JSON object, or has a value out of range, changes nothing and is told.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from cotenant.core.model.colocation.node_policy import Part
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.struct_validation import without_nulls
+from enforcer.contract import KubeQos, PodSpec, Verdict
+from enforcer.observe.cpusets import NO_JSON
+
+PartT = TypeVar("PartT", bound=Part)
+UNREADABLE: Final = "AnnotationUnreadable"
+_BY_KUBE_QOS: Final = {
+    KubeQos.GUARANTEED: QosClass.LSR,
+    KubeQos.BURSTABLE: QosClass.LS,
+    KubeQos.BEST_EFFORT: QosClass.BE,
+}
+
+
+def class_of(pod: PodSpec) -> QosClass:
+    """Its label, else what its Kubernetes class stands for: Guaranteed LSR, Burstable LS, BestEffort BE."""
+    return _BY_KUBE_QOS[pod.kube_qos] if pod.qos_class is QosClass.NONE else pod.qos_class
+
+
+def active(pod: PodSpec) -> bool:
+    """Whether it has not ended and is not about to."""
+    return pod.phase not in {"Succeeded", "Failed"} and not pod.deleting
+
+
+def annotated(pod: PodSpec, annotation: str) -> tuple[dict[str, Any], tuple[Verdict, ...]]:
+    """The annotation's JSON object without nulls, {} when there is none; a verdict when it is no JSON object."""
+    text = pod.annotations.get(annotation)
+    if text is None:
+        return {}, ()
+    try:
+        return without_nulls(msgspec.json.decode(text, type=dict[str, Any])), ()
+    except NO_JSON as bad:
+        return {}, (unreadable(pod, annotation, bad),)
+
+
+def overridden(template: PartT, pod: PodSpec, annotation: str) -> tuple[PartT, tuple[Verdict, ...]]:
+    """The policy's part with the annotation's fields over it; the part itself and a verdict when they do not fit."""
+    fields, verdicts = annotated(pod, annotation)
+    if not fields:
+        return template, verdicts
+    return replaced(template, fields, pod, annotation)
+
+
+def replaced(
+    template: PartT, fields: dict[str, Any], pod: PodSpec, annotation: str
+) -> tuple[PartT, tuple[Verdict, ...]]:
+    """`overridden` with fields that were read already."""
+    try:
+        return msgspec.convert({**msgspec.to_builtins(template), **fields}, type(template)), ()
+    except msgspec.ValidationError as bad:
+        return template, (unreadable(pod, annotation, bad),)
+
+
+def unreadable(pod: PodSpec, annotation: str, bad: Exception) -> Verdict:
+    """The verdict on an annotation that is not followed."""
+    message = f"{pod.key}: annotation {annotation} cannot be read, the node's policy holds: {bad}"
+    return Verdict(pod.key, UNREADABLE, message, warning=True)

@@ -1,0 +1,59 @@
+"""Who decides a pod's CPU quota, and the node's ratio that every quota is divided by. Pure; read by strategies.
+
+A quota has one owner: best effort's `decide.container_resources`, that of a pod on CPUs of its own `cpuset_pools`
+(none), that of a pod which may exceed its limit `burst`, and of the others, on a faster node, `normalisation`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotenant.core.model.colocation.node_policy import CpuBurst, NodePolicy
+from cotenant.core.model.kubernetes.protocol import CPU_BURST_ANNOTATION, CPU_NORMALIZATION_RATIO_ANNOTATION
+from cotenant.core.model.kubernetes.qos import QosClass
+from enforcer.contract import NodeReading, PodSpec, Verdict
+from enforcer.decide.overrides import active, overridden
+from enforcer.observe.cpusets import assigned
+
+LARGEST_RATIO: Final = 100.0
+"""No CPU is so much faster than another; such a number is a mistake, and would throttle a pod to nothing."""
+UNREADABLE: Final = "RatioUnreadable"
+NOT_BURSTING: Final = frozenset({QosClass.LSE, QosClass.LSR, QosClass.BE})
+
+
+def may_burst(pod: PodSpec) -> bool:
+    """Whether CPU burst is for this pod: its label is not LSE, LSR or BE, and it has no CPUs of its own."""
+    return active(pod) and pod.qos_class not in NOT_BURSTING and not assigned(pod).cpus
+
+
+def raises_quota(strategy: CpuBurst) -> bool:
+    """Whether the policy moves quotas."""
+    return strategy.policy in {"cfsQuotaBurstOnly", "auto"}
+
+
+def saves(strategy: CpuBurst) -> bool:
+    """Whether the policy lets unused quota be saved up."""
+    return strategy.policy in {"cpuBurstOnly", "auto"}
+
+
+def moved_by_burst(pod: PodSpec, policy: NodePolicy) -> bool:
+    """Whether `burst` decides the pod's quotas, so that no other may."""
+    return may_burst(pod) and raises_quota(overridden(policy.cpu_burst, pod, CPU_BURST_ANNOTATION)[0])
+
+
+def ratio_of(node: NodeReading) -> float:
+    """The node's CPU normalization ratio, at least 1; also where the annotation is no number up to LARGEST_RATIO."""
+    return read_ratio(node)[0]
+
+
+def read_ratio(node: NodeReading) -> tuple[float, tuple[Verdict, ...]]:
+    """`ratio_of`, and a verdict when the annotation is no such number."""
+    text = node.annotations.get(CPU_NORMALIZATION_RATIO_ANNOTATION)
+    try:
+        ratio = float(text) if text is not None else 1.0
+    except ValueError:
+        ratio = float("nan")
+    if 0 < ratio <= LARGEST_RATIO:
+        return max(ratio, 1.0), ()
+    message = f'{node.name}: annotation {CPU_NORMALIZATION_RATIO_ANNOTATION} is "{text}", no number up to 100'
+    return 1.0, (Verdict(node.name, UNREADABLE, message, warning=True),)

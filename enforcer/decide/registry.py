@@ -1,0 +1,54 @@
+"""Every strategy of the agent, in the order in which they are asked: of two wants on one knob the earlier one holds.
+
+A strategy joins by one line here. `strategies` gives those that the settings leave on; an unknown name among those that
+are off is a UsageError, because a misspelt one would go on running.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from enforcer.contract import Strategy
+from enforcer.strategies.be_totals import BeTotals
+from enforcer.strategies.best_effort import BestEffort
+from enforcer.strategies.burst import Burst
+from enforcer.strategies.cpuset_pools import CpusetPools
+from enforcer.strategies.identity import GroupIdentity
+from enforcer.strategies.io import DiskLimits
+from enforcer.strategies.memory_qos import MemoryProtection
+from enforcer.strategies.network import Network
+from enforcer.strategies.normalisation import Normalisation
+from enforcer.strategies.resctrl import Resctrl
+from enforcer.strategies.system import KernelSettings
+
+AnyStrategy: TypeAlias = Strategy[Any]
+
+
+def every(settings: EnforcerSettings) -> tuple[AnyStrategy, ...]:
+    """All of them, as the settings make them."""
+    return (
+        BestEffort(settings.best_effort),
+        CpusetPools(settings.best_effort_pools),
+        BeTotals(),
+        Normalisation(),
+        Burst(),
+        GroupIdentity(),
+        MemoryProtection(),
+        DiskLimits(),
+        Resctrl(),
+        Network(),
+        KernelSettings(settings.kernel_reserves),
+    )
+
+
+def strategies(settings: EnforcerSettings) -> tuple[AnyStrategy, ...]:
+    """Those that run."""
+    all_strategies = every(settings)
+    names = {strategy.name for strategy in all_strategies}
+    if unknown := sorted(set(settings.strategies_off) - names):
+        raise UsageError(
+            f"enforcer.strategies_off names {unknown[0]!r}, which is none", fix=f"They are: {', '.join(sorted(names))}."
+        )
+    return tuple(strategy for strategy in all_strategies if strategy.name not in settings.strategies_off)

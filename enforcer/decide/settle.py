@@ -1,0 +1,363 @@
+"""From what strategies want to what is written. Pure.
+
+    settle(plans, seen, notes, dialect) -> Settled(writes in order, notes to save before the first of them)
+
+One target a knob: the first strategy's want, else, for a knob that carries our value and that nobody wants any more,
+what stood there before. Targets are then fitted to what the kernel can take (`_fit`) and compared with what stands
+there; so a quiet tick writes nothing. A value that somebody else put there meanwhile is what is given back in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cotenant.core.model.kubernetes.qos import QosClass
+from enforcer.contract import (
+    NO_LIMIT,
+    CgroupPath,
+    ContainerReading,
+    GroupReading,
+    Knob,
+    Level,
+    MemoryUse,
+    Observation,
+    PodReading,
+    StrategyPlan,
+    Value,
+    Want,
+)
+from enforcer.decide.changes import Done, KnobWrite, Notes, OriginalValue, Place, Settled, WriteOutcome
+from enforcer.decide.knobs import PAGE_BYTES, Dialect, Version, objection, rounded, same, shares_of
+from enforcer.decide.write_order import SETS, ancestors, depth, ordered, wider, within
+
+MEMORY_ROOM: Final = 1.05
+"""Neither memory.high nor a memory limit is set below this much of what is used: above memory.high tasks stand still,
+and on cgroup v2 a limit below use ends one of them at once."""
+WRITTEN_KEPT: Final = 8
+AFTER_IDLE: Final = (1024, shares_of(100))
+"""What the kernel sets as shares (v1) and weight (v2) when a cgroup ceases to be idle."""
+Groups = Mapping[CgroupPath, GroupReading]
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What limits the writes beside the observation.
+
+    strays: readings of cgroups that no container names (sandboxes), or newer ones of those that were seen.
+    not_kubelets: `kubelet_values.lost_notes` of this moment: values that cannot be the kubelet's own, and what it would
+    have written.
+    """
+
+    dialect: Dialect
+    strays: Groups = field(default_factory=dict)
+    not_kubelets: Notes = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _KnobTarget:
+    value: Value
+    level: Level
+    strategy: str
+    why: str
+    restores: bool = False
+    back_to: Value | None = None
+    made_from: Value | None = None
+
+
+_Targets = dict[Place, _KnobTarget]
+
+
+def settle(
+    plans: Sequence[StrategyPlan],
+    observation: Observation,
+    notes: Notes,
+    dialect: Dialect,
+    more: Circumstances | None = None,
+) -> Settled:
+    """Writes in order, and the journal as it must stand before them. plans: in order of the strategies' rank."""
+    around = more or Circumstances(dialect)
+    groups = {**observation.groups(), **around.strays}
+    wants, clashes = _merged(plans)
+    refusals = [_refusal(want, groups, observation) for want in wants]
+    targets = {(w.path, w.knob): _of_want(w) for w, no in zip(wants, refusals, strict=True) if no is None}
+    targets |= _restores(targets, groups, notes, dialect)
+    _fit(targets, groups, _requests(observation), around)
+    writes, next_notes, held_values = _compared(targets, groups, notes, around)
+    refused = tuple(done for done in refusals if done is not None)
+    return Settled(ordered(writes), next_notes, (*clashes, *refused), held_values)
+
+
+# --- wants -------------------------------------------------------------------------------------------------------
+def _merged(plans: Iterable[StrategyPlan]) -> tuple[list[Want], list[Done]]:
+    first: dict[Place, Want] = {}
+    clashes = []
+    for want in (want for plan in plans for want in plan.wants):
+        earlier = first.setdefault((want.path, want.knob), want)
+        if earlier.value != want.value:
+            clashes.append(
+                _told(want, WriteOutcome.REFUSED, f"{earlier.strategy} wants {earlier.value}: {earlier.why}")
+            )
+    return list(first.values()), clashes
+
+
+def _refusal(want: Want, groups: Groups, observation: Observation) -> Done | None:
+    group = groups.get(want.path)
+    if group is None:
+        return _told(
+            want, WriteOutcome.REFUSED, "no cgroup of a pod, of Kubernetes' tiers or of a declared application"
+        )
+    wrong = objection(want.knob, want.value)
+    if wrong:
+        return _told(want, WriteOutcome.REFUSED, wrong)
+    if want.knob in observation.supported and (want.knob in group.knobs or _idle_hides(want.knob, group)):
+        return None
+    return _told(want, WriteOutcome.UNSUPPORTED, "this kernel, or this cgroup, has no such file")
+
+
+def _told(want: Want, outcome: WriteOutcome, message: str) -> Done:
+    return Done(want.path, want.knob, want.level, want.value, outcome, want.strategy, want.why, message=message)
+
+
+def _idle_hides(knob: Knob, group: GroupReading) -> bool:
+    """While a cgroup is idle the kernel shows, and takes, no shares."""
+    return knob is Knob.CPU_SHARES and group.knobs.get(Knob.CPU_IDLE) == 1
+
+
+def _of_want(want: Want) -> _KnobTarget:
+    value = rounded(want.knob, want.value)
+    return _KnobTarget(value, want.level, want.strategy, want.why, back_to=want.back_to, made_from=want.made_from)
+
+
+def _restores(targets: _Targets, groups: Groups, notes: Notes, dialect: Dialect) -> _Targets:
+    """What carries our value, or may, and is not wanted any more; what somebody else has set since is theirs."""
+    unwanted = (note for place, note in notes.items() if place not in targets and note.path in groups)
+    return {
+        note.place: _KnobTarget(note.original, note.level, note.strategy, "what stood there before", restores=True)
+        for note in unwanted
+        if _ours(note, groups[note.path], dialect)
+    }
+
+
+def _ours(note: OriginalValue, group: GroupReading, dialect: Dialect) -> bool:
+    if _idle_hides(note.knob, group):
+        return True
+    present = group.knobs.get(note.knob)
+    return present is not None and any(same(note.knob, present, value, dialect) for value in note.written)
+
+
+# --- what the kernel can take ------------------------------------------------------------------------------------
+def _fit(targets: _Targets, groups: Groups, requests: Mapping[CgroupPath, int], around: Circumstances) -> None:
+    _fit_memory_high(targets, groups, requests)
+    _fit_memory_limit(targets, groups)
+    if around.dialect.version(Knob.CPU_QUOTA) is Version.V1:
+        _fit_quotas(targets, groups)
+    _fit_bursts(targets, groups)
+    if around.dialect.version(Knob.CPUSET_CPUS) is Version.V1:
+        for knob in SETS:
+            _fit_sets(knob, targets, groups)
+    _fit_idle(targets, groups)
+
+
+def _below_changes(targets: _Targets, groups: Groups, knob: Knob) -> list[CgroupPath]:
+    """Cgroups with a target for this knob and all below them, parents first."""
+    changed = {path for path, target in targets if target is knob}
+    return sorted((p for p in groups if p in changed or not changed.isdisjoint(ancestors(p))), key=depth)
+
+
+def _final(targets: _Targets, group: GroupReading, knob: Knob) -> Value | None:
+    target = targets.get((group.path, knob))
+    return target.value if target else group.knobs.get(knob)
+
+
+def _fit_memory_high(targets: _Targets, groups: Groups, requests: Mapping[CgroupPath, int]) -> None:
+    for place in [p for p, t in targets.items() if p[1] is Knob.MEMORY_HIGH and not t.restores]:
+        group = groups[place[0]]
+        used = int(group.memory.usage * MEMORY_ROOM) if group.memory else 0
+        _not_below(max(used, requests.get(place[0], 0)), targets, group, Knob.MEMORY_HIGH, "requested")
+
+
+def _fit_memory_limit(targets: _Targets, groups: Groups) -> None:
+    """Limits fall in steps behind what is used, those that are given back too; where the use is not known they stay."""
+    for path in [path for path, knob in targets if knob is Knob.MEMORY_LIMIT]:
+        group = groups[path]
+        present = group.knobs.get(Knob.MEMORY_LIMIT, NO_LIMIT)
+        floor = limit_floor(group.memory) if group.memory else present
+        _not_below(floor, targets, group, Knob.MEMORY_LIMIT, "in use")
+
+
+def limit_floor(memory: MemoryUse) -> int:
+    """Bytes below which no limit may fall now: 105 % of the working set and half of the page cache beyond it.
+
+    The kernel drops cache to make room for a lower limit, but ends a task when it does not find enough at once, as with
+    pages that are not written to disk yet. So cache is taken in halves, one a tick.
+    """
+    cache = max(memory.usage - memory.working_set, 0)
+    return max(int(memory.working_set * MEMORY_ROOM), memory.working_set + cache // 2)
+
+
+def at_least(floor: Value, value: Value, present: Value) -> Value:
+    """A value that takes memory away, held at the floor, or at what stands there where that is lower or near."""
+    if isinstance(floor, int) and floor != NO_LIMIT:
+        floor = -(-floor // PAGE_BYTES) * PAGE_BYTES
+    if not wider(present, value) or not wider(floor, value):
+        return value
+    return present if wider(floor, present) or _near(floor, present) else floor
+
+
+def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob, of: str) -> None:
+    target = targets[group.path, knob]
+    value = at_least(floor, target.value, group.knobs.get(knob, NO_LIMIT))
+    if value != target.value:
+        _adjust(targets, group, knob, value, f"not below what is used or {of}")
+
+
+def _near(one: Value, other: Value) -> bool:
+    """Within five percent: not worth a write each tick."""
+    return isinstance(one, int) and isinstance(other, int) and other > 0 and other * 0.95 <= one <= other
+
+
+def _fit_quotas(targets: _Targets, groups: Groups) -> None:
+    """No quota above that of any cgroup above it: it would have no effect, and v1 refuses it."""
+    for path in _below_changes(targets, groups, Knob.CPU_QUOTA):
+        mine = _final(targets, groups[path], Knob.CPU_QUOTA)
+        above = [_final(targets, groups[a], Knob.CPU_QUOTA) for a in ancestors(path) if a in groups]
+        limits = [value for value in above if isinstance(value, int) and value != NO_LIMIT]
+        if mine not in (None, NO_LIMIT) and limits and wider(mine, min(limits)):
+            _adjust(targets, groups[path], Knob.CPU_QUOTA, min(limits), "no more than the cgroup above it")
+
+
+def _fit_bursts(targets: _Targets, groups: Groups) -> None:
+    touched = {path for path, knob in targets if knob in (Knob.CPU_QUOTA, Knob.CPU_BURST)}
+    for group in (groups[path] for path in sorted(touched)):
+        quota, burst = (_final(targets, group, knob) for knob in (Knob.CPU_QUOTA, Knob.CPU_BURST))
+        if quota not in (None, NO_LIMIT) and burst is not None and wider(burst, quota):
+            _adjust(targets, group, Knob.CPU_BURST, quota, "no more than the quota")
+
+
+def _fit_sets(knob: Knob, targets: _Targets, groups: Groups) -> None:
+    """No CPU that the cgroup above does not have. Those without a list yet are made by the runtime first."""
+    for path in _below_changes(targets, groups, knob):
+        if not groups[path].knobs.get(knob):
+            targets.pop((path, knob), None)
+            continue
+        mine = _final(targets, groups[path], knob)
+        for above in (a for a in ancestors(path) if a in groups):
+            allowed = _final(targets, groups[above], knob)
+            fitted = within(mine, allowed) if mine and allowed else mine
+            if mine is not None and fitted is not None and fitted != mine:
+                _adjust(targets, groups[path], knob, fitted, "none that the cgroup above it does not have")
+                mine = fitted
+
+
+def _adjust(targets: _Targets, group: GroupReading, knob: Knob, value: Value, why: str) -> None:
+    target = targets.get((group.path, knob))
+    if target is None:
+        targets[group.path, knob] = _KnobTarget(value, group.level, "fitting", why)
+    else:
+        reason = why if target.restores else f"{target.why}; {why}"
+        targets[group.path, knob] = replace(target, value=value, why=reason, restores=False)
+
+
+def _fit_idle(targets: _Targets, groups: Groups) -> None:
+    """Shares wait while a cgroup is or becomes idle; becoming idle they are noted, afterwards they are written."""
+    for path, group in groups.items():
+        if _final(targets, group, Knob.CPU_IDLE) == 1:
+            targets.pop((path, Knob.CPU_SHARES), None)
+
+
+# --- compared with what stands there -----------------------------------------------------------------------------
+def _compared(
+    targets: _Targets, groups: Groups, notes: Notes, around: Circumstances
+) -> tuple[list[KnobWrite], dict[Place, OriginalValue], dict[Place, Value]]:
+    writes, held_values, dialect = [], {}, around.dialect
+    next_notes = {place: note for place, note in notes.items() if _stays(note, targets, groups)}
+    for place, target in targets.items():
+        present = groups[place[0]].knobs.get(place[1])
+        settled = present is not None and same(place[1], present, target.value, dialect)
+        if settled:
+            if target.restores:
+                next_notes.pop(place, None)
+            elif place not in next_notes:
+                next_notes |= _made_so(place, target, dialect)
+        else:
+            write = _write(place, target, present, _drifted(notes.get(place), present, dialect))
+            writes.append(write)
+            next_notes |= _noted(write, groups[place[0]], next_notes, around.not_kubelets)
+        if place in next_notes and target.back_to is not None:
+            next_notes[place] = replace(next_notes[place], original=target.back_to)
+        if place in next_notes and not target.restores:
+            held_values[place] = target.value
+    return writes, next_notes, held_values
+
+
+def _made_so(place: Place, target: _KnobTarget, dialect: Dialect) -> dict[Place, OriginalValue]:
+    """The note of a value that is there because a runtime hook made the container with it."""
+    before = target.made_from
+    if before is None or same(place[1], before, target.value, dialect):
+        return {}
+    return {place: OriginalValue(*place, target.level, before, (target.value,), target.strategy)}
+
+
+def _stays(note: OriginalValue, targets: _Targets, groups: Groups) -> bool:
+    """A note without a target is done with, unless its cgroup was not seen, or we make it idle: that hides shares."""
+    idle = targets.get((note.path, Knob.CPU_IDLE))
+    waits = note.knob is Knob.CPU_SHARES and idle is not None and idle.value == 1 and not idle.restores
+    return note.place in targets or note.path not in groups or waits
+
+
+def _drifted(note: OriginalValue | None, present: Value | None, dialect: Dialect) -> bool:
+    if note is None or present is None:
+        return False
+    return not any(same(note.knob, present, value, dialect) for value in note.written)
+
+
+def _write(place: Place, target: _KnobTarget, present: Value | None, drifted: bool) -> KnobWrite:
+    return KnobWrite(
+        *place, target.value, target.level, target.strategy, target.why, present, target.restores, drifted=drifted
+    )
+
+
+def _noted(write: KnobWrite, group: GroupReading, notes: Notes, not_kubelets: Notes) -> dict[Place, OriginalValue]:
+    """The note of this write; of a cgroup that becomes idle also of its shares, which the kernel forgets."""
+    if write.restores:
+        return {}
+    new_notes: dict[Place, OriginalValue] = {}
+    note, derived = notes.get(write.place), not_kubelets.get(write.place)
+    if note is None and write.present is not None:
+        note = OriginalValue(write.path, write.knob, write.level, derived.original if derived else write.present)
+    elif note is not None and write.drifted and write.present is not None and derived is None:
+        note = replace(note, original=write.present)
+    if note is not None:
+        new_notes[note.place] = _with(note, write.strategy, write.value)
+    shares, place = group.knobs.get(Knob.CPU_SHARES), (write.path, Knob.CPU_SHARES)
+    if write.knob is Knob.CPU_IDLE and write.value == 1 and shares is not None:
+        own = not_kubelets[place].original if place in not_kubelets else shares
+        before = notes.get(place, OriginalValue(write.path, Knob.CPU_SHARES, write.level, own))
+        new_notes[place] = _with(before, write.strategy, *AFTER_IDLE)
+    return new_notes
+
+
+def _with(note: OriginalValue, strategy: str, *values: Value) -> OriginalValue:
+    """The note with values that the agent may set from now on."""
+    written = (*(v for v in note.written if v not in values), *values)[-WRITTEN_KEPT:]
+    return replace(note, written=written, strategy=strategy)
+
+
+# --- what pods asked for -----------------------------------------------------------------------------------------
+def _requests(observation: Observation) -> dict[CgroupPath, int]:
+    """Bytes of memory requested, by cgroup of container and pod; of best effort its batch memory."""
+    requested_bytes: dict[CgroupPath, int] = {}
+    for pod in observation.pods:
+        name = "kubernetes.io/batch-memory" if pod.spec.qos_class is QosClass.BE else "memory"
+        requests = [container.spec.requests.get(name, 0) for container in pod.containers]
+        requested_bytes |= dict(_by_path(pod, requests))
+    return requested_bytes
+
+
+def _by_path(pod: PodReading, requests: Sequence[int]) -> Iterator[tuple[CgroupPath, int]]:
+    readings: tuple[ContainerReading, ...] = pod.containers
+    yield from ((r.group.path, n) for r, n in zip(readings, requests, strict=True) if r.group is not None)
+    if pod.group is not None:
+        yield pod.group.path, sum(requests)

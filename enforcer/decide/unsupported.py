@@ -1,0 +1,103 @@
+"""Fields of the policy that this node does not support, for the status. Pure.
+
+Vendor kernels' switches are accepted and published for every node; where the kernel has no such file nothing is
+written, and that is said here, beside what this agent does not do at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from cotenant.core.model.colocation.node_policy import ClassPolicy, IoLimits, MemoryQos, NodePolicy
+from enforcer.contract import Knob, Observation
+from enforcer.strategies.system import switches_of
+
+MEMORY_KNOBS: Final[dict[str, Knob]] = {
+    "min_limit_percent": Knob.MEMORY_MIN,
+    "low_limit_percent": Knob.MEMORY_LOW,
+    "throttling_percent": Knob.MEMORY_HIGH,
+    "oom_kill_group": Knob.MEMORY_OOM_GROUP,
+    "wmark_ratio": Knob.MEMORY_WMARK_RATIO,
+    "wmark_min_adj": Knob.MEMORY_WMARK_MIN_ADJ,
+    "priority_enable": Knob.MEMORY_USE_PRIORITY_OOM,
+    "page_cache_enable": Knob.PAGE_CACHE_LIMIT_ENABLE,
+    "page_cache_limit_bytes": Knob.PAGE_CACHE_LIMIT,
+    "page_cache_limit_percent": Knob.PAGE_CACHE_LIMIT,
+    "page_cache_reclaim_sync": Knob.PAGE_CACHE_LIMIT_SYNC,
+}
+"""Fields of memoryQOS that say nothing while they are unset, 0 or false, and the knob that each is written to."""
+IO_FIELDS: Final = tuple(
+    name
+    for name in IoLimits.__struct_fields__
+    if name.startswith(("model_", "enable_user_model", "read_latency", "write_latency"))
+)
+"""Latency targets and cost models of disks."""
+
+
+class Unsupported(msgspec.Struct, frozen=True):
+    """A field of the NodeSLO's spec that has no effect here, and why."""
+
+    field: str
+    why: str
+
+
+def unsupported(policy: NodePolicy, observation: Observation, switches_on: bool) -> tuple[Unsupported, ...]:
+    """All of them. switches_on: whether the agent may set the machine's own kernel settings."""
+    return (*_system(policy, observation, switches_on), *_classes(policy, observation), *_host_applications(policy))
+
+
+def _system(policy: NodePolicy, observation: Observation, switches_on: bool) -> Iterator[Unsupported]:
+    for switch in switches_of(policy.system):
+        if not switches_on:
+            yield Unsupported(switch.field, "not written: enforcer.kernel_reserves is off on this node")
+        elif switch.key not in observation.node.kernel_switches:
+            yield Unsupported(switch.field, f"unsupported: this kernel has no {switch.key}, or it cannot be read")
+
+
+def _classes(policy: NodePolicy, observation: Observation) -> Iterator[Unsupported]:
+    classes = policy.classes
+    parts: dict[str, ClassPolicy | None] = {
+        "lsrClass": classes.lsr_class,
+        "lsClass": classes.ls_class,
+        "beClass": classes.be_class,
+        "systemClass": classes.system_class,
+        "cgroupRoot": classes.cgroup_root,
+    }
+    for name, of_class in parts.items():
+        if of_class is not None:
+            prefix = f"resourceQOSStrategy.{name}"
+            yield from _memory(of_class.memory_qos, observation, prefix)
+            yield from _others(of_class, policy, prefix)
+
+
+def _memory(qos: MemoryQos, observation: Observation, prefix: str) -> Iterator[Unsupported]:
+    if not qos.enable or not observation.supported:
+        return
+    for info in msgspec.structs.fields(MemoryQos):
+        knob = MEMORY_KNOBS.get(info.name)
+        if knob is not None and getattr(qos, info.name) and knob not in observation.supported:
+            why = f"unsupported: this kernel gives cgroups no {knob.value}"
+            yield Unsupported(f"{prefix}.memoryQOS.{info.encode_name}", why)
+
+
+def _others(of_class: ClassPolicy, policy: NodePolicy, prefix: str) -> Iterator[Unsupported]:
+    cpu, network, disks = of_class.cpu_qos, of_class.network_qos, of_class.blkio_qos
+    if cpu.enable and cpu.core_expeller and policy.classes.policies.cpu_policy == "coreSched":
+        yield Unsupported(f"{prefix}.cpuQOS.coreExpeller", "unsupported: this agent sets no core-scheduling cookies")
+    if network.enable and policy.classes.policies.net_qos_policy != "tc":
+        yield Unsupported(f"{prefix}.networkQOS", "unsupported: this agent shapes by netQOSPolicy tc alone")
+    elif network.enable and (network.ingress_request or network.ingress_limit):
+        yield Unsupported(f"{prefix}.networkQOS.ingressLimit", "unsupported: incoming traffic is not shaped")
+    limits = [block.limits for block in disks.blocks if block.limits is not None] if disks.enable else []
+    if any(getattr(one, name) for one in limits for name in IO_FIELDS):
+        yield Unsupported(f"{prefix}.blkioQOS", "unsupported: latency targets and cost models of disks are not written")
+
+
+def _host_applications(policy: NodePolicy) -> Iterator[Unsupported]:
+    for application in policy.host_applications:
+        if application.strategy:
+            field = f"hostApplications[{application.name}].strategy"
+            yield Unsupported(field, "unsupported: host applications are counted, and nothing is set on them")

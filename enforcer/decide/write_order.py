@@ -1,0 +1,100 @@
+"""In which order knobs are written so that the kernel takes each of them. Pure.
+
+cgroup v1 refuses a child's quota above its parent's and a child's CPUs outside its parent's, at every moment on the
+way; both versions refuse a burst above the quota; shares cannot be written while a cgroup is idle. So:
+
+    idle off, burst down, quotas up (parents first), quotas down (children first), burst up, shares, idle on,
+    CPU lists to the union of old and new (parents first), then to the new one (children first), the rest
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from cotenant.core.model.errors import UsageError
+from enforcer.contract import NO_LIMIT, CgroupPath, Knob, Value
+from enforcer.decide.changes import KnobWrite
+from enforcer.observe.cpusets import format_cpus, parse_cpus
+
+SETS: Final = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)
+_WITH_ORDER: Final = (Knob.CPU_IDLE, Knob.CPU_BURST, Knob.CPU_QUOTA, Knob.CPU_SHARES, *SETS)
+
+
+def depth(path: CgroupPath) -> int:
+    """How many cgroups are above."""
+    return path.count("/") + 1 if path else 0
+
+
+@lru_cache(maxsize=2048)
+def ancestors(path: CgroupPath) -> tuple[CgroupPath, ...]:
+    """From the parent up; without the root."""
+    parts = path.split("/")
+    return tuple("/".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
+
+
+def wider(one: Value, other: Value) -> bool:
+    """Whether the first quota or amount allows more than the second."""
+    if NO_LIMIT in (one, other):
+        return one == NO_LIMIT != other
+    return isinstance(one, int) and isinstance(other, int) and one > other
+
+
+def ordered(writes: Iterable[KnobWrite]) -> tuple[KnobWrite, ...]:
+    """The same writes in an order that works, with the steps between that CPU lists need (`KnobWrite.on_the_way`)."""
+    sorted_writes = sorted(writes, key=lambda w: (depth(w.path), w.path, w.knob))
+    of = {knob: [w for w in sorted_writes if w.knob is knob] for knob in _WITH_ORDER}
+    quotas, bursts = of[Knob.CPU_QUOTA], of[Knob.CPU_BURST]
+    idle_on = [w for w in of[Knob.CPU_IDLE] if w.value]
+    return (
+        *(w for w in of[Knob.CPU_IDLE] if not w.value),
+        *(w for w in bursts if not _grows(w)),
+        *(w for w in quotas if _grows(w)),
+        *(w for w in reversed(quotas) if not _grows(w)),
+        *(w for w in bursts if _grows(w)),
+        *of[Knob.CPU_SHARES],
+        *idle_on,
+        *(step for knob in SETS for step in _sets(of[knob])),
+        *(w for w in sorted_writes if w.knob not in _WITH_ORDER),
+    )
+
+
+def _grows(write: KnobWrite) -> bool:
+    return write.present is None or wider(write.value, write.present)
+
+
+def _sets(writes: list[KnobWrite]) -> list[KnobWrite]:
+    """Union top-down, then the new list bottom-up."""
+    rising, falling = [], []
+    for write in writes:
+        both = union(write.present, write.value)
+        if both == write.value:  # nothing is taken away
+            rising.append(write)
+            continue
+        falling.append(write)
+        if both != write.present:
+            rising.append(replace(write, value=both, on_the_way=True))
+    return [*rising, *reversed(falling)]
+
+
+def union(present: Value | None, target: Value) -> Value:
+    """CPUs of both lists; an unreadable or empty one is passed over, and an empty target (v2: inherit) stays."""
+    if not target:
+        return target
+    try:
+        return format_cpus(parse_cpus(str(present or "")) | parse_cpus(str(target)))
+    except UsageError:
+        return target
+
+
+def within(cpus: Value, allowed: Value) -> Value:
+    """The part of a list that its parent allows; all that the parent allows where nothing is left."""
+    try:
+        mine, parents = parse_cpus(str(cpus)), parse_cpus(str(allowed))
+    except UsageError:
+        return cpus
+    if not mine or not parents or mine <= parents:
+        return cpus
+    return format_cpus(mine & parents or parents)

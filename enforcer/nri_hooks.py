@@ -1,0 +1,103 @@
+"""EDGE: joins the NRI plugin to the agent: it decides by what the last tick knew, and its events wake the next one.
+
+protobuf is imported only when the plugin is switched on: an agent without it stays as light as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from cotenant.core.settings.root import Settings
+from enforcer.agent import Agent
+from enforcer.contract import ContainerSpec, PodSpec
+from enforcer.decide.container_resources import LEAVE, ContainerResources, container_resources
+from enforcer.runtime import INSTALL
+from enforcer.runtime.parents import Parents
+
+if TYPE_CHECKING:
+    from enforcer.runtime.nri import Counters
+
+
+class Waker(Protocol):
+    """Who waits between ticks: `__main__.Ending`."""
+
+    asked: bool
+    """Whether the end was asked for."""
+
+    def wake(self) -> None:
+        """End the wait."""
+        ...
+
+
+@contextlib.contextmanager
+def hooked(settings: Settings, agent: Agent, waker: Waker) -> Iterator[None]:
+    """The plugin while it is entered, if the settings want it. A dry run changes no container, so it has none."""
+    if not settings.runtime.nri or settings.enforcer.dry_run:
+        yield
+        return
+    try:
+        from enforcer.runtime.nri import NriEvent, NriPlugin
+    except ModuleNotFoundError as missing:
+        structlog.get_logger(__name__).error("no NRI plugin", reason=f"{missing.name} is missing", fix=INSTALL)
+        yield
+        return
+
+    def heard(_: NriEvent) -> None:
+        waker.wake()
+
+    plugin = NriPlugin(
+        settings.runtime, HookDecision(agent, waker, Parents(Path(settings.enforcer.cgroup_root))), heard
+    )
+    agent.parts.metrics.registry.register(NriMetrics(lambda: (plugin.registered, plugin.counters)))
+    plugin.start()
+    try:
+        yield
+    finally:
+        plugin.stop()
+
+
+class NriMetrics(Collector):
+    """What the plugin counts, read when Prometheus asks."""
+
+    def __init__(self, read: Callable[[], tuple[bool, Counters]]) -> None:
+        """read: whether it is registered, and its counters."""
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        """As prometheus_client wants it."""
+        registered, counters = self._read()
+        yield GaugeMetricFamily("cotenant_enforcer_nri_registered", "1 while the runtime asks us.", float(registered))
+        meaning = "Answers to the runtime: in all, with a change, too late, failed (the last two change nothing)."
+        answers = CounterMetricFamily("cotenant_enforcer_nri_answers", meaning, labels=["kind"])
+        for kind in ("answers", "adjusted", "late", "failed"):
+            answers.add_metric([kind.replace("answers", "all")], float(getattr(counters, kind)))
+        yield answers
+        meaning = "Times that the runtime accepted the plugin."
+        yield CounterMetricFamily("cotenant_enforcer_nri_registrations", meaning, float(counters.registrations))
+
+
+@dataclass(frozen=True, slots=True)
+class HookDecision:
+    """Decides the resources of a container by the last tick; leaves containers alone once the agent stops."""
+
+    agent: Agent
+    waker: Waker
+    parents: Parents
+
+    def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerResources:
+        """As `facts.Decide`."""
+        policy_and_ratio = None if self.waker.asked else self.agent.container_policy()
+        if policy_and_ratio is None:
+            return LEAVE
+        policy, cpu_ratio = policy_and_ratio
+        resources = container_resources(self.agent.admitted(pod), container, policy, cpu_ratio)
+        return self.parents.fitted(resources, cgroup_parent, container.id)

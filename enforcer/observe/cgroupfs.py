@@ -1,0 +1,390 @@
+"""EDGE: the node's cgroup files; the only place that opens them.
+
+    with Hierarchy(Path("/sys/fs/cgroup")) as node:
+        node.read_knob("kubepods/besteffort", Knob.CPU_SHARES)      # 2, or Lack.GONE, Lack.ABSENT, ...
+        node.write_knob("kubepods/besteffort", Knob.CPU_SHARES, 2)  # errno, 0 = written
+
+A path is opened below a descriptor of its hierarchy's root, never following a link, never creating anything; so nothing
+outside can be opened, whatever is asked. A cgroup file system has no links; a tree of another kind is walked part by
+part. What is read each tick stays open (three times faster than opening it), within a share of RLIMIT_NOFILE: four
+counters of a cgroup, and knobs that carry our values; everything else is opened on demand. The kernel answers ENODEV
+on a file whose cgroup is gone, also when a new one has its name. That a cgroup is gone is no error but a value: `Lack`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from cotenant.core.model.errors import NodeUnreadable, UsageError
+from enforcer.contract import CgroupPath, Knob, MemoryUse, Value
+from enforcer.decide.knobs import PERIOD_MICROSECONDS, SPECS, Dialect, Version, as_text, from_text
+from enforcer.observe.layout import Detection, checked_path, detect
+from enforcer.observe.rates import memory_use
+
+V1_CONTROLLERS: Final = ("cpu", "cpuacct", "cpuset", "memory", "blkio", "pids", "perf_event")
+PRESSURE: Final = "pressure"
+"""Name we give to the v2 hierarchy as such: PSI files are there without any controller."""
+MEMORY_AND_SWAP: Final = "memory.memsw.limit_in_bytes"
+
+_PIECE: Final = 4096
+_CHECKED: Final = 4096
+"""Paths of which it is remembered that they are ones."""
+_DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_TRUNC
+_CGROUP_KINDS: Final = ("cgroup", "cgroup2")
+_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE)
+_NO_SUCH_PLACE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ELOOP)
+
+
+class Lack(Enum):
+    """Why there is nothing to read."""
+
+    GONE = "gone"
+    """No such cgroup, or not any more."""
+    ABSENT = "absent"
+    """The cgroup is there, this kernel or its parent gives it no such file."""
+    UNREADABLE = "unreadable"
+    """No permission, switched off, or not in a form that we know."""
+
+
+MOST_FILES: Final = 16_384
+
+
+def raise_file_limit() -> int:
+    """Let this process hold what a large node needs open, as far as it may without a right; the limit in force.
+
+    Programs that it starts inherit it; 16,384 is below what makes some of them slow.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    target = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+        return target
+    return soft
+
+
+class Hierarchy:
+    """All mounted cgroup hierarchies below one root: v1, v2 or both. base: a folder that bounds everything."""
+
+    def __init__(self, root: Path = Path("/sys/fs/cgroup"), base: str = "", held_limit: int | None = None) -> None:
+        """Open the roots. held_limit: files kept open at most; None = half of what the process may have open.
+
+        UsageError when there is no hierarchy at root.
+        """
+        below = checked_path(base) if base else ""
+        self._roots: dict[str, int] = {}
+        self._held: dict[tuple[CgroupPath, str, str], int] = {}
+        self._names: dict[Knob, str] = {}
+        self._periods: dict[CgroupPath, int] = {}
+        self._parsed: dict[tuple[CgroupPath, Knob], tuple[bytes, Value]] = {}
+        self._linkless = frozenset[str]()
+        """Controllers whose hierarchy is a cgroup file system: nobody can make a link there."""
+        self._limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 if held_limit is None else held_limit
+        versions = {}
+        kinds = _file_systems()
+        for controller, (version, folder) in _mounts(root).items():
+            with contextlib.suppress(OSError):  # a base need not be in every hierarchy
+                self._roots[controller] = os.open(folder / below, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                versions[controller] = version
+                if _kind_of(folder.resolve(), kinds) in _CGROUP_KINDS:
+                    self._linkless |= {controller}
+        if not versions:
+            raise UsageError(f"{root / below}: no cgroup hierarchy is mounted there", fix="Set enforcer.cgroup_root.")
+        self.dialect = Dialect(versions)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of every file; the hierarchy is of no use afterwards."""
+        self.let_go()
+        for descriptor in self._roots.values():
+            os.close(descriptor)
+        self._roots = {}
+
+    def let_go(self) -> None:
+        """Close what is held open; it is opened again when needed."""
+        for descriptor in self._held.values():
+            os.close(descriptor)
+        self._held.clear()
+
+    def forget(self, path: CgroupPath) -> None:
+        """Close what is held of one cgroup: it is gone or of no interest any more."""
+        for key in [key for key in self._held if key[0] == path]:
+            os.close(self._held.pop(key))
+        self._periods.pop(path, None)
+        for place in [place for place in self._parsed if place[0] == path]:
+            del self._parsed[place]
+
+    def keep_only(self, paths: set[CgroupPath]) -> None:
+        """Forget all others."""
+        for key in [key for key in self._held if key[0] not in paths]:
+            os.close(self._held.pop(key))
+        self._periods = {path: period for path, period in self._periods.items() if path in paths}
+        self._parsed = {place: parsed for place, parsed in self._parsed.items() if place[0] in paths}
+
+    @property
+    def held_files(self) -> int:
+        """How many files are open."""
+        return len(self._held)
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+    def read(self, path: CgroupPath, controller: str, name: str, hold: bool = False) -> bytes | Lack:
+        """A whole file; hold: keep it open, it is read each tick. NodeUnreadable when no more files can be opened."""
+        key = (path, controller, name)
+        descriptor = self._held.get(key)
+        if descriptor is None:
+            return self._read_anew(key, hold)
+        try:
+            contents = os.pread(descriptor, _PIECE, 0)  # as _contents, without a call: 2,000 times a tick
+            return contents if len(contents) < _PIECE else _contents(descriptor)
+        except OSError as refused:
+            if refused.errno != errno.ENODEV:
+                return Lack.UNREADABLE
+        self.forget(path)  # removed, perhaps made again under the same name
+        return self._read_anew(key, hold)
+
+    def _read_anew(self, key: tuple[CgroupPath, str, str], hold: bool) -> bytes | Lack:
+        descriptor = self._open(*key, _READ)
+        if isinstance(descriptor, Lack):
+            return descriptor
+        try:
+            contents = _contents(descriptor)
+        except OSError as refused:
+            os.close(descriptor)
+            return Lack.GONE if refused.errno == errno.ENODEV else Lack.UNREADABLE
+        if hold and len(self._held) < self._limit:
+            self._held[key] = descriptor
+        else:
+            os.close(descriptor)
+        return contents
+
+    def memory_use(self, path: CgroupPath) -> MemoryUse | None:
+        """What a cgroup uses now; None = not known."""
+        v1 = self.dialect.version(Knob.MEMORY_LIMIT) is Version.V1
+        used = self.read(path, "memory", "memory.usage_in_bytes" if v1 else "memory.current")
+        stat = self.read(path, "memory", "memory.stat")
+        return None if isinstance(used, Lack) or isinstance(stat, Lack) else memory_use(used, stat, v1)
+
+    def read_knob(self, path: CgroupPath, knob: Knob, hold: bool = False) -> Value | Lack:
+        """Present value of a knob; Lack.UNREADABLE also for a value that the knob does not have, as idle's weight."""
+        file = self.dialect.file(knob)
+        if file is None:
+            return Lack.ABSENT
+        names = (self._names[knob],) if knob in self._names else file.names
+        contents: bytes | Lack = Lack.ABSENT
+        for name in names:
+            contents = self.read(path, file.controller, name, hold)
+            if contents is not Lack.ABSENT:
+                self._names[knob] = name
+                break
+        if isinstance(contents, Lack):
+            return contents
+        parsed = self._parsed.get((path, knob)) if hold else None
+        if parsed is not None and parsed[0] == contents:
+            return parsed[1]
+        value = from_text(knob, contents.decode(errors="replace"), self.dialect, self._period(path, knob))
+        if value is None:
+            return Lack.UNREADABLE
+        if hold:
+            self._parsed[path, knob] = contents, value
+        return value
+
+    def _period(self, path: CgroupPath, knob: Knob) -> int:
+        """A cgroup's CFS period, read once: nobody changes it while containers run."""
+        if knob is not Knob.CPU_QUOTA:
+            return PERIOD_MICROSECONDS
+        if path not in self._periods:
+            v2 = self.dialect.version(knob) is Version.V2
+            contents = self.read(path, "cpu", "cpu.max" if v2 else "cpu.cfs_period_us")
+            fields = contents.split() if isinstance(contents, bytes) else []
+            self._periods[path] = int(fields[-1]) if fields and fields[-1].isdigit() else PERIOD_MICROSECONDS
+        return self._periods[path]
+
+    def usable_cpus(self) -> str:
+        """CPUs that cgroups may use, as a list; "" when the kernel does not say."""
+        v1 = self.dialect.versions.get("cpuset") is Version.V1
+        contents = self.read("", "cpuset", "cpuset.effective_cpus" if v1 else "cpuset.cpus.effective", hold=True)
+        return "" if isinstance(contents, Lack) else contents.decode(errors="replace").strip()
+
+    def probe(self, path: CgroupPath) -> frozenset[Knob]:
+        """Knobs that this kernel has, seen in one cgroup (kubepods: the root lacks most)."""
+        return frozenset(knob for knob in SPECS if self._has(path, knob))
+
+    def _has(self, path: CgroupPath, knob: Knob) -> bool:
+        file = self.dialect.file(knob)
+        return file is not None and any(not isinstance(self.read(path, file.controller, n), Lack) for n in file.names)
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+    def write_knob(self, path: CgroupPath, knob: Knob, value: Value, present: Value | None = None) -> int:
+        """Set a knob. Returns the kernel's errno, 0 = written; ENOENT: no such file here, ENODEV: cgroup gone.
+
+        present: as `knobs.as_text`. NodeUnreadable when no more files can be opened.
+        """
+        file = self.dialect.file(knob)
+        if file is None:
+            return errno.ENOENT
+        name = self._names.get(knob, file.name)
+        texts = as_text(knob, value, self.dialect, self._period(path, knob), present)
+        refused = next((e for text in texts if (e := self._write(path, file.controller, name, text))), 0)
+        if refused == errno.EINVAL and knob is Knob.MEMORY_LIMIT and self.dialect.version(knob) is Version.V1:
+            return self._write_with_swap(path, file.controller, name, texts[-1])
+        return refused
+
+    def _write_with_swap(self, path: CgroupPath, controller: str, name: str, text: str) -> int:
+        """A memory limit above that of memory and swap together, which runtimes set to the same: raised along."""
+        return self._write(path, controller, MEMORY_AND_SWAP, text) or self._write(path, controller, name, text)
+
+    def _write(self, path: CgroupPath, controller: str, name: str, text: str) -> int:
+        try:
+            descriptor = self._open(path, controller, name, _WRITE)
+        except OSError as refused:
+            return refused.errno or errno.EACCES
+        if isinstance(descriptor, Lack):
+            return {Lack.GONE: errno.ENODEV, Lack.ABSENT: errno.ENOENT}.get(descriptor, errno.EACCES)
+        try:
+            os.write(descriptor, text.encode())
+        except OSError as refused:
+            return refused.errno or errno.EIO
+        finally:
+            os.close(descriptor)
+        return 0
+
+    # --- the tree --------------------------------------------------------------------------------------------------
+    def children(self, path: CgroupPath, controller: str) -> list[str] | Lack:
+        """Names of the cgroups directly below."""
+        listing = self.folder(path, controller)
+        if isinstance(listing, Lack):
+            return listing
+        try:
+            with os.scandir(listing) as entries:
+                return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+        except OSError as refused:
+            return self._lack(refused)
+        finally:
+            os.close(listing)
+
+    def perf_folder(self, path: CgroupPath) -> int | Lack:
+        """Descriptor of a cgroup for perf_event_open, to be closed by the caller; v2 counts without a controller."""
+        return self.folder(path, "perf_event" if self.dialect.versions.get("perf_event") is Version.V1 else PRESSURE)
+
+    def folder(self, path: CgroupPath, controller: str) -> int | Lack:
+        """Descriptor of a cgroup's folder, to be closed by the caller."""
+        return self._open(path, controller, "", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+    def paths(self, depth: int = 4, below: CgroupPath = "") -> Iterator[CgroupPath]:
+        """Cgroups of the CPU hierarchy down to a depth."""
+        names = self.children(below, "cpu") if depth else Lack.GONE
+        for name in names if not isinstance(names, Lack) else ():
+            path = f"{below}/{name}" if below else name
+            yield path
+            yield from self.paths(depth - 1, path)
+
+    def detect(self, base: tuple[str, ...] = ()) -> Detection:
+        """Which layout the node has, by the cgroups that exist. base: the kubelet's cgroupRoot."""
+        return detect(set(self.paths(4 + len(base))), base)
+
+    def _open(self, path: CgroupPath, controller: str, name: str, flags: int) -> int | Lack:
+        """A file of a cgroup, "" = its folder; stays the caller's."""
+        root = self._roots.get(controller)
+        if root is None:
+            return Lack.GONE
+        place = _checked(path) if path else "."
+        try:
+            if controller in self._linkless:
+                return os.open(f"{place}/{name}" if name else place, flags, dir_fd=root)
+            return _walk(root, place, name, flags)
+        except FileNotFoundError:
+            return Lack.ABSENT if name and self._is_there(root, place) else Lack.GONE
+        except OSError as refused:
+            return self._lack(refused, flags)
+
+    def _is_there(self, root: int, place: str) -> bool:
+        try:
+            os.stat(place, dir_fd=root)
+        except OSError:
+            return False
+        return True
+
+    def _lack(self, refused: OSError, flags: int = _READ) -> Lack:
+        if refused.errno in _EXHAUSTED:
+            open_files = self.held_files
+            self.let_go()
+            raise NodeUnreadable(
+                f"no more files can be opened ({os.strerror(refused.errno or 0)}); {open_files} held ones were closed",
+                fix="Raise the limit of open files (RLIMIT_NOFILE) of the agent.",
+            )
+        if flags == _WRITE and refused.errno not in _NO_SUCH_PLACE:
+            raise refused
+        return Lack.GONE if refused.errno in _NO_SUCH_PLACE else Lack.UNREADABLE
+
+
+@lru_cache(_CHECKED)
+def _checked(path: CgroupPath) -> CgroupPath:
+    return checked_path(path)
+
+
+def _walk(root: int, place: str, name: str, flags: int) -> int:
+    """Open part by part, following no link. OSError as the kernel says."""
+    parts = [part for part in (*place.split("/"), name) if part not in ("", ".")]
+    folder = os.dup(root)
+    for part in parts[:-1]:
+        try:
+            deeper = os.open(part, _DIRECTORY, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = deeper
+    try:
+        return os.open(parts[-1] if parts else ".", flags, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _file_systems() -> dict[str, str]:
+    """Kind of the file system by mount point, as this process sees them; later mounts on one point win."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    rows = (line.partition(" - ") for line in lines)
+    return {fields[4]: kind.split()[0] for first, _, kind in rows if len(fields := first.split()) > 4 and kind.split()}
+
+
+def _kind_of(folder: Path, kinds: Mapping[str, str]) -> str:
+    """Of the innermost mount that holds the folder; "" when none is known."""
+    return next((kinds[str(place)] for place in (folder, *folder.parents) if str(place) in kinds), "")
+
+
+def _contents(descriptor: int) -> bytes:
+    first = os.pread(descriptor, _PIECE, 0)
+    if len(first) < _PIECE:
+        return first
+    pieces = [first]
+    while piece := os.pread(descriptor, 1 << 16, sum(map(len, pieces))):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _mounts(root: Path) -> Mapping[str, tuple[Version, Path]]:
+    """Controller -> version and mount point. A pure v2 mount is root itself; beside v1 it is root/unified."""
+    unified = next((place for place in (root, root / "unified") if (place / "cgroup.controllers").is_file()), None)
+    mounts = {name: (Version.V1, root / name) for name in V1_CONTROLLERS if (root / name).is_dir() and unified != root}
+    if unified is not None:
+        with contextlib.suppress(OSError):
+            for name in (unified / "cgroup.controllers").read_text().split():
+                mounts.setdefault(name, (Version.V2, unified))
+        mounts[PRESSURE] = (Version.V2, unified)
+    return mounts

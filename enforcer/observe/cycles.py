@@ -1,0 +1,125 @@
+"""EDGE: cycles per instruction of containers, by the processor's own counters (perf_event_open, one group a CPU).
+
+A task that is disturbed in caches or memory needs more cycles for the same instructions; CPU use does not show it.
+Counting costs at each switch of tasks and needs CAP_PERFMON, so it is off unless asked for; where counters are not to
+be had (most virtual machines, no right) `denied` says why and nothing is counted. Hardware counters were not at hand
+where this was made: the way of counting is proved with the kernel's software counters.
+Source: perf_event_open(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from enforcer.contract import CgroupPath
+from enforcer.observe.cgroupfs import Hierarchy, Lack
+
+HARDWARE: Final = ((0, 0), (0, 1))
+"""(type, config) of what is divided by what: cycles, instructions."""
+SOFTWARE: Final = ((1, 1), (1, 0))
+"""Task clock and CPU clock: the same for one busy thread."""
+MOST_FILES: Final = 1024
+_CALL: Final = {"x86_64": 298, "aarch64": 241}
+_BY_CGROUP: Final = 1 << 2 | 1 << 3  # PERF_FLAG_PID_CGROUP | PERF_FLAG_FD_CLOEXEC
+_AS_GROUP: Final = 1 << 3  # PERF_FORMAT_GROUP: one read gives both
+_SIZE: Final = 112
+_FINAL: Final = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENODEV)
+
+
+@dataclass(slots=True)
+class _Counted:
+    files: list[tuple[int, int]]
+    """(leader, member) of each CPU."""
+    totals: tuple[int, int] = (0, 0)
+
+
+class CycleReader:
+    """Counters of the containers that are asked for; `denied`: why there are none, or ""."""
+
+    def __init__(
+        self, hierarchy: Hierarchy, cpus: Sequence[int], events: tuple[tuple[int, int], tuple[int, int]] = HARDWARE
+    ) -> None:
+        """Nothing is opened yet."""
+        self._hierarchy, self._cpus, self._events = hierarchy, tuple(cpus), events
+        self._counted: dict[CgroupPath, _Counted] = {}
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._call = _CALL.get(platform.machine())
+        self.denied = "" if self._call else f"unknown on {platform.machine()}"
+
+    def read(self, path: CgroupPath) -> float | None:
+        """The ratio since the last call; None for the first one, for an idle container, and where nothing counts."""
+        counted = self._counted.get(path) or self._begin(path)
+        if counted is None:
+            return None
+        try:
+            counts = [struct.unpack("QQQ", os.read(leader, 24)) for leader, _ in counted.files]
+        except (OSError, struct.error):
+            self.forget(path)
+            return None
+        now = sum(cycles for _, cycles, _ in counts), sum(instructions for _, _, instructions in counts)
+        before, counted.totals = counted.totals, now
+        passed = now[1] - before[1]
+        return (now[0] - before[0]) / passed if before != (0, 0) and passed > 0 else None
+
+    def keep_only(self, paths: set[CgroupPath]) -> None:
+        """Stop counting all others."""
+        for path in self._counted.keys() - paths:
+            self.forget(path)
+
+    def forget(self, path: CgroupPath) -> None:
+        """Stop counting one."""
+        counted = self._counted.pop(path, None)
+        _close(counted.files if counted else [])
+
+    def close(self) -> None:
+        """Stop counting."""
+        self.keep_only(set())
+
+    def _begin(self, path: CgroupPath) -> _Counted | None:
+        room = MOST_FILES - sum(2 * len(c.files) for c in self._counted.values())
+        if self.denied or room < 2 * len(self._cpus):
+            return None
+        folder = self._hierarchy.perf_folder(path)
+        if isinstance(folder, Lack):
+            return None
+        files: list[tuple[int, int]] = []
+        try:
+            files.extend(self._pair(folder, cpu) for cpu in self._cpus)
+        except OSError as refused:
+            _close(files)
+            if refused.errno in _FINAL:
+                self.denied = f"no counters of the processor: {os.strerror(refused.errno or 0)}"
+            return None
+        finally:
+            os.close(folder)
+        self._counted[path] = _Counted(files)
+        return self._counted[path]
+
+    def _pair(self, folder: int, cpu: int) -> tuple[int, int]:
+        leader = self._open(self._events[0], folder, cpu, -1)
+        try:
+            return leader, self._open(self._events[1], folder, cpu, leader)
+        except OSError:
+            os.close(leader)
+            raise
+
+    def _open(self, event: tuple[int, int], folder: int, cpu: int, group: int) -> int:
+        kind, config = event
+        attributes = struct.pack("IIQQQQ", kind, _SIZE, config, 0, 0, _AS_GROUP).ljust(_SIZE, b"\0")
+        descriptor: int = self._libc.syscall(self._call, attributes, folder, cpu, group, _BY_CGROUP)
+        if descriptor < 0:
+            raise OSError(ctypes.get_errno(), "perf_event_open")
+        return descriptor
+
+
+def _close(files: Sequence[tuple[int, int]]) -> None:
+    for pair in files:
+        for descriptor in pair:
+            os.close(descriptor)

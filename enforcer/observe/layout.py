@@ -1,0 +1,209 @@
+"""Where a pod's cgroups are: uid, container id and QoS to a path, per driver and runtime. Pure.
+
+    Layout(Driver.SYSTEMD, Runtime.CRIO).pod(uid, KubeQos.BURSTABLE)
+
+Everything that becomes part of a path is checked here, letter by letter; what does not pass is a UsageError. So no
+name from the API server, a policy or a journal leads out of the cgroup root.
+Sources: kubelet's container manager (naming of QoS and pod cgroups, escaping for systemd), containerd's and CRI-O's
+naming of container cgroups, Koordinator's `hostApplications`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate
+from typing import Final
+
+from cotenant.core.model.colocation.node_policy import HostApplication
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.qos import QosClass
+from enforcer.contract import CgroupPath, KubeQos, Level
+
+_UID: Final = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z-]{0,126}[0-9A-Za-z])?")
+_CONTAINER: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}")
+_PART: Final = re.compile(r"[0-9A-Za-z_:@+=,\\-][0-9A-Za-z_.:@+=,\\-]{0,254}")
+DEEPEST: Final = 16
+"""More parts has no cgroup that we look at."""
+
+
+class Driver(StrEnum):
+    """How the kubelet names cgroups."""
+
+    CGROUPFS = "cgroupfs"
+    SYSTEMD = "systemd"
+
+
+class Runtime(StrEnum):
+    """Who names the containers' cgroups."""
+
+    CONTAINERD = "containerd"
+    CRIO = "cri-o"
+
+
+_TIERS: Final[dict[KubeQos, tuple[str, ...]]] = {
+    KubeQos.GUARANTEED: (),
+    KubeQos.BURSTABLE: ("burstable",),
+    KubeQos.BEST_EFFORT: ("besteffort",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One node's naming. base: the kubelet's cgroupRoot as parts, none for the root."""
+
+    driver: Driver = Driver.CGROUPFS
+    runtime: Runtime = Runtime.CONTAINERD
+    base: tuple[str, ...] = ()
+
+    def kubepods(self) -> CgroupPath:
+        """Root of all pods; also the tier of guaranteed ones."""
+        return self._path(())
+
+    def tier(self, qos: KubeQos) -> CgroupPath:
+        """Parent of the pods of one Kubernetes QoS class."""
+        return self._path(_TIERS[qos])
+
+    def pod(self, uid: str, qos: KubeQos) -> CgroupPath:
+        """A pod's cgroup. UsageError when uid is not one."""
+        return self._path((*_TIERS[qos], f"pod{checked_uid(uid)}"))
+
+    def container(self, uid: str, qos: KubeQos, container_id: str) -> CgroupPath:
+        """A container's cgroup; container_id as the runtime gives it, without "containerd://"."""
+        return f"{self.pod(uid, qos)}/{self.container_name(container_id)}"
+
+    def container_name(self, container_id: str) -> str:
+        """The last part of a container's cgroup. UsageError when container_id is not one."""
+        name = checked_container_id(container_id)
+        if self.driver is Driver.SYSTEMD:
+            return f"{'crio' if self.runtime is Runtime.CRIO else 'cri-containerd'}-{name}.scope"
+        return f"crio-{name}" if self.runtime is Runtime.CRIO else name
+
+    def _path(self, below: tuple[str, ...]) -> CgroupPath:
+        parts = (*self.base, "kubepods", *below)
+        if self.driver is Driver.CGROUPFS:
+            return "/".join(parts)
+        # systemd spells every ancestor into a slice's name, and "-" is its separator: inside a part it becomes "_".
+        names = accumulate((part.replace("-", "_") for part in parts), lambda above, part: f"{above}-{part}")
+        return "/".join(f"{name}.slice" for name in names)
+
+
+def checked_uid(uid: str) -> str:
+    """The uid itself. UsageError when it could be anything but one part of a path."""
+    if not _UID.fullmatch(uid):
+        raise UsageError(f"pod uid {uid[:80]!r} is not one", fix="Letters, digits and inner dashes, at most 128.")
+    return uid
+
+
+def checked_container_id(container_id: str) -> str:
+    """The id itself. UsageError when it could be anything but one part of a path."""
+    if not _CONTAINER.fullmatch(container_id):
+        raise UsageError(f"container id {container_id[:80]!r} is not one", fix="Letters, digits, _ and -, at most 128.")
+    return container_id
+
+
+def checked_path(path: str) -> CgroupPath:
+    """The path itself. UsageError when a part is empty, hidden, dotted away or there are more than DEEPEST."""
+    parts = path.split("/")
+    if len(parts) > DEEPEST or not all(_PART.fullmatch(part) for part in parts):
+        raise UsageError(
+            f"cgroup path {path[:120]!r} is not one",
+            fix=f"At most {DEEPEST} parts of letters, digits and _.:@+=,\\-, none beginning with a dot, no leading /.",
+        )
+    return path
+
+
+def split_container_id(status: str) -> tuple[Runtime | None, str]:
+    """("containerd://abc") -> (containerd, "abc"); an unknown prefix gives None as runtime."""
+    prefix, separator, rest = status.partition("://")
+    if not separator:
+        return None, status
+    return next((r for r in Runtime if r.value == prefix), None), rest
+
+
+# --- host applications ----------------------------------------------------------------------------------------------
+_BASES: Final = {"", "CgroupRoot", "Kubepods", "KubepodsBurstable", "KubepodsBesteffort"}
+
+
+def host_application_path(application: HostApplication, layout: Layout) -> CgroupPath:
+    """Where a declared application's cgroup is: base, parentDir, relativePath.
+
+    Without a cgroupPath Koordinator's own places hold: host-best-effort/<name> for BE, host-latency-sensitive/<name>
+    else. UsageError when that is no path, or is a cgroup of Kubernetes itself.
+    """
+    cgroup_path = application.cgroup_path
+    if cgroup_path is None or not (cgroup_path.parent_dir or cgroup_path.relative_path):
+        family = "host-best-effort" if application.qos == QosClass.BE else "host-latency-sensitive"
+        return checked_path(f"{family}/{application.name}")
+    if cgroup_path.base not in _BASES:
+        raise UsageError(f"host application {application.name!r}: cgroupPath.base {cgroup_path.base[:40]!r} is unknown")
+    parts = [_base(cgroup_path.base, layout), cgroup_path.parent_dir.strip("/"), cgroup_path.relative_path.strip("/")]
+    path = checked_path("/".join(part for part in parts if part))
+    if level_of(path, layout) is not None:
+        raise UsageError(f"host application {application.name!r}: {path} is a cgroup of the kubelet's")
+    return path
+
+
+def _base(name: str, layout: Layout) -> CgroupPath:
+    tiers = {"Kubepods": KubeQos.GUARANTEED, "KubepodsBurstable": KubeQos.BURSTABLE}
+    if name in ("", "CgroupRoot"):
+        return ""
+    return layout.tier(tiers.get(name, KubeQos.BEST_EFFORT))
+
+
+def level_of(path: CgroupPath, layout: Layout) -> Level | None:
+    """Level of a path below kubepods; None when it is outside, or deeper than containers."""
+    tiers = {layout.tier(qos) for qos in KubeQos} - {layout.kubepods()}
+    if path == layout.kubepods():
+        return Level.KUBEPODS
+    if path in tiers:
+        return Level.QOS
+    parent, _, name = path.rpartition("/")
+    if parent in tiers or parent == layout.kubepods():
+        return Level.POD if _names_pod(name, parent, layout.driver) else None
+    return Level.CONTAINER if parent and level_of(parent, layout) is Level.POD else None
+
+
+def _names_pod(name: str, parent: CgroupPath, driver: Driver) -> bool:
+    if driver is Driver.CGROUPFS:
+        return name.startswith("pod")
+    return name.startswith(parent.rpartition("/")[2].removesuffix(".slice") + "-pod") and name.endswith(".slice")
+
+
+# --- which layout a node has ----------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """The detected layout; None when detection failed. problem: an explanation for people, or ""."""
+
+    layout: Layout | None
+    problem: str = ""
+
+
+def detect(paths: Collection[CgroupPath], base: tuple[str, ...] = ()) -> Detection:
+    """The layout that these cgroups of a node speak of: which roots exist, how containers below are named.
+
+    Both roots: the one with pods holds and that is told; pods below both: nothing is decided.
+    """
+    counts = {driver: _pods(paths, Layout(driver, base=base)) for driver in Driver}
+    roots = [driver for driver in Driver if Layout(driver, base=base).kubepods() in paths]
+    used = [driver for driver in roots if counts[driver]]
+    if not roots:
+        return Detection(None, "no kubepods cgroup: the kubelet has not run here, or its cgroupRoot is another")
+    if len(used) > 1:
+        return Detection(None, "pods below both kubepods and kubepods.slice: the cgroup driver was changed under them")
+    if len(roots) > 1 and not used:
+        return Detection(None, "both kubepods and kubepods.slice exist, neither has pods")
+    driver = (used or roots)[0]
+    note = f"both kubepods and kubepods.slice exist; only {driver}'s has pods" if len(roots) > 1 else ""
+    return Detection(Layout(driver, _runtime(paths), base), note)
+
+
+def _pods(paths: Iterable[CgroupPath], layout: Layout) -> int:
+    return sum(level_of(path, layout) is Level.POD for path in paths)
+
+
+def _runtime(paths: Iterable[CgroupPath]) -> Runtime:
+    names = (path.rpartition("/")[2] for path in paths)
+    return Runtime.CRIO if any(name.startswith("crio-") for name in names) else Runtime.CONTAINERD

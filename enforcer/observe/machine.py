@@ -1,0 +1,179 @@
+"""EDGE: the machine itself: its CPUs and how they hang together, memory, pressure, block devices; from proc and sys.
+
+Read by `observe.observe` each tick; topology and devices are looked at again when the CPUs change or a minute passed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cotenant.core.model.errors import NodeUnreadable, UsageError
+from enforcer.contract import CpuUse, Pressure, Processor
+from enforcer.observe.cpusets import parse_cpus
+from enforcer.observe.rates import CpuCounters, Waits, cpu_use, machine_counters, meminfo_bytes, pressure
+
+SLOW_SECONDS: Final = 60.0
+MOST_THREADS: Final = 64
+"""Of one container whose waiting is read; the first ones speak for the others."""
+_GROUP: Final = re.compile(r"((?:[^-]|--)+)-(?!-)")
+"""Volume group of a logical volume's name; hyphens inside are written twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineReading:
+    """One reading of the machine; the fields of the same name of NodeReading."""
+
+    processors: tuple[Processor, ...]
+    memory_total_bytes: int
+    memory_available_bytes: int
+    cpu: CpuUse
+    pressures: tuple[Pressure | None, Pressure | None, Pressure | None]
+    """Of CPU, memory, I/O."""
+    block_devices: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class _Slow:
+    until: float = 0.0
+    cpus: str = ""
+    processors: tuple[Processor, ...] = ()
+    devices: Mapping[str, str] = field(default_factory=dict)
+
+
+class MachineReader:
+    """Remembers the CPU counters of the previous reading."""
+
+    def __init__(self, proc: Path, sys: Path, monotonic: Callable[[], float]) -> None:
+        self._proc, self._sys, self._monotonic = proc, sys, monotonic
+        self._before: CpuCounters | None = None
+        self._slow = _Slow()
+        self._ticks = os.sysconf("SC_CLK_TCK")
+
+    def read(self, cpus: str = "") -> MachineReading:
+        """Read once. cpus: those that cgroups may use, "" = all that are online. NodeUnreadable without proc."""
+        at = self._monotonic()
+        now = machine_counters(at, self._must("stat"), self._ticks)
+        memory = self._must("meminfo")
+        total, available = meminfo_bytes(memory, b"MemTotal"), meminfo_bytes(memory, b"MemAvailable")
+        if now is None or total is None or available is None:
+            raise NodeUnreadable(f"{self._proc}: stat or meminfo are not in the kernel's form")
+        use = cpu_use(self._before, now)
+        self._before = now
+        self._look_slowly(at, cpus or _text(self._sys / "devices/system/cpu/online"))
+        return MachineReading(self._slow.processors, total, available, use, self._pressures(), self._slow.devices)
+
+    def waits(self, pids: list[int]) -> Waits:
+        """Waiting of the threads of these processes, MOST_THREADS at most; of what is gone or forbidden nothing."""
+        thread_waits: Waits = {}
+        for pid in pids[:MOST_THREADS]:
+            folder = self._proc / str(pid) / "task"
+            for thread in _names(folder)[: MOST_THREADS - len(thread_waits)]:
+                fields = _bytes(folder / thread / "schedstat").split()
+                if len(fields) > 1 and fields[1].isdigit():
+                    thread_waits[int(thread)] = int(fields[1])
+        return thread_waits
+
+    def _must(self, name: str) -> bytes:
+        try:
+            return (self._proc / name).read_bytes()
+        except OSError as refused:
+            raise NodeUnreadable(
+                f"{self._proc / name}: {refused.strerror}", fix="Set enforcer.proc_root to the host's proc."
+            ) from None
+
+    def _pressures(self) -> tuple[Pressure | None, Pressure | None, Pressure | None]:
+        folder = self._proc / "pressure"
+        return pressure(_bytes(folder / "cpu")), pressure(_bytes(folder / "memory")), pressure(_bytes(folder / "io"))
+
+    def _look_slowly(self, at: float, cpus: str) -> None:
+        if at < self._slow.until and cpus == self._slow.cpus:
+            return
+        self._slow = _Slow(at + SLOW_SECONDS, cpus, self._processors(cpus), block_devices(self._proc, self._sys))
+
+    def _processors(self, cpus: str) -> tuple[Processor, ...]:
+        try:
+            ids = sorted(parse_cpus(cpus, "CPUs online"))
+        except UsageError:
+            ids = []
+        if not ids:
+            raise NodeUnreadable(f"{self._sys}: no list of the CPUs that are online")
+        numa = self._numa_nodes()
+        places = {cpu: self._place(cpu) for cpu in ids}
+        cores = {place: core for core, place in enumerate(sorted(set(places.values())))}
+        return tuple(Processor(cpu, cores[places[cpu]], places[cpu][0], numa.get(cpu, 0)) for cpu in ids)
+
+    def _place(self, cpu: int) -> tuple[int, int, int]:
+        """Socket, die and core; the kernel numbers cores anew in each die."""
+        folder = self._sys / f"devices/system/cpu/cpu{cpu}/topology"
+        socket, die, core = (_text(folder / name) for name in ("physical_package_id", "die_id", "core_id"))
+        return _whole(socket, 0), _whole(die, 0), _whole(core, cpu)
+
+    def _numa_nodes(self) -> dict[int, int]:
+        nodes: dict[int, int] = {}
+        folder = self._sys / "devices/system/node"
+        for name in _names(folder):
+            if match := re.fullmatch(r"node(\d+)", name):
+                nodes |= dict.fromkeys(parse_cpus(_text(folder / name / "cpulist"), name), int(match[1]))
+        return nodes
+
+
+def block_devices(proc: Path, sys: Path) -> dict[str, str]:
+    """Name and mount point -> "major:minor" of the whole device: limits on a partition do not exist.
+
+    A logical volume also has the device mapper's name, and its volume group that of the disk it is on (of several, the
+    first by name).
+    """
+    folder = sys / "class/block"
+    disk_numbers = {name: _whole_device(folder / name) for name in _names(folder)}
+    numbers = {_text(folder / name / "dev"): number for name, number in disk_numbers.items()}
+    devices = {name: number for name, number in disk_numbers.items() if number}
+    for name in disk_numbers:
+        devices = _volumes(folder / name, disk_numbers) | devices
+    for line in _bytes(proc / "1/mountinfo").decode(errors="replace").splitlines():
+        fields = line.split()
+        if len(fields) > 4 and numbers.get(fields[2]):
+            devices.setdefault(fields[4], numbers[fields[2]])
+    return devices
+
+
+def _volumes(folder: Path, disk_numbers: Mapping[str, str]) -> dict[str, str]:
+    """Names of a mapped device: its own, and its volume group's."""
+    mapped = _text(folder / "dm" / "name")
+    if not mapped or not disk_numbers[folder.name]:
+        return {}
+    below = next((disk_numbers[disk] for disk in _names(folder / "slaves") if disk_numbers.get(disk)), "")
+    group = _GROUP.match(mapped) if _text(folder / "dm" / "uuid").startswith("LVM-") else None
+    group_names = {group[1].replace("--", "-"): below} if group and below else {}
+    return {mapped: disk_numbers[folder.name], **group_names}
+
+
+def _whole_device(folder: Path) -> str:
+    place = folder.resolve()
+    return _text((place.parent if (place / "partition").exists() else place) / "dev")
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - names alone are wanted, many times a tick
+    except OSError:
+        return []
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _text(path: Path) -> str:
+    return _bytes(path).decode(errors="replace").strip()
+
+
+def _whole(text: str, otherwise: int) -> int:
+    return int(text) if text.isdigit() else otherwise

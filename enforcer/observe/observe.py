@@ -1,0 +1,407 @@
+"""EDGE: one consistent reading of the node a tick: `Observation` from cgroup files, proc and sys.
+
+    observer = Observer(hierarchy, layout)
+    observation = observer.read(pods, applications, facts, fresh=applier.held)
+
+Counters and memory of every cgroup are read each tick; knobs, pressure, out-of-memory kills and waiting, which change
+rarely or are averages anyway, in turn: each cgroup once in SLOW_TICKS ticks, and knobs that carry our values each tick,
+so that another writer is seen at once. 200 containers so cost about 1,500 reads a tick instead of 5,000.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from cotenant.core.adapters.clock import Clock, SystemClock
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from enforcer.contract import (
+    CgroupPath,
+    ContainerReading,
+    ContainerSpec,
+    CpuUse,
+    GroupReading,
+    HostApplicationReading,
+    Knob,
+    KubeQos,
+    Level,
+    MemoryUse,
+    NodeReading,
+    Observation,
+    PodReading,
+    PodSpec,
+    Pressure,
+    ResctrlReading,
+    Uplink,
+    Value,
+)
+from enforcer.decide.changes import Place
+from enforcer.decide.knobs import Version
+from enforcer.observe.cgroupfs import PRESSURE, Hierarchy, Lack
+from enforcer.observe.cycles import CycleReader
+from enforcer.observe.layout import Layout, Runtime
+from enforcer.observe.machine import MachineReader
+from enforcer.observe.rates import (
+    CpuCounters,
+    Waits,
+    cpu_counters_v1,
+    cpu_counters_v2,
+    cpu_use,
+    memory_use,
+    pressure,
+    value_of,
+    waiting_rate,
+)
+
+SLOW_TICKS: Final = 10
+RARE_TURNS: Final = 6
+"""Knobs that only strategies set are looked at in each sixth of a cgroup's turns, unless they carry our values."""
+_OFTEN: Final = frozenset(
+    {Knob.CPU_SHARES, Knob.CPU_QUOTA, Knob.CPU_BURST, Knob.CPU_IDLE, Knob.CPUSET_CPUS, Knob.MEMORY_LIMIT}
+)
+_NO_PRESSURE: Final = (None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class HostApplicationSpec:
+    """A declared application; path by `layout.host_application_path`."""
+
+    name: str
+    qos_class: QosClass
+    priority_class: PriorityClass
+    path: CgroupPath
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What the Node object and the kubelet's configuration say; see NodeReading."""
+
+    name: str
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    kubelet_static_cpus: bool = False
+    kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    uplink: Uplink | None = None
+    resctrl: ResctrlReading | None = None
+    kernel_switches: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _GroupHistory:
+    """What is remembered of one cgroup between ticks."""
+
+    turn: int
+    turns: int = 0
+    counters: CpuCounters | None = None
+    used: tuple[bytes, bytes, int] = (b"", b"", 0)
+    """Texts from which `use` was read, and the kills then: mostly those of the tick before."""
+    use: MemoryUse | None = None
+    knobs: dict[Knob, Value] = field(default_factory=dict)
+    pressures: tuple[Pressure | None, Pressure | None, Pressure | None] = _NO_PRESSURE
+    oom_kills: int = 0
+    processes: int | None = None
+    waits: Waits = field(default_factory=dict)
+    waits_at: float = 0.0
+    waiting: float | None = None
+    cycles: float | None = None
+    known: bool = False
+
+
+class Observer:
+    """Remembers counters between ticks. One thread."""
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        layout: Layout,
+        proc: Path = Path("/proc"),
+        sys: Path = Path("/sys"),
+        clock: Clock | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is read yet."""
+        self._hierarchy, self._layout = hierarchy, layout
+        self._clock, self._monotonic = clock or SystemClock(), monotonic
+        self._machine = MachineReader(proc, sys, monotonic)
+        self._groups: dict[CgroupPath, _GroupHistory] = {}
+        self._paths: dict[tuple[str, str], CgroupPath] = {}
+        """Of pods and containers whose cgroups are there, by (uid, id); "" for the pod."""
+        self._supported: frozenset[Knob] = frozenset()
+        self._pressed = False
+        self._tick = 0
+        self._before: float | None = None
+        self._v1_cpu = hierarchy.dialect.versions.get("cpuacct") is Version.V1
+        self._v1_memory = hierarchy.dialect.versions.get("memory") is Version.V1
+        self.cycles: CycleReader | None = None
+        """Set it to count cycles per instruction of containers that are not best effort."""
+        self.refused: list[str] = []
+        """Pods and containers of the last tick whose ids are none: their cgroups were not looked for."""
+
+    def read(
+        self,
+        pods: Sequence[PodSpec],
+        applications: Sequence[HostApplicationSpec],
+        facts: NodeFacts,
+        fresh: frozenset[Place] = frozenset(),
+    ) -> Observation:
+        """Read once. fresh: knobs to be read now (those of the last tick's writes); others are at most 10 ticks old.
+
+        NodeUnreadable when files ran out or /proc cannot be read: skip the tick. Ages of policy and pods, and the
+        forecast, are the caller's: `dataclasses.replace(observation, policy_age_seconds=...)`.
+        """
+        at = self._monotonic()
+        elapsed = at - self._before if self._before is not None else 1.0
+        self.refused = []
+        self._probe()
+        look = _Look(self, _by_path(fresh), elapsed)
+        node = self._node(facts)
+        kubepods = look.group(self._layout.kubepods(), Level.KUBEPODS)
+        tiers = {q: look.group(self._layout.tier(q), Level.QOS) for q in (KubeQos.BURSTABLE, KubeQos.BEST_EFFORT)}
+        observation = Observation(
+            at_seconds=at,
+            wall_seconds=self._clock.now_seconds(),
+            node=node,
+            kubepods=kubepods,
+            tiers={qos: group for qos, group in {KubeQos.GUARANTEED: kubepods, **tiers}.items() if group is not None},
+            pods=tuple(look.pod(pod) for pod in pods),
+            host_applications=tuple(look.application(application) for application in applications),
+            supported=self._supported,
+            elapsed_seconds=elapsed,
+        )
+        self._before = at
+        self._tick += 1
+        self._forget_all_but(look.seen)
+        return observation
+
+    def close(self) -> None:
+        """Forget everything held."""
+        self._groups.clear()
+        self._paths.clear()
+        self._hierarchy.let_go()
+        if self.cycles:
+            self.cycles.close()
+
+    def _probe(self) -> None:
+        """Detect the knobs and pressure files; repeated every tick while there is no knob, else every 60 ticks."""
+        if not self._supported or self._tick % 60 == 0:
+            knobs = self._hierarchy.probe(self._layout.tier(KubeQos.BEST_EFFORT))
+            self._supported = knobs or self._hierarchy.probe(self._layout.kubepods())
+            pressure_file = self._hierarchy.read(self._layout.kubepods(), PRESSURE, "cpu.pressure")
+            self._pressed = not isinstance(pressure_file, Lack)
+
+    def _node(self, facts: NodeFacts) -> NodeReading:
+        machine = self._machine.read(self._hierarchy.usable_cpus())
+        cpu, memory, io = machine.pressures
+        return NodeReading(
+            name=facts.name,
+            processors=machine.processors,
+            memory_total_bytes=machine.memory_total_bytes,
+            memory_available_bytes=machine.memory_available_bytes,
+            cpu=machine.cpu,
+            cpu_pressure=cpu,
+            memory_pressure=memory,
+            io_pressure=io,
+            allocatable=facts.allocatable,
+            capacity=facts.capacity,
+            labels=facts.labels,
+            annotations=facts.annotations,
+            block_devices=machine.block_devices,
+            kubelet_static_cpus=facts.kubelet_static_cpus,
+            kubelet_cpus=facts.kubelet_cpus,
+            uplink=facts.uplink,
+            resctrl=facts.resctrl,
+            kernel_switches=facts.kernel_switches,
+        )
+
+    def _forget_all_but(self, paths: set[CgroupPath]) -> None:
+        for path in self._groups.keys() - paths:
+            del self._groups[path]
+        if len(self._paths) > len(paths):
+            self._paths = {key: path for key, path in self._paths.items() if path in paths}
+        self._hierarchy.keep_only(paths | {""})
+        if self.cycles:
+            self.cycles.keep_only(paths)
+
+
+class _Look:
+    """One tick over the cgroups."""
+
+    def __init__(self, observer: Observer, fresh: Mapping[CgroupPath, list[Knob]], elapsed: float) -> None:
+        self._of, self._fresh, self._elapsed = observer, fresh, elapsed
+        self._files = observer._hierarchy
+        self.seen: set[CgroupPath] = set()
+
+    def pod(self, spec: PodSpec) -> PodReading:
+        """A pod, its cgroup and its containers'."""
+        layout, key = self._of._layout, (spec.uid, "")
+        path = self._of._paths.get(key) or self._path(spec.key, lambda: layout.pod(spec.uid, spec.kube_qos))
+        group = self.group(path, Level.POD) if path else None
+        self._keep(key, path, group)
+        containers = tuple(self._container(spec, container, group is not None) for container in spec.containers)
+        return PodReading(spec, group, containers)
+
+    def application(self, spec: HostApplicationSpec) -> HostApplicationReading:
+        """A declared application."""
+        group = self.group(spec.path, Level.HOST_APPLICATION)
+        return HostApplicationReading(spec.name, spec.qos_class, spec.priority_class, group)
+
+    def _container(self, pod: PodSpec, spec: ContainerSpec, pod_exists: bool) -> ContainerReading:
+        if not pod_exists or not spec.id:
+            return ContainerReading(spec)
+        group = self._in(self._of._layout, pod, spec)
+        if group is None and spec.running:
+            # A node that had no container when its layout was told says nothing about its runtime.
+            other = Runtime.CRIO if self._of._layout.runtime is Runtime.CONTAINERD else Runtime.CONTAINERD
+            layout = replace(self._of._layout, runtime=other)
+            group = self._in(layout, pod, spec)
+            if group is not None:
+                self._of._layout = layout
+        return ContainerReading(spec, group)
+
+    def _in(self, layout: Layout, pod: PodSpec, spec: ContainerSpec) -> GroupReading | None:
+        key = (pod.uid, spec.id)
+        cached_path = self._of._paths.get(key)
+        path = cached_path or self._path(
+            f"{pod.key}/{spec.name}", lambda: layout.container(pod.uid, pod.kube_qos, spec.id)
+        )
+        group = self.group(path, Level.CONTAINER, not pod.best_effort) if path else None
+        self._keep(key, path, group)
+        return group
+
+    def _keep(self, key: tuple[str, str], path: CgroupPath | None, group: GroupReading | None) -> None:
+        """A path is worked out once for a cgroup that is there."""
+        if group is None:
+            self._of._paths.pop(key, None)
+        elif path:
+            self._of._paths[key] = path
+
+    def _path(self, whose: str, path: Callable[[], CgroupPath]) -> CgroupPath | None:
+        try:
+            return path()
+        except UsageError as bad:
+            problem = f"{whose}: {bad.message}"
+            if problem not in self._of.refused:
+                self._of.refused.append(problem)
+            return None
+
+    def group(self, path: CgroupPath, level: Level, waits: bool = False) -> GroupReading | None:
+        """One cgroup; None when it is not there."""
+        at, counters = self._cpu(path)
+        if counters is None:
+            self._of._groups.pop(path, None)
+            return None
+        self.seen.add(path)
+        memory = self._of._groups.get(path)
+        if memory is None:
+            memory = self._of._groups[path] = _GroupHistory(crc32(path.encode()) % SLOW_TICKS)
+        if level is Level.CONTAINER and memory.processes == 0:  # made but not started: knobs come with its start
+            memory.known = not self._pids(path)
+        if not memory.known or (self._of._tick + memory.turn) % SLOW_TICKS == 0:
+            self._slowly(path, memory, at, waits)
+        elif path in self._fresh:
+            memory.knobs = self._knobs(path, memory.knobs, self._fresh[path])
+        use: CpuUse = cpu_use(memory.counters, counters)
+        memory.counters = counters
+        return self._reading(path, level, use, memory)
+
+    def _reading(self, path: CgroupPath, level: Level, use: CpuUse, memory: _GroupHistory) -> GroupReading:
+        cpu, of_memory, io = memory.pressures
+        waiting = None if memory.waiting is None else memory.waiting * self._elapsed
+        return GroupReading(
+            path=path,
+            level=level,
+            cpu=use,
+            memory=self._memory_of(path, memory),
+            cpu_pressure=cpu,
+            memory_pressure=of_memory,
+            io_pressure=io,
+            run_delay_seconds=waiting,
+            cycles_per_instruction=memory.cycles,
+            processes=memory.processes,
+            knobs=memory.knobs,
+        )
+
+    def _cpu(self, path: CgroupPath) -> tuple[float, CpuCounters | None]:
+        stat = self._files.read(path, "cpu", "cpu.stat", hold=True)
+        if isinstance(stat, Lack):
+            return 0.0, None
+        at = self._of._monotonic()
+        if not self._of._v1_cpu:
+            return at, cpu_counters_v2(at, stat)
+        usage = self._files.read(path, "cpuacct", "cpuacct.usage", hold=True)
+        return at, None if isinstance(usage, Lack) else cpu_counters_v1(at, usage, stat)
+
+    def _memory_of(self, path: CgroupPath, memory: _GroupHistory) -> MemoryUse | None:
+        v1 = self._of._v1_memory
+        usage = self._files.read(path, "memory", "memory.usage_in_bytes" if v1 else "memory.current", hold=True)
+        stat = self._files.read(path, "memory", "memory.stat", hold=True)
+        if isinstance(usage, Lack) or isinstance(stat, Lack):
+            return None
+        if v1:
+            if memory.used != (usage, stat, memory.oom_kills):
+                memory.used = usage, stat, memory.oom_kills
+                memory.use = memory_use(usage, stat, v1, memory.oom_kills)
+            return memory.use
+        events = self._files.read(path, "memory", "memory.events", hold=True)
+        text = b"" if isinstance(events, Lack) else events
+        return memory_use(usage, stat, v1, value_of(text, b"oom_kill") or 0, value_of(text, b"high") or 0)
+
+    # --- in turn ---------------------------------------------------------------------------------------------------
+    def _slowly(self, path: CgroupPath, memory: _GroupHistory, at: float, waits: bool) -> None:
+        supported = self._of._supported
+        all_of_them = not memory.known or memory.turns % RARE_TURNS == 0
+        due = supported if all_of_them else supported & {*_OFTEN, *self._fresh.get(path, ())}
+        memory.knobs = self._knobs(path, {} if all_of_them else memory.knobs, due)
+        memory.known, memory.turns = True, memory.turns + 1
+        pids = self._pids(path)
+        memory.processes = None if pids is None else len(pids)
+        memory.pressures = self._pressures(path)
+        if self._of._v1_memory:
+            control = self._files.read(path, "memory", "memory.oom_control")
+            memory.oom_kills = 0 if isinstance(control, Lack) else value_of(control, b"oom_kill") or 0
+        if waits and self._of.cycles:
+            memory.cycles = self._of.cycles.read(path)
+        if waits and pids:
+            now = self._of._machine.waits(pids)
+            memory.waiting = waiting_rate(memory.waits, now, at - memory.waits_at)
+            memory.waits, memory.waits_at = now, at
+
+    def _knobs(self, path: CgroupPath, before: Mapping[Knob, Value], knobs: Iterable[Knob]) -> dict[Knob, Value]:
+        values, ours = dict(before), self._fresh.get(path, ())
+        for knob in knobs:
+            value = self._files.read_knob(path, knob, hold=knob in ours)
+            if isinstance(value, Lack):
+                values.pop(knob, None)
+            else:
+                values[knob] = value
+        if values.get(Knob.CPU_IDLE) == 1:  # the kernel then shows a number of its own, not the shares
+            values.pop(Knob.CPU_SHARES, None)
+        return values
+
+    def _pids(self, path: CgroupPath) -> list[int] | None:
+        contents = self._files.read(path, "cpu", "cgroup.procs")
+        return None if isinstance(contents, Lack) else [int(word) for word in contents.split() if word.isdigit()]
+
+    def _pressures(self, path: CgroupPath) -> tuple[Pressure | None, Pressure | None, Pressure | None]:
+        if not self._of._pressed:
+            return _NO_PRESSURE
+        first = self._files.read(path, PRESSURE, "cpu.pressure")
+        if isinstance(first, Lack):
+            return _NO_PRESSURE
+        texts = (self._files.read(path, PRESSURE, f"{name}.pressure") for name in ("memory", "io"))
+        memory, io = (None if isinstance(text, Lack) else pressure(text) for text in texts)
+        return pressure(first), memory, io
+
+
+def _by_path(places: frozenset[Place]) -> dict[CgroupPath, list[Knob]]:
+    knobs_by_path: dict[CgroupPath, list[Knob]] = {}
+    for path, knob in places:
+        knobs_by_path.setdefault(path, []).append(knob)
+    return knobs_by_path

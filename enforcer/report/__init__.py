@@ -1,0 +1,1 @@
+"""What the agent says: status, action log, Events, NodeMetric, recordings."""

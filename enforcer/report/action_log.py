@@ -1,0 +1,256 @@
+"""EDGE: reports each action with its reason: a line in the action log, a metric and an Event.
+
+The log is `actions.jsonl` in the state folder; at its cap it becomes `actions.jsonl.1`. A verdict is told when it is
+new or when a minute has passed, and Events that repeat are one series, so that a tick a second floods nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+from prometheus_client import Counter, Gauge, Histogram
+
+from cotenant.core.adapters.kube import EventRecorder, EventSubject, Regarding
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.colocation.enforcement import ACT_ANNOTATION, NUMBERS, LaneSample
+from cotenant.core.model.resource import MILLICORES_PER_CORE
+from enforcer.contract import Evict, Observation, PodSpec, Surface, SurfaceWant, Verdict
+from enforcer.decide.changes import Done, WriteOutcome
+from enforcer.decide.loop import AgentMode
+from enforcer.report.acts import BAD, EVENT_REASONS, EVICTION_REASONS, REFUSED, act_of
+from enforcer.report.recount import Verdicts
+from enforcer.report.status import LAST_ACTIONS, ActionRecord, action_of, paths_of, stamp
+
+LOG_FILE: Final = "actions.jsonl"
+LOG_CAP_BYTES: Final = 16 << 20
+TICK_BUCKETS_SECONDS: Final = (0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+
+
+class AgentMetrics:
+    """What Prometheus sees of the agent; no label holds a uid."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        """Registers at the process's metrics."""
+        self.registry = at = metrics.registry
+        self.ticks = Counter("cotenant_enforcer_ticks_total", "Ticks by how they ended.", ["outcome"], registry=at)
+        self.duration = Histogram(
+            "cotenant_enforcer_tick_duration_seconds",
+            "Time from the beginning of a tick to its last write.",
+            buckets=TICK_BUCKETS_SECONDS,
+            registry=at,
+        )
+        self.actions = Counter(
+            "cotenant_enforcer_actions_total",
+            "Values set, given back or refused.",
+            ["strategy", "knob", "outcome"],
+            registry=at,
+        )
+        self.evictions = Counter(
+            "cotenant_enforcer_evictions_total", "Evictions asked, by outcome.", ["strategy", "outcome"], registry=at
+        )
+        self.verdicts = Counter(
+            "cotenant_enforcer_verdicts_total", "Findings that a person should know.", ["reason"], registry=at
+        )
+        self.held = Gauge("cotenant_enforcer_held_values", "Cgroup values that are ours at present.", registry=at)
+        self.mode = Gauge("cotenant_enforcer_mode", "1 for the mode the agent is in.", ["mode"], registry=at)
+        self.ages = Gauge("cotenant_enforcer_age_seconds", "Age of what the agent acts on.", ["what"], registry=at)
+        self.cpu = Gauge(
+            "cotenant_enforcer_cpu_cores",
+            "The node's CPU in the last tick, in cores: capacity; used by others and by best_effort; target and limit "
+            "of best effort (NaN = none); burst granted beyond limits.",
+            ["node", "of"],
+            registry=at,
+        )
+        self.dry_run = Gauge("cotenant_enforcer_dry_run", "1 while nothing is written.", ["node"], registry=at)
+        self.late = Counter("cotenant_enforcer_ticks_missed_total", "Ticks left out, not caught up.", registry=at)
+
+    def state(self, mode: AgentMode, observation: Observation, held_knobs: int) -> None:
+        """The gauges of one tick."""
+        for one in AgentMode:
+            self.mode.labels(one.value).set(one is mode)
+        self.ages.labels("policy").set(min(observation.policy_age_seconds, 1e9))
+        self.ages.labels("pods").set(min(observation.pods_age_seconds, 1e9))
+        self.held.set(held_knobs)
+
+    def lanes(self, node: str, now: LaneSample, dry_run: bool) -> None:
+        """The CPU of one tick."""
+        for name in ("capacity", *NUMBERS):
+            amount = getattr(now, name)
+            self.cpu.labels(node, name).set(math.nan if amount is None else amount / MILLICORES_PER_CORE)
+        self.dry_run.labels(node).set(dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """An Event without its message; no pod = the node."""
+
+    pod: PodSpec | None
+    reason: str
+    warning: bool = False
+
+
+class ActionReporter:
+    """For the agent's thread. `recorder` writes Events and may be missing."""
+
+    def __init__(
+        self, folder: Path, metrics: AgentMetrics, recorder: EventRecorder | None, node: str, dry_run: bool
+    ) -> None:
+        """The log's folder must exist."""
+        self.actions: deque[ActionRecord] = deque(maxlen=LAST_ACTIONS)
+        self.error = ""
+        """Why the log cannot be written, or empty."""
+        self._log = _Log(folder / LOG_FILE)
+        self._metrics, self._recorder, self._node, self._dry_run = metrics, recorder, node, dry_run
+        self._lines = structlog.get_logger(__name__)
+        self._verdicts = Verdicts()
+        self._surfaces: dict[tuple[Surface, str], SurfaceWant] = {}
+        self._wrong: dict[Surface, list[str]] = {}
+
+    def done(self, results: Iterable[Done], observation: Observation | None, now_seconds: float) -> None:
+        """Writes and what became of them. now_seconds: Unix time."""
+        results = list(results)
+        if not results:
+            return
+        owners = {path: pod.spec for pod in observation.pods for path in paths_of(pod)} if observation else {}
+        for one in results:
+            self._metrics.actions.labels(one.strategy, one.knob.value, one.outcome.value).inc()
+            if one.repeated or one.outcome is WriteOutcome.GONE:
+                continue
+            pod = owners.get(one.path)
+            action = action_of(one, stamp(now_seconds), pod.key if pod else "", self._dry_run)
+            self._keep(action)
+            about = _About(pod, EVENT_REASONS.get(one.outcome, "ValueChanged"), one.outcome in BAD)
+            self._event(about, _in_words(one), _same(one), action)
+
+    def evicted(self, eviction: Evict, outcome: str, message: str, now_seconds: float, pod: PodSpec | None) -> None:
+        """An eviction that was asked, would be asked, or was refused."""
+        self._metrics.evictions.labels(eviction.strategy, outcome).inc()
+        key = f"{eviction.namespace}/{eviction.name}"
+        action = ActionRecord(
+            time=stamp(now_seconds),
+            action="evict",
+            subject=key,
+            outcome=outcome,
+            strategy=eviction.strategy,
+            why=eviction.why,
+            pod=key,
+            message=message,
+            dry_run=self._dry_run,
+        )
+        self._keep(action)
+        about = _About(pod, EVICTION_REASONS.get(outcome, REFUSED), warning=True)
+        note = f"{eviction.strategy}: {eviction.why}" + (f" ({message})" if message else "")
+        self._event(about, note, f"{eviction.strategy} {outcome}", action)
+
+    def surface(self, surface: Surface, wants: Iterable[SurfaceWant], wrong: list[str], now_seconds: float) -> None:
+        """Report the wants and errors of a surface beyond cgroups; only changes are reported."""
+        now = {want.key: want for want in wants}
+        for (other, key), want in [*self._surfaces.items()]:
+            if other is surface and key not in now:
+                del self._surfaces[surface, key]
+                self._beyond(want, WriteOutcome.RESTORED, [], now_seconds)
+        news = wrong != self._wrong.get(surface, [])
+        self._wrong[surface] = wrong
+        set_now = WriteOutcome.WOULD_WRITE if self._dry_run else WriteOutcome.WRITTEN
+        for key, want in now.items():
+            before = self._surfaces.get((surface, key))
+            if before is None or before.value != want.value or news:
+                self._surfaces[surface, key] = want
+                self._beyond(want, WriteOutcome.FAILED if wrong else set_now, wrong, now_seconds)
+
+    def _beyond(self, want: SurfaceWant, outcome: WriteOutcome, wrong: list[str], now_seconds: float) -> None:
+        self._metrics.actions.labels(want.strategy, want.surface.value, outcome.value).inc()
+        subject, message = f"{want.surface.value}/{want.key}", "; ".join(wrong)
+        action = ActionRecord(
+            time=stamp(now_seconds),
+            action="restore" if outcome is WriteOutcome.RESTORED else "write",
+            subject=subject,
+            outcome=outcome.value,
+            strategy=want.strategy,
+            why=want.why,
+            value=want.value,
+            message=message,
+            dry_run=self._dry_run,
+        )
+        self._keep(action)
+        note = f"{want.strategy}: {subject}: {want.why}" + (f" ({message})" if message else "")
+        about = _About(None, EVENT_REASONS[outcome], outcome in BAD)
+        self._event(about, note, f"{want.strategy} {subject} {outcome.value}", action)
+
+    def verdicts(self, verdicts: Iterable[Verdict], observation: Observation) -> None:
+        """Report verdicts that are new, or that were not reported in the last minute."""
+        pods: Mapping[str, PodSpec] | None = None
+        for action, warning in self._verdicts.news(verdicts, observation):
+            reason = action.outcome
+            self._metrics.verdicts.labels(reason).inc()
+            self._keep(action)
+            pods = pods or {pod.spec.key: pod.spec for pod in observation.pods}
+            self._event(_About(pods.get(action.subject), reason, warning), action.message, reason, action)
+
+    def close(self) -> None:
+        """End the log."""
+        self._log.close()
+
+    def _keep(self, action: ActionRecord) -> None:
+        action = replace(action, node=self._node)
+        self.actions.append(action)
+        self._lines.info("action", **{k: v for k, v in msgspec.to_builtins(action).items() if k != "time"})
+        try:
+            self._log.write(msgspec.json.encode(action) + b"\n")
+        except OSError as error:
+            self.error = f"the action log cannot be written: {error.strerror}"
+        else:
+            self.error = ""
+
+    def _event(self, about: _About, note: str, template: str, action: ActionRecord) -> None:
+        """The note stays that of the first of a series; what was done last stands beside it, whole."""
+        if self._recorder is None:
+            return
+        pod = about.pod
+        whom = Regarding("v1", "Pod", pod.name, pod.namespace, pod.uid) if pod else Regarding("v1", "Node", self._node)
+        act = msgspec.json.encode(act_of(action, self._node, about.warning)).decode()
+        self._recorder.tell(EventSubject(whom, about.reason, template, about.warning), note, {ACT_ANNOTATION: act})
+
+
+class _Log:
+    """A file of lines with a cap and one predecessor."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+
+    def write(self, line: bytes) -> None:
+        """One line, as a whole."""
+        if self._file is None:
+            self._file = self._path.open("ab", buffering=0)
+        if self._file.tell() > LOG_CAP_BYTES:
+            self.close()  # whatever fails now, the next line begins with opening it
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+            self._file = self._path.open("ab", buffering=0)
+        self._file.write(line)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _in_words(one: Done) -> str:
+    """A write for people."""
+    before = "" if one.before is None else f" (was {one.before})"
+    verb = {WriteOutcome.WOULD_WRITE: "would set", WriteOutcome.RESTORED: "gives back"}.get(one.outcome, "sets")
+    text = f"{one.strategy} {verb} {one.knob.value} of {one.path} to {one.value}{before}: {one.why}"
+    return f"{text}. {one.outcome.value}: {one.message}" if one.message else text
+
+
+def _same(one: Done) -> str:
+    """What makes two writes the same Event: not the value."""
+    return f"{one.strategy} {one.knob.value} {one.outcome.value}"

@@ -1,0 +1,223 @@
+"""From the agent's types to the shared vocabulary: actions as Acts, a tick's CPU as a sample. Pure.
+
+action of the log --act_of--> Act -> annotation of the Event, tables of the dashboard
+seen, decided     --sample_of--> LaneSample -> gauges, recordings; what was applied is what is reported
+decided, before   --changes--> actions, where only decisions were recorded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from cotenant.core.model.colocation.enforcement import AgentAction, LaneSample, lane_of
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.resource import MILLICORES_PER_CORE
+from enforcer.contract import NO_LIMIT, Evict, Knob, Observation, PodSpec, Value, Want
+from enforcer.decide.changes import Place, WriteOutcome
+from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE
+from enforcer.decide.loop import TickDecision
+from enforcer.observe.cpusets import parse_cpus
+from enforcer.report.status import ActionRecord, paths_of, stamp
+from enforcer.strategies.burst import NAME as BURST
+from enforcer.strategies.suppress_target import demand
+
+DONE: Final = frozenset({WriteOutcome.WRITTEN.value, WriteOutcome.WOULD_WRITE.value})
+EVENT_REASONS: Final[dict[str, str]] = {
+    WriteOutcome.WRITTEN.value: "ValueSet",
+    WriteOutcome.WOULD_WRITE.value: "ValueWouldBeSet",
+    WriteOutcome.RESTORED.value: "ValueGivenBack",
+    WriteOutcome.CONFLICT.value: "ValueFoughtOver",
+    WriteOutcome.REFUSED.value: "ValueRefused",
+    WriteOutcome.FAILED.value: "ValueNotTaken",
+    WriteOutcome.DENIED.value: "WritingDenied",
+    WriteOutcome.NOT_NOTED.value: "OriginalNotSaved",
+    WriteOutcome.UNSUPPORTED.value: "KnobNotSupported",
+}
+"""By outcome of a write: reason of the Event."""
+EVICTION_REASONS: Final = {
+    "asked": "Evicting",
+    "would-ask": "WouldEvict",
+    "stopped": "ContainersStopped",
+    "would-stop": "WouldStopContainers",
+    "not-stopped": "ContainersNotStopped",
+}
+REFUSED: Final = "EvictionRefused"
+BAD: Final = frozenset(
+    {WriteOutcome.FAILED, WriteOutcome.DENIED, WriteOutcome.CONFLICT, WriteOutcome.NOT_NOTED, WriteOutcome.REFUSED}
+)
+_MEMORY: Final[dict[str, str]] = {
+    Knob.MEMORY_MIN.value: "MemoryProtected",
+    Knob.MEMORY_LOW.value: "MemoryProtected",
+    Knob.MEMORY_HIGH.value: "MemoryThrottled",
+}
+
+
+def act_of(action: ActionRecord, node: str, warning: bool = False) -> AgentAction:
+    """An action of the log. warning: of a verdict; the others tell by their outcome."""
+    reason = reason_of(action)
+    return AgentAction(
+        time_seconds=seconds_of(action.time),
+        node=node,
+        lane=lane_of(action.strategy, reason),
+        reason=reason,
+        why=action.message if action.action == "verdict" else _sentence(action),
+        strategy=action.strategy,
+        pod=action.pod or (action.subject if action.action == "verdict" and "/" in action.subject else ""),
+        subject="" if action.action in ("verdict", "evict") else action.subject,
+        knob=action.knob,
+        before=_text(action.before),
+        after=_text(action.value),
+        outcome=action.outcome,
+        dry=action.dry_run,
+        warning=warning or action.action == "evict" or action.outcome in BAD,
+    )
+
+
+def reason_of(action: ActionRecord) -> str:
+    """CamelCase; what was set has a reason by what that means, everything else that of its Event."""
+    if action.action == "verdict":
+        return action.outcome
+    if action.action == "evict":
+        return EVICTION_REASONS.get(action.outcome, REFUSED)
+    if action.outcome not in DONE:
+        return EVENT_REASONS.get(action.outcome, "ValueChanged")
+    return _meaning(action)
+
+
+def _meaning(action: ActionRecord) -> str:
+    """Of a value that was set."""
+    more = _more(action.knob, action.before, action.value)
+    moved = {"cpu-suppress": ("Suppressed", "SuppressionEased"), BURST: ("BurstTakenBack", "BurstGranted")}
+    still = {"cpu-suppress": "BestEffortYields", BURST: "BurstBuffer", "be-totals": "BatchLimits"}
+    if action.strategy == "memory-qos":
+        return _MEMORY.get(action.knob, "MemoryQosSet")
+    if action.strategy in moved and action.knob in (Knob.CPU_QUOTA, Knob.CPUSET_CPUS):
+        return moved[action.strategy][more]
+    return still.get(action.strategy, "ValueSet")
+
+
+def _more(knob: str, before: Value | None, after: Value | None) -> bool:
+    """Whether a value lets its cgroup have more than the one before; an unknown one before was no bound."""
+    old, new = (_amount(knob, value) for value in (before, after))
+    return new > old
+
+
+def _amount(knob: str, value: Value | None) -> float:
+    if value is None or value == NO_LIMIT:
+        return float("inf")
+    if knob == Knob.CPUSET_CPUS:
+        try:
+            return len(parse_cpus(str(value))) or float("inf")
+        except UsageError:
+            return float("inf")
+    return float(value) if isinstance(value, int) else float("inf")
+
+
+def _sentence(action: ActionRecord) -> str:
+    return f"{action.why} ({action.message})" if action.message and action.why else action.why or action.message
+
+
+def _text(value: Value | None) -> str:
+    return "" if value is None else str(value)
+
+
+def seconds_of(moment: str) -> float:
+    """Unix time of an RFC 3339 stamp; UsageError when it is none."""
+    try:
+        return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
+    except ValueError as error:
+        raise UsageError(f"{moment!r} is no moment of an action log") from error
+
+
+# --- a tick's CPU ------------------------------------------------------------------------------------------------
+def sample_of(observation: Observation, decided: TickDecision) -> LaneSample:
+    """Who used the CPU, what best effort may use as it was decided, and what it is held to after this tick."""
+    use = demand(observation)
+    capacity = float(observation.node.cpu_millicores)
+    target = decided.best_effort_target_millicores
+    return LaneSample(
+        time_seconds=observation.wall_seconds,
+        capacity=capacity,
+        others=None if use is None else float(use.latency_sensitive + use.system),
+        best_effort=None if use is None else float(use.best_effort),
+        target=None if target is None else float(max(target, 0)),
+        limit=held_to(observation, decided.wants),
+        burst=granted(decided.wants),
+    )
+
+
+def held_to(observation: Observation, wants: Sequence[Want]) -> float | None:
+    """Millicores that the best-effort tier is held to by its quota or its CPUs; None = by its weight alone."""
+    tier = observation.best_effort_root
+    bounds: list[float] = []
+    for want in wants if tier is not None else ():
+        if tier is None or want.path != tier.path:
+            continue
+        if want.knob is Knob.CPU_QUOTA and isinstance(want.value, int) and want.value != NO_LIMIT:
+            bounds.append(want.value / MICROSECONDS_PER_MILLICORE)
+        if want.knob is Knob.CPUSET_CPUS:
+            bounds.append(MILLICORES_PER_CORE * len(parse_cpus(str(want.value))))
+    return min(bounds, default=None)
+
+
+def granted(wants: Sequence[Want]) -> float:
+    """Millicores by which containers' quotas exceed their limits."""
+    moved = (w for w in wants if w.strategy == BURST and w.knob is Knob.CPU_QUOTA and w.level.value == "container")
+    over = [w.value - w.back_to for w in moved if isinstance(w.value, int) and isinstance(w.back_to, int)]
+    return sum(max(amount, 0) for amount in over) / MICROSECONDS_PER_MILLICORE
+
+
+# --- where only decisions are known ------------------------------------------------------------------------------
+def changes(
+    observation: Observation, decided: TickDecision, before: Mapping[Place, Want], evictions: Sequence[Evict] = ()
+) -> Iterator[tuple[ActionRecord, bool]]:
+    """What a tick decides otherwise than the tick before, as a dry run would log it, and whether it is a warning.
+
+    evictions: those that would be asked now; findings are told by `recount`.
+    """
+    owners = {path: pod.spec for pod in observation.pods for path in paths_of(pod)}
+    time = stamp(observation.wall_seconds)
+    wants, groups = {(want.path, want.knob): want for want in decided.wants}, observation.groups()
+    for place, want in wants.items():
+        old = before.get(place)
+        if old is None or old.value != want.value:
+            present = groups[want.path].knobs.get(want.knob) if want.path in groups else None
+            yield _set(want, old.value if old else present, time, owners.get(want.path)), False
+    for place, old in before.items():
+        if place not in wants:
+            yield _back(old, time, owners.get(old.path)), False
+    for eviction in evictions:
+        yield _eviction(eviction, time), True
+
+
+def _set(want: Want, before: Value | None, time: str, pod: PodSpec | None) -> ActionRecord:
+    about = _about(want, time, pod)
+    return replace(about, action="write", outcome=WriteOutcome.WOULD_WRITE.value, before=before, value=want.value)
+
+
+def _back(old: Want, time: str, pod: PodSpec | None) -> ActionRecord:
+    about = replace(_about(old, time, pod), action="restore", outcome=WriteOutcome.RESTORED.value)
+    return replace(about, why="nobody wants it any more", before=old.value, value=old.back_to)
+
+
+def _about(want: Want, time: str, pod: PodSpec | None) -> ActionRecord:
+    return ActionRecord(
+        time=time,
+        action="",
+        subject=want.path,
+        outcome="",
+        strategy=want.strategy,
+        why=want.why,
+        knob=want.knob.value,
+        pod=pod.key if pod else "",
+        dry_run=True,
+    )
+
+
+def _eviction(eviction: Evict, time: str) -> ActionRecord:
+    key = f"{eviction.namespace}/{eviction.name}"
+    return ActionRecord(time, "evict", key, "would-ask", eviction.strategy, eviction.why, pod=key, dry_run=True)

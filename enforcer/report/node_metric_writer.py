@@ -1,0 +1,113 @@
+"""EDGE: writes the NodeMetric of the own node, once a minute, from a thread of its own, and now and then a note on it.
+
+As Koordinator's agent: updateTime in the status says that an agent is at work, and the manager then leaves this node's
+usage to it. The spec (how usage is measured) is the manager's; where nobody has made the object it is made here. The
+note on the Node (`suppressed`) is for schedulers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.model.colocation.collect_policy import CollectPolicy, from_spec
+from cotenant.core.model.errors import ClusterAbsent, CotenantError
+from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.model.kubernetes.protocol import SLO_GROUP
+from enforcer.apply.eviction_requests import FIELD_MANAGER
+from enforcer.report.usage import PLURAL, own_object
+
+PATH: Final = f"/apis/{SLO_GROUP}/{PLURAL}"
+Made = Callable[[CollectPolicy], Apply | None]
+"""The status to write by a policy; asked in the reporter's thread."""
+Noted = Callable[[], Apply | None]
+"""What the Node is to say, None = nothing new; asked in the reporter's thread."""
+NOTE_SECONDS: Final = 300.0
+"""Between two writes to the Node: every scheduler and kubelet hears of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """The node: its name, and its uid as soon as it is known."""
+
+    name: str
+    uid: Callable[[], str]
+
+
+class Reporter:
+    """One thread that reports in intervals until it is stopped."""
+
+    def __init__(
+        self, client: KubeClient, node: Whose, make_report: Made, interval_seconds: float, noted: Noted | None = None
+    ) -> None:
+        """No request is sent yet; `interval_seconds` holds until the NodeMetric's own spec sets another."""
+        self.error = "not reported yet"
+        """Why the last report did not go out, or empty."""
+        self.policy = CollectPolicy(report_seconds=round(interval_seconds))
+        self._client = client.sibling()
+        self._writer = Writer(self._client, FIELD_MANAGER)
+        self._node, self._made, self._noted = node, make_report, noted
+        self._noted_at = -NOTE_SECONDS
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nodemetric", daemon=True)
+        self._log = structlog.get_logger(__name__)
+
+    def start(self) -> None:
+        """The first report goes out after one interval, when there is something to tell."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Report no more. The last report stays: it grows old and says so by its time."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(5.0)
+        self._client.close()
+
+    def report(self) -> bool:
+        """Read the spec, write the status; False when there is nothing to report yet. ClusterError as of a Writer."""
+        body: dict[str, Any] | None = self._client.get(f"{PATH}/{self._node.name}")
+        collect = ((body or {}).get("spec") or {}).get("metricCollectPolicy")
+        if collect:
+            self.policy = from_spec(collect)
+        status_write = self._made(self.policy)
+        if status_write is None:
+            return False
+        if body is None:
+            if not self._node.uid():
+                return False
+            self._writer.send(own_object(self._node.name, self._node.uid(), self.policy), full_response=False)
+        self._writer.send(status_write, full_response=False)
+        return True
+
+    def annotate(self, now_seconds: float) -> bool:
+        """Write the note on the Node when there is one and the last is old enough; now: monotonic. ClusterError."""
+        note_write = self._noted() if self._noted and now_seconds - self._noted_at >= NOTE_SECONDS else None
+        if note_write is None:
+            return False
+        self._noted_at = now_seconds  # also when it is refused: not each minute
+        self._writer.send(note_write, full_response=False)
+        return True
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self.policy.report_seconds):
+            try:
+                if self.report():
+                    self.error = ""
+                self.annotate(time.monotonic())
+            except ClusterAbsent as error:
+                self._say(f"{error.message}; is the CRD NodeMetric installed?")
+            except CotenantError as error:
+                self._say(error.message)
+            except Exception as error:  # noqa: BLE001 - a dead reporter would look like a dead node
+                self._say(f"{type(error).__name__}: {error}")
+
+    def _say(self, error: str) -> None:
+        if error != self.error:
+            self._log.warning("not reported", error=error)
+        self.error = error

@@ -1,0 +1,142 @@
+"""EDGE: observations on file, one JSON line a tick, and the same decisions made again from it.
+
+First line: version, node, ages and the states that the strategies begin with. Then a line a tick: what was seen, the
+policy where it changed, and what was decided. `replayed` decides anew and says where it differs: with the version that
+recorded it nowhere, so that a difference is the effect of a change in a strategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+import msgspec
+
+from cotenant.core.model.colocation import node_policy
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.errors import UsageError
+from enforcer.contract import Evict, Observation, Strategy, SurfaceWant, Want
+from enforcer.decide.loop import Ages, Memory, TickDecision, decide
+
+VERSION: Final = 1
+LINE_CAP_BYTES: Final = 64 << 20
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The first line."""
+
+    version: int
+    node: str
+    ages: Ages
+    states: dict[str, msgspec.Raw]
+    wants: tuple[Want, ...] = ()
+    plans: dict[str, tuple[Want, ...]] = {}
+
+
+class Tick(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Every other line. policy: the NodeSLO's spec where it differs from the line before; {} = there is none."""
+
+    seen: Observation
+    wants: tuple[Want, ...] = ()
+    evictions: tuple[Evict, ...] = ()
+    surfaces: tuple[SurfaceWant, ...] = ()
+    policy: dict[str, Any] | None = None
+
+
+class Recorder:
+    """Appends to a file; at its cap the file becomes FILE.1 and a new one begins. For one thread."""
+
+    def __init__(self, path: Path, cap_bytes: int) -> None:
+        """Nothing is opened before the first tick."""
+        self._path, self._cap_bytes = path, cap_bytes
+        self._file: IO[bytes] | None = None
+        self._policy: NodePolicy | None = None
+        self._size = 0
+
+    def record(
+        self, observation: Observation, policy: NodePolicy | None, decided: TickDecision, before: Memory, ages: Ages
+    ) -> None:
+        """One tick; `before` is what the loop remembered when it decided. OSError when it cannot be written."""
+        if self._file is None or self._size > self._cap_bytes:
+            self._begin(observation.node.name, before, ages)
+            changed: dict[str, Any] | None = node_policy.encode(policy) if policy else {}
+        else:
+            changed = None if policy == self._policy else (node_policy.encode(policy) if policy else {})
+        self._policy = policy
+        self._write(Tick(observation, decided.wants, decided.evictions, decided.surfaces, changed))
+
+    def close(self) -> None:
+        """End the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _begin(self, node: str, before: Memory, ages: Ages) -> None:
+        self.close()
+        if self._path.exists():
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file, self._size = self._path.open("wb"), 0
+        states = {name: msgspec.Raw(msgspec.json.encode(state)) for name, state in before.states.items()}
+        self._write(Head(VERSION, node, ages, states, before.wants, dict(before.plans)))
+
+    def _write(self, line: Head | Tick) -> None:
+        if self._file is not None:
+            self._size += self._file.write(msgspec.json.encode(line) + b"\n")
+            self._file.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One tick decided again. same: as it was recorded."""
+
+    number: int
+    seen: Observation
+    decided: TickDecision
+    recorded: Tick
+
+    @property
+    def same(self) -> bool:
+        """Whether today's strategies decide as those did that recorded it."""
+        return (set(self.decided.wants), self.decided.evictions_key(), set(self.decided.surfaces)) == (
+            set(self.recorded.wants),
+            {(e.uid, e.strategy) for e in self.recorded.evictions},
+            set(self.recorded.surfaces),
+        )
+
+
+def replayed(path: Path, strategies: Sequence[Strategy[Any]]) -> Iterator[Replayed]:
+    """Decide every tick of a file again. UsageError names the line that cannot be read."""
+    with path.open("rb") as lines:
+        head = _decoded(lines.readline(LINE_CAP_BYTES), Head, path, 1)
+        if head.version != VERSION:
+            raise UsageError(f"{path} is of version {head.version}, this program reads {VERSION}")
+        memory = Memory(_states(head.states, strategies, path), dict(head.plans), head.wants)
+        policy: NodePolicy | None = None
+        number = 0
+        while line := lines.readline(LINE_CAP_BYTES):
+            number += 1
+            if not line.endswith(b"\n"):
+                return  # the agent was ended in the middle of it
+            tick = _decoded(line, Tick, path, number + 1)
+            if tick.policy is not None:
+                policy = node_policy.decode(tick.policy) if tick.policy else None
+            decided, memory = decide(tick.seen, policy, memory, strategies, head.ages)
+            yield Replayed(number, tick.seen, decided, tick)
+
+
+def _states(recorded: Mapping[str, msgspec.Raw], strategies: Sequence[Strategy[Any]], path: Path) -> dict[str, Any]:
+    """The recorded states in the strategies' own types; one that is unknown today is dropped."""
+    types = {strategy.name: type(strategy.initial()) for strategy in strategies}
+    return {name: _decoded(raw, types[name], path, 1) for name, raw in recorded.items() if name in types}
+
+
+def _decoded(text: bytes | msgspec.Raw, kind: Any, path: Path, line: int) -> Any:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{path} line {line} is no recording: {error}", fix="Record again, or take the broken line out."
+        ) from error

@@ -1,0 +1,203 @@
+"""The agent's status and that of every pod: values in force, who set them and why. Pure: a tick in, JSON out.
+
+The agent writes it as `status.json` in its state folder and serves it as /status; `cotenant node status` shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from enforcer.contract import CgroupPath, GroupReading, Observation, PodReading, Value, Verdict, Want
+from enforcer.decide.changes import Done, Notes, Place
+from enforcer.decide.loop import TickDecision
+from enforcer.decide.unsupported import Unsupported
+
+FILE: Final = "status.json"
+LAST_ACTIONS: Final = 50
+
+
+class HeldValue(msgspec.Struct, frozen=True):
+    """A value that shall hold on one cgroup. original: what goes back there; None = not written by us (yet)."""
+
+    cgroup: str
+    knob: str
+    value: Value
+    strategy: str
+    why: str
+    original: Value | None = None
+
+
+class VerdictStatus(msgspec.Struct, frozen=True):
+    """A verdict."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+class PodStatus(msgspec.Struct, frozen=True):
+    """One pod. Usage None = not known (yet)."""
+
+    namespace: str
+    name: str
+    uid: str
+    qos: str
+    priority: str
+    kubernetes_qos: str
+    cpu_millicores: float | None = None
+    memory_bytes: int | None = None
+    values: tuple[HeldValue, ...] = ()
+    verdicts: tuple[VerdictStatus, ...] = ()
+
+
+class ActionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that was done, would be done, or could not be; the form of the log `actions.jsonl` too."""
+
+    time: str
+    action: str
+    """write, restore, evict or verdict."""
+    subject: str
+    """The cgroup or the pod."""
+    outcome: str
+    strategy: str = ""
+    why: str = ""
+    knob: str = ""
+    before: Value | None = None
+    value: Value | None = None
+    pod: str = ""
+    message: str = ""
+    dry_run: bool = False
+    node: str = ""
+    """Whose log it is, so that lines of many nodes can be kept together."""
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    """The whole answer of /status."""
+
+    node: str
+    updated: str
+    dry_run: bool
+    mode: str
+    ready: str
+    """Empty when the agent does its work, else why not."""
+    policy_origin: str
+    policy_age_seconds: float | None
+    strategies: tuple[str, ...] = ()
+    pods: tuple[PodStatus, ...] = ()
+    others: tuple[HeldValue, ...] = ()
+    """Values on cgroups that are no pod's: QoS tiers, host applications."""
+    verdicts: tuple[VerdictStatus, ...] = ()
+    """About the node."""
+    notes: tuple[str, ...] = ()
+    """What is wrong with what the agent reads."""
+    last_actions: tuple[ActionRecord, ...] = ()
+    unsupported: tuple[Unsupported, ...] = ()
+    """Fields of the policy that have no effect on this node."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The agent itself at that moment."""
+
+    dry_run: bool = True
+    ready: str = ""
+    policy_origin: str = ""
+    strategies: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    actions: tuple[ActionRecord, ...] = ()
+    unsupported: tuple[Unsupported, ...] = ()
+
+
+def status(observation: Observation, what: TickDecision, notes: Notes, about: About) -> NodeStatus:
+    """Everything of one tick. notes: the journal of originals."""
+    owners = {path: pod.spec.uid for pod in observation.pods for path in paths_of(pod)}
+    of_pod: dict[str, list[HeldValue]] = {}
+    for want in what.wants:
+        of_pod.setdefault(owners.get(want.path, ""), []).append(_held(want, notes))
+    verdicts_by_subject: dict[str, list[VerdictStatus]] = {}
+    for verdict in what.verdicts:
+        verdicts_by_subject.setdefault(verdict.subject, []).append(
+            VerdictStatus(verdict.reason, verdict.message, verdict.warning)
+        )
+    keys = {pod.spec.key for pod in observation.pods}
+    age = observation.policy_age_seconds
+    return NodeStatus(
+        node=observation.node.name,
+        updated=stamp(observation.wall_seconds),
+        dry_run=about.dry_run,
+        mode=what.mode.value,
+        ready=about.ready,
+        policy_origin=about.policy_origin,
+        policy_age_seconds=round(age, 1) if age < 1e9 else None,
+        strategies=about.strategies,
+        pods=tuple(
+            _pod(pod, of_pod.get(pod.spec.uid, ()), verdicts_by_subject.get(pod.spec.key, ()))
+            for pod in observation.pods
+        ),
+        others=tuple(of_pod.get("", ())),
+        verdicts=tuple(s for subject, all_of in verdicts_by_subject.items() if subject not in keys for s in all_of),
+        notes=about.notes,
+        last_actions=about.actions,
+        unsupported=about.unsupported,
+    )
+
+
+def paths_of(pod: PodReading) -> Iterable[CgroupPath]:
+    """A pod's own cgroup and its containers'."""
+    groups: Sequence[GroupReading | None] = (pod.group, *(container.group for container in pod.containers))
+    return (group.path for group in groups if group is not None)
+
+
+def action_of(done: Done, time: str, pod: str, dry_run: bool) -> ActionRecord:
+    """A write and what became of it."""
+    return ActionRecord(
+        time=time,
+        action="restore" if done.outcome.value == "restored" else "write",
+        subject=done.path,
+        outcome=done.outcome.value,
+        strategy=done.strategy,
+        why=done.why,
+        knob=done.knob.value,
+        before=done.before,
+        value=done.value,
+        pod=pod,
+        message=done.message,
+        dry_run=dry_run,
+    )
+
+
+def told_of(verdict: Verdict, time: str) -> ActionRecord:
+    """A verdict as a line of the log."""
+    return ActionRecord(time, "verdict", verdict.subject, verdict.reason, message=verdict.message)
+
+
+def stamp(unix_seconds: float) -> str:
+    """RFC 3339, UTC, milliseconds."""
+    return datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _held(want: Want, notes: Notes | Mapping[Place, object]) -> HeldValue:
+    note = notes.get((want.path, want.knob))
+    original = getattr(note, "original", None)
+    return HeldValue(want.path, want.knob.value, want.value, want.strategy, want.why, original)
+
+
+def _pod(pod: PodReading, values: Iterable[HeldValue], verdicts: Iterable[VerdictStatus]) -> PodStatus:
+    spec, group = pod.spec, pod.group
+    return PodStatus(
+        namespace=spec.namespace,
+        name=spec.name,
+        uid=spec.uid,
+        qos=spec.qos_class.value,
+        priority=spec.effective_priority.value,
+        kubernetes_qos=spec.kube_qos.value,
+        cpu_millicores=None if group is None or group.cpu.millicores is None else round(group.cpu.millicores, 1),
+        memory_bytes=None if group is None or group.memory is None else group.memory.working_set,
+        values=tuple(values),
+        verdicts=tuple(verdicts),
+    )

@@ -1,0 +1,83 @@
+"""The share of the last hour in which best effort was suppressed, for the Node's annotation that schedulers read. Pure.
+
+    sample, tier --share--> Held --fraction--> annotation `node.cotenant.dev/suppressed-fraction`
+
+Held back is best effort in the part of a tick in which its quota throttled it, or in the whole of one in which it used
+all the CPUs that it was left. What weight alone takes from it is no suppression. Written seldom: whoever watches Nodes
+hears of each write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.core.model.colocation.enforcement import LaneSample
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.protocol import SUPPRESSED_FRACTION_ANNOTATION
+from enforcer.contract import GroupReading
+
+MINUTES: Final = 60
+LEAST_SECONDS: Final = 300.0
+"""Less than this says nothing yet, as after a start."""
+STEP: Final = 0.05
+"""A smaller change is not worth a write."""
+ALL_OF_IT: Final = 0.95
+"""Share of its CPUs from which on best effort used all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressionHistory:
+    """The last hour, minute by minute: (minute, seconds suppressed, seconds observed), oldest first."""
+
+    minutes: tuple[tuple[int, float, float], ...] = ()
+
+    def after(self, sample: LaneSample, tier: GroupReading | None, elapsed_seconds: float) -> SuppressionHistory:
+        """With one more tick."""
+        minute, held_seconds = int(sample.time_seconds // 60), share(sample, tier) * elapsed_seconds
+        recent = tuple(one for one in self.minutes if minute - MINUTES < one[0] <= minute)
+        if recent and recent[-1][0] == minute:
+            _, before, observed_seconds = recent[-1]
+            return SuppressionHistory(
+                (*recent[:-1], (minute, before + held_seconds, observed_seconds + elapsed_seconds))
+            )
+        return SuppressionHistory((*recent, (minute, held_seconds, elapsed_seconds)))
+
+    def fraction(self) -> float | None:
+        """0 to 1; None while too little was observed."""
+        observed_seconds = sum(one[2] for one in self.minutes)
+        return (
+            None
+            if observed_seconds < LEAST_SECONDS
+            else min(sum(one[1] for one in self.minutes) / observed_seconds, 1.0)
+        )
+
+
+def share(sample: LaneSample, tier: GroupReading | None) -> float:
+    """Part of a tick in which best effort was held back."""
+    if sample.limit is None or sample.best_effort is None or tier is None:
+        return 0.0
+    if tier.cpu.periods:
+        return min(tier.cpu.throttled_periods / tier.cpu.periods, 1.0)
+    return 1.0 if sample.limit < sample.capacity and sample.best_effort >= ALL_OF_IT * sample.limit else 0.0
+
+
+def note(node: str, history: SuppressionHistory, annotations: Mapping[str, str]) -> Apply | None:
+    """The annotation's write when its value changes; annotations: the Node's present ones."""
+    fraction = history.fraction()
+    if fraction is None or not node:
+        return None
+    present = _number(annotations.get(SUPPRESSED_FRACTION_ANNOTATION, ""))
+    if present is not None and abs(fraction - present) < STEP and (fraction > 0 or present == 0):
+        return None
+    metadata = {"name": node, "annotations": {SUPPRESSED_FRACTION_ANNOTATION: f"{fraction:.2f}"}}
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+    return Apply(Address("v1", "nodes", node), body, why="best effort was held back so much of the last hour")
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,252 @@
+"""The node's usage over the last half hour, and the NodeMetric that tells of it. Pure: readings in, an Apply out.
+
+Every tick's observation becomes one sample of the node and adds to ten-second sums of each pod. Plain usage is the mean
+over the policy's window, percentiles are of the nearest rank, the system's share is the node's less that of its pods
+and host applications, never below 0. A window is told once its samples span more than half of it. What prod requested
+and will not use is a forecast, and left to the manager.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from cotenant.core.model.colocation.collect_policy import CollectPolicy, go_duration
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.protocol import SLO_GROUP
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from enforcer.contract import GroupReading, Observation
+
+PLURAL: Final = "nodemetrics"
+BUCKET_SECONDS: Final = 10.0
+LEAST_APART_SECONDS: Final = 0.9
+"""Samples of the node that come faster are not kept: half an hour of them fits in memory whatever the tick."""
+PERCENTILES: Final[tuple[tuple[str, int], ...]] = (("p50", 50), ("p90", 90), ("p95", 95), ("p99", 99))
+
+
+class NodeUsageSample(NamedTuple):
+    """The node at a moment (monotonic seconds); millicores None = not known in that tick."""
+
+    at_seconds: float
+    millicores: float | None
+    bytes: int
+    system_millicores: float | None
+    system_bytes: int
+
+
+class UsageWindow(NamedTuple):
+    """The node's samples of the last `duration_seconds`, oldest first; whether they span enough of it."""
+
+    duration_seconds: int
+    samples: Sequence[NodeUsageSample]
+    enough: bool
+
+
+@dataclass(slots=True)
+class _Sums:
+    """One pod or host application in one bucket."""
+
+    millicores: float = 0.0
+    ticks: int = 0
+    bytes: int = 0
+    readings: int = 0
+
+    def add(self, group: GroupReading) -> None:
+        if group.cpu.millicores is not None:
+            self.millicores += group.cpu.millicores
+            self.ticks += 1
+        if group.memory is not None:
+            self.bytes += group.memory.working_set
+            self.readings += 1
+
+
+@dataclass(slots=True)
+class UsageHistory:
+    """The node's usage history; `keep_seconds` is as far back as any window reaches. For one thread."""
+
+    keep_seconds: float = 1800.0
+    samples: deque[NodeUsageSample] = field(default_factory=deque)
+    buckets: deque[tuple[float, dict[str, _Sums]]] = field(default_factory=deque)
+
+    def take(self, observation: Observation) -> None:
+        """One more tick."""
+        groups = dict(_groups(observation))
+        self._into_bucket(observation.at_seconds, groups)
+        if not self.samples or observation.at_seconds - self.samples[-1].at_seconds >= LEAST_APART_SECONDS:
+            self.samples.append(_sample(observation, list(groups.values())))
+        while self.samples and observation.at_seconds - self.samples[0].at_seconds > self.keep_seconds:
+            self.samples.popleft()
+        while self.buckets and observation.at_seconds - self.buckets[0][0] > self.keep_seconds:
+            self.buckets.popleft()
+
+    def window(self, duration_seconds: int) -> UsageWindow:
+        """The last `duration_seconds` up to the newest sample."""
+        if not self.samples:
+            return UsageWindow(duration_seconds, (), enough=False)
+        newest = self.samples[-1].at_seconds
+        samples = [s for s in self.samples if newest - s.at_seconds < duration_seconds]
+        return UsageWindow(duration_seconds, samples, 2 * (newest - samples[0].at_seconds) > duration_seconds)
+
+    def mean_of(self, key: str, duration_seconds: int) -> dict[str, str]:
+        """A pod's (uid) or host application's (name) mean usage as quantities; unknown ones are left out."""
+        if not self.buckets:
+            return {}
+        newest = self.buckets[-1][0]
+        buckets = [b[key] for at, b in self.buckets if newest - at < duration_seconds and key in b]
+        cpu = _mean(sum(s.millicores for s in buckets), sum(s.ticks for s in buckets))
+        memory = _mean(sum(s.bytes for s in buckets), sum(s.readings for s in buckets))
+        return _quantities(cpu, memory)
+
+    def _into_bucket(self, at_seconds: float, groups: dict[str, GroupReading]) -> None:
+        if not self.buckets or at_seconds - self.buckets[-1][0] >= BUCKET_SECONDS:
+            self.buckets.append((at_seconds, {}))
+        bucket = self.buckets[-1][1]
+        for key, group in groups.items():
+            bucket.setdefault(key, _Sums()).add(group)
+
+
+def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPolicy) -> Apply | None:
+    """The status to write over the NodeMetric of this node; None before the first CPU reading."""
+    window = usage.window(policy.aggregate_seconds)
+    node = _usage(_averaged(window, _node_cpu), _averaged(window, _node_memory))
+    if "cpu" not in node["resources"]:
+        return None
+    status: dict[str, Any] = {
+        "updateTime": datetime.fromtimestamp(observation.wall_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "nodeMetric": {
+            "nodeUsage": node,
+            "aggregatedNodeUsages": _aggregates(usage, policy, _node_cpu, _node_memory),
+            "systemUsage": _usage(_averaged(window, _system_cpu), _averaged(window, _system_memory)),
+            "aggregatedSystemUsages": _aggregates(usage, policy, _system_cpu, _system_memory),
+        },
+        "podsMetric": list(_pods(observation, usage, policy)),
+    }
+    if observation.host_applications:
+        status["hostApplicationMetric"] = list(_hosts(observation, usage, policy))
+    body = {
+        "apiVersion": SLO_GROUP,
+        "kind": "NodeMetric",
+        "metadata": {"name": observation.node.name},
+        "status": status,
+    }
+    return Apply(
+        Address(SLO_GROUP, PLURAL, observation.node.name), body, subresource="status", why="usage of this node"
+    )
+
+
+def own_object(node: str, node_uid: str, policy: CollectPolicy) -> Apply:
+    """The NodeMetric itself, where nobody has made it: it belongs to the Node and goes with it."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
+    spec = {
+        "metricCollectPolicy": {
+            "aggregateDurationSeconds": policy.aggregate_seconds,
+            "reportIntervalSeconds": policy.report_seconds,
+            "nodeAggregatePolicy": {"durations": [go_duration(d) for d in policy.durations_seconds]},
+            "nodeMemoryCollectPolicy": policy.memory_policy,
+        }
+    }
+    body = {"apiVersion": SLO_GROUP, "kind": "NodeMetric", "metadata": {"name": node, "ownerReferences": [owner]}}
+    return Apply(Address(SLO_GROUP, PLURAL, node), body | {"spec": spec}, force=False, why="how the node is measured")
+
+
+def _groups(observation: Observation) -> Iterable[tuple[str, GroupReading]]:
+    """Everything that is not the system: pods by uid, host applications by name."""
+    for pod in observation.pods:
+        if pod.group is not None:
+            yield pod.spec.uid, pod.group
+    for app in observation.host_applications:
+        if app.group is not None:
+            yield app.name, app.group
+
+
+def _sample(observation: Observation, groups: Sequence[GroupReading]) -> NodeUsageSample:
+    used = observation.node.cpu.millicores
+    memory = max(0, observation.node.memory_total_bytes - observation.node.memory_available_bytes)
+    of_pods = sum(group.cpu.millicores or 0.0 for group in groups)
+    pod_memory_bytes = sum(group.memory.working_set for group in groups if group.memory is not None)
+    rest = None if used is None else max(0.0, used - of_pods)
+    return NodeUsageSample(observation.at_seconds, used, memory, rest, max(0, memory - pod_memory_bytes))
+
+
+Pick = Callable[[NodeUsageSample], float | None]
+
+
+def _node_cpu(sample: NodeUsageSample) -> float | None:
+    return sample.millicores
+
+
+def _node_memory(sample: NodeUsageSample) -> float | None:
+    return sample.bytes
+
+
+def _system_cpu(sample: NodeUsageSample) -> float | None:
+    return sample.system_millicores
+
+
+def _system_memory(sample: NodeUsageSample) -> float | None:
+    return sample.system_bytes
+
+
+def _values(window: UsageWindow, pick: Pick) -> list[float]:
+    return [value for value in map(pick, window.samples) if value is not None]
+
+
+def _averaged(window: UsageWindow, pick: Pick) -> float | None:
+    values = _values(window, pick)
+    return _mean(sum(values), len(values))
+
+
+def _mean(total: float, count: int) -> float | None:
+    return total / count if count else None
+
+
+def _aggregates(usage: UsageHistory, policy: CollectPolicy, cpu: Pick, memory: Pick) -> list[dict[str, Any]]:
+    """Average and percentiles of each of the policy's windows that is long enough by now."""
+    out = []
+    for window in map(usage.window, policy.durations_seconds):
+        if not window.enough:
+            continue
+        first, second = sorted(_values(window, cpu)), sorted(_values(window, memory))
+        kinds = {name: _usage(_rank(first, percent), _rank(second, percent)) for name, percent in PERCENTILES}
+        kinds["avg"] = _usage(_mean(sum(first), len(first)), _mean(sum(second), len(second)))
+        out.append({"duration": go_duration(window.duration_seconds), "usage": kinds})
+    return out
+
+
+def _rank(ordered: Sequence[float], percent: int) -> float | None:
+    """The ceil(percent x n / 100)-th smallest, in whole numbers so that no fraction counts one too many."""
+    return ordered[max(1, math.ceil(percent * len(ordered) / 100)) - 1] if ordered else None
+
+
+def _pods(observation: Observation, usage: UsageHistory, policy: CollectPolicy) -> Iterable[dict[str, Any]]:
+    for pod in observation.pods:
+        spec = pod.spec
+        if resources := usage.mean_of(spec.uid, policy.aggregate_seconds):
+            entry = {"namespace": spec.namespace, "name": spec.name, "podUsage": {"resources": resources}}
+            yield entry | _classes(spec.effective_priority, spec.qos_class)
+
+
+def _hosts(observation: Observation, usage: UsageHistory, policy: CollectPolicy) -> Iterable[dict[str, Any]]:
+    for app in observation.host_applications:
+        if resources := usage.mean_of(app.name, policy.aggregate_seconds):
+            entry = {"name": app.name, "usage": {"resources": resources}}
+            yield entry | _classes(app.priority_class, app.qos_class)
+
+
+def _classes(priority: PriorityClass, qos: QosClass) -> dict[str, str]:
+    """Those that are known."""
+    return {key: member.value for key, member in (("priority", priority), ("qos", qos)) if member.value}
+
+
+def _usage(millicores: float | None, memory: float | None) -> dict[str, Any]:
+    return {"resources": _quantities(millicores, memory)}
+
+
+def _quantities(millicores: float | None, memory: float | None) -> dict[str, str]:
+    """Millicores as 138m and bytes as a plain number, as Koordinator's agent writes them."""
+    cpu = {} if millicores is None else {"cpu": f"{round(millicores)}m"}
+    return cpu | ({} if memory is None else {"memory": str(round(memory))})

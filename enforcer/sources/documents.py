@@ -1,0 +1,113 @@
+"""What a person gives the agent as files: a policy (NodeSLO), pods and the Node, as YAML or JSON. Pure: text in.
+
+The same shapes as on the wire, so that `kubectl get nodeslo n1 -o yaml` and `kubectl get pods -o json` are such files.
+Refused before anything is built: more than 8 MiB, aliases (a few lines may mean gigabytes), several policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.core.model.colocation import node_policy
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.errors import UsageError
+from enforcer.contract import PodSpec
+from enforcer.sources.wire import ENDED, AgentNodeWire, AgentPodWire, NodeDescription, node_of, pod_of
+
+SIZE_CAP_BYTES: Final = 8 << 20
+_SLO_KINDS: Final = ("NodeSLO", "")
+_AROUND: Final = ("apiVersion", "kind", "metadata")
+"""What stands around a spec."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInventory:
+    """The pods of a file, and its Node if it has one."""
+
+    pods: tuple[PodSpec, ...] = ()
+    node: NodeDescription | None = None
+
+
+def policy_of(text: str, name: str) -> NodePolicy:
+    """The policy of a file: a NodeSLO or its spec alone. UsageError names the file, the field and its range.
+
+    A field that nobody reads is refused where a person wrote the file; one saved from a cluster, which has a uid, may
+    be of a newer Koordinator.
+    """
+    parsed = [document for document in documents(text, name) if document is not None]
+    if len(parsed) != 1 or not isinstance(parsed[0], Mapping):
+        raise UsageError(f"{name} is no NodeSLO: it holds {len(parsed)} documents", fix="Keep one mapping in the file.")
+    body = parsed[0]
+    if body.get("kind", "") not in _SLO_KINDS:
+        raise UsageError(f"{name} holds a {body['kind']!r}, not a NodeSLO")
+    spec = body["spec"] if "spec" in body else {k: v for k, v in body.items() if k not in _AROUND}
+    if not isinstance(spec, Mapping):
+        raise UsageError(f"{name}: spec is not a mapping")
+    try:
+        return node_policy.decode(spec, strict=not _saved(body))
+    except UsageError as error:
+        raise UsageError(
+            f"{name}: {error.message}", fix="The policy before it stays until the file is mended."
+        ) from error
+
+
+def inventory_of(text: str, name: str) -> NodeInventory:
+    """Pods that have not ended, and the Node, of a file of objects or Lists. UsageError names what cannot be read."""
+    pods: dict[str, PodSpec] = {}
+    node = None
+    for body in _objects(documents(text, name), name):
+        try:
+            if body.get("kind") == "Node":
+                node = node_of(msgspec.convert(body, AgentNodeWire))
+            elif body.get("kind") == "Pod":
+                pod = pod_of(msgspec.convert(body, AgentPodWire, strict=False))
+                if pod.phase not in ENDED:
+                    pods[pod.uid] = pod
+            else:
+                raise UsageError(f"a {str(body.get('kind'))[:40]!r} is neither a Pod nor a Node")
+        except (UsageError, msgspec.ValidationError) as error:
+            raise UsageError(f"{name}: {error}") from error
+    return NodeInventory(tuple(pods.values()), node)
+
+
+def documents(text: str, name: str) -> list[Any]:
+    """The file's documents; UsageError when it is neither JSON nor YAML."""
+    if len(text.encode("utf-8", "surrogatepass")) > SIZE_CAP_BYTES:
+        raise UsageError(f"{name} is larger than {SIZE_CAP_BYTES} bytes")
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return [msgspec.json.decode(text)]
+        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+            pass  # YAML's flow style begins alike
+    import yaml  # only for people's files: the agent of a cluster never loads it
+
+    try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
+            raise UsageError(f"{name} uses an alias", fix="Write the value out.")
+        return list(yaml.safe_load_all(text))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{name} is neither YAML nor JSON: {line}") from error
+
+
+def _saved(body: Mapping[str, Any]) -> bool:
+    metadata = body.get("metadata")
+    return isinstance(metadata, Mapping) and bool(metadata.get("uid"))
+
+
+def _objects(parsed: list[Any], name: str) -> Iterator[Mapping[str, Any]]:
+    for one in parsed:
+        if one is None:
+            continue
+        if isinstance(one, list):
+            yield from _objects(one, name)
+        elif isinstance(one, Mapping) and isinstance(one.get("items"), list):
+            yield from _objects(one["items"], name)
+        elif isinstance(one, Mapping):
+            yield one
+        else:
+            raise UsageError(f"{name} holds {str(one)[:40]!r}, not an object")

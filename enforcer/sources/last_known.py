@@ -1,0 +1,169 @@
+"""EDGE: the last inputs on disk: an agent that starts while the API server is unreachable uses them.
+
+    Recalling(ApiSources(...), LastInputsFile(folder, boot_id, node))  --read()-->  AgentInputs
+
+Policy, pods and Node are written when they changed, and once in REFRESH_SECONDS while they are confirmed. An agent that
+has not heard one of them yet answers with the file's, under its true age: by the monotonic clock, which goes on from
+one process to the next until the machine boots. So an old policy is given up as if the agent had never ended. A file of
+another boot or another node is nothing; one that cannot be used is set aside and told of.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.errors import UsageError
+from enforcer.apply.atomic_write import UNUSABLE, replace_whole, set_aside
+from enforcer.contract import PodSpec
+from enforcer.sources.sources import NEVER, AgentInputs, Sources
+from enforcer.sources.wire import NodeDescription
+
+FILE: Final = "known.json"
+SIZE_CAP_BYTES: Final = 64 << 20
+SAVE_SECONDS: Final = 5.0
+"""Between two writes at least."""
+REFRESH_SECONDS: Final = 30.0
+"""An unchanged file is this much too old at most."""
+
+
+class LastInputs(msgspec.Struct, frozen=True):
+    """The newest inputs; `_at`: when each was last confirmed, monotonic seconds; None = never received."""
+
+    policy: NodePolicy | None = None
+    policy_at: float = 0.0
+    policy_origin: str = ""
+    pods: tuple[PodSpec, ...] | None = None
+    pods_at: float = 0.0
+    node: NodeDescription | None = None
+
+
+class _LastInputsRecord(msgspec.Struct, frozen=True):
+    boot: str
+    node_name: str
+    known: LastInputs
+
+
+class LastInputsFile:
+    """The file. `problem`: why it is of no use now, or empty."""
+
+    def __init__(self, folder: Path, boot_id: str, node_name: str) -> None:
+        """Nothing is read yet."""
+        self._path, self._boot, self._node = folder / FILE, boot_id, node_name
+        self.problem = ""
+
+    def load(self, now: float) -> LastInputs:
+        """What the agent before knew; nothing when there is none, or it is of another boot or node."""
+        try:
+            return self._read(now)
+        except FileNotFoundError:
+            return LastInputs()
+        except UNUSABLE as bad:
+            self.problem = set_aside(self._path, bad)
+            return LastInputs()
+
+    def _read(self, now: float) -> LastInputs:
+        with self._path.open("rb") as stream:
+            raw = stream.read(SIZE_CAP_BYTES + 1)
+        if len(raw) > SIZE_CAP_BYTES:
+            raise UsageError(f"it is larger than {SIZE_CAP_BYTES} bytes")
+        head = msgspec.json.decode(raw, type=_LastInputsHead)
+        if not self._boot or (head.boot, head.node_name) != (self._boot, self._node):
+            return LastInputs()
+        last = msgspec.json.decode(raw, type=_LastInputsRecord).known
+        if max(last.policy_at, last.pods_at) > now:
+            raise UsageError("it is from the future of this machine's clock")
+        return last
+
+    def save(self, last: LastInputs) -> None:
+        """Replace it. It need not outlive a power cut: after one it is nothing."""
+        try:
+            replace_whole(
+                self._path, msgspec.json.encode(_LastInputsRecord(self._boot, self._node, last)), on_disk=False
+            )
+        except OSError as refused:
+            self.problem = f"{self._path} cannot be written: {refused.strerror}"
+        else:
+            self.problem = ""
+
+
+class _LastInputsHead(msgspec.Struct, frozen=True):
+    boot: str
+    node_name: str
+
+
+class Recalling:
+    """Sources that remember. For one thread, but for `start` and `stop`."""
+
+    def __init__(self, inner: Sources, file: LastInputsFile, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """The file is read at `start`."""
+        self._inner, self._file, self._monotonic = inner, file, monotonic
+        self._known = self._saved = LastInputs()
+        self._saved_at = -NEVER
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._known = self._saved = self._file.load(self._monotonic())
+        self._inner.start()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait until everything was received once; False on timeout."""
+        return self._inner.wait(timeout_seconds)
+
+    def stop(self) -> None:
+        """Listen no more."""
+        self._inner.stop()
+
+    def read(self) -> AgentInputs:
+        """What is known now, or was before this agent started."""
+        inputs, now = self._inner.read(), self._monotonic()
+        self._known = newest(self._known, inputs, now)
+        if now - self._saved_at >= SAVE_SECONDS and worth_saving(self._known, self._saved):
+            self._file.save(self._known)
+            self._saved, self._saved_at = self._known, now
+        notes = (*inputs.notes, *([self._file.problem] if self._file.problem else []))
+        return recalled(replace(inputs, notes=notes), self._known, now)
+
+
+def newest(last: LastInputs, inputs: AgentInputs, now: float) -> LastInputs:
+    """The last inputs, updated by what the sources deliver now."""
+    changes: dict[str, Any] = {}
+    if inputs.policy is not None and inputs.policy_age_seconds != NEVER:
+        at = now - inputs.policy_age_seconds
+        changes |= {"policy": inputs.policy, "policy_at": at, "policy_origin": inputs.policy_origin}
+    if inputs.pods_age_seconds != NEVER:
+        changes |= {"pods": inputs.pods, "pods_at": now - inputs.pods_age_seconds}
+    if inputs.node.uid:
+        changes["node"] = inputs.node
+    return msgspec.structs.replace(last, **changes) if changes else last
+
+
+def worth_saving(current: LastInputs, saved: LastInputs) -> bool:
+    """Whether the file differs, or its confirmation times are much too old."""
+    confirmed = max(current.policy_at - saved.policy_at, current.pods_at - saved.pods_at)
+    return (
+        confirmed >= REFRESH_SECONDS
+        or current.policy != saved.policy
+        or (current.pods is not saved.pods and current.pods != saved.pods)
+        or current.node != saved.node
+    )
+
+
+def recalled(inputs: AgentInputs, last: LastInputs, now: float) -> AgentInputs:
+    """The inputs, with the last known ones where the sources have delivered none yet."""
+    changes: dict[str, Any] = {}
+    if inputs.policy is None and last.policy is not None:
+        origin = f"{last.policy_origin}, as it was known before this agent started"
+        changes |= {"policy": last.policy, "policy_age_seconds": now - last.policy_at, "policy_origin": origin}
+    if inputs.pods_age_seconds == NEVER and last.pods is not None:
+        changes |= {"pods": last.pods, "pods_age_seconds": now - last.pods_at}
+    if changes and not inputs.node.uid and last.node is not None:  # else the API server says that there is none
+        changes["node"] = last.node
+    what = tuple(name for name in ("policy", "pods") if name in changes)
+    return replace(inputs, **changes, recalled=what) if changes else inputs

@@ -1,0 +1,260 @@
+"""EDGE: what others say about this node: its pods, the Node, its policy and forecast, from the API server or files.
+
+    API server: four mirrors, each of own node's objects alone      files: read again when they change
+                        `ApiSources`, `FileSources`  --read()-->  AgentInputs  --> observe
+
+`read` never asks anybody and never fails: it gives the last good value, how old it is, and notes on what is wrong. An
+age is counted from when it was last confirmed, by the monotonic clock; a policy that cannot be read leaves the one
+before it in force.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from cotenant.core.adapters.kube import KubeClient, Mirror
+from cotenant.core.model.colocation import node_policy
+from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.kubernetes.protocol import OWN_GROUP, SLO_GROUP
+from enforcer.contract import NodeForecast, PodSpec
+from enforcer.sources import documents
+from enforcer.sources.documents import NodeInventory
+from enforcer.sources.kubelet import Assignments
+from enforcer.sources.wire import (
+    ENDED,
+    AgentNodeWire,
+    AgentPodWire,
+    NodeDescription,
+    SloWire,
+    UsageForecastWire,
+    forecast_of,
+    node_of,
+    pod_of,
+)
+
+ValueT = TypeVar("ValueT")
+Monotonic = Callable[[], float]
+
+NEVER: Final = float("inf")
+POLICIES: Final = f"/apis/{SLO_GROUP}/nodeslos"
+FORECASTS: Final = f"/apis/{OWN_GROUP}/usageforecasts"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInputs:
+    """The agent's inputs at one moment. Ages are infinite for what was never received; policy None likewise."""
+
+    pods: tuple[PodSpec, ...] = ()
+    pods_age_seconds: float = NEVER
+    node: NodeDescription = field(default_factory=lambda: NodeDescription(""))
+    policy: NodePolicy | None = None
+    policy_age_seconds: float = NEVER
+    policy_origin: str = ""
+    """Where the policy is from, for people."""
+    forecast: NodeForecast | None = None
+    notes: tuple[str, ...] = ()
+    """What is wrong, one line each."""
+    kubelet: Assignments = field(default_factory=Assignments)
+    """Empty unless the kubelet was asked and answered."""
+    recalled: tuple[str, ...] = ()
+    """What was not told but known before this agent started: "policy", "pods"."""
+
+
+class Sources(Protocol):
+    """Where the agent's inputs come from."""
+
+    def start(self) -> None:
+        """Begin to listen."""
+        ...
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait until everything was received once; False on timeout."""
+        ...
+
+    def read(self) -> AgentInputs:
+        """What is known now."""
+        ...
+
+    def stop(self) -> None:
+        """Listen no more."""
+        ...
+
+
+class WatchedFile(Generic[ValueT]):
+    """A file's parsed content, parsed anew when the file changes; for one thread."""
+
+    def __init__(self, path: str, parse: Callable[[str, str], ValueT], monotonic: Monotonic = time.monotonic) -> None:
+        """Nothing is read yet."""
+        self.path = path
+        self.value: ValueT | None = None
+        self.error = ""
+        """Why the file as it is now is not in force, or empty."""
+        self._parse, self._monotonic = parse, monotonic
+        self._mark: tuple[int, int, int] | None = None
+        self._confirmed_at = -NEVER
+
+    def look(self) -> None:
+        """Read it if it changed. A file that cannot be used leaves the value, and `error` says why."""
+        try:
+            status = Path(self.path).stat()
+            mark = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if mark != self._mark:
+                self._take(mark)
+        except OSError as error:
+            self.error = f"{self.path} cannot be read: {error.strerror}"
+            return
+        if self.value is not None:
+            self._confirmed_at = self._monotonic()
+
+    def age_seconds(self) -> float:
+        """Since the file was last seen to hold what is in force, or to be refused for what it holds now."""
+        return self._monotonic() - self._confirmed_at
+
+    def _take(self, mark: tuple[int, int, int]) -> None:
+        with Path(self.path).open("rb") as stream:
+            raw = stream.read(documents.SIZE_CAP_BYTES + 1)
+        self._mark, self.error = mark, ""
+        try:
+            self.value = self._parse(raw.decode("utf-8"), self.path)
+        except UnicodeDecodeError as error:
+            self.error = f"{self.path} is not UTF-8: byte {error.start}"
+        except CotenantError as error:
+            self.error = error.message
+
+
+class FileSources:
+    """Pods and policy from files, for a machine without an API server."""
+
+    def __init__(self, node_name: str, pods: str, policy: str, monotonic: Monotonic = time.monotonic) -> None:
+        """An empty path: no such file."""
+        self._node = NodeDescription(node_name)
+        self._pods = WatchedFile(pods, documents.inventory_of, monotonic) if pods else None
+        self._policy = WatchedFile(policy, documents.policy_of, monotonic) if policy else None
+
+    def start(self) -> None:
+        """Nothing runs."""
+
+    def wait(self, timeout_seconds: float) -> bool:  # noqa: ARG002 - the protocol's signature
+        """At once."""
+        inputs = self.read()
+        return inputs.policy is not None and inputs.pods_age_seconds < NEVER
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+    def read(self) -> AgentInputs:
+        """Read the files."""
+        pods_file, policy = self._pods, self._policy
+        for file in (pods_file, policy):
+            if file is not None:
+                file.look()
+        inventory = pods_file.value if pods_file and pods_file.value else NodeInventory()
+        return AgentInputs(
+            pods=inventory.pods,
+            pods_age_seconds=pods_file.age_seconds() if pods_file else 0.0,
+            node=inventory.node or self._node,
+            policy=policy.value if policy else None,
+            policy_age_seconds=policy.age_seconds() if policy else NEVER,
+            policy_origin=policy.path if policy else "no policy",
+            notes=tuple(file.error for file in (pods_file, policy) if file is not None and file.error),
+        )
+
+
+class ApiSources:
+    """Own node's pods, Node, NodeSLO and UsageForecast from the API server; a policy file goes before the NodeSLO."""
+
+    def __init__(self, client: KubeClient, node_name: str, policy_file: str = "") -> None:
+        """Nothing is asked yet."""
+        self._name = node_name
+        by_name = f"metadata.name={node_name}"
+        self._pods = Mirror(client, "/api/v1/pods", AgentPodWire, pod_of, fieldSelector=f"spec.nodeName={node_name}")
+        self._nodes = Mirror(client, "/api/v1/nodes", AgentNodeWire, node_of, fieldSelector=by_name)
+        self._slos = Mirror(client, POLICIES, SloWire, lambda wire: wire.spec, fieldSelector=by_name)
+        self._forecasts = Mirror(client, FORECASTS, UsageForecastWire, forecast_of, fieldSelector=by_name)
+        self._file = WatchedFile(policy_file, documents.policy_of) if policy_file else None
+        self._policy = _Decoded()
+        self._seen_pods: Mapping[Any, PodSpec] | None = None
+        self._listed: tuple[PodSpec, ...] = ()
+
+    @property
+    def _mirrors(self) -> tuple[Mirror[Any], ...]:
+        return self._pods, self._nodes, self._slos, self._forecasts
+
+    def start(self) -> None:
+        """Begin to list and watch."""
+        for mirror in self._mirrors:
+            mirror.start()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait until pods, Node and policy were received once; the forecast is not waited for."""
+        until = time.monotonic() + timeout_seconds
+        needed = (self._pods, self._nodes) if self._file else (self._pods, self._nodes, self._slos)
+        return all(mirror.wait_synced(max(0.0, until - time.monotonic())) for mirror in needed)
+
+    def stop(self) -> None:
+        """End all watches."""
+        for mirror in self._mirrors:
+            mirror.stop()
+
+    def read(self) -> AgentInputs:
+        """What the mirrors hold."""
+        policy, age, origin, wrong = self._policy_now()
+        node = next(iter(self._nodes.snapshot().values()), NodeDescription(self._name))
+        notes = [mirror.error.message for mirror in self._mirrors[:3] if mirror.error is not None]
+        refused = [f"{space}/{name} is left out: {why}" for (space, name), why in self._pods.refused.copy().items()]
+        return AgentInputs(
+            pods=self._running(),
+            pods_age_seconds=self._pods.age_seconds(),
+            node=node,
+            policy=policy,
+            policy_age_seconds=age,
+            policy_origin=origin,
+            forecast=next(iter(self._forecasts.snapshot().values()), None),
+            notes=(*notes, *refused, *([wrong] if wrong else [])),
+        )
+
+    def _running(self) -> tuple[PodSpec, ...]:
+        """Pods that have not ended; the same tuple while nothing changed."""
+        snapshot = self._pods.snapshot()
+        if snapshot is not self._seen_pods:
+            self._seen_pods = snapshot
+            self._listed = tuple(pod for pod in snapshot.values() if pod.phase not in ENDED)
+        return self._listed
+
+    def _policy_now(self) -> tuple[NodePolicy | None, float, str, str]:
+        """Policy, its age, its origin, and what is wrong with it."""
+        if self._file is not None:
+            self._file.look()
+            return self._file.value, self._file.age_seconds(), self._file.path, self._file.error
+        if self._slos.lists:
+            self._policy.take(next(iter(self._slos.snapshot().values()), None))
+        age = self._slos.age_seconds() if self._policy.value else NEVER
+        return self._policy.value, age, self._policy.origin, self._policy.error
+
+
+class _Decoded:
+    """The last NodeSLO that could be read; a node without one has the built-in values, by which everything is off."""
+
+    def __init__(self) -> None:
+        self.value: NodePolicy | None = None
+        self.origin = "NodeSLO not heard of yet"
+        self.error = ""
+        self._spec: Mapping[str, Any] | None = None
+        self._any = False
+
+    def take(self, spec: Mapping[str, Any] | None) -> None:
+        """What the API server has now."""
+        if self._any and spec == self._spec:
+            return
+        self._any, self._spec = True, spec
+        try:
+            self.value = node_policy.decode(spec or {})
+        except UsageError as error:
+            self.error = f"{error.message}; the policy before it stays"
+        else:
+            self.error, self.origin = "", "NodeSLO" if spec is not None else "no NodeSLO: everything is off"

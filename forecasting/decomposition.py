@@ -1,0 +1,73 @@
+"""Decomposes a history into trend, daily and weekly season and remainder with statsmodels' STL and MSTL. Pure.
+
+For few series, the cluster and the largest workloads: an explanation on screen, not a forecast. Sources: Cleveland et
+al. 1990 (STL); Bandara, Hyndman and Bergmeir 2021 (MSTL); Wang, Smith and Hyndman 2006 (strength of a habit).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
+from cotenant.core.model.usage.week import WEEK_HOURS, RefT, WeekDecomposition
+
+Floats = npt.NDArray[np.float64]
+
+DAY: Final = DAY_SECONDS // HOUR_SECONDS
+SHORTEST: Final = 3 * DAY
+"""Hours below which nothing is taken apart."""
+LONGEST: Final = 5 * WEEK_HOURS
+KNOWN: Final = 0.5
+"""Share of hours that must be known."""
+
+
+def parts(usage: Usage[RefT]) -> dict[RefT, WeekDecomposition]:
+    """Each series, hour by hour; those that are too short or too thin are left out. The step must divide an hour."""
+    hourly = usage.coarser(HOUR_SECONDS // usage.grid.step_seconds).tail(LONGEST)
+    decompositions = {}
+    for ref, values in zip(hourly.refs, hourly.values, strict=True):
+        series, grid = bridged(values.astype(np.float64), hourly.grid)
+        if series.size >= SHORTEST:
+            decompositions[ref] = taken_apart(series, grid)
+    return decompositions
+
+
+def bridged(series: Floats, grid: TimeGrid) -> tuple[Floats, TimeGrid]:
+    """From the first known hour on, gaps bridged in a straight line; empty where half of the hours are not known."""
+    present = np.isfinite(series)
+    if not present.any():
+        return series[:0], grid
+    first = int(present.argmax())
+    present, series = present[first:], series[first:]
+    if present.mean() < KNOWN:
+        return series[:0], grid
+    hours = np.arange(series.size)
+    start = grid.start_seconds + first * grid.step_seconds
+    return np.interp(hours, hours[present], series[present]), TimeGrid(start, grid.step_seconds, series.size)
+
+
+def taken_apart(series: Floats, grid: TimeGrid) -> WeekDecomposition:
+    """Hourly values without gaps, at least SHORTEST; the habit of the week where more than two weeks are there."""
+    from statsmodels.tsa.seasonal import MSTL, STL
+
+    none = np.zeros(series.size)
+    if np.ptp(series) == 0:
+        return WeekDecomposition(grid, series, series.copy(), none, none, none, 0.0, 0.0)
+    if series.size > 2 * WEEK_HOURS:
+        fitted = MSTL(series, periods=(DAY, WEEK_HOURS), iterate=1).fit()
+        daily, weekly = (np.asarray(fitted.seasonal[:, place], dtype=np.float64) for place in range(2))
+    else:
+        fitted = STL(series, period=DAY).fit()
+        daily, weekly = np.asarray(fitted.seasonal, dtype=np.float64), none
+    trend = np.asarray(fitted.trend, dtype=np.float64)
+    rest = series - trend - daily - weekly
+    return WeekDecomposition(grid, series, trend, daily, weekly, rest, strength(daily, rest), strength(weekly, rest))
+
+
+def strength(habit: Floats, rest: Floats) -> float:
+    """Share of habit + rest that the habit explains, 0..1."""
+    moving = float(np.var(habit + rest))
+    return max(0.0, 1.0 - float(np.var(rest)) / moving) if moving > 0 else 0.0

@@ -1,0 +1,72 @@
+"""The contract of a forecast model as checks, for the tests of your own plug-in. Pure, seeded.
+
+`faults(MyModel())` is empty when the model keeps the contract of `Forecaster`; each fault is a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
+from forecasting.base import Forecaster
+
+Answer = npt.NDArray[Any]
+
+SLOTS_PER_DAY: Final = 48
+START_SECONDS: Final = 1_699_833_600
+HISTORY_DAYS: Final = (0, 1 / SLOTS_PER_DAY, 1, 3, 14)
+
+
+def faults(model: Forecaster, seed: int = 0) -> tuple[str, ...]:
+    """Sentences about what the model does not keep; it may raise whatever it raises."""
+    sentences = [
+        f"{days:g} days of history: {fault}" for days in HISTORY_DAYS for fault in _of(model, _days(days, seed))
+    ]
+    gaps = _days(14, seed)
+    gaps[0], gaps[1, 100:200] = np.nan, np.nan
+    sentences += [f"with gaps: {fault}" for fault in _of(model, gaps)]
+    sentences += _independent(model, _days(14, seed))
+    return tuple(sentences)
+
+
+def _of(model: Forecaster, history: FloatMatrix) -> Iterator[str]:
+    before = history.copy()
+    answer = _answer(model, history)
+    shape = (len(history), SLOTS_PER_DAY, len(LEVELS))
+    if not np.array_equal(history, before, equal_nan=True):
+        yield "it changes the history that it is given"
+    if answer.shape != shape:
+        yield f"it answers in shape {answer.shape}, not (series, horizon, levels) = {shape}"
+        return
+    if not np.isfinite(answer).all():
+        yield "it answers with values that are not finite"
+    elif (answer < 0).any():
+        yield "it answers with values below 0"
+    elif (np.diff(answer, axis=-1) < 0).any():
+        yield "a higher level is below a lower one"
+
+
+def _independent(model: Forecaster, history: FloatMatrix) -> Iterator[str]:
+    """The same history gives the same answer, whichever other series stand beside it."""
+    answer = _answer(model, history)
+    if not np.array_equal(answer, _answer(model, history), equal_nan=True):
+        yield "the same history gives two answers: seed what is random"
+    elif not np.allclose(answer[[1]], _answer(model, history[[1]]), equal_nan=True):
+        yield "a series' answer depends on the series beside it"
+
+
+def _answer(model: Forecaster, history: FloatMatrix) -> Answer:
+    grid = TimeGrid(START_SECONDS, 86_400 // SLOTS_PER_DAY, history.shape[1])
+    return np.asarray(model.quantiles(history, grid, SLOTS_PER_DAY))
+
+
+def _days(count: float, seed: int) -> FloatMatrix:
+    slots = np.arange(round(SLOTS_PER_DAY * count))
+    noise = np.random.default_rng(seed).normal(0, 20, (3, len(slots)))
+    values = np.abs(200 + 100 * np.sin(2 * np.pi * slots / SLOTS_PER_DAY) + noise)
+    return values.astype(np.float32)

@@ -1,0 +1,64 @@
+"""The mixture's forecast on past days, and the error that is shown for it. Pure.
+
+The members' forecasts are mixed as distributions, each with the weight that its back-tests earned it. Where there is a
+booster, it is averaged in: its share falls with its loss relative to the mixture's, on a day neither had seen and, with
+a part, on the last hours.
+
+Errors are measured forward: each rehearsed day gets the weights that older days alone would have given.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.usage.forecast import LEVELS, MeasuredError
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
+from forecasting.base import Array
+from forecasting.losses import coverage, pinball
+from forecasting.mixture import mixture
+from forecasting.selection import RATIO_LIMIT, BackTests, blend, damped, level_of, scores, standing
+
+Floats = npt.NDArray[np.float64]
+
+_LEVEL_95: Final = LEVELS.index(0.95)
+
+
+def mixed(forecasts: Array, tests: BackTests, origin: int, settings: ForecastingSettings) -> tuple[Array, Floats]:
+    """Forecasts (M, n, H, L) mixed by the weights that held at an origin, (n, H, L), and the weights (M, n)."""
+    weights = blend(standing(tests, origin, settings), settings.blend_sharpness)
+    return mixture(forecasts, weights), weights
+
+
+def rehearse(tests: BackTests, settings: ForecastingSettings) -> Array:
+    """The mixture on each of the newest back-tests by weights from older ones alone, newest first, (R, n, H, L)."""
+    days = [mixed(tests.forecasts[:, k], tests, k + 1, settings)[0] for k in range(tests.rehearsals)]
+    return np.stack(days) if days else np.empty((0, *tests.forecasts.shape[2:]), dtype=np.float32)
+
+
+def booster_share(log_ratio: Floats, near: Floats, settings: ForecastingSettings) -> Floats:
+    """Weight of the booster beside the mixture, (n,), from the log of its loss relative to the mixture's.
+
+    log_ratio: on the day held out, NaN where not judged; near: on the last hours, 0 where not judged; both (n,).
+    """
+    score = scores(log_ratio[None, None], settings)[0] + settings.near_mix_weight * damped(near)
+    share: Floats = blend(np.stack([np.zeros_like(score), score]), settings.mix_sharpness)[1]
+    return share
+
+
+def measure(tests: BackTests, served: Array) -> tuple[MeasuredError, ...]:
+    """Error of what was served on each rehearsed day (R, n, H, L), the pinball loss relative to the baseline's."""
+    own, base, covered, count = np.zeros((4, tests.actual.shape[1]))
+    for origin, path in enumerate(served):
+        actual, judged = tests.actual[origin], ~np.isnan(tests.log_ratio[0, origin])
+        own += np.where(judged, pinball(actual, path), 0.0)
+        base += np.where(judged, tests.baseline_loss[origin], 0.0)
+        covered += np.where(judged, coverage(actual, path[:, :, _LEVEL_95]), 0.0)
+        count += judged
+    floor = 1e-6 * level_of(tests.actual)
+    relative = np.exp(np.clip(np.log((own + floor) / (base + floor)), -RATIO_LIMIT, RATIO_LIMIT))
+    tested = count > 0
+    relative, covered = np.where(tested, relative, np.nan), np.where(tested, covered / np.maximum(count, 1), np.nan)
+    return tuple(MeasuredError(float(r), float(c), int(k)) for r, c, k in zip(relative, covered, count, strict=True))

@@ -1,0 +1,216 @@
+"""Sums usage of pod containers by workload, node and cluster; maps members to groups. Pure.
+
+The rule of a total, which must not show a scrape gap as a valley:
+
+- the total is the sum of its members' values where at least one member has a sample;
+- a silent member between two of its own samples stands in with its last value, however long the silence, unless its pod
+  began anew in between; after its last sample it stands in for one hour more, unless its pod is known to have ended;
+- where no member has a sample, the total is a gap while any member's pod is alive (or its life is unknown), and zero
+  when all are known to be gone; before the first sample of all it is a gap.
+
+So a half-scraped slot holds an estimate, a whole outage stays a gap, and a job between two runs uses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.cluster import Inventory, Pod
+from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef, PodContainerRef, SeriesRef, WorkloadRef
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.core.model.sparse_usage import AnyUsage
+from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
+from profiler.group_reduce import Rows, reduce_rows
+
+RefT = TypeVar("RefT", bound=SeriesRef)
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+_HOLD_SECONDS: Final = HOUR_SECONDS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Members(Generic[RefT]):
+    """Which usage row belongs to which of `refs`, and the life of its pod.
+
+    rows: (m,) position in refs, -1 for none; start_seconds: (m,) start of the pod (of the newest one, when a name came
+    back), NaN unknown; first_seconds: (m,) start of the oldest pod of that name; end_seconds: (m,) inf while running.
+    """
+
+    refs: tuple[RefT, ...]
+    rows: Rows
+    start_seconds: Floats
+    first_seconds: Floats
+    end_seconds: Floats
+
+    def pods(self, rows: Rows) -> PodLifetimes:
+        """Lives of the pods behind these usage rows."""
+        return PodLifetimes(self.start_seconds[rows], self.first_seconds[rows], self.end_seconds[rows])
+
+
+class PodLifetimes(NamedTuple):
+    """Start, first start and end of some pods, as in `Members`."""
+
+    start: Floats
+    first: Floats
+    end: Floats
+
+
+def by_container(series: Sequence[PodContainerRef], inventory: Inventory) -> Members[ContainerRef]:
+    """Pods pooled by container of the workload's template."""
+    return _members(
+        series, inventory, lambda s, pod: ContainerRef(workload, s.container) if (workload := _owner(s, pod)) else None
+    )
+
+
+def by_workload(
+    series: Sequence[PodContainerRef], inventory: Inventory, refs: Sequence[WorkloadRef] | None = None
+) -> Members[WorkloadRef]:
+    """Everything of a workload together; `refs` fixes which workloads and their order."""
+    return _members(series, inventory, _owner, refs)
+
+
+def by_node(
+    series: Sequence[PodContainerRef], inventory: Inventory, refs: Sequence[NodeRef] | None = None
+) -> Members[NodeRef]:
+    """Everything that ran on a node (by the pod's newest placement); pods without a known node belong to none."""
+    return _members(series, inventory, lambda _, pod: NodeRef(pod.node) if pod and pod.node else None, refs)
+
+
+def by_cluster(series: Sequence[PodContainerRef], inventory: Inventory) -> Members[ClusterRef]:
+    """Everything of the cluster."""
+    cluster = ClusterRef(inventory.cluster)
+    return _members(series, inventory, lambda _s, _p: cluster, (cluster,))
+
+
+def total(usage: AnyUsage[Any], members: Members[RefT]) -> Usage[RefT]:
+    """Sum per group by the rule above, rows in the order of `members.refs`. Maxima are summed too: an upper bound."""
+    sums = np.full((len(members.refs), usage.grid.size), np.nan, dtype=np.float32)
+    order = np.argsort(members.rows, kind="stable")
+    met, firsts = np.unique(members.rows[order], return_index=True)
+    for group, rows in zip(met.tolist(), np.split(order, firsts)[1:], strict=True):
+        if group >= 0:
+            sums[group] = _group_total(usage.rows(rows), members.pods(rows), usage.grid)
+    return Usage(members.refs, usage.grid, sums, usage.resource, usage.statistic)
+
+
+def highest(usage: Usage[Any], members: Members[RefT]) -> Usage[RefT]:
+    """Highest value among the members of each group, slot by slot; a gap only where no member has a sample."""
+    in_group = members.rows >= 0
+    values = reduce_rows(np.fmax, usage.values[in_group], members.rows[in_group], len(members.refs), np.nan)
+    return Usage(members.refs, usage.grid, values, usage.resource, usage.statistic)
+
+
+def demand(usage: Usage[RefT], throttled: Usage[RefT] | None) -> Usage[RefT]:
+    """What the containers wanted: usage + throttled; missing throttled time counts as 0, missing usage stays a gap."""
+    if throttled is None or not throttled.refs:
+        return usage
+    if throttled.grid != usage.grid:
+        raise ValueError("usage and throttled time must be on one grid")
+    row = {ref: index for index, ref in enumerate(throttled.refs)}
+    throttled_rows = np.array([row.get(ref, -1) for ref in usage.refs], dtype=np.int64)
+    demanded = usage.values.copy()
+    extra = throttled.values[throttled_rows[throttled_rows >= 0]]
+    demanded[throttled_rows >= 0] += np.where(np.isfinite(extra), extra, np.float32(0))
+    return Usage(usage.refs, usage.grid, demanded, usage.resource, usage.statistic)
+
+
+def _owner(series: PodContainerRef, pod: Pod | None) -> WorkloadRef | None:
+    """The pod's workload; a pod nobody knows stands for itself; one that only holds reserved room is nobody's."""
+    if series.namespace == PLACEHOLDER_NAMESPACE:
+        return None
+    return pod.workload if pod else WorkloadRef(series.namespace, "Pod", series.pod)
+
+
+def _members(
+    series: Sequence[PodContainerRef],
+    inventory: Inventory,
+    group_of: Callable[[PodContainerRef, Pod | None], RefT | None],
+    refs: Sequence[RefT] | None = None,
+) -> Members[RefT]:
+    lives: dict[tuple[str, str], _Life] = {}
+    for pod in inventory.pods:
+        name = (pod.namespace, pod.name)
+        lives[name] = _Life.of(pod, lives.get(name))
+    of_series = [lives.get((s.namespace, s.pod), _UNKNOWN) for s in series]
+    groups = [group_of(s, life.newest) for s, life in zip(series, of_series, strict=True)]
+    order = tuple(sorted({g for g in groups if g is not None})) if refs is None else tuple(refs)
+    position: dict[RefT | None, int] = {ref: index for index, ref in enumerate(order)}
+    return Members(
+        refs=order,
+        rows=np.array([position.get(group, -1) for group in groups], dtype=np.int64),
+        start_seconds=np.array([life.start for life in of_series], dtype=np.float64),
+        first_seconds=np.array([life.first for life in of_series], dtype=np.float64),
+        end_seconds=np.array([life.end for life in of_series], dtype=np.float64),
+    )
+
+
+class _Life(NamedTuple):
+    """Pods of one name: the newest, its start, the oldest one's start, and the last one's end in Unix seconds."""
+
+    newest: Pod | None
+    start: float
+    first: float
+    end: float
+
+    @classmethod
+    def of(cls, pod: Pod, others: _Life | None) -> _Life:
+        end = np.inf if pod.end_seconds is None else float(pod.end_seconds)
+        if others is None:
+            return cls(pod, pod.start_seconds, pod.start_seconds, end)
+        newest = pod if pod.start_seconds >= others.start else others.newest
+        start, first = max(pod.start_seconds, others.start), min(pod.start_seconds, others.first)
+        return cls(newest, start, first, max(end, others.end))
+
+
+_UNKNOWN: Final = _Life(None, np.nan, -np.inf, np.inf)
+"""Of a pod that the inventory does not hold."""
+
+
+def _group_total(values: FloatMatrix, pods: PodLifetimes, grid: TimeGrid) -> Floats:
+    """Total of one group, (T,), from its members' values (k, T)."""
+    present = np.isfinite(values)
+    reported = present.any(axis=0)
+    if not present.any():
+        return np.full(grid.size, np.nan)
+    filled = np.where(present, values, np.float32(0))
+    if not present.all():
+        _stand_in(filled, present, pods, grid)
+    sums: Floats = filled.sum(axis=0, dtype=np.float64)
+    if not reported.all():
+        unknown = _alive(pods, grid) | (np.arange(grid.size) < reported.argmax())
+        sums[~reported] = np.where(unknown[~reported], np.nan, 0.0)
+    return sums
+
+
+def _alive(pods: PodLifetimes, grid: TimeGrid) -> Flags:
+    """(T,): whether any of the pods may have lived during some of the slot."""
+    times = grid.times()
+    living = (times + grid.step_seconds > pods.first[:, None]) & (times < pods.end[:, None])
+    alive: Flags = np.logical_or.reduce(living, axis=0)
+    return alive
+
+
+def _stand_in(filled: FloatMatrix, present: Flags, pods: PodLifetimes, grid: TimeGrid) -> None:
+    """Write last values into the silent slots of members that stand in for themselves."""
+    member, last = np.nonzero(present[:, :-1] & ~present[:, 1:])
+    back_member, back = np.nonzero(~present[:, :-1] & present[:, 1:])
+    size = grid.size
+    # The first return to life after each falling silent; the row's end where there is none.
+    after = np.searchsorted(back_member * size + back, member * size + last)
+    comes_back = np.append(back_member, -1)[after] == member
+    until = np.where(comes_back, np.append(back, 0)[after] + 1, size)
+    moment = grid.start_seconds + grid.step_seconds * (last + 1)
+    same_life = comes_back & ~(pods.start[member] >= moment)
+    ended = np.ceil((pods.end[member] - grid.start_seconds) / grid.step_seconds)
+    hold_end = np.minimum(last + 1 + _HOLD_SECONDS // grid.step_seconds, ended)
+    until = np.where(same_life, until, np.clip(hold_end, last + 1, until)).astype(np.int64)
+    count = until - last - 1
+    offset = np.arange(count.sum()) - np.repeat(count.cumsum() - count, count)
+    row = np.repeat(member, count)
+    filled[row, np.repeat(last, count) + 1 + offset] = np.repeat(filled[member, last], count)

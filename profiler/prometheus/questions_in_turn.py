@@ -1,0 +1,92 @@
+"""EDGE: sends many queries, a bounded number in flight, and yields answers in order.
+
+A query that a limit stops is halved until it passes. One whose parts share an answer and that fails is asked part by
+part, so that one bad metric does not take the others along. What still fails stays with its query.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+import structlog
+
+from cotenant.core.model.errors import SourceError, SourceLimit, SourceProtocol
+from profiler.prometheus.client import Client, Overloaded
+from profiler.prometheus.plan import RangeQuery
+
+T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[T]):
+    """What became of one query: what was read from it, or from the pieces it was split into, and what failed."""
+
+    found: tuple[T, ...] = ()
+    failed: tuple[tuple[RangeQuery, SourceError], ...] = ()
+    splits: int = 0
+
+
+def ask_all(
+    client: Client, queries: Sequence[RangeQuery], in_flight: int, read: Callable[[msgspec.Raw, RangeQuery], T]
+) -> Iterator[Answered[T]]:
+    """Answers in the queries' order; one waits ready while the caller works on the one before.
+
+    `read` runs in the asking thread, but in one at a time: it is bound by the processor, and its working memory is
+    several times the answer.
+    """
+    reading = threading.Lock()
+
+    def read_alone(result: msgspec.Raw, query: RangeQuery) -> T:
+        with reading:
+            return read(result, query)
+
+    waiting: deque[Future[Answered[T]]] = deque()
+    pool = ThreadPoolExecutor(in_flight, thread_name_prefix="prometheus")
+    try:
+        for query in queries:
+            waiting.append(pool.submit(_ask, client, query, read_alone))
+            if len(waiting) > in_flight:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BaseException:
+        client.stop()  # else an interrupted caller would wait for a server that is away
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _ask(client: Client, query: RangeQuery, read: Callable[[msgspec.Raw, RangeQuery], T]) -> Answered[T]:
+    grid = query.grid
+    try:
+        result = client.range(query.text(), query.first_seconds, query.last_seconds, grid.step_seconds)
+        return Answered((read(result, query),))
+    except SourceError as error:
+        halves = query.halves() if _may_split(query, error) else None
+        if halves is None:
+            return _failed(query, error)
+        _log.info("query_split", parts=[p.name for p in query.parts], slots=grid.size, error=error.message)
+    first_half, second_half = (_ask(client, half, read) for half in halves)
+    return Answered(
+        first_half.found + second_half.found,
+        first_half.failed + second_half.failed,
+        1 + first_half.splits + second_half.splits,
+    )
+
+
+def _may_split(query: RangeQuery, error: SourceError) -> bool:
+    """Whether part of the query may pass: smaller after a limit, without the bad metric after another refusal."""
+    refused = isinstance(error, (SourceProtocol, Overloaded))
+    return isinstance(error, SourceLimit) or (refused and len(query.parts) > 1)
+
+
+def _failed(query: RangeQuery, error: SourceError) -> Answered[T]:
+    _log.warning("query_failed", parts=[p.name for p in query.parts], slots=query.grid.size, error=error.message)
+    return Answered(failed=((query, error),))

@@ -1,0 +1,52 @@
+"""Workloads that are not in the cluster any more: history still knows them, nothing is proposed for them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+from cotenant.core.model.cluster import Inventory, Workload
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.usage.usage import DAY_SECONDS
+from recommender.base import withheld
+from recommender.trust import EPISODIC
+
+SILENT_SECONDS: Final = 3 * DAY_SECONDS
+"""Without a list of its kind a workload counts as gone after so long without a pod: longer than a weekend at zero."""
+
+
+def gone_workloads(inventory: Inventory) -> frozenset[WorkloadRef]:
+    """Workloads without a pod that the list of their kind lacks; where there is no such list, those silent for days.
+
+    Jobs have no pods between their runs: without a list of them nothing is said.
+    """
+    listed = frozenset(inventory.controllers)
+    kinds = {ref.kind for ref in listed}
+    ends: dict[WorkloadRef, int] = {}
+    for pod in inventory.pods:
+        end = inventory.time_seconds if pod.end_seconds is None else pod.end_seconds
+        ends[pod.workload] = max(end, ends.get(pod.workload, 0))
+    since = inventory.time_seconds - SILENT_SECONDS
+
+    def is_gone(workload: Workload) -> bool:
+        ref = workload.ref
+        if workload.replicas:
+            return False
+        if ref.kind in kinds:
+            return ref not in listed
+        return ref.kind not in EPISODIC and (ref.kind == "Pod" or ends.get(ref, 0) < since)
+
+    return frozenset(workload.ref for workload in inventory.workloads if is_gone(workload))
+
+
+def without_gone(recommendations: Sequence[Recommendation], gone: Collection[WorkloadRef]) -> list[Recommendation]:
+    """The recommendations with every value of the workloads that are gone withheld."""
+    return [_withheld(one) if one.container.workload in gone else one for one in recommendations]
+
+
+def _withheld(recommendation: Recommendation) -> Recommendation:
+    values = (withheld(v.resource, v.field, v.now, Reason.DELETED, {}) for v in recommendation.values)
+    return replace(recommendation, values=tuple(values))

@@ -1,0 +1,82 @@
+"""How an occurrence went, from what was seen of it round by round. Pure.
+
+`observe` adds one look to the progress that the plan's status keeps; `score` closes the account.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cotenant.core.model.reservations.plan import OccurrenceProgress, Plan, Score
+from cotenant.core.model.usage.usage import HOUR_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class RoomUse:
+    """Present counts: reserved pods (free or used), of these used; pods that wait without a reservation."""
+
+    held: int
+    used: int
+    missed: int
+    complete: bool
+    """Whether all wanted room is there."""
+    lent_cores: float | None = None
+    """Cores of the held room in which batch runs; None: not known."""
+
+
+def lent_cores(reserved_cores: float, batch: float, lendable: float) -> float:
+    """Reserved cores of a node that batch uses: what batch requests beyond what could be lent without the reservation.
+
+    reserved_cores: reserved and unused; batch: what batch pods request on the node; lendable: what the node offers
+    them, the reserved cores included.
+    """
+    return min(reserved_cores, max(0.0, batch - max(0.0, lendable - reserved_cores)))
+
+
+def observe(progress: OccurrenceProgress, look: RoomUse, now_seconds: float, counts: bool) -> OccurrenceProgress:
+    """The progress with the time since the last observation added; `counts`: whether the window has begun.
+
+    What is seen now is taken for the whole time since the last look, which is one control period.
+    """
+    passed = max(0.0, now_seconds - progress.as_of_seconds) if progress.as_of_seconds else 0.0
+    missed = look.missed if counts else 0
+    available = progress.available_at_seconds
+    lent = progress.lent_core_seconds
+    if look.lent_cores is not None:
+        lent = (lent or 0.0) + passed * look.lent_cores
+    return replace(
+        progress,
+        as_of_seconds=now_seconds,
+        held_pod_seconds=progress.held_pod_seconds + passed * look.held,
+        used_pod_seconds=progress.used_pod_seconds + passed * look.used,
+        missed_pod_seconds=progress.missed_pod_seconds + passed * missed,
+        most_held=max(progress.most_held, look.held),
+        most_used=max(progress.most_used, look.used),
+        most_missed=max(progress.most_missed, missed),
+        available_at_seconds=now_seconds if available is None and look.complete else available,
+        lent_core_seconds=lent,
+    )
+
+
+def score(plan: Plan, end_seconds: float, price_per_core_hour: float) -> Score:
+    """Of the present occurrence, which ends now. Needs a window."""
+    progress, window = plan.status.progress, plan.status.window
+    if window is None:
+        raise ValueError(f"plan {plan.key} has no occurrence to score")
+    idle = (progress.held_pod_seconds - progress.used_pod_seconds) / HOUR_SECONDS * plan.cores_per_pod
+    needed = progress.used_pod_seconds + progress.missed_pod_seconds
+    available_at_seconds, lent = progress.available_at_seconds, progress.lent_core_seconds
+    return Score(
+        start_seconds=window.start_seconds,
+        end_seconds=max(end_seconds, window.start_seconds + 1),
+        held=progress.most_held,
+        used=progress.most_used,
+        missed=progress.most_missed,
+        hit_ratio=progress.used_pod_seconds / progress.held_pod_seconds if progress.held_pod_seconds else 0.0,
+        coverage=progress.used_pod_seconds / needed if needed else 1.0,
+        idle_core_hours=max(0.0, idle),
+        cost=max(0.0, idle) * price_per_core_hour,
+        missed_core_minutes=progress.missed_pod_seconds / 60 * plan.cores_per_pod,
+        lead_seconds=None if available_at_seconds is None else int(window.start_seconds - available_at_seconds),
+        lent_core_hours=None if lent is None else lent / HOUR_SECONDS,
+    )

@@ -1,0 +1,222 @@
+"""From demand to the first draft of each value: floor, annotation, ladder, dead band, limit, QoS class. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from cotenant.core.model.cluster import Container, ContainerRole, Workload
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import MIB, MILLICORES_PER_CORE, Resource
+from cotenant.core.settings.sections.recommender import CotenantSettings
+from recommender.base import proportional_limit, rounded_up
+from recommender.strategies.cotenant.annotations import PREFIX
+from recommender.strategies.cotenant.demand import ResourceDemand
+from recommender.strategies.cotenant.draft import Draft
+from recommender.strategies.cotenant.policy import Policy
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+UNIT: Final = {CPU: 1, MEMORY: MIB}
+KEPT: Final = "limits are not lowered"
+WHOLE_CORES: Final = frozenset({QosClass.LSR, QosClass.LSE})
+"""Classes that are bound to cores of their own; Koordinator gives them whole ones only."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerContext:
+    """One container in its workload with all that holds for it."""
+
+    index: int
+    workload: Workload
+    container: Container
+    policy: Policy
+    own: CotenantSettings
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether request = limit has to stay."""
+        return self.policy.keep_qos_class and guaranteed(self.workload)
+
+    def floor(self, resource: Resource) -> int:
+        """This container's even share of the pod's floor; an init container holds none of it."""
+        if self.container.role is ContainerRole.INIT:
+            return 0
+        staying = sum(c.role is not ContainerRole.INIT for c in self.workload.containers)
+        pod_floor = self.own.pod_floor_millicores if resource is CPU else self.own.pod_floor_bytes
+        return -(-pod_floor // max(1, staying))
+
+
+def guaranteed(workload: Workload) -> bool:
+    """Whether every container's limit is set and equal to its request, for both resources.
+
+    Not a pod that is best effort by its label: it has asked for no guarantee.
+    """
+    return workload.qos is not QosClass.BE and all(
+        c.limits.get(r) is not None and c.requests.get(r, c.limits.get(r)) == c.limits.get(r)
+        for c in workload.containers
+        for r in Resource
+    )
+
+
+def request(place: ContainerContext, demand: ResourceDemand) -> Draft:
+    """The demand rounded up, then floor, annotation, ladder, leak and dead band."""
+    i, resource, now = place.index, demand.resource, place.container.requests.get(demand.resource)
+    column = demand.reserved if place.guaranteed else demand.wanted
+    draft = Draft(now, rounded_up(float(column[i]), UNIT[resource]), *_decided_by(place, demand))
+    needed = demand.highest if resource is MEMORY else demand.high
+    beyond = now is not None and float(needed[i]) > now  # the dead band keeps what holds the demand, not what lacks
+    draft = replace(draft, must_raise=draft.reason is Reason.OOM_BUMP or beyond)
+    draft = draft.at_least("floor of the pod, shared by its containers", place.floor(resource), Reason.FLOOR)
+    draft = dead_band(place, kept_while_leaking(stepped(place, resource, draft), demand, i), resource)
+    if place.guaranteed and not place.policy.lower_limits:
+        # a request that is not set is the limit
+        draft = _kept(place, draft, place.container.limits.get(resource), resource, Reason.QOS_CLASS)
+    return draft
+
+
+def memory_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDemand) -> Draft | None:
+    """The memory limit: sized like the request, never below it; the present one where limits are not lowered.
+
+    None where there is none and none has to be: a first limit is a lower one.
+    """
+    now = place.container.limits.get(MEMORY)
+    if now is None and not place.policy.lower_limits:
+        return None
+    limit_draft = replace(request(replace(place, container=_without_requests(place.container)), demand), now=now)
+    beyond = now is not None and float(demand.highest[place.index]) > now
+    limit_draft = replace(limit_draft, must_raise=limit_draft.reason is Reason.OOM_BUMP or beyond)
+    draft = dead_band(place, kept_while_leaking(limit_draft, demand, place.index), MEMORY)
+    if not place.policy.lower_limits:
+        draft = _kept(place, draft, now, MEMORY, Reason.LIMIT_KEPT)
+    return draft.at_least("never below the request", request_draft.amount, request_draft.reason)
+
+
+def cpu_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDemand) -> Draft | None:
+    """CPU's limit: at least the highest demand with its margin; None without one.
+
+    It stays where limits are not lowered, and else moves in its ratio to the request.
+    """
+    now = place.container.limits.get(CPU)
+    if now is None:
+        return None
+    if place.guaranteed:
+        return replace(request_draft, now=now, reason=Reason.QOS_CLASS, formula="limit = request, as now")
+    highest, margin = _with_limit_margin(place, demand)
+    in_ratio = proportional_limit(now, place.container.requests.get(CPU), request_draft.amount) or 0
+    least, terms = (in_ratio, "limit x request / present request, ") if place.policy.lower_limits else (0, "")
+    reason = Reason.OBSERVED_MAXIMUM if highest > least else Reason.OK
+    formula = f"max({terms}highest demand x {margin:g}, request)"
+    draft = Draft(
+        now, max(least, highest, request_draft.amount), reason, formula, must_raise=demand.highest[place.index] > now
+    )
+    draft = draft.at_most(f"annotation {PREFIX}max-cpu", place.policy.bounds[CPU][1], Reason.ANNOTATION)
+    draft = dead_band(place, draft, CPU)
+    if not place.policy.lower_limits:
+        draft = _kept(place, draft, now, CPU, Reason.LIMIT_KEPT)
+    return draft.at_least("never below the request", request_draft.amount, request_draft.reason)
+
+
+def raised_cpu_limit(place: ContainerContext, demand: ResourceDemand) -> Draft | None:
+    """CPU's limit where demand was seen above it, whatever else is not known yet; None where it was not.
+
+    A limit holds no capacity: a higher one costs the neighbours nothing, so it needs no history.
+    """
+    now = place.container.limits.get(CPU)
+    if now is None or place.guaranteed or not demand.highest[place.index] > now:
+        return None
+    highest, margin = _with_limit_margin(place, demand)
+    draft = Draft(now, max(highest, now), Reason.OBSERVED_MAXIMUM, f"highest demand x {margin:g}", must_raise=True)
+    return draft.at_most(f"annotation {PREFIX}max-cpu", place.policy.bounds[CPU][1], Reason.ANNOTATION)
+
+
+def _with_limit_margin(place: ContainerContext, demand: ResourceDemand) -> tuple[int, float]:
+    """(highest demand ever seen with the limit's margin, 1 + margin)."""
+    margin = 1 + place.own.cpu_limit_margin_fraction
+    return rounded_up(float(np.nan_to_num(demand.highest[place.index])) * margin, 1), margin
+
+
+def _kept(place: ContainerContext, draft: Draft, now: int | None, resource: Resource, reason: Reason) -> Draft:
+    """Not below the present amount, unless an annotation's maximum is."""
+    draft = draft.at_least(KEPT, now, reason)
+    return draft.at_most(f"annotation {PREFIX}max-{resource}", place.policy.bounds[resource][1], Reason.ANNOTATION)
+
+
+def stepped(place: ContainerContext, resource: Resource, draft: Draft) -> Draft:
+    """Whole cores where the class needs them, the settings' ladder, the annotations' bounds (the maximum last)."""
+    bound = place.workload.qos in WHOLE_CORES and bool(draft.now) and (draft.now or 1) % MILLICORES_PER_CORE == 0
+    if resource is CPU and bound:
+        cores = -(-draft.amount // MILLICORES_PER_CORE) * MILLICORES_PER_CORE
+        draft = draft.moved(f"whole cores for {place.workload.qos}", cores, Reason.WHOLE_CORES)
+    steps = place.own.cpu_steps_millicores if resource is CPU else place.own.memory_steps_bytes
+    draft = draft.at_least("spec ladder", next_step(draft.amount, steps), Reason.SPEC_LADDER)
+    low, high = place.policy.bounds[resource]
+    draft = draft.at_least(f"annotation {PREFIX}min-{resource}", low, Reason.ANNOTATION)
+    return draft.at_most(f"annotation {PREFIX}max-{resource}", high, Reason.ANNOTATION)
+
+
+def next_step(amount: int, steps: Sequence[int]) -> int | None:
+    """Smallest step not below the amount; None where the ladder does not reach so high."""
+    return min((step for step in steps if step >= amount), default=None)
+
+
+def kept_while_leaking(draft: Draft, demand: ResourceDemand, index: int) -> Draft:
+    """No cut while memory leaks: it would only bring the kill forward."""
+    if draft.now is None or not np.isfinite(demand.leak[index]):
+        return draft
+    return draft.at_least("no cut while memory leaks", draft.now, Reason.LEAK)
+
+
+def dead_band(place: ContainerContext, draft: Draft, resource: Resource) -> Draft:
+    """The present amount where the change is too small; not where it breaks a bound of the annotations."""
+    low, high = place.policy.bounds[resource]
+    now = draft.now
+    if now is None or now == draft.amount or (low or 0) > now or (high is not None and high < now):
+        return draft
+    small = abs(draft.amount - now) <= place.own.dead_band_fraction * now
+    if not small or (draft.must_raise and draft.amount > now):
+        return draft
+    return draft.moved("dead band", now, Reason.WITHIN_DEAD_BAND)
+
+
+def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason, str]:
+    """(reason, formula) of the demand itself."""
+    i, margin = place.index, 1 + place.policy.margin_fraction(demand.resource)
+    if demand.resource is MEMORY:
+        if np.isfinite(demand.urgent[i]):
+            won = demand.urgent[i] == demand.wanted[i]
+            formula = f"max(highest ever seen x {margin:g}, limit at an OOM kill + bump)"
+            return Reason.OOM_BUMP if won else Reason.OBSERVED_MAXIMUM, formula
+        return Reason.OBSERVED_MAXIMUM, f"highest ever seen x {margin:g}"
+    if np.isfinite(demand.columns["day_risk_margin"][i]):
+        terms = "(highest of 14 days + of 7) / 2 + margin for the day's risk x provided x (highest / mean) ^ 0.75"
+        return Reason.QOS_CLASS if place.guaranteed else Reason.OK, f"min({terms}, 1.1 x provided or 1.5 x highest)"
+    terms = f"p{100 * place.policy.cpu_fraction:g} of demand"
+    if np.isfinite(demand.columns["daily_peak"][i]):
+        terms += ", half hour busy on most days"
+    if np.isfinite(demand.columns["weekly_peak"][i]):
+        terms += ", hour busy every week"
+    if place.workload.ref.kind == "DaemonSet":
+        terms += ", neediest node group"
+    if np.isfinite(demand.columns["highest_pod_p95"][i]):
+        terms += ", p95 of the highest pod"
+    reason = Reason.TREND if np.isfinite(demand.columns["growth_per_week"][i]) else Reason.OK
+    if place.guaranteed:
+        return (
+            Reason.QOS_CLASS,
+            f"max({terms}, p{100 * place.own.guaranteed_fraction:g} because limit = request){_margin_of(place)}",
+        )
+    return reason, f"max({terms}){_margin_of(place)}"
+
+
+def _margin_of(place: ContainerContext) -> str:
+    """The CPU margin in words."""
+    share, root = 1 + place.policy.cpu_margin_fraction, place.policy.cpu_root_margin_millicores
+    return f" x {share:g}" * (share > 1) + f" + sqrt(demand x {root:g} m)" * (root > 0)
+
+
+def _without_requests(container: Container) -> Container:
+    return replace(container, requests={})

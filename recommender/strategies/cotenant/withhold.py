@@ -1,0 +1,52 @@
+"""Why a value is not proposed at all: the first reason that applies, or OK. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.reasons import Reason
+from cotenant.core.settings.sections.recommender import CotenantSettings
+from recommender.evidence import Evidence
+from recommender.strategies.cotenant import jobs
+from recommender.strategies.cotenant.demand import ResourceDemand
+from recommender.strategies.cotenant.policy import Policy
+
+BEYOND_ANY_NODE: Final = 1.2
+"""Usage above this many times the largest node's capacity is a slip of units, not a measurement."""
+
+
+def reasons(
+    evidence: Evidence, demand: ResourceDemand, policies: Sequence[Policy], own: CotenantSettings
+) -> list[Reason]:
+    """One reason a container. A raise after an OOM kill needs no history."""
+    resource = demand.resource
+    present = np.fmax(evidence.requests[resource], evidence.limits[resource])
+    urgent = np.isfinite(demand.urgent) & ~(demand.urgent <= present)
+    episodic = jobs.episodic(evidence)
+    short = (demand.span_days < own.minimum_days) & ~(episodic & (demand.runs >= own.minimum_runs))
+    cases = {
+        Reason.EXCLUDED: _flags(
+            c.container in p.excluded or p.skip for c, p in zip(evidence.containers, policies, strict=True)
+        ),
+        Reason.NO_DATA: ~np.isfinite(demand.wanted),
+        Reason.IMPLAUSIBLE: (demand.largest_node > 0) & (demand.highest > BEYOND_ANY_NODE * demand.largest_node),
+        Reason.BEST_EFFORT: _flags(_asks_for_nothing(evidence, i) and p.keep_qos_class for i, p in enumerate(policies)),
+        Reason.NOT_ENOUGH_HISTORY: short & ~urgent,
+        Reason.LOW_COVERAGE: ~(demand.coverage >= own.minimum_coverage) & ~(urgent | episodic),
+    }
+    names = [*cases, Reason.OK]
+    return [names[i] for i in np.select(list(cases.values()), range(len(cases)), default=len(cases))]
+
+
+def _asks_for_nothing(evidence: Evidence, index: int) -> bool:
+    """Whether a workload is best effort by its label and sets no request and no limit anywhere."""
+    workload = evidence.workloads[index]
+    return workload.qos is QosClass.BE and not any(c.requests or c.limits for c in workload.containers)
+
+
+def _flags(values: object) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.array(list(values), dtype=np.bool_)  # type: ignore[call-overload]

@@ -1,0 +1,130 @@
+"""What the rules about load say of every node for the kinds of pod that are asked about again and again.
+
+Pods of a workload are one kind to the rules, and between two of them a few nodes changed. The second pod of a kind has
+all nodes judged; from then on only nodes that changed are judged again, by the same functions. What is handed out are
+copies. For one thread.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from scheduler_ext.extender import load_rules
+from scheduler_ext.extender.columns import SnapshotColumn
+from scheduler_ext.extender.judgement import Code, NodeJudgement
+from scheduler_ext.extender.load_rules import Floats, PodKind
+from scheduler_ext.extender.pod import PodFacts
+from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+
+KINDS: Final = 32
+"""Kinds whose opinions are kept; one takes 25 bytes a node."""
+REMEMBERED: Final = 256
+"""Kinds of which it is remembered that one pod came."""
+MARGIN_SECONDS: Final = 0.001
+"""So long before a report expires nothing is taken from memory: sums of times are rounded."""
+
+
+@dataclass(slots=True)
+class Opinion:
+    """Of all nodes for one kind, as the snapshot of `names` and `steps` had them; since, until: Unix time."""
+
+    names: tuple[str, ...]
+    first_slot: int
+    steps: int
+    since: float
+    until: float
+    judged: NodeJudgement
+    points: Floats
+
+    def missed(self, snapshot: NodeSnapshot, now_seconds: float) -> Rows | None:
+        """Rows that changed since; None when more may have changed than those."""
+        if self.names is not snapshot.names or self.first_slot != snapshot.first_slot:
+            return None
+        if not self.since <= now_seconds < self.until - MARGIN_SECONDS:
+            return None
+        return snapshot.changed_since(self.steps)
+
+
+class Opinions:
+    """The opinions that are kept."""
+
+    def __init__(self, settings: ExtenderSettings) -> None:
+        """None yet."""
+        self._settings = settings
+        self._kept: OrderedDict[PodKind, Opinion] = OrderedDict()
+        self._came: OrderedDict[PodKind, str] = OrderedDict()
+
+    def judged(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> NodeJudgement:
+        """Of each row; -1, a node nobody here knows, passes."""
+        opinion = self._opinion(snapshot, pod, len(rows), now_seconds)
+        if opinion is None:
+            judgement = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
+        else:
+            all_ = opinion.judged
+            judgement = NodeJudgement(all_.codes[rows], all_.percent[rows], all_.slot[rows])
+        judgement.codes[rows < 0] = Code.PASS
+        return judgement
+
+    def points(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Floats:
+        """0 to 100 for each row, 0 for -1."""
+        opinion = self._opinion(snapshot, pod, len(rows), now_seconds)
+        if opinion is None:
+            values = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
+        else:
+            values = opinion.points[rows]
+        values[rows < 0] = 0.0
+        return values
+
+    def _opinion(self, snapshot: NodeSnapshot, pod: PodFacts, row_count: int, now_seconds: float) -> Opinion | None:
+        """Of all nodes; None when those that are asked are cheaper: few, for the first pod of its kind."""
+        kind = load_rules.kind_of(snapshot, pod, now_seconds, self._settings)
+        opinion = self._kept.get(kind)
+        if opinion is None and not self._again(kind, pod) and 2 * row_count < len(snapshot.names):
+            return None
+        missed = None if opinion is None else opinion.missed(snapshot, now_seconds)
+        if opinion is None or missed is None or 2 * len(missed) > len(snapshot.names):
+            opinion = self._kept[kind] = self._of_all(snapshot, pod, now_seconds)
+        elif len(missed):
+            self._renew(opinion, snapshot, pod, missed, now_seconds)
+        self._kept.move_to_end(kind)
+        if len(self._kept) > KINDS:
+            self._kept.popitem(last=False)
+        return opinion
+
+    def _again(self, kind: PodKind, pod: PodFacts) -> bool:
+        """Whether another pod of the kind came before."""
+        first = self._came.setdefault(kind, pod.identity.uid)
+        if len(self._came) > REMEMBERED:
+            self._came.popitem(last=False)
+        return first != pod.identity.uid
+
+    def _of_all(self, snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float) -> Opinion:
+        about = (pod, now_seconds, self._settings)
+        return Opinion(
+            names=snapshot.names,
+            first_slot=snapshot.first_slot,
+            steps=snapshot.steps,
+            since=now_seconds,
+            until=self._same_until(snapshot, slice(None), now_seconds),
+            judged=load_rules.judged(snapshot, slice(None), *about),
+            points=load_rules.points(snapshot, slice(None), *about),
+        )
+
+    def _renew(self, opinion: Opinion, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> None:
+        """Judge again what changed."""
+        judgement = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
+        mine = opinion.judged
+        mine.codes[rows], mine.percent[rows], mine.slot[rows] = judgement.codes, judgement.percent, judgement.slot
+        opinion.points[rows] = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
+        opinion.until = min(opinion.until, self._same_until(snapshot, rows, now_seconds))
+        opinion.steps, opinion.since = snapshot.steps, now_seconds
+
+    def _same_until(self, snapshot: NodeSnapshot, part: Rows | slice, now_seconds: float) -> float:
+        """When the next of these nodes' reports expires; before that, time changes no opinion."""
+        ends = snapshot.column(SnapshotColumn.UPDATED)[part] + self._settings.load_aware.metric_expiration_seconds
+        return float(np.min(ends, initial=np.inf, where=ends > now_seconds - MARGIN_SECONDS))

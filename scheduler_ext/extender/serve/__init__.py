@@ -1,0 +1,1 @@
+"""The extender's process: server, certificates, metrics, the scheduler's wire format."""

@@ -1,0 +1,253 @@
+"""EDGE: what the extender answers, by path; `cotenant.core.adapters.http_connection` carries it.
+
+POST /filter, /prioritize, /preempt, /bind for the scheduler; GET and POST /why for people; GET /healthz, /readyz,
+/metrics. An answer reads one snapshot from beginning to end. A fault of our own is answered as a failure, which an
+ignorable extender's scheduler steps over, and never as an answer that means something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic, perf_counter
+from typing import Final
+from urllib.parse import parse_qs
+
+import msgspec
+import numpy as np
+import structlog
+
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.health import Checks
+from cotenant.core.adapters.http_connection import Request, Response
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.reservations.reservation import PodIdentity
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from scheduler_ext.extender import best_nodes, decide
+from scheduler_ext.extender.decide import Moment, Posture, RuleContext
+from scheduler_ext.extender.judgement_cache import Opinions
+from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
+from scheduler_ext.extender.serve import wire
+from scheduler_ext.extender.serve.bind import Binder
+from scheduler_ext.extender.serve.counts import Counts
+from scheduler_ext.extender.snapshot import NodeSnapshot
+from scheduler_ext.extender.watch.feed import SnapshotFeed
+from scheduler_ext.extender.why import Explanation, PodVerdict, explained
+
+REMEMBERED: Final = 2_000
+"""Pods whose last refusal is remembered for /why."""
+QUIET_SECONDS: Final = 0.05
+"""Garbage is collected when nobody has asked for so long."""
+STANCE_SECONDS: Final = 0.5
+YIELDED_SECONDS: Final = 60.0
+"""Pause between two log records of a rule that has no say in question after question."""
+JSON: Final = "application/json"
+_PROBES: Final = {"/healthz": "livez", "/livez": "livez", "/readyz": "readyz"}
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderDependencies:
+    """Dependencies of the application."""
+
+    view: SnapshotFeed
+    settings: ExtenderSettings
+    clock: Clock
+    metrics: Metrics
+    binder: Binder | None = None
+
+
+class ExtenderApp:
+    """The application of `cotenant.core.adapters.http_connection`."""
+
+    def __init__(self, parts: ExtenderDependencies) -> None:
+        """Nothing is asked before the first call."""
+        self.checks = Checks()
+        self.counts = Counts(parts.metrics)
+        self._parts, self._settings = parts, parts.settings
+        self._last: OrderedDict[str, PodVerdict] = OrderedDict()
+        self._known = (("", ""), PodFacts(PodIdentity("", "")))
+        self._stood = (NodeSnapshot(), 0.0, RuleContext(Posture(), Opinions(parts.settings)))
+        self._asked_at = 0.0
+        self._load_off = ""
+        self._yielded_at: dict[str, float] = {}
+        self._verbs: dict[str, Callable[[bytes], bytes]] = {
+            "/filter": self._filter,
+            "/prioritize": self._prioritize,
+            "/preempt": self._preempt,
+            "/bind": self._bind,
+            "/why": self._why,
+        }
+
+    def answer(self, request: Request) -> Response:
+        """The answer to one request."""
+        began = perf_counter()
+        response = self._look(request) if request.method in ("GET", "HEAD") else self._answer(request)
+        self._asked_at = monotonic()
+        if request.method == "POST":
+            self.counts.answered(request.path, response.status, perf_counter() - began)
+        return response
+
+    def asks_elsewhere(self, path: str) -> bool:
+        """Whether the answer waits for the API server."""
+        return path == "/bind"
+
+    def refused(self, path: str) -> None:
+        """A question was turned away unread."""
+        self.counts.answered(path, 400, 0.0)
+
+    async def collect_garbage(self) -> None:
+        """Look for garbage between calls instead of within one: for ever, as a task."""
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        while True:
+            await asyncio.sleep(1.0)
+            if monotonic() - self._asked_at > QUIET_SECONDS or sum(gc.get_count()) > 100_000:
+                gc.collect(1)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+    def _answer(self, request: Request) -> Response:
+        verb = self._verbs.get(request.path)
+        if request.method != "POST" or verb is None:
+            return Response(404, b"not found\n")
+        try:
+            return Response(200, verb(request.body), JSON)
+        except msgspec.MsgspecError as error:
+            return Response(400, f"not what kube-scheduler sends: {error}\n".encode("utf-8", "replace"))
+        except Exception:  # noqa: BLE001 - the scheduler must get an answer, and one that says failure
+            _log.exception("the extender failed", path=request.path)
+            return Response(500, b"the extender failed; its log says why\n")
+
+    def _look(self, request: Request) -> Response:
+        if request.path == "/metrics":
+            self._watch_posture()
+            return Response(200, *self._parts.metrics.exposition())
+        if request.path == "/why":
+            return self._remembered(request.query)
+        if request.path not in _PROBES:
+            return Response(404, b"not found: try /healthz, /readyz, /metrics or /why\n")
+        passed, report = self.checks.report(_PROBES[request.path])
+        return Response(200 if passed else 503, report.encode("utf-8", "replace"))
+
+    # --- verbs --------------------------------------------------------------------------------------------------------
+    def _filter(self, body: bytes) -> bytes:
+        args = wire.EXTENDER_ARGS.decode(body)
+        if args.node_names is None:
+            return wire.failed_filter("cotenant's extender needs nodeCacheCapable: true in the scheduler's settings")
+        snapshot, names, pod, now = self._parts.view.snapshot, args.node_names, self._facts(args.pod), self._now()
+        rows = snapshot.rows_of(names)
+        context = self._of_now(snapshot, now)
+        judged, stance = decide.judge(snapshot, pod, rows, now, self._settings, context)
+        self._note(pod, len(names), stance, judged.counts())
+        places = np.flatnonzero(judged.passed)
+        if not len(places):
+            return wire.refused_all(wire.quoted_names(snapshot, names, rows), judged.refused())
+        places = places[best_nodes.narrowed(snapshot, pod, rows[places], now, self._settings, context)]
+        return wire.filtered(wire.quoted_names(snapshot, [names[place] for place in places.tolist()], rows[places]))
+
+    def _prioritize(self, body: bytes) -> bytes:
+        args = wire.EXTENDER_ARGS.decode(body)
+        snapshot, pod = self._parts.view.snapshot, self._facts(args.pod)
+        rows = snapshot.rows_of(args.node_names or ())
+        now = self._now()
+        points = decide.points(snapshot, pod, rows, now, self._settings, self._of_now(snapshot, now))
+        return wire.prioritized(snapshot, rows, points)
+
+    def _preempt(self, body: bytes) -> bytes:
+        args = wire.PREEMPT_ARGS.decode(body)
+        view, pod = self._parts.view, self._facts(args.pod)
+        victims = args.victims()
+        uids = {node: [p.uid for p in node_victims.pods or ()] for node, node_victims in victims.items()}
+        spared = decide.spared(view.snapshot, pod, uids, view.shares, (self._now(), self._settings))
+        self.counts.spared(len(spared))
+        return wire.preempted(victims, spared)
+
+    def _bind(self, body: bytes) -> bytes:
+        """Runs in a thread: it waits for the API server, other requests do not."""
+        args = wire.BIND_ARGS.decode(body)
+        if self._parts.binder is None:
+            return wire.bound("this extender does not bind")
+        error = self._parts.binder.bind(args)
+        if error:
+            _log.warning("not bound", pod=f"{args.namespace}/{args.name}", node=args.node, error=error)
+        return wire.bound(error)
+
+    def _why(self, body: bytes) -> bytes:
+        """What the rules say of a pod that is sent along, over all nodes."""
+        args = wire.EXTENDER_ARGS.decode(body)
+        snapshot, pod = self._parts.view.snapshot, facts_of(args.pod, self._settings.load_aware)
+        explanation: Explanation = explained(snapshot, pod, self._now(), self._settings)
+        return msgspec.json.encode(explanation)
+
+    def _remembered(self, query: str) -> Response:
+        params = {key: values[0] for key, values in parse_qs(query).items()}
+        verdict = self._last.get(f"{params.get('namespace', 'default')}/{params.get('name', '')}")
+        if verdict is None:
+            return Response(404, b"no node was refused to a pod of that name lately\n")
+        return Response(200, msgspec.json.encode(verdict), JSON)
+
+    def _facts(self, pod: PodWire) -> PodFacts:
+        """Facts of the pod; the next question is mostly about the same one."""
+        key = (pod.metadata.uid, pod.metadata.resource_version)
+        if key != self._known[0] or not all(key):
+            self._known = (key, facts_of(pod, self._settings.load_aware))
+        return self._known[1]
+
+    def _of_now(self, snapshot: NodeSnapshot, now: Moment) -> RuleContext:
+        """The posture, looked up at most twice a second for one snapshot, and the opinions."""
+        last_snapshot, at, context = self._stood
+        if last_snapshot is not snapshot or now.monotonic - at > STANCE_SECONDS:
+            context = context._replace(posture=decide.posture(snapshot, now, self._settings))
+            self._stood = (snapshot, now.monotonic, context)
+        return context
+
+    # --- what is noted ------------------------------------------------------------------------------------------------
+    def _now(self) -> Moment:
+        return Moment(self._parts.clock.now_seconds(), monotonic())
+
+    def _note(self, pod: PodFacts, node_count: int, stance: Posture, refused: dict[tuple[str, str], int]) -> None:
+        self._say(stance)
+        if stance.yielded:
+            self._say_yielded(pod, node_count, stance.yielded)
+        if not refused and not stance.yielded:
+            return
+        self.counts.refused(refused)
+        self._last.pop(pod.key, None)
+        self._last[pod.key] = PodVerdict.of(pod, (node_count, self._now().unix), stance, refused)
+        if len(self._last) > REMEMBERED:
+            self._last.popitem(last=False)
+
+    def _say_yielded(self, pod: PodFacts, node_count: int, rule: str) -> None:
+        """Count every request in which a rule was ignored, and log at most one a minute of each rule."""
+        self.counts.yielded(rule)
+        now = monotonic()
+        if now - self._yielded_at.get(rule, -math.inf) < YIELDED_SECONDS:
+            return
+        self._yielded_at[rule] = now
+        _log.warning(
+            "a rule would have refused every node by its own estimates: no say",
+            rule=rule,
+            pod=pod.key,
+            nodes=node_count,
+        )
+
+    def _watch_posture(self) -> None:
+        now = self._now()
+        snapshot = self._parts.view.snapshot
+        self._say(decide.posture(snapshot, now, self._settings))
+        self.counts.looked(len(snapshot.names), snapshot.age_seconds(now.monotonic), bool(self._load_off))
+
+    def _say(self, stance: Posture) -> None:
+        """Log once when load rules stop to apply, and when they apply again."""
+        if stance.load_off == self._load_off:
+            return
+        self._load_off = stance.load_off
+        if stance.load_off:
+            _log.warning("load rules are off: every node passes", because=stance.load_off)
+        else:
+            _log.info("load rules are on")

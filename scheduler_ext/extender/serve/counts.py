@@ -1,0 +1,73 @@
+"""EDGE: metrics of the extender: the scheduler ignores a scorer that fails without a trace, so it is counted here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+if TYPE_CHECKING:
+    from cotenant.core.adapters.telemetry import Metrics
+
+BUCKETS: Final = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.5, 1.0)
+
+
+class Counts:
+    """Counters on the process's registry."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        """Register them."""
+        registry = metrics.registry
+        self._answers = Counter(
+            "cotenant_extender_answers_total", "Answers by verb and status.", ["verb", "status"], registry=registry
+        )
+        self._duration = Histogram(
+            "cotenant_extender_duration_seconds",
+            "Time from a request's head to its answer.",
+            ["verb"],
+            buckets=BUCKETS,
+            registry=registry,
+        )
+        self._refused = Counter(
+            "cotenant_extender_refused_nodes_total", "Nodes refused to pods, by rule.", ["rule"], registry=registry
+        )
+        self._yielded = Counter(
+            "cotenant_extender_rule_yielded_total",
+            "Questions in which a rule had no say, for by its own estimates it would have refused every node.",
+            ["rule"],
+            registry=registry,
+        )
+        self._spared = Counter(
+            "cotenant_extender_spared_nodes_total", "Nodes taken out of preemption.", registry=registry
+        )
+        self._nodes = Gauge("cotenant_extender_nodes", "Nodes in the view.", registry=registry)
+        self._age = Gauge("cotenant_extender_view_age_seconds", "Age of the view of the cluster.", registry=registry)
+        self._off = Gauge(
+            "cotenant_extender_load_rules_off", "1 while load rules have no opinion, else 0.", registry=registry
+        )
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        verb = path.strip("/") if path in ("/filter", "/prioritize", "/preempt", "/bind", "/why") else "other"
+        self._answers.labels(verb, str(status)).inc()
+        self._duration.labels(verb).observe(seconds)
+
+    def refused(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Nodes were refused to a pod: by (rule, words)."""
+        for (rule, _), number in counts.items():
+            self._refused.labels(rule).inc(number)
+
+    def yielded(self, rule: str) -> None:
+        """A rule was ignored in a request."""
+        self._yielded.labels(rule).inc()
+
+    def spared(self, nodes: int) -> None:
+        """So many nodes were taken out of a preemption."""
+        self._spared.inc(nodes)
+
+    def looked(self, nodes: int, age_seconds: float, off: bool) -> None:
+        """The view as it stands."""
+        self._nodes.set(nodes)
+        self._age.set(age_seconds)
+        self._off.set(off)

@@ -1,0 +1,71 @@
+"""The KubeSchedulerConfiguration that adds this extender to a kube-scheduler. Pure.
+
+Two entries, because a bind verb without managed resources would make us the binder of every pod: the first filters,
+ranks and vetoes preemption for all pods and is stepped over while we are away; the second binds only pods that ask for
+it, by a resource that the scheduler's own fit does not look at, and is never stepped over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cotenant.core.model.kubernetes.protocol import BIND_RESOURCE
+from cotenant.core.settings.sections.extender import ExtenderSettings
+
+API_VERSION = "kubescheduler.config.k8s.io/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How the scheduler reaches us. Files are paths on the scheduler's machine; empty for plain HTTP on loopback."""
+
+    url: str
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    server_name: str = ""
+
+
+def configuration(
+    reach: Reach, settings: ExtenderSettings, scheduler_name: str = "", kubeconfig: str = ""
+) -> dict[str, Any]:
+    """The whole document; scheduler_name: of a second scheduler beside the cluster's own, with its own leader."""
+    document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeSchedulerConfiguration"}
+    if kubeconfig:
+        document["clientConnection"] = {"kubeconfig": kubeconfig}
+    if scheduler_name:
+        document["leaderElection"] = {"leaderElect": True, "resourceName": scheduler_name}
+        document["profiles"] = [{"schedulerName": scheduler_name}]
+    return document | {"extenders": extenders(reach, settings)}
+
+
+def extenders(reach: Reach, settings: ExtenderSettings) -> list[dict[str, Any]]:
+    """Both entries."""
+    rules = {"filterVerb": "filter", "preemptVerb": "preempt", "ignorable": True}
+    if settings.weight:
+        rules |= {"prioritizeVerb": "prioritize", "weight": settings.weight}
+    binding = {
+        "bindVerb": "bind",
+        "managedResources": [{"name": BIND_RESOURCE, "ignoredByScheduler": True}],
+        "ignorable": False,
+    }
+    return [_common(reach, settings) | verbs for verbs in (rules, binding)]
+
+
+def _common(reach: Reach, settings: ExtenderSettings) -> dict[str, Any]:
+    return {
+        "urlPrefix": reach.url.rstrip("/"),
+        "nodeCacheCapable": True,
+        "httpTimeout": f"{round(settings.http_timeout_seconds * 1000)}ms",
+        **_tls(reach),
+    }
+
+
+def _tls(reach: Reach) -> dict[str, Any]:
+    """Always with an authority: without one the scheduler does not verify at all."""
+    if not reach.url.startswith("https://"):
+        return {}
+    files = {"caFile": reach.ca_file, "certFile": reach.cert_file, "keyFile": reach.key_file}
+    name = {"serverName": reach.server_name} if reach.server_name else {}
+    return {"enableHTTPS": True, "tlsConfig": {**files, **name}}

@@ -1,0 +1,127 @@
+"""EDGE: serves the extender over TLS with client certificates, around `cotenant.core.adapters.http_server`.
+
+Answers carry Content-Length and are never chunked: the scheduler's client drops a connection whose end it has not
+read. Certificates are read again when their files change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Coroutine
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from cotenant.core.adapters.http_connection import Application, Limits
+from cotenant.core.adapters.http_server import Listener, bound
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.settings.sections.extender import ExtenderSettings
+
+CONNECTIONS: Final = 128
+RELOAD_SECONDS: Final = 5.0
+_FILES: Final = ("tls.crt", "tls.key", "ca.crt")
+_log = structlog.get_logger(__name__)
+
+
+class ExtenderServer:
+    """A port, bound at once; `start` serves from a thread."""
+
+    def __init__(
+        self,
+        app: Application,
+        settings: ExtenderSettings,
+        *beside: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """UsageError when the port is taken, or when strangers could reach it without a certificate.
+
+        beside: what runs in the server's thread between answers.
+        """
+        self._folder, self._beside = settings.certificate_folder, beside
+        if not self._folder and not _is_loopback(settings.host):
+            raise UsageError(
+                f"extender.host is {settings.host}, which others can reach, and there is no certificate_folder",
+                fix="Give --cert-dir, or listen on 127.0.0.1.",
+            )
+        self._context = _context(Path(self._folder)) if self._folder else None
+        self._host = settings.host
+        limits = Limits(settings.read_seconds, settings.max_body_bytes, CONNECTIONS)
+        self._listener = Listener("extender", app, limits, _listening(settings))
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"{'https' if self._folder else 'http'}://{self._host}:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """Port that is served, also when 0 was asked."""
+        return self._listener.port
+
+    def start(self) -> None:
+        """Serve from now on."""
+        self._listener.start(self._context, self._reload, *self._beside)
+        if not self._listener.running:
+            raise CotenantError("the extender did not start; the error above says why")
+
+    def stop(self) -> None:
+        """Answer what was asked, then stop."""
+        self._listener.stop()
+
+    def wait(self) -> None:
+        """Until the server ends."""
+        self._listener.wait()
+
+    async def _reload(self) -> None:
+        """Show a renewed certificate from the next connection on."""
+        loaded_stamps = self._stamps()
+        while self._context is not None:
+            await asyncio.sleep(RELOAD_SECONDS)
+            now = self._stamps()
+            if now == loaded_stamps:
+                continue
+            try:
+                _load(self._context, Path(self._folder))
+                loaded_stamps = now
+                _log.info("certificate read again")
+            except OSError as error:
+                _log.warning("the certificate cannot be used; the present one stays", error=str(error))
+
+    def _stamps(self) -> list[int]:
+        paths = [Path(self._folder, name) for name in _FILES]
+        return [path.stat().st_mtime_ns if path.exists() else 0 for path in paths]
+
+
+def _context(folder: Path) -> ssl.SSLContext:
+    missing = [folder / name for name in _FILES if not (folder / name).is_file()]
+    if missing:
+        raise UsageError(f"{missing[0]} is missing", fix="--cert-dir needs tls.crt, tls.key and ca.crt, PEM.")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    _load(context, folder)
+    return context
+
+
+def _load(context: ssl.SSLContext, folder: Path) -> None:
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    context.load_verify_locations(folder / "ca.crt")
+
+
+def _listening(settings: ExtenderSettings) -> socket.socket:
+    try:
+        return bound(settings.host, settings.port)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {settings.host}:{settings.port}: {error}", fix="Set extender.port to a free port."
+        ) from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

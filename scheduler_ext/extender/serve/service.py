@@ -1,0 +1,62 @@
+"""EDGE: one extender process put together: feed, application, server; also as a context manager."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from cotenant.core.settings.sections.telemetry import TelemetrySettings
+from scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
+from scheduler_ext.extender.serve.bind import Binder
+from scheduler_ext.extender.serve.server import ExtenderServer
+from scheduler_ext.extender.snapshot import RESERVING
+from scheduler_ext.extender.watch.feed import Feed, SnapshotFeed
+
+
+class ExtenderService:
+    """A running `cotenant extender`."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: ExtenderSettings,
+        clock: Clock,
+        metrics: Metrics,
+        telemetry: TelemetrySettings | None = None,
+    ) -> None:
+        """Bind the port; nothing is asked yet."""
+        self.view = SnapshotFeed()
+        self.app = ExtenderApp(ExtenderDependencies(self.view, settings, clock, metrics, Binder(client.sibling)))
+        self.server = ExtenderServer(self.app, settings, self.app.collect_garbage)
+        self.feed = Feed(self.view, client, settings, telemetry)
+        self._settings = settings
+        self.app.checks.ready["view"] = self._wrong
+
+    def start(self) -> None:
+        """Serve; rules speak as soon as the view is complete."""
+        self.feed.start()
+        self.server.start()
+
+    def stop(self) -> None:
+        """End both."""
+        self.app.checks.draining = True
+        self.server.stop()
+        self.feed.stop()
+
+    def __enter__(self) -> ExtenderService:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _wrong(self) -> str:
+        """Why rules do not speak yet, or ""."""
+        snapshot = self.view.snapshot
+        if problem := snapshot.problem():
+            return problem
+        age = snapshot.age_seconds(monotonic(), RESERVING)
+        return "" if age <= self._settings.stale_seconds else f"the view is {age:.0f} s old"

@@ -1,0 +1,114 @@
+"""The scheduler's own commonest refusals judged here, so that a pod that does not exist yet can be tried. Pure.
+
+Node selector, required node affinity, taints, cordoned nodes, and resources beyond those in the snapshot. What is not
+judged (spread, affinity between pods, volumes, ports) is named, never passed over in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.core.model.reservations.reservation import Taint, Toleration, toleration
+from scheduler_ext.extender.metric import ExtenderNode
+
+Json = Mapping[str, Any]
+Check = Callable[[ExtenderNode], str]
+"""Why a node is refused, or ""."""
+
+CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+_REFUSING: Final = ("NoSchedule", "NoExecute")
+
+
+def refusals(spec: Json, nodes: Sequence[ExtenderNode]) -> dict[tuple[str, str], list[bool]]:
+    """(rule, words) -> whether each node is refused by it; spec: a pod's, as JSON."""
+    checks = (("taints", _taints(spec)), ("selector", _selector(spec)), ("affinity", _affinity(spec)))
+    refused: dict[tuple[str, str], list[bool]] = {}
+    for number, node in enumerate(nodes):
+        for rule, check in checks:
+            if reason := check(node):
+                refused.setdefault((rule, reason), [False] * len(nodes))[number] = True
+    return refused
+
+
+def not_judged(spec: Json) -> str:
+    """What may refuse nodes besides, in words; "" when there is nothing."""
+    affinity = _object(spec.get("affinity"))
+    present = {
+        "affinity between pods": bool(affinity.get("podAffinity") or affinity.get("podAntiAffinity")),
+        "topology spread": bool(spec.get("topologySpreadConstraints")),
+        "volumes": any("persistentVolumeClaim" in _object(v) for v in spec.get("volumes") or ()),
+        "host ports": any(p.get("hostPort") for c in spec.get("containers") or () for p in c.get("ports") or ()),
+    }
+    constraints = [name for name, used in present.items() if used]
+    return f"not judged here, see what the scheduler says: {', '.join(constraints)}" if constraints else ""
+
+
+def waits_for(spec: Json) -> list[str]:
+    """Names of the scheduling gates that hold the pod back."""
+    return [str(gate.get("name", "")) for gate in spec.get("schedulingGates") or ()]
+
+
+def _taints(spec: Json) -> Check:
+    tolerated: tuple[Toleration, ...] = tuple(toleration(t) for t in spec.get("tolerations") or ())
+
+    def check(node: ExtenderNode) -> str:
+        if node.unschedulable and not CORDON.tolerated(tolerated):
+            return "node is cordoned"
+        for key, value, effect in node.taints:
+            if effect in _REFUSING and not Taint(key, value, effect).tolerated(tolerated):
+                return f"taint {key}{'=' + value if value else ''}:{effect} is not tolerated"
+        return ""
+
+    return check
+
+
+def _selector(spec: Json) -> Check:
+    labels = {str(k): str(v) for k, v in _object(spec.get("nodeSelector")).items()}
+
+    def check(node: ExtenderNode) -> str:
+        missing = next((k for k, v in labels.items() if node.labels.get(k) != v), None)
+        return "" if missing is None else f"node selector {missing}={labels[missing]}"
+
+    return check
+
+
+def _affinity(spec: Json) -> Check:
+    nodes = _object(_object(spec.get("affinity")).get("nodeAffinity"))
+    required = nodes.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not isinstance(required, Mapping):
+        return lambda _: ""
+    terms = [term for term in required.get("nodeSelectorTerms") or () if isinstance(term, Mapping)]
+    return lambda node: "" if any(_term(term, node) for term in terms) else "required node affinity"
+
+
+def _term(term: Json, node: ExtenderNode) -> bool:
+    """All of a term's expressions must hold; an empty term matches nothing."""
+    labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not labels and not fields:
+        return False
+    return all(_holds(e, node.labels) for e in labels) and all(_holds(e, {"metadata.name": node.name}) for e in fields)
+
+
+def _holds(expression: Json, labels: Mapping[str, str]) -> bool:
+    key, operator = str(expression.get("key", "")), expression.get("operator")
+    if operator in ("Gt", "Lt"):
+        return _compared(labels.get(key, ""), operator, list(expression.get("values") or ()))
+    try:
+        return LabelSelector.parse({"matchExpressions": [dict(expression)]}).matches(labels)
+    except UsageError:
+        return False
+
+
+def _compared(label_value: str, operator: str, values: list[Any]) -> bool:
+    try:
+        number, bound = int(label_value), int(values[0])
+    except (ValueError, IndexError, TypeError):
+        return False
+    return number > bound if operator == "Gt" else number < bound
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, Mapping) else {}

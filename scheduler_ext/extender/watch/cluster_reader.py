@@ -1,0 +1,134 @@
+"""EDGE: one look at the cluster for `cotenant why`: the snapshot that a running extender would have, read once.
+
+What may not be read, or is not installed, is left out and said; then rules that rest on it have no opinion.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.adapters.kube.observed import ON_NODES
+from cotenant.core.model.errors import ClusterAbsent, ClusterError, ClusterForbidden, NoData
+from cotenant.core.model.kubernetes.protocol import SWAP_GUARD
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from scheduler_ext.extender.decide import Moment
+from scheduler_ext.extender.metric import (
+    ExtenderNode,
+    ExtenderNodeWire,
+    ForecastWire,
+    MetricWire,
+    metric_of,
+    node_of,
+    outlook_of,
+)
+from scheduler_ext.extender.pod import PodWire, facts_of
+from scheduler_ext.extender.snapshot import NodeSnapshot, following
+from scheduler_ext.extender.watch.frame import CollectionState
+from scheduler_ext.extender.watch.table import NodeTable
+from scheduler_ext.extender.watch.watcher import PATHS, GuardWire
+
+DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
+EXTENDER_NAME: Final = "cotenant-extender"
+CONNECT_SECONDS: Final = 0.5
+
+
+class _Ready(msgspec.Struct, rename="camel"):
+    ready_replicas: int = 0
+
+
+class _Deployment(msgspec.Struct):
+    status: _Ready = msgspec.field(default_factory=_Ready)
+
+
+class _NameMeta(msgspec.Struct):
+    name: str = ""
+
+
+class _NamedObject(msgspec.Struct):
+    metadata: _NameMeta = msgspec.field(default_factory=_NameMeta)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReading:
+    """The cluster at one moment; nodes in the order of the snapshot's rows."""
+
+    snapshot: NodeSnapshot
+    nodes: tuple[ExtenderNode, ...]
+    moment: Moment
+
+
+def look(client: KubeClient, settings: ExtenderSettings) -> ClusterReading:
+    """Read everything that the rules look at. ClusterError when not even nodes can be listed."""
+    table, now = NodeTable(settings.load_aware), time.time()
+    table.watched_since = now
+    sources: dict[str, CollectionState] = {}
+    for wire in client.list(PATHS["nodes"], ExtenderNodeWire):
+        table.put_node(wire.metadata.name, node_of(wire))
+    if not table.nodes:
+        raise NoData("the cluster has no nodes", fix="Is this the right --context?")
+    sources["nodes"] = CollectionState(0.0)
+    for pod in _listed(client, "pods", PodWire, sources, fieldSelector=ON_NODES):
+        facts = facts_of(pod, settings.load_aware)
+        table.put_pod((pod.metadata.namespace, pod.metadata.name), facts, now)
+    for raw in _listed(client, "nodemetrics", msgspec.Raw, sources):
+        table.put_metric(_name(raw), metric_of(msgspec.json.decode(raw, type=MetricWire)))
+    for raw in _listed(client, "forecasts", msgspec.Raw, sources):
+        table.put_outlook(_name(raw), outlook_of(msgspec.json.decode(raw, type=ForecastWire)))
+    for raw in _listed(client, "reservations", msgspec.Raw, sources):
+        table.put_reservation(_name(raw), bytes(raw))
+    for raw in _listed(client, "guard", msgspec.Raw, sources):
+        if _name(raw) == SWAP_GUARD:
+            table.put_guards(msgspec.json.decode(raw, type=GuardWire).spec.nodes or {})
+    nodes = tuple(table.nodes.values())
+    moment = Moment(now, time.monotonic())
+    return ClusterReading(following(NodeSnapshot(), table.take(sources, (now, moment.monotonic))), nodes, moment)
+
+
+def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
+    """Whether an extender is there to be asked: a ready Deployment of ours in the cluster, or one on this machine."""
+    try:
+        for deployment in client.list(
+            DEPLOYMENTS, _Deployment, labelSelector=f"app.kubernetes.io/name={EXTENDER_NAME}"
+        ):
+            if deployment.status.ready_replicas:
+                return True
+    except ClusterError:  # without the right to look it may be on this machine all the same
+        pass
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "") else settings.host  # noqa: S104 - compared, not bound
+    try:
+        socket.create_connection((host, settings.port), timeout=CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def _listed(client: KubeClient, name: str, kind: Any, sources: dict[str, CollectionState], **query: str) -> list[Any]:
+    try:
+        items: list[Any] = client.list(PATHS[name], kind, limit=None, **query)
+    except ClusterAbsent:
+        sources[name] = CollectionState(0.0, synced=False, absent=True)
+        return []
+    except ClusterForbidden as error:
+        sources[name] = CollectionState(0.0, error.message, synced=False)
+        return []
+    sources[name] = CollectionState(0.0)
+    return items
+
+
+def _name(raw: msgspec.Raw) -> str:
+    return msgspec.json.decode(raw, type=_NamedObject).metadata.name
+
+
+def pod_of(client: KubeClient, namespace: str, name: str) -> Mapping[str, Any]:
+    """A pod as JSON; NoData when it is not there."""
+    pod = client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+    if pod is None:
+        raise NoData(f"there is no pod {name} in namespace {namespace}", fix="Give its namespace with -n.")
+    return pod

@@ -1,0 +1,123 @@
+"""EDGE: the receiver of the watcher's frames in the serving process: turns them into snapshots, restarts the watcher.
+
+`snapshot` is replaced by reference; whoever answers reads it once and keeps it. A watcher that dies is started again
+with a growing pause, and the last snapshot ages meanwhile.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from typing import IO, Final
+
+import msgspec
+import structlog
+
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from cotenant.core.settings.sections.telemetry import TelemetrySettings
+from scheduler_ext.extender.snapshot import NodeSnapshot, Shares, following
+from scheduler_ext.extender.watch.frame import DECODER, ENCODER, Frame
+from scheduler_ext.extender.watch.watcher import WatcherConfig, watch
+
+LONGEST_PAUSE_SECONDS: Final = 30.0
+_log = structlog.get_logger(__name__)
+
+
+class SnapshotFeed:
+    """The newest snapshot, and what each pod counts in it."""
+
+    def __init__(self) -> None:
+        """No node is known before the first frame."""
+        self.snapshot = NodeSnapshot()
+        self.shares: Shares = {}
+        self.frames = 0
+
+    def take(self, frame: Frame) -> None:
+        """The next snapshot; called by one thread."""
+        if frame.fresh:
+            self.shares.clear()
+        for uid in frame.gone or ():
+            self.shares.pop(uid, None)
+        if frame.shares:
+            self.shares.update(frame.shares)
+        self.snapshot = following(self.snapshot, frame)
+        self.frames += 1
+
+
+class Feed:
+    """Keeps a watcher running and its frames coming, in a thread."""
+
+    def __init__(
+        self,
+        view: SnapshotFeed,
+        client: KubeClient,
+        settings: ExtenderSettings,
+        telemetry: TelemetrySettings | None = None,
+    ) -> None:
+        """Nothing is started yet."""
+        self._view, self._client, self._settings = view, client, settings
+        self._job = WatcherConfig(client.settings, settings, telemetry or TelemetrySettings())
+        self._stopping = threading.Event()
+        self.process: subprocess.Popen[bytes] | None = None
+        run = self._keep_process if settings.watcher == "process" else self._watch_here
+        self._thread = threading.Thread(target=run, name="feed", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the watcher."""
+        self._stopping.set()
+        if self.process is not None:
+            self.process.kill()
+        if self._thread.is_alive():
+            self._thread.join(5)
+
+    def _watch_here(self) -> None:
+        watch(self._client.sibling(), self._settings, self._take_encoded, self._stopping)
+
+    def _take_encoded(self, frame: Frame) -> None:
+        """By way of bytes, so that both ways take the same road."""
+        self._view.take(DECODER.decode(ENCODER.encode(frame)))
+
+    def _keep_process(self) -> None:
+        pause = 0.5
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                self._follow_process()
+            except Exception:  # noqa: BLE001 - without a feed the rules would fall silent for ever
+                _log.exception("the watcher's frames cannot be read")
+            if self._stopping.is_set():
+                return
+            pause = 0.5 if time.monotonic() - began > LONGEST_PAUSE_SECONDS else min(2 * pause, LONGEST_PAUSE_SECONDS)
+            _log.warning("the watcher ended; it is started again", pause_seconds=pause)
+            self._stopping.wait(pause)
+
+    def _follow_process(self) -> None:
+        """One watcher's life."""
+        command = [sys.executable, "-m", "scheduler_ext.extender.watch.watcher"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ourselves
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(msgspec.json.encode(self._job) + b"\n")
+            self.process.stdin.flush()
+            while frame := _next(self.process.stdout):
+                self._view.take(frame)
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+
+def _next(pipe: IO[bytes]) -> Frame | None:
+    """The next frame; None at the end."""
+    head = pipe.read(4)
+    if len(head) < 4:
+        return None
+    body = pipe.read(int.from_bytes(head, "big"))
+    return DECODER.decode(body)

@@ -1,0 +1,213 @@
+"""The watcher's mirror of the cluster, and the frames that send its changes to the serving process. Pure.
+
+`put_*` take objects as they come and mark the node they belong to; `take` gives rows of the marked nodes and forgets
+the marks. A changed set of nodes gives a whole frame.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from cotenant.core.settings.sections.extender import LoadAwareSettings
+from scheduler_ext.extender.columns import NodeState, rows_of, share_of
+from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
+from scheduler_ext.extender.pod import PodFacts
+from scheduler_ext.extender.snapshot import slot_of
+from scheduler_ext.extender.turnover import Departure, Watch, remembered, unwatched
+from scheduler_ext.extender.watch.frame import SLOT_SECONDS, SLOTS, CollectionState, Frame, PlaceholderOf, ShareOf
+
+Key = tuple[str, str]
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(slots=True)
+class NodeTable:
+    """Nodes in the order of their rows, with their pods, metrics and forecasts.
+
+    watched_since: Unix time since which every departure of a pod is observed.
+    """
+
+    settings: LoadAwareSettings
+    watched_since: float = -math.inf
+    nodes: dict[str, ExtenderNode] = field(default_factory=dict)
+    metrics: dict[str, LoadMetric] = field(default_factory=dict)
+    outlooks: dict[str, Outlook] = field(default_factory=dict)
+    pods: dict[Key, PodFacts] = field(default_factory=dict)
+    guards: dict[str, list[str]] = field(default_factory=dict)
+    reservations: dict[str, bytes] = field(default_factory=dict)
+    departures: dict[str, list[Departure]] = field(default_factory=dict)
+    """Pods that left each node, while its forecast may count them as present."""
+    _on: dict[str, dict[Key, PodFacts]] = field(default_factory=lambda: defaultdict(dict))
+    _changed: set[str] = field(default_factory=set)
+    _forecast: set[str] = field(default_factory=set)
+    _gone: set[str] = field(default_factory=set)
+    _other_nodes: bool = True
+    _other_guards: bool = True
+    _other_placeholders: bool = True
+    _reservations: set[str] = field(default_factory=set)
+    _fresh: bool = True
+    _slot: int = -1
+    _index: dict[str, int] = field(default_factory=dict)
+    """Row of each node, as the last whole frame had it."""
+
+    def put_node(self, name: str, node: ExtenderNode | None) -> None:
+        """A node appeared, changed or (None) vanished."""
+        self._other_nodes |= (node is None) == (name in self.nodes)
+        if node is None:
+            self.nodes.pop(name, None)
+            self.departures.pop(name, None)
+        else:
+            self.nodes[name] = node
+        self._changed.add(name)
+
+    def put_metric(self, name: str, metric: LoadMetric | None) -> None:
+        """A NodeMetric appeared, changed or vanished."""
+        _put(self.metrics, name, metric)
+        self._changed.add(name)
+
+    def put_outlook(self, name: str, outlook: Outlook | None) -> None:
+        """A UsageForecast appeared, changed or vanished."""
+        _put(self.outlooks, name, outlook)
+        self._changed.add(name)
+        self._forecast.add(name)
+
+    def put_pod(self, key: Key, pod: PodFacts | None, now_seconds: float) -> None:
+        """A pod was placed, changed or vanished; one whose placing nobody dated was placed when it was first seen."""
+        before = self.pods.get(key)
+        if pod is not None and pod.assigned_seconds is None:
+            assigned_seconds = before.assigned_seconds if before is not None and before.node == pod.node else None
+            pod = replace(pod, assigned_seconds=now_seconds if assigned_seconds is None else assigned_seconds)
+        if before is not None:
+            if pod == before:  # most of what a kubelet writes is about things that no rule asks
+                return
+            del self.pods[key], self._on[before.node][key]
+            self._changed.add(before.node)
+            if pod is None or pod.identity.uid != before.identity.uid:
+                self._gone.add(before.identity.uid)
+            self._depart(before, pod, now_seconds)
+        if pod is not None and pod.node and not pod.ended:
+            self.pods[key] = self._on[pod.node][key] = pod
+            self._changed.add(pod.node)
+        placeholders = (before and before.placeholder_of, pod and pod.placeholder_of)
+        self._other_placeholders |= any(one is not None for one in placeholders)
+
+    def _depart(self, before: PodFacts, now: PodFacts | None, now_seconds: float) -> None:
+        """Remember a pod that is on its node no more, or that has ended there."""
+        stays = now is not None and not now.ended and now.node == before.node
+        if stays and now is not None and now.identity.uid == before.identity.uid:
+            return
+        if (departure := Departure.of(before, now_seconds)) is not None:
+            departures = self.departures.get(before.node, ())
+            self.departures[before.node] = [
+                *remembered(departures, self.outlooks.get(before.node), now_seconds),
+                departure,
+            ]
+
+    def put_guards(self, guards: Mapping[str, Iterable[str]]) -> None:
+        """The nodes on which a hand-over goes on."""
+        self.guards = {node: list(pods) for node, pods in guards.items()}
+        self._other_guards = True
+
+    def put_reservation(self, name: str, text: bytes | None) -> None:
+        """A Reservation as JSON appeared, changed or vanished."""
+        _put(self.reservations, name, text)
+        self._reservations.add(name)
+
+    def state(self, name: str, now_seconds: float) -> NodeState:
+        """All of one node."""
+        pods = tuple(self._on[name].values()) if name in self._on else ()
+        outlook = self.outlooks.get(name)
+        departures = remembered(self.departures.pop(name, ()), outlook, now_seconds)
+        if departures:
+            self.departures[name] = departures
+        watch = Watch(tuple(departures), self.watched_since, now_seconds)
+        return NodeState(self.nodes[name], self.metrics.get(name), pods, outlook, watch)
+
+    def take(self, sources: Mapping[str, CollectionState], times: tuple[float, float]) -> Frame:
+        """What changed since the last call. times: (Unix time, monotonic time)."""
+        slot = slot_of(times[0])
+        full, again = self._other_nodes, slot != self._slot
+        if again:
+            self._changed |= self._doubtful()
+        if full:
+            self._index = {name: row for row, name in enumerate(self.nodes)}
+        index = self._index
+        rows = list(index) if full else sorted(self._changed & index.keys(), key=index.__getitem__)
+        ahead = [n for n in index if n in self.outlooks] if full or again else sorted(self._forecast & index.keys())
+        frame = Frame(
+            sent_seconds=times[1],
+            sources=dict(sources),
+            fresh=self._fresh,
+            names=rows if full else None,
+            rows=_numbers(rows, index),
+            values=rows_of((self.state(n, times[0]) for n in rows), self.settings).tobytes(),
+            ahead_rows=_numbers(ahead, index),
+            ahead=self._ahead(ahead, slot),
+            first_slot=slot,
+            guards=self.guards if self._other_guards else None,
+            placeholders=self._placeholders() if self._other_placeholders else None,
+            reservations={name: self.reservations.get(name) for name in self._reservations} or None,
+            shares=self._shares(self._changed & index.keys()),
+            gone=sorted(self._gone | self._homeless(self._changed - index.keys())),
+        )
+        self._forget(slot)
+        return frame
+
+    def _forget(self, slot: int) -> None:
+        for marks in (self._changed, self._forecast, self._gone, self._reservations):
+            marks.clear()
+        self._other_nodes = self._other_guards = self._other_placeholders = self._fresh = False
+        self._slot = slot
+
+    def _ahead(self, names: list[str], slot: int) -> bytes:
+        empty = np.full((2, SLOTS), np.nan)
+        peaks = [self.outlooks[n].slots(slot, SLOTS, SLOT_SECONDS) if n in self.outlooks else empty for n in names]
+        return np.array(peaks).tobytes()
+
+    def _doubtful(self) -> set[str]:
+        """Nodes whose numbers rest on what their forecast says for now."""
+        return {
+            name
+            for name, outlook in self.outlooks.items()
+            if name in self._on and any(unwatched(p, outlook, self.watched_since) for p in self._on[name].values())
+        }
+
+    def _placeholders(self) -> dict[str, PlaceholderOf]:
+        return {
+            pod.identity.uid: PlaceholderOf(pod.node, pod.placeholder_of)
+            for pod in self.pods.values()
+            if pod.placeholder_of is not None
+        }
+
+    def _homeless(self, names: Iterable[str]) -> set[str]:
+        """Pods on nodes that are not there (any more): nobody can displace them."""
+        return {pod.identity.uid for name in names if name in self._on for pod in self._on[name].values()}
+
+    def _shares(self, names: Iterable[str]) -> dict[str, ShareOf]:
+        return {
+            pod.identity.uid: _share(pod, self.metrics.get(name))
+            for name in names
+            for pod in (self._on[name].values() if name in self._on else ())
+        }
+
+
+def _share(pod: PodFacts, metric: LoadMetric | None) -> ShareOf:
+    share = share_of(pod, metric)
+    return ShareOf(*share.used, *share.prod_used, *share.requested)
+
+
+def _numbers(names: list[str], index: Mapping[str, int]) -> bytes:
+    return np.fromiter((index[n] for n in names), np.int32, len(names)).tobytes()
+
+
+def _put(mapping: dict[str, ValueT], key: str, value: ValueT | None) -> None:
+    if value is None:
+        mapping.pop(key, None)
+    else:
+        mapping[key] = value

@@ -1,0 +1,169 @@
+"""EDGE: watches the cluster for the extender and sends frames of what changed; in a process of its own, or a thread.
+
+    python -m scheduler_ext.extender.watch.watcher < job.json > frames
+
+A frame is four bytes of length (big-endian) and MessagePack. One is sent at least once a second: its ages say what the
+view is worth. The process ends when nobody reads its frames.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.core.adapters.kube import KubeClient, Mirror, connect
+from cotenant.core.adapters.kube.observed import ON_NODES
+from cotenant.core.adapters.telemetry import configure_logging
+from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden
+from cotenant.core.model.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP, SLO_GROUP, SWAP_GUARD
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.core.settings.sections.telemetry import TelemetrySettings
+from scheduler_ext.extender.metric import ExtenderNodeWire, ForecastWire, MetricWire, metric_of, node_of, outlook_of
+from scheduler_ext.extender.pod import PodWire, facts_of
+from scheduler_ext.extender.watch.frame import ENCODER, CollectionState, Frame
+from scheduler_ext.extender.watch.table import NodeTable
+
+HEARTBEAT_SECONDS: Final = 1.0
+PATHS: Final = {
+    "nodes": "/api/v1/nodes",
+    "pods": "/api/v1/pods",
+    "nodemetrics": f"/apis/{SLO_GROUP}/nodemetrics",
+    "forecasts": f"/apis/{OWN_GROUP}/usageforecasts",
+    "reservations": f"/apis/{SCHEDULING_GROUP}/reservations",
+    "guard": f"/apis/{OWN_GROUP}/swapguards",
+}
+"""Collections that are watched."""
+
+
+class WatcherConfig(msgspec.Struct):
+    """Configuration that the process reads from stdin."""
+
+    kube: KubeSettings
+    extender: ExtenderSettings
+    telemetry: TelemetrySettings
+
+
+class _SwapGuardSpec(msgspec.Struct):
+    nodes: dict[str, list[str]] | None = None
+
+
+class GuardWire(msgspec.Struct):
+    """The SwapGuard as far as it is read here."""
+
+    spec: _SwapGuardSpec = msgspec.field(default_factory=_SwapGuardSpec)
+
+
+class Watching:
+    """Mirrors, and the table that they fill; for one thread."""
+
+    def __init__(self, client: KubeClient, settings: ExtenderSettings, wake: threading.Event) -> None:
+        """Nothing is asked before `start`."""
+        load = settings.load_aware
+        self.table = NodeTable(load)
+        self.mirrors: dict[str, Mirror[Any]] = {
+            "nodes": Mirror(client, PATHS["nodes"], ExtenderNodeWire, node_of, wake),
+            "pods": Mirror(client, PATHS["pods"], PodWire, lambda w: facts_of(w, load), wake, fieldSelector=ON_NODES),
+            "nodemetrics": Mirror(client, PATHS["nodemetrics"], MetricWire, metric_of, wake),
+            "forecasts": Mirror(client, PATHS["forecasts"], ForecastWire, outlook_of, wake),
+            "reservations": Mirror(client, PATHS["reservations"], msgspec.Raw, bytes, wake),
+            "guard": Mirror(client, PATHS["guard"], GuardWire, lambda w: w.spec.nodes or {}, wake),
+        }
+
+    def start(self) -> None:
+        """Begin to list and watch."""
+        for mirror in self.mirrors.values():
+            mirror.start()
+
+    def stop(self) -> None:
+        """End all watches; what is stuck in a call is left to end with the process."""
+        for mirror in self.mirrors.values():
+            threading.Thread(target=mirror.stop, daemon=True).start()
+
+    def complete(self) -> bool:
+        """Whether every collection was listed once, or is known not to be had."""
+        return all(
+            m.wait_synced(0) or isinstance(m.error, ClusterAbsent | ClusterForbidden) for m in self.mirrors.values()
+        )
+
+    def frame(self) -> Frame:
+        """What changed since the last one; only how things stand until all collections are complete."""
+        now, sources = time.time(), self.sources()
+        if not self.complete():
+            return Frame(time.monotonic(), sources)
+        if math.isinf(self.table.watched_since):
+            self.table.watched_since = now
+        self._drain(now)
+        return self.table.take(sources, (now, time.monotonic()))
+
+    def sources(self) -> dict[str, CollectionState]:
+        """State of each collection."""
+        return {name: source_of(mirror) for name, mirror in self.mirrors.items()}
+
+    def _drain(self, now: float) -> None:
+        table, changed = self.table, {name: mirror.changed() for name, mirror in self.mirrors.items()}
+        for (_, name), node in changed["nodes"].items():
+            table.put_node(name, node)
+        for (_, name), metric in changed["nodemetrics"].items():
+            table.put_metric(name, metric)
+        for (_, name), outlook in changed["forecasts"].items():
+            table.put_outlook(name, outlook)
+        for key, pod in changed["pods"].items():
+            table.put_pod(key, pod, now)
+        for (_, name), text in changed["reservations"].items():
+            table.put_reservation(name, text)
+        if ("", SWAP_GUARD) in changed["guard"]:
+            table.put_guards(changed["guard"]["", SWAP_GUARD] or {})
+
+
+def source_of(mirror: Mirror[Any]) -> CollectionState:
+    """State of a mirror."""
+    absent = isinstance(mirror.error, ClusterAbsent) and not mirror.wait_synced(0)
+    error = mirror.error.message if mirror.error else ""
+    return CollectionState(mirror.age_seconds(), error, mirror.wait_synced(0), absent)
+
+
+def watch(
+    client: KubeClient, settings: ExtenderSettings, emit: Callable[[Frame], None], stopping: threading.Event
+) -> None:
+    """Emit frames until stopped, or until `emit` raises OSError because the reader is gone."""
+    wake = threading.Event()
+    watching = Watching(client, settings, wake)
+    watching.start()
+    try:
+        while not stopping.is_set():
+            emit(watching.frame())
+            if wake.wait(HEARTBEAT_SECONDS):
+                stopping.wait(settings.coalesce_seconds)
+            wake.clear()
+    except OSError:
+        return
+    finally:
+        watching.stop()
+
+
+def main() -> int:
+    """The process."""
+    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=WatcherConfig)
+    configure_logging(job.telemetry)
+    out = sys.stdout.buffer
+
+    def emit(frame: Frame) -> None:
+        body = ENCODER.encode(frame)
+        out.write(len(body).to_bytes(4, "big") + body)
+        out.flush()
+
+    watch(connect(job.kube), job.extender, emit, threading.Event())
+    return 0
+
+
+if __name__ == "__main__":
+    import os
+
+    os._exit(main())  # mirrors' threads may sit in a read for minutes
