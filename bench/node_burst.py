@@ -38,7 +38,7 @@ from enforcer.decide.container_resources import shares_of
 from enforcer.observe.cgroupfs import Hierarchy
 from enforcer.observe.layout import Layout
 from enforcer.observe.observe import NodeFacts, Observer
-from enforcer.sources.wire import AgentPodWire, pod_of
+from enforcer.sources.wire import NodePodWire, pod_of
 from enforcer.strategies.burst import Burst
 from tests.support.kubepods import Kubepods, Pod, missing
 
@@ -115,7 +115,7 @@ def serve(node: Kubepods, way: str, requests: int, measured: Measured) -> None:
         node.write(path, "cpu", "cpu.shares", shares_of(REQUEST_MILLICORES))
     for path in (web.path, web.container) if limits else ():
         node.write(path, "cpu", "cpu.cfs_quota_us", QUOTA)
-    pods = [pod_of(msgspec.convert(web.body, AgentPodWire))]
+    pods = [pod_of(msgspec.convert(web.body, NodePodWire))]
     work = ",".join(map(str, WORK_MS))
     command = ["-m", "tests.enforcer.bursty_service", str(WARM_UP + requests), str(INTERVAL_MS), work]
     with agent(node, way) as ticking:

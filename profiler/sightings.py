@@ -36,7 +36,7 @@ _EVENTS: Final = {Signal.OOM_KILLS: EventKind.OOM_KILL, Signal.RESTARTS: EventKi
 
 
 @dataclass(slots=True)
-class _Life:
+class _SampledLife:
     """First and last slot with CPU usage of a container, and the number of slots with a value."""
 
     first_seconds: int
@@ -49,7 +49,7 @@ class Sightings:
     """Collected block by block; memory grows with the number of containers, not of samples."""
 
     signals: set[Signal] = field(default_factory=set)
-    lives: dict[PodContainerRef, _Life] = field(default_factory=dict)
+    lives: dict[PodContainerRef, _SampledLife] = field(default_factory=dict)
     amounts: dict[PodContainerRef, dict[tuple[int, Resource], int]] = field(default_factory=dict)
     events: list[tuple[int, EventKind, PodContainerRef]] = field(default_factory=list)
 
@@ -80,7 +80,7 @@ class Sightings:
         count, times = present.sum(axis=1), usage.grid.times()
         for i in sampled:
             begin, end, slots = int(times[first[i]]), int(times[last[i]]), int(count[i])
-            life = self.lives.setdefault(usage.refs[i], _Life(begin, end, 0))
+            life = self.lives.setdefault(usage.refs[i], _SampledLife(begin, end, 0))
             life.first_seconds, life.last_seconds = min(begin, life.first_seconds), max(end, life.last_seconds)
             life.slots += slots
 

@@ -42,9 +42,11 @@ def gone_workloads(inventory: Inventory) -> frozenset[WorkloadRef]:
     return frozenset(workload.ref for workload in inventory.workloads if is_gone(workload))
 
 
-def without_gone(recommendations: Sequence[Recommendation], gone: Collection[WorkloadRef]) -> list[Recommendation]:
-    """The recommendations with every value of the workloads that are gone withheld."""
-    return [_withheld(one) if one.container.workload in gone else one for one in recommendations]
+def withhold_deleted(
+    recommendations: Sequence[Recommendation], deleted: Collection[WorkloadRef]
+) -> list[Recommendation]:
+    """The recommendations with every value of the deleted workloads withheld."""
+    return [_withheld(one) if one.container.workload in deleted else one for one in recommendations]
 
 
 def _withheld(recommendation: Recommendation) -> Recommendation:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import grpc
 
 from enforcer.runtime.cri_hooks import CriHooks
-from enforcer.runtime.hook_servers import Refused
+from enforcer.runtime.hook_servers import HookServerRefused
 
 SERVICES: Final = ("runtime.v1.RuntimeService", "runtime.v1alpha2.RuntimeService")
 _IMAGES: Final = ("runtime.v1.ImageService", "runtime.v1alpha2.ImageService")
@@ -64,7 +64,7 @@ class Forward(grpc.GenericRpcHandler):
         async def forward(request: bytes, context: Any) -> bytes:
             try:
                 passage = await self._hooks.enter(method, request, _timeout(context))
-            except Refused as error:
+            except HookServerRefused as error:
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, error.message)
                 raise  # abort has raised
             response = await _exchange(send, passage.request, context)

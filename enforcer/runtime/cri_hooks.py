@@ -29,7 +29,7 @@ from enforcer.runtime.cri_messages import (
 )
 from enforcer.runtime.cri_store import KnownContainer, SandboxStore
 from enforcer.runtime.facts import Decide, RuntimePod, pod_spec
-from enforcer.runtime.hook_servers import HookServers, Refused
+from enforcer.runtime.hook_servers import HookServerRefused, HookServers
 from enforcer.runtime.messages import cri, hook
 
 log = structlog.get_logger(__name__)
@@ -96,10 +96,13 @@ class CriHooks:
         return frozenset(self._hooks)
 
     async def enter(self, method: str, request: bytes, left_seconds: float | None = None) -> ForwardedCall:
-        """The call as it shall be sent; left_seconds: until its caller gives up, None = never. Refused: its error."""
+        """The call as it shall be sent. Raises `HookServerRefused`.
+
+        left_seconds: until its caller gives up, None = never.
+        """
         try:
             return await self._hooks[method](request, patience(self._bounded.seconds, left_seconds))
-        except Refused:
+        except HookServerRefused:
             self.counters.refused += 1
             raise
         except Exception as error:  # noqa: BLE001 - fail open: our faults are not the pod's

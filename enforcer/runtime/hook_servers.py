@@ -36,7 +36,7 @@ POINTS: Final[Mapping[str, Any]] = {
 log = structlog.get_logger(__name__)
 
 
-class Refused(CotenantError):
+class HookServerRefused(CotenantError):
     """A hook server with policy Fail did not answer: the kubelet's call must not go on."""
 
 
@@ -121,8 +121,8 @@ class HookServers:
     ) -> None:
         """Ask each server in order of its file's name; `take` gets each answer, `request` is built before each.
 
-        seconds: how long each may take where that is less than the limit of all. Refused when one with policy Fail
-        does not answer.
+        seconds: how long each may take where that is less than the limit of all. Raises `HookServerRefused`
+        when one with policy Fail does not answer.
         """
         limit = self._seconds if seconds is None else min(seconds, self._seconds)
         for server in self._servers:
@@ -133,7 +133,7 @@ class HookServers:
             except Exception as error:
                 reason = _said(error)
                 if server.fail:
-                    raise Refused(f"hook server {server.name} failed at {point}: {reason}") from error
+                    raise HookServerRefused(f"hook server {server.name} failed at {point}: {reason}") from error
                 log.warning("a hook server failed and is ignored", server=server.name, point=point, reason=reason)
 
     async def _call(self, server: HookServer, point: str, request: Any, seconds: float) -> Any:

@@ -16,7 +16,7 @@ from cotenant.core.model.colocation import node_policy
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.errors import UsageError
 from enforcer.contract import PodSpec
-from enforcer.sources.wire import ENDED, AgentNodeWire, AgentPodWire, NodeDescription, node_of, pod_of
+from enforcer.sources.wire import ENDED, AgentNodeWire, NodeDescription, NodePodWire, node_of, pod_of
 
 SIZE_CAP_BYTES: Final = 8 << 20
 _SLO_KINDS: Final = ("NodeSLO", "")
@@ -64,7 +64,7 @@ def inventory_of(text: str, name: str) -> NodeInventory:
             if body.get("kind") == "Node":
                 node = node_of(msgspec.convert(body, AgentNodeWire))
             elif body.get("kind") == "Pod":
-                pod = pod_of(msgspec.convert(body, AgentPodWire, strict=False))
+                pod = pod_of(msgspec.convert(body, NodePodWire, strict=False))
                 if pod.phase not in ENDED:
                     pods[pod.uid] = pod
             else:

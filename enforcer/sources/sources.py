@@ -28,8 +28,8 @@ from enforcer.sources.kubelet import Assignments
 from enforcer.sources.wire import (
     ENDED,
     AgentNodeWire,
-    AgentPodWire,
     NodeDescription,
+    NodePodWire,
     SloWire,
     UsageForecastWire,
     forecast_of,
@@ -172,7 +172,7 @@ class ApiSources:
         """Nothing is asked yet."""
         self._name = node_name
         by_name = f"metadata.name={node_name}"
-        self._pods = Mirror(client, "/api/v1/pods", AgentPodWire, pod_of, fieldSelector=f"spec.nodeName={node_name}")
+        self._pods = Mirror(client, "/api/v1/pods", NodePodWire, pod_of, fieldSelector=f"spec.nodeName={node_name}")
         self._nodes = Mirror(client, "/api/v1/nodes", AgentNodeWire, node_of, fieldSelector=by_name)
         self._slos = Mirror(client, POLICIES, SloWire, lambda wire: wire.spec, fieldSelector=by_name)
         self._forecasts = Mirror(client, FORECASTS, UsageForecastWire, forecast_of, fieldSelector=by_name)

@@ -91,7 +91,7 @@ class _PodStatusWire(msgspec.Struct, rename="camel"):
     init_container_statuses: list[_ContainerStatus] | None = None
 
 
-class AgentPodWire(msgspec.Struct):
+class NodePodWire(msgspec.Struct):
     """A Pod on the wire."""
 
     metadata: _ObjectMetaWire
@@ -175,7 +175,7 @@ def forecast_of(wire: UsageForecastWire) -> NodeForecast:
     )
 
 
-def pod_of(pod: AgentPodWire) -> PodSpec:
+def pod_of(pod: NodePodWire) -> PodSpec:
     """What is kept of a Pod; UsageError for a uid that is none, because it becomes a part of a path."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     if not _UID.fullmatch(meta.uid):

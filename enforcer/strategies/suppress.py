@@ -53,7 +53,7 @@ from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE, SHAR
 from enforcer.observe.cpusets import assigned, forbidden_cpus, format_cpus, online_cpus, parse_cpus
 from enforcer.strategies.forecast_ahead import online_ahead
 from enforcer.strategies.suppress_cpuset import LEAST_CPUS, choose, wanted_count
-from enforcer.strategies.suppress_target import CpuDemand, demand, with_least
+from enforcer.strategies.suppress_target import NodeCpuDemand, demand, with_least
 
 NAME: Final = "cpu-suppress"
 LEAST_QUOTA_MICROSECONDS: Final = 2000
@@ -130,7 +130,7 @@ class Suppress:
         return Step(_plan((*protection, *wants), (*verdicts, *short), target), replace(after, cpus=count, quota=None))
 
     def _target(
-        self, observation: Observation, thresholds: Thresholds, use: CpuDemand | None, cap: int | None
+        self, observation: Observation, thresholds: Thresholds, use: NodeCpuDemand | None, cap: int | None
     ) -> Target:
         if use is None:
             return Target(None, "the machine's use is not known in this tick: held as it was")
@@ -170,7 +170,7 @@ class Suppress:
         return (_want(tier, Knob.CPU_SHARES, SHARES_MIN, "the smallest weight beside everybody else"),)
 
     def _starvation(
-        self, observation: Observation, thresholds: Thresholds, use: CpuDemand | None, state: SuppressState
+        self, observation: Observation, thresholds: Thresholds, use: NodeCpuDemand | None, state: SuppressState
     ) -> SuppressState:
         percent, limit = thresholds.cpu_suppress_min_percent, self.settings.starve_seconds
         if not percent or self.settings.protect == "none":

@@ -33,7 +33,7 @@ _RESERVED_CPUS_ONLY: Final = "ReservedCPUsOnly"
 
 
 @dataclass(frozen=True, slots=True)
-class CpuDemand:
+class NodeCpuDemand:
     """Who uses the CPU, millicores. None of them negative."""
 
     capacity: int
@@ -59,7 +59,7 @@ def suppressible(pod: PodSpec) -> bool:
     return pod.qos_class is QosClass.BE or pod.kube_qos is KubeQos.BEST_EFFORT
 
 
-def demand(observation: Observation) -> CpuDemand | None:
+def demand(observation: Observation) -> NodeCpuDemand | None:
     """Who uses the CPU now; None while the machine's own use is not known. Pods without a figure count as system."""
     if observation.node.cpu.millicores is None:
         return None
@@ -68,12 +68,12 @@ def demand(observation: Observation) -> CpuDemand | None:
     best_effort = _sum(group for yields, group in parts if yields)
     others = _sum(group for yields, group in parts if not yields)
     system = max(int(observation.node.cpu.millicores) - best_effort - others, 0)
-    return CpuDemand(
+    return NodeCpuDemand(
         observation.node.cpu_millicores, others, best_effort, system, reserved_millicores(observation.node)
     )
 
 
-def with_least(millicores: int, use: CpuDemand, thresholds: Thresholds) -> int:
+def with_least(millicores: int, use: NodeCpuDemand, thresholds: Thresholds) -> int:
     """Not below the share that the policy leaves best effort in any case."""
     percent = thresholds.cpu_suppress_min_percent
     return millicores if percent is None else max(millicores, use.capacity * percent // 100)

@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cotenant.apps.cli.cluster.probes import cluster, machine, metrics, storage
-from cotenant.apps.cli.cluster.probes.finding import Probe, ProbeOutcome, ProbeState
+from cotenant.apps.cli.cluster.probes.outcome import Probe, ProbeOutcome, ProbeState
 from cotenant.apps.cli.main import root
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store

@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.apps.pipeline import corridor
 from cotenant.apps.pipeline.analysis import History
-from cotenant.apps.pipeline.containers import evidences, judged
+from cotenant.apps.pipeline.containers import assess, evidences
 from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.identity import PodContainerRef
@@ -40,8 +40,8 @@ def history(store: Store) -> History:
 def test_parts_say_the_same_as_the_whole(history: History, strategy: str) -> None:
     looser = FindingSettings(minimum_days=1, idle_pod_millicores=10_000)
     settings = Settings(recommender=RecommenderSettings(strategy=strategy, findings=looser))
-    whole = judged(history, settings, series_at_once=EVERYTHING)
-    parts = judged(history, settings, series_at_once=MOST)
+    whole = assess(history, settings, series_at_once=EVERYTHING)
+    parts = assess(history, settings, series_at_once=MOST)
     assert len(whole.recommendations) == sum(len(w.containers) for w in history.inventory.workloads)
     assert parts.recommendations == whole.recommendations
     assert whole.findings and parts.findings == whole.findings
@@ -49,7 +49,7 @@ def test_parts_say_the_same_as_the_whole(history: History, strategy: str) -> Non
 
 def test_the_dense_usage_of_a_history_says_the_same(history: History) -> None:
     dense = replace(history, usage={signal: usage.dense() for signal, usage in history.usage.items()})
-    said, of_dense = judged(history, Settings()), judged(dense, Settings())
+    said, of_dense = assess(history, Settings()), assess(dense, Settings())
     assert said.recommendations and of_dense.recommendations == said.recommendations
     assert of_dense.findings == said.findings
 

@@ -12,7 +12,7 @@ import pytest
 
 from enforcer.contract import PodSpec
 from enforcer.observe.layout import Layout
-from enforcer.sources.wire import AgentPodWire, pod_of
+from enforcer.sources.wire import NodePodWire, pod_of
 from enforcer.strategies.burst import Burst
 from tests.enforcer.one_strategy import OneStrategy
 from tests.enforcer.own_cgroups import wait_for
@@ -39,7 +39,7 @@ def half_a_core(node: Kubepods) -> tuple[Pod, list[PodSpec]]:
     web = node.pod("web", qos="LS", kube="Burstable", resources=HALF_A_CORE)
     for path in (web.path, web.container):
         node.write(path, "cpu", "cpu.cfs_quota_us", 50_000)
-    return web, [pod_of(msgspec.convert(web.body, AgentPodWire))]
+    return web, [pod_of(msgspec.convert(web.body, NodePodWire))]
 
 
 def throttled(node: Kubepods, web: Pod) -> int:
@@ -81,7 +81,7 @@ def test_a_kubelet_that_lowers_a_limit_is_in_the_way_of_no_buffer_for_long(node:
     with pytest.raises(OSError, match="Invalid argument"):  # the kernel takes no quota below the buffer
         node.write(web.container, "cpu", "cpu.cfs_quota_us", 20_000)
     web.body["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "200m"}}  # a resize is in the spec first
-    agent.tick([pod_of(msgspec.convert(web.body, AgentPodWire))], saving)
+    agent.tick([pod_of(msgspec.convert(web.body, NodePodWire))], saving)
     for path in (web.container, web.path):
         node.write(path, "cpu", "cpu.cfs_quota_us", 20_000)
     agent.give_back()

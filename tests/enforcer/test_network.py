@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import KubeQos, PodReading, StrategyPlan, Surface, Uplink
 from enforcer.decide.surfaces import Traffic, values_of
-from enforcer.sources.wire import AgentPodWire, pod_of
+from enforcer.sources.wire import NodePodWire, pod_of
 from enforcer.strategies.network import Network, addresses
 from tests.enforcer.readings import node, pod, policy, seen
 
@@ -86,7 +86,7 @@ def test_addresses_come_from_the_pods_status() -> None:
         "spec": {"hostNetwork": False},
         "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.7"}, {"ip": "fd00::7"}]},
     }
-    assert addresses([pod_of(msgspec.convert(wire, AgentPodWire))], QosClass.BE) == ("10.0.0.7", "fd00::7")
+    assert addresses([pod_of(msgspec.convert(wire, NodePodWire))], QosClass.BE) == ("10.0.0.7", "fd00::7")
 
 
 @pytest.mark.parametrize("how", [None, "terway-qos"])

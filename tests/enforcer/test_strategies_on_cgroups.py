@@ -15,7 +15,7 @@ from enforcer.contract import PodSpec, Strategy
 from enforcer.observe.layout import Layout
 from enforcer.observe.machine import block_devices
 from enforcer.observe.observe import NodeFacts
-from enforcer.sources.wire import AgentPodWire, pod_of
+from enforcer.sources.wire import NodePodWire, pod_of
 from enforcer.strategies.cpuset_pools import CpusetPools
 from enforcer.strategies.identity import GroupIdentity
 from enforcer.strategies.io import DiskLimits
@@ -50,7 +50,7 @@ def agents(node: Kubepods, tmp_path: Path) -> Iterator[Any]:
 
 
 def specs(*pods: Pod) -> list[PodSpec]:
-    return [pod_of(msgspec.convert(pod.body, AgentPodWire)) for pod in pods]
+    return [pod_of(msgspec.convert(pod.body, NodePodWire)) for pod in pods]
 
 
 def status(cpus: str) -> dict[str, str]:

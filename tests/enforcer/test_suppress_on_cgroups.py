@@ -18,7 +18,7 @@ from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from enforcer.observe.cgroupfs import Hierarchy
 from enforcer.observe.layout import Layout
 from enforcer.observe.observe import NodeFacts, Observer
-from enforcer.sources.wire import AgentPodWire, pod_of
+from enforcer.sources.wire import NodePodWire, pod_of
 from enforcer.strategies.baseline import InterferenceSignal, measured
 from enforcer.strategies.be_totals import BeTotals
 from enforcer.strategies.best_effort import BestEffort
@@ -55,7 +55,7 @@ class Agent:
         self._state = self._strategy.initial()
 
     def look(self) -> Observation:
-        pods = [pod_of(msgspec.convert(p.body, AgentPodWire)) for p in self._node.pods.values()]
+        pods = [pod_of(msgspec.convert(p.body, NodePodWire)) for p in self._node.pods.values()]
         seen = self._observer.read(pods, (), NodeFacts("n1"), self._applier.held)
         use = sum(p.group.cpu.millicores or 0.0 for p in seen.pods if p.group)
         return replace(

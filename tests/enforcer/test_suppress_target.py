@@ -13,7 +13,7 @@ from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from enforcer.contract import CpuUse, GroupReading, HostApplicationReading, KubeQos, Level, NodeForecast, Observation
 from enforcer.strategies.forecast_ahead import online_ahead
 from enforcer.strategies.suppress import Suppress, SuppressState
-from enforcer.strategies.suppress_target import CpuDemand, demand, reserved_millicores
+from enforcer.strategies.suppress_target import NodeCpuDemand, demand, reserved_millicores
 from tests.enforcer.readings import node, pod, policy, seen
 
 BE = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT}
@@ -37,7 +37,7 @@ def world(total: float | None, **of_node: Any) -> Observation:
 
 def test_who_uses_what() -> None:
     # LS 1200 (cut off) + 300 without a label; system = 3000 - 1500 - 900 = 600
-    assert demand(world(3000.0)) == CpuDemand(10_000, 1500, 900, 600, 0)
+    assert demand(world(3000.0)) == NodeCpuDemand(10_000, 1500, 900, 600, 0)
 
 
 def test_the_target_leaves_room_for_everybody_else() -> None:
@@ -75,7 +75,7 @@ def test_the_annotation_reserves(annotation: str, millicores: int) -> None:
 
 def test_a_kubernetes_best_effort_pod_counts_as_best_effort_whatever_its_label() -> None:
     found = demand(seen(pod("x", qos=QosClass.LS, kube=KubeQos.BEST_EFFORT, cpu=CpuUse(500)), machine=node(4, 500.0)))
-    assert found == CpuDemand(4000, 0, 500, 0, 0)
+    assert found == NodeCpuDemand(4000, 0, 500, 0, 0)
 
 
 def test_host_applications_count_by_their_class() -> None:
@@ -87,7 +87,7 @@ def test_host_applications_count_by_their_class() -> None:
     base = seen(machine=node(4, 1000.0))
     found = demand(Observation(0.0, 0.0, base.node, host_applications=apps))
     # of 1000 both use 400, which leaves 200 to the system
-    assert found == CpuDemand(4000, 400, 400, 200, 0)
+    assert found == NodeCpuDemand(4000, 400, 400, 200, 0)
 
 
 def test_an_unknown_use_of_the_machine_is_not_zero() -> None:

@@ -12,7 +12,7 @@ from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from enforcer.contract import ContainerSpec, KubeQos
 from enforcer.sources.wire import (
     AgentNodeWire,
-    AgentPodWire,
+    NodePodWire,
     UsageForecastWire,
     container_id,
     forecast_of,
@@ -52,8 +52,8 @@ BATCH_POD = {
 }
 
 
-def read(body: dict[str, object]) -> AgentPodWire:
-    return msgspec.json.decode(msgspec.json.encode(body), type=AgentPodWire)
+def read(body: dict[str, object]) -> NodePodWire:
+    return msgspec.json.decode(msgspec.json.encode(body), type=NodePodWire)
 
 
 def test_a_batch_pod_is_read_with_its_class_its_amounts_and_its_container() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.apps.cli.cluster.probes import metrics
-from cotenant.apps.cli.cluster.probes.finding import ProbeFinding, ProbeState
+from cotenant.apps.cli.cluster.probes.outcome import ProbeFinding, ProbeState
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings

@@ -10,7 +10,7 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
-from recommender.deleted_workloads import gone_workloads, without_gone
+from recommender.deleted_workloads import gone_workloads, withhold_deleted
 
 NOW = 1_795_089_600
 
@@ -48,7 +48,7 @@ def test_every_value_of_a_deleted_workload_is_withheld_with_its_reason_and_other
         Recommendation(ContainerRef(WorkloadRef("shop", "Deployment", name), "app"), "cotenant", 1, (value,), 0, "", 0)
         for name in ("web", "api")
     )
-    first, second = without_gone([deleted, running], gone_workloads(known))
+    first, second = withhold_deleted([deleted, running], gone_workloads(known))
     assert [(v.action, v.amount, v.now, v.reason) for v in first.values] == [
         (Action.WITHHELD, None, 1000, Reason.DELETED)
     ]

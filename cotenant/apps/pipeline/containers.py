@@ -27,7 +27,7 @@ from cotenant.core.settings.root import Settings
 from profiler import portrait
 from profiler.pool import by_container, demand
 from recommender.base import load_strategy, recommend
-from recommender.deleted_workloads import gone_workloads, without_gone
+from recommender.deleted_workloads import gone_workloads, withhold_deleted
 from recommender.enrich import enrich
 from recommender.evidence import Evidence, assemble
 from recommender.findings import in_order, of_cluster, of_containers
@@ -38,28 +38,28 @@ SERIES_AT_ONCE: Final = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judged:
+class ContainerResults:
     """What is said about containers, and about workloads and nodes beside it."""
 
     recommendations: tuple[Recommendation, ...]
     findings: tuple[ClusterFinding, ...]
 
 
-def judged(
+def assess(
     history: History, settings: Settings, server: ServerQuantiles | None = None, series_at_once: int = SERIES_AT_ONCE
-) -> Judged:
+) -> ContainerResults:
     """Recommendations in the inventory's order, findings the most severe first."""
     own, strategy = settings.recommender, load_strategy(settings.recommender.strategy)
     scrape = history.quality.scrape_interval_seconds if history.quality else None
-    gone = gone_workloads(history.inventory)
+    deleted = gone_workloads(history.inventory)
     recommendations: list[Recommendation] = []
     findings = list(of_cluster(history.inventory, history.node_usage, history.window, own.findings))
     for evidence in evidences(history, settings, server, series_at_once):
-        proposed = without_gone(recommend(strategy, evidence, own), gone)
+        proposed = withhold_deleted(recommend(strategy, evidence, own), deleted)
         founded = without_decreases(proposed, history.unread_seconds)
         recommendations += enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape)
         findings += of_containers(evidence, own.findings, own.cotenant)
-    return Judged(tuple(recommendations), tuple(founded_findings(in_order(findings), history.unread_seconds)))
+    return ContainerResults(tuple(recommendations), tuple(founded_findings(in_order(findings), history.unread_seconds)))
 
 
 def evidences(

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from cotenant.apps.pipeline import browse, explain, node_explanations, overview, plans, pods, tables, weeks
 from cotenant.apps.pipeline.analysis import Analysis, History
-from cotenant.apps.pipeline.containers import judged
+from cotenant.apps.pipeline.containers import assess
 from cotenant.apps.pipeline.node_peaks import prod_node_peaks
 from cotenant.apps.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, pod_totals, reclaimable
 from cotenant.core.adapters.clock import Clock
@@ -69,7 +69,7 @@ def analyse(
     peaks = prod_node_peaks(history, prod, containers, settings.node_peak)
     lendable = reclaimable(history, peaks, sums, settings.recommender.reclaimable, now_seconds)
     progress.advance()
-    judgement = judged(history, settings, server)
+    judgement = assess(history, settings, server)
     progress.advance()
     week = weeks.foreseen(clusters, totals[POD_SIGNAL[Resource.CPU]], settings.forecasting)
     proposals = plans.proposals(history.inventory, totals[POD_SIGNAL[Resource.CPU]], forecasts[Resource.CPU], settings)

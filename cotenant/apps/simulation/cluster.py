@@ -14,7 +14,7 @@ from cotenant.apps.manager.features import NAMES
 from cotenant.apps.manager.run import Manager, Options
 from cotenant.apps.simulation.api_server import EmbeddedServer
 from cotenant.apps.simulation.autoscaler import CpuDemand
-from cotenant.apps.simulation.batch_evening import Evening
+from cotenant.apps.simulation.batch_load import Evening
 from cotenant.apps.simulation.clock import SteeredClock
 from cotenant.apps.simulation.controllers import ClusterControllers
 from cotenant.apps.simulation.definitions import define

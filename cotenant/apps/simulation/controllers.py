@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from admission.reservation_gate import Offers, gated
-from cotenant.apps.simulation import batch_evening, kubelet, rollouts
+from cotenant.apps.simulation import batch_load, kubelet, rollouts
 from cotenant.apps.simulation import scheduler as placing
 from cotenant.apps.simulation.api_server.admission import status_of, used_by
 from cotenant.apps.simulation.api_server.refusal import Refusal
 from cotenant.apps.simulation.api_server.state import Collection, Feed, Key, ObjectState
 from cotenant.apps.simulation.autoscaler import CpuDemand, scaled
-from cotenant.apps.simulation.batch_evening import Evening
+from cotenant.apps.simulation.batch_load import Evening
 from cotenant.apps.simulation.local_client import LocalClient, path_of
 from cotenant.apps.simulation.population import KINDS, replica_set, set_name, template_hash
 from cotenant.core.model.kubernetes.pod_request import added, requests_of
@@ -257,13 +257,13 @@ class ClusterControllers:
             return False
         self._batched_at = now_seconds
         pods = [pod for _, pod in self._state.items(PODS)]
-        mine = [pod for pod in pods if batch_evening.ours(pod)]
-        ended = mine if not self._batch.now(now_seconds) else batch_evening.ended(mine, now_seconds)
+        mine = [pod for pod in pods if batch_load.ours(pod)]
+        ended = mine if not self._batch.now(now_seconds) else batch_load.ended(mine, now_seconds)
         wrote = [self._hand.ended(pod) for pod in ended]
         if self._batch.now(now_seconds):  # room of those that are gone is offered to who waits before the next look
             nodes = [node for _, node in self._state.items(NODES)]
             places = placing.places(nodes, pods, self._sizes)
-            wrote += [self._create(pod) for pod in batch_evening.filling_pods(places, now_seconds)]
+            wrote += [self._create(pod) for pod in batch_load.filling_pods(places, now_seconds)]
         return any(wrote)
 
     def _steady(self, scaler: Json, replicas: int, now_seconds: float) -> int:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from cotenant.apps.simulation.api_server.admission import status_of, used_by
 from cotenant.apps.simulation.api_server.state import Collection
 from cotenant.apps.simulation.api_server.writes import timestamp
-from cotenant.apps.simulation.batch_evening import NAMESPACE as EVENING
+from cotenant.apps.simulation.batch_load import NAMESPACE as EVENING
 from cotenant.apps.simulation.objects import DEMO_LABELS, KWOK_ANNOTATION, PAUSE_IMAGE, pod_labels, selector
 from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, Inventory, LimitRange, Node, Pod, Workload
 from cotenant.core.model.identity import WorkloadRef

@@ -14,7 +14,7 @@ from typing import Any, Final
 from cotenant.apps.simulation.api_server.routes import Api
 from cotenant.apps.simulation.api_server.state import Collection, ObjectState
 from cotenant.apps.simulation.autoscaler import CpuDemand
-from cotenant.apps.simulation.batch_evening import Evening
+from cotenant.apps.simulation.batch_load import Evening
 from cotenant.apps.simulation.clock import SteeredClock
 from cotenant.apps.simulation.controllers import CONTROLLED, PODS, SCALERS, ClusterControllers
 from cotenant.apps.simulation.local_client import LocalClient

@@ -16,7 +16,7 @@ import structlog
 from cotenant.apps.manager.run import Manager
 from cotenant.apps.simulation.api_server.state import Collection, ObjectState
 from cotenant.apps.simulation.autoscaler import NOTHING, CpuDemand
-from cotenant.apps.simulation.batch_evening import Evening
+from cotenant.apps.simulation.batch_load import Evening
 from cotenant.apps.simulation.clock import SteeredClock
 from cotenant.apps.simulation.controllers import ClusterControllers
 from cotenant.apps.simulation.shortage import ClusterSnapshot, ShortageCount, origin, without

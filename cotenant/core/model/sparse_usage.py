@@ -119,5 +119,5 @@ def of_stretches(
 
 def sparse(usage: Usage[RefT]) -> SparseUsage[RefT]:
     """The same series without the gaps before and after each one's samples."""
-    whole = Stretch(np.arange(len(usage.refs)), 0, usage.values)
-    return of_stretches(usage.refs, usage.grid, [whole], usage.resource, usage.statistic)
+    stretch = Stretch(np.arange(len(usage.refs)), 0, usage.values)
+    return of_stretches(usage.refs, usage.grid, [stretch], usage.resource, usage.statistic)

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from cotenant.apps.cli.cluster.probes import cluster, machine, metrics, storage
-from cotenant.apps.cli.cluster.probes.finding import ProbeFinding, ProbeState
+from cotenant.apps.cli.cluster.probes.outcome import ProbeFinding, ProbeState
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import DocumentFormat, DocumentOption, console, print_document
 from cotenant.core.adapters.clock import SystemClock

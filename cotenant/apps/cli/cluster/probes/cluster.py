@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cotenant.apps.cli.cluster.probes.finding import Probe, ProbeFinding, ProbeOutcome, ProbeState
+from cotenant.apps.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.settings.sections.kube import KubeSettings
 

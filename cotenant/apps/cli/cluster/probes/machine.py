@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 
-from cotenant.apps.cli.cluster.probes.finding import Probe, ProbeFinding, ProbeOutcome, ProbeState
+from cotenant.apps.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 from cotenant.apps.cli.extras import PACKAGES, installed
 from cotenant.core.settings.load import Loaded, SettingSource
 from cotenant.core.settings.root import Settings

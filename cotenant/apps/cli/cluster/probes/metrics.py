@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from cotenant.apps.cli.cluster.probes.finding import Probe, ProbeFinding, ProbeOutcome, ProbeState
+from cotenant.apps.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
