@@ -226,7 +226,7 @@ from pathlib import Path
 import msgspec
 from changes.accept import Actions, AcceptanceTerms
 from changes.live_context import who
-from changes.change_ledger import Journal
+from changes.change_ledger import ChangeJournal
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.kube import connect
 from cotenant.core.adapters.ledger import Ledger
@@ -239,7 +239,7 @@ client = connect(KubeSettings(kubeconfig=kubeconfig))
 def reached(name):
     if name == point:
         os.kill(os.getpid(), signal.SIGKILL)
-journal = Journal(Ledger(Path(ledger)), SystemClock(), "ann")
+journal = ChangeJournal(Ledger(Path(ledger)), SystemClock(), "ann")
 actions = Actions(client, journal, ActionSettings(soak_minutes=0), who(client), reached)
 reviews = actions.review([msgspec.json.decode(found, type=Recommendation)])
 done = actions.accept(reviews, AcceptanceTerms(("rollout",)))

@@ -186,13 +186,13 @@ from pathlib import Path
 from enforcer.apply.apply import Applier
 from enforcer.observe.cgroupfs import Hierarchy
 from enforcer.contract import *
-from enforcer.apply.journal import Journal
+from enforcer.apply.journal import OriginalsJournal
 from enforcer.observe.layout import Layout
 from enforcer.observe.observe import NodeFacts, Observer
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout()); tier = Layout().tier(KubeQos.BEST_EFFORT)
-a = Applier(h, Journal(Path(sys.argv[2]), "b"), dry_run=False)
+a = Applier(h, OriginalsJournal(Path(sys.argv[2]), "b"), dry_run=False)
 wants = tuple(Want(tier, k, v, Level.QOS, "s", "w") for k, v in ((Knob.CPU_QUOTA, 5000), (Knob.CPU_IDLE, 1)))
-a.apply([Plan(wants)], o.read([], [], NodeFacts("n")))
+a.apply([StrategyPlan(wants)], o.read([], [], NodeFacts("n")))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -394,13 +394,13 @@ from pathlib import Path
 from enforcer.apply.apply import Applier
 from enforcer.observe.cgroupfs import Hierarchy
 from enforcer.contract import *
-from enforcer.apply.journal import Journal
+from enforcer.apply.journal import OriginalsJournal
 from enforcer.observe.layout import Layout
 from enforcer.observe.observe import NodeFacts, Observer
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout()); tier = Layout().tier(KubeQos.BEST_EFFORT)
-a = Applier(h, Journal(Path(sys.argv[2]), "b"), dry_run=False)
+a = Applier(h, OriginalsJournal(Path(sys.argv[2]), "b"), dry_run=False)
 for _ in range(2):
-    done = a.apply([Plan((Want(tier, Knob.CPU_QUOTA, 5000, Level.QOS, "s", "w"),))], o.read([], [], NodeFacts("n")))
+    done = a.apply([StrategyPlan((Want(tier, Knob.CPU_QUOTA, 5000, Level.QOS, "s", "w"),))], o.read([], [], NodeFacts("n")))
     print(*(f"{d.outcome}:{d.errno}" for d in done), bool(a.denied))
 """
 

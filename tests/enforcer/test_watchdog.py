@@ -22,12 +22,12 @@ from pathlib import Path
 from enforcer.apply.apply import Applier
 from enforcer.observe.cgroupfs import Hierarchy
 from enforcer.contract import *
-from enforcer.apply.journal import Journal
+from enforcer.apply.journal import OriginalsJournal
 from enforcer.observe.layout import Layout
 from enforcer.observe.observe import NodeFacts, Observer
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout())
-a = Applier(h, Journal(Path(sys.argv[2]), "b"), dry_run=False)
-plan = Plan((Want("kubepods/besteffort", Knob.CPU_QUOTA, 5000, Level.QOS, "s", "w"),))
+a = Applier(h, OriginalsJournal(Path(sys.argv[2]), "b"), dry_run=False)
+plan = StrategyPlan((Want("kubepods/besteffort", Knob.CPU_QUOTA, 5000, Level.QOS, "s", "w"),))
 while True:
     a.apply([plan], o.read([], [], NodeFacts("n")))
     time.sleep(0.05)
