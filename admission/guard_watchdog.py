@@ -3,7 +3,7 @@
 A hand-over guards its node in the SwapGuard for seconds. When the manager ends in between and none takes over, nobody
 could be bound there any more, for the policy knows no time. So what ought to have ended a minute ago, and that no
 manager promises to look after, is taken out; the placeholders and the owners are left to the next manager. Likewise the
-gate of pods that wait for room: a minute after the manager's promise ran out they are scheduled like any pod.
+gate of pods that wait for capacity: a minute after the manager's promise ran out they are scheduled like any pod.
 """
 
 from __future__ import annotations

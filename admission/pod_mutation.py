@@ -1,9 +1,9 @@
-"""The mutating webhook for pods: old names, accepted values, profiles, resources, reserved room. Pure; never refuses.
+"""The mutating webhook for pods: old names, accepted values, profiles, resources, scheduling gate. Pure; never refuses.
 
-Twice is once. The API server may call again within a request (reinvocation), with what others added in between: the
-annotation `cotenant.dev/profiles` (`admission.profile_record`) says which profiles were applied or not drawn, and when,
-so that key mappings, suffixes and draws do not run again; new profiles that match by then are applied. On a new pod, a
-record that is older than a request can live, or that we did not sign for this pod, counts for nothing.
+A second run changes nothing. The API server may call again within a request (reinvocation), with what others added in
+between: the annotation `cotenant.dev/profiles` (`admission.profile_record`) says which profiles were applied or not
+drawn, and when, so that key mappings, suffixes and draws do not run again; new profiles that match by then are applied.
+On a new pod, a record that is older than a request can live, or that we did not sign for this pod, counts for nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which new pods wait for reserved room: those that an open Reservation names get a scheduling gate. Pure.
+"""Which new pods wait for reserved capacity: those that an open Reservation names get a scheduling gate. Pure.
 
 The gate is a promise that the manager lifts it soon, so it is given only while the manager says that it is there
 (`servedUntil` of the SwapGuard). Without it, and for every other pod, nothing happens: the pod is scheduled normally.

@@ -1,8 +1,9 @@
 """EDGE: accept, dry-run, apply and roll back changes, with a write-ahead audit log.
 
-Every change goes through the same gaps: accepted -> sent -> (answered by the nodes) -> told. Whatever ends the process
-in one of them leaves a row that says "unknown", which `settling` turns into what the cluster holds. `reached` is told
-each gap by name: tests end the process there. With a canary the rest of the batch waits, until `watching` resumes it.
+Every change passes the same steps: accepted -> sent -> (answered by the nodes) -> recorded. A process that ends between
+two of them leaves a row that says "unknown", which `settling` turns into what the cluster holds. `reached` is called
+with the name of each gap: tests end the process there. With a canary the rest of the batch waits, until `watching`
+resumes it.
 """
 
 from __future__ import annotations

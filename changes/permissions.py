@@ -29,7 +29,10 @@ class Need:
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
     def asked(self, client: KubeClient, namespace: str) -> bool | None:
-        """The cluster's answer; None when it gives none."""
+        """Whether the cluster allows it in this namespace (an access review); None when the API server cannot say.
+
+        ClusterUnreachable is raised: without a connection the other questions would fail as well.
+        """
         plural, _, subresource = self.resource.partition("/")
         try:
             return access_review(client, self.verb, plural, self.group, namespace, subresource)

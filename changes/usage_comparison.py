@@ -1,9 +1,9 @@
 """EDGE: queries Prometheus for throttling, CPU pressure, latency and usage of a workload before and after a change.
 
 One question a measure: the same expression at the change and now, each over as long as the change is old (at most a
-day). Pods are told by their names, which carry their workload's: those from before a rollout are gone from the cluster.
-The latency is the workload's own query, in seconds; $namespace, $workload, $pods (a regular expression) and $window (a
-duration) in it are filled in.
+day). Pods are recognised by their names, which carry their workload's: those from before a rollout are gone from the
+cluster. The latency is the workload's own query, in seconds; $namespace, $workload, $pods (a regular expression) and
+$window (a duration) in it are filled in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """EDGE: the web process: Dash pages, REST API, health and metrics in one FastAPI application, served by uvicorn.
 
-`create_app` builds the application; `serve` runs it until it is stopped. It reads a `ResultSource`; only a desk changes
-anything.
+`create_app` builds the application; `serve` runs it until it is stopped. It reads a `ResultSource`; only a
+`ChangeService` and a `PlanService` change anything.
 """
 
 from __future__ import annotations

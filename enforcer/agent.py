@@ -1,8 +1,8 @@
-"""EDGE: the agent of one node: observe, decide, apply, tell, tick by tick, and give everything back at the end.
+"""EDGE: the agent of one node: observe, decide, apply, report, tick by tick, and give everything back at the end.
 
     sources --AgentInputs--> observer --Observation--> loop.decide --TickDecision--> applier, evictor, reporter
 
-A tick that is late is not caught up: rates are over the time that really passed. What goes wrong in a tick is told and
+A tick that is late is not caught up: rates are over the time that really passed. An error in a tick is reported and
 ends that tick alone. Without permission to write, the agent goes on to observe and report, and is not ready.
 """
 

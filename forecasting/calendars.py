@@ -108,6 +108,10 @@ class Calendar:
 
 
 def _public(country: str, days: Sequence[date]) -> frozenset[date]:
+    """Public holidays of all years that `days` touch, by the library `holidays`; none without a country.
+
+    country: ISO 3166 code, with a part of the country after a hyphen (DE, DE-BY). SettingsError when it is not known.
+    """
     if not country or not days:
         return frozenset()
     from holidays import country_holidays

@@ -35,6 +35,7 @@ class WallClock:
         """For a history grid and the horizon after it, in a zone that the settings have checked."""
         time_zone = ZoneInfo(zone)
         slots = grid.start_seconds + np.arange(grid.size + horizon + 1) * grid.step_seconds
+        # One look a day finds whether the offset changes at all; only then every slot is looked up, which is slow.
         daily = {_offset(second, time_zone) for second in (*slots[:: grid.slots_per_day].tolist(), int(slots[-1]))}
         if len(daily) == 1:
             return cls(np.zeros(grid.size, dtype=np.intp), np.zeros(horizon, dtype=np.intp))

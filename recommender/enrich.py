@@ -1,6 +1,6 @@
-"""What makes any strategy's proposals trusted: back-test, confidence, cost of applying, money. Pure.
+"""Adds to every strategy's proposals: back-test, confidence, cost of applying, money. Pure.
 
-`enrich` is the room's last stage; the corridor calls it on the recommendations of every strategy alike.
+`enrich` is the recommender's last stage; the pipeline calls it on the recommendations of every strategy alike.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Evidence: the input of every strategy, as columns over n containers. The recommender's first stage, pure.
 
-The corridor calls `assemble` once a run with what profiler and store handed on; every strategy reads the same object.
+The pipeline calls `assemble` once a run with what profiler and store provide; every strategy reads the same object.
 Amounts are in the resource's unit; a float column says "not known" or "not set" with NaN.
 """
 

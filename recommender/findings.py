@@ -1,6 +1,6 @@
 """Findings: what a person should know about workloads and nodes beside their recommendations. Pure.
 
-The corridor calls `find` once a run with the evidence that strategies read, and the nodes' usage; surfaces show `rows`.
+The pipeline calls `find` once a run with the evidence that strategies read, and the nodes' usage; surfaces show `rows`.
 A statement is made only where the history carries it: too few days, too many holes or no metric give no finding, never
 a guess. Every finding holds the figures it rests on; a name tells its figure's unit.
 """

@@ -5,7 +5,7 @@ forecast of the workload's total usage -> pods that hold it at the utilisation t
 An autoscaler answers to what is measured, so it is late by the time a pod needs to start; a floor that follows the
 forecast is there in time and leaves the rest to it. need(t) = ceil(q(t) / (request of a pod x target)), the highest
 over the resources with a target; the floor at t is the highest need until the lead later, never below the minReplicas
-of today and never above maxReplicas, which is told when it is too low. A workload without autoscaler but with many
+of today and never above maxReplicas, which is reported when it is too low. A workload without autoscaler but with many
 replicas is measured by the settings' target on CPU. Prior art: Crane's EHPA takes the highest of forecast, cron and
 observed; AWS predictive scaling only ever raises the floor.
 """

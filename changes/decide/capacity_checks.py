@@ -1,4 +1,4 @@
-"""Guardrails about room: LimitRange, ResourceQuota, a node that is big enough, QoS class, autoscalers. Pure.
+"""Guardrails about capacity: LimitRange, ResourceQuota, a node that is big enough, QoS class, autoscalers. Pure.
 
 The API server takes a template that no pod of it could be created from, and says nothing: the rollout then stands
 still. So what it would judge at each pod is judged here before; and a trigger that would move unseen is named.

@@ -1,8 +1,8 @@
 """What is due for accepted changes at a moment: settle, judge, resume, cancel, take back. Pure.
 
 A batch with a canary: its first wave is applied, soaks and is judged; without harm the rest is resumed, else all of the
-first wave is taken back and the rest cancelled. Every step is an event in the ledger, so that whoever comes next goes
-on from there, whatever ended the one before.
+first wave is taken back and the rest cancelled. Every step is an event in the ledger, so that the next process
+continues from there, whatever ended the one before.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The top floor: what runs. Applications join the rooms below; nothing below imports them."""
+"""The top layer: what runs. Applications combine the packages below; nothing below imports them."""

@@ -1,7 +1,7 @@
 """The review of recommendations: its address, what would change, what is left out, and why. Pure.
 
-The address holds all of it (who, step, terms, key), so that reload, back and a link in a chat show the same. The key
-is made once, when the review begins: whoever confirms twice under it changes nothing more.
+The address holds all of it (who, step, terms, key), so that reload, back and a link in a chat show the same. The key is
+made once, when the review begins: a second confirmation under it changes nothing more.
 """
 
 from __future__ import annotations

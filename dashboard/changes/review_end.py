@@ -1,6 +1,6 @@
 """The end of a review: what will be written, by whom, and what is left out; or files; and what became of it afterwards.
 
-Pure: from what the desk has looked at, and from its changes.
+Pure: from the reviews that the `ChangeService` returned, and from its changes.
 """
 
 from __future__ import annotations

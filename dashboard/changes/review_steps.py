@@ -1,4 +1,4 @@
-"""What each step of the review shows: diff, guardrails, dry run, method. Pure: from what the desk has looked at.
+"""What each step of the review shows: diff, guardrails, dry run, method. Pure: from the service's reviews.
 
 Text that comes from the cluster, a server's refusal or a person goes in as text nodes only.
 """

@@ -1,4 +1,4 @@
-"""The peak-valley band: usage so far, forecast with its uncertainty, requests, allocatable, room for batch. Pure."""
+"""The peak-valley band: past usage, forecast with its uncertainty, requests, allocatable, capacity for batch. Pure."""
 
 from __future__ import annotations
 

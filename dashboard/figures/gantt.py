@@ -1,6 +1,6 @@
 """Reservation plans over the next day or week: a bar an occurrence, all against what is free, the pods of one. Pure.
 
-State is told by pattern, outline and words; colour only repeats it.
+State is shown by pattern, outline and words; colour only repeats it.
 """
 
 from __future__ import annotations

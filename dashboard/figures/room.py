@@ -1,4 +1,4 @@
-"""Room for batch pods: the last day as it was, the next day at two levels of certainty, beside what lasts. Pure."""
+"""Capacity for batch pods: the last day as it was, the next day at two levels of certainty, beside what lasts. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One series told over time: usage, forecast, request, limit, proposal, and a lane of what happened. Pure."""
+"""One series over time: usage, forecast, request, limit, proposal, and a lane of what happened. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The strip below the top bar in a demo: what its clock shows, and buttons to halt it and to move it ahead.
 
-Only a demo hands a clock to steer to the dashboard; without one there is no strip and no callback.
+Only the demo gives the dashboard a clock that can be moved; without one there is no strip and no callback.
 """
 
 from __future__ import annotations

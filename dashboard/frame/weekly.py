@@ -1,4 +1,4 @@
-"""The week ahead of the forecast in hand, and what its past is made of, as two panels; from a row of WEEKS."""
+"""The week ahead by the stored forecast, and what its past is made of, as two panels; from a row of WEEKS."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What pages about nodes and workloads show: lendable capacity, pods, batch room, enforcement."""
+"""What pages about nodes and workloads show: lendable capacity, pods, batch capacity, enforcement."""

@@ -1,9 +1,9 @@
 """What batch pods could have over the next day, node by node, and when a job's pod would fit. Pure, vectorised.
 
-Room that batch has at a moment is its formula's ceiling (capacity less the safety margin) less what the node is
+Capacity that batch has at a moment is its formula's ceiling (capacity less the safety margin) less what the node is
 forecast to use, with what batch pods use already counted back in; never more than a cap, and under a policy that does
-not follow usage never more than it lends now. A job fits a start time where its pod finds free room in every half hour
-from there to its end.
+not follow usage never more than it lends now. A job fits a start time where its pod finds free capacity in every half
+hour from there to its end.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Review: the chosen workloads step by step: diff, guardrails, dry run, method, confirm; then what became of them.
 
-Every step asks the desk again, so that it shows the cluster as it is now; the choices made so far are in the
+Every step asks the `ChangeService` again, so that it shows the cluster as it is now; the choices made so far are in the
 address. The browser's part is `assets/review.js`.
 """
 

@@ -1,7 +1,7 @@
 """Forms of reservation plans: their fields, the initial values, and the typed values as terms. Pure.
 
-Moments are written and read in UTC. A field that cannot be read is named in a UsageError; what is read but cannot be
-is refused by the desk, in its words.
+Moments are written and read in UTC. A field that cannot be read is named in a UsageError; what is read but cannot be is
+refused by the `PlanService`, with its message.
 """
 
 from __future__ import annotations

@@ -208,7 +208,10 @@ def _starts(id_: str, starts: Sequence[float], label: str) -> Component:
 
 
 def edit_form(plan: Plan) -> Component:
-    """All that may be changed."""
+    """Form with every field of a plan that may be changed, a preview button and a save button.
+
+    The hidden store keeps the generation of the plan that the form was drawn from: saving is refused when it moved on.
+    """
     parts = [html.Div([_input("plan-term", f) for f in forms.fields(plan)], id="edit-fields", className="plan-fields")]
     if plan.source is WindowSource.FORECAST:
         note = "Until this window is over, the forecast leaves a window or pods alone that you change."

@@ -94,7 +94,7 @@ def board(view: View, plan: Plan) -> list[Component]:
 
 
 def timeline(events: Sequence[TimelineEvent]) -> Component:
-    """What was done and what is to come; done or not is a word."""
+    """List of a plan's past and coming steps in order; "done" or "ahead" stands as a word, not by colour alone."""
     items = [
         html.Li(
             [

@@ -1,7 +1,7 @@
 """REST endpoints for acting: changes, the ledger, reviews, bundles, permissions; they call what the pages call.
 
-A POST that accepts carries an `Idempotency-Key`: the same key again gives the same changes and does nothing more.
-The desk checks the rights, in each namespace. Amounts are raw: millicores, bytes, Unix seconds.
+A POST that accepts carries an `Idempotency-Key`: the same key again gives the same changes and does nothing more. The
+service checks the rights, in each namespace. Amounts are raw: millicores, bytes, Unix seconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """REST endpoints of reservation plans: what the reservations page asks of the `PlanService`; and a calendar.
 
-The same functions under the same rights. Amounts are raw: Unix seconds, millicores, bytes; moments in bodies are
-RFC 3339. Without a desk each answers 400 and says how to start one.
+The same functions under the same rights. Amounts are raw: Unix seconds, millicores, bytes; moments in bodies are RFC
+3339. Without a `PlanService` each answers 400 and says how to start one.
 """
 
 from __future__ import annotations

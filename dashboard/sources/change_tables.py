@@ -1,7 +1,7 @@
 """Changes and the ledger's rows as tables of a source: those that the requesting person may read, ready for filters.
 
-`before(view)` is the view whose source has them, for lists, exports and the API; without a desk there are none. Tables
-are cached until the ledger changes.
+`before(view)` is the view whose source has them, for lists, exports and the API; without a `ChangeService` there are
+none. Tables are cached until the ledger changes.
 """
 
 from __future__ import annotations

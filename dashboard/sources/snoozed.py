@@ -1,7 +1,7 @@
 """A source that marks postponed recommendations: two columns beside the analysis's own.
 
-Postponements are in the desk's ledger, not in the results: `Postponing` wraps the source of a dashboard with a desk and
-joins the two, so that filters, grid, exports and totals see one table.
+Postponements are in the `ChangeService`'s ledger, not in the results: `Postponing` wraps the source of a dashboard that
+has such a service, and joins the two, so that filters, grid, exports and totals see one table.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ when the first dies, however it dies.
 
 Notes are read one by one, whichever version wrote the file: one that this version cannot use (a knob of a newer agent,
 a value that no agent writes) is set apart, named in `complaints`, and written again as it was, for the agent that knows
-it. Only a file that is no such JSON at all is set aside and named in `damaged`, by whoever reads next, until new notes
-are saved. In both cases the applier then also gives back by what the kubelet would have set. Version 1 had no field
+it. Only a file that is no such JSON at all is set aside and named in `damaged` at every reading until new notes are
+saved. In both cases the applier then also gives back by what the kubelet would have set. Version 1 had no field
 `version`, and is read alike; raise VERSION when the meaning of a field changes, and never reuse a field's name.
 """
 

@@ -2,7 +2,7 @@
 
 The value that stood there before us is noted in a file before the first write, so that a killed agent's successor gives
 it back; only the settings of `kernel_switches` are ever written. A value that somebody else changes afterwards is
-theirs: told, not fought over, and left as they set it.
+theirs: reported, and left as they set it.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ CRI proxy, so that a container starts as the loop would make it. Koordinator's "
 Only pods labelled BE that ask for batch resources. Amounts are the containers' own batch requests and limits, as the
 pod was admitted with them. The annotation `extended-resource-spec` is all that a runtime sees; it can be changed while
 the pod runs, so where the containers' own amounts are known it may only narrow them: a smaller request, a smaller
-limit, or one where there was none. An annotation that cannot be read then changes nothing and is told. The quota is
+limit, or one where there was none. An annotation that cannot be read then changes nothing and is reported. The quota is
 none while best effort as a whole is held by policy cfsQuota: on cgroup v1 a pod's quota could not exceed its parent's,
-and the parent's moves every second.
-CPUs by annotation take the quota away from container and pod: on whole CPUs of its own it can only throttle.
+and the parent's moves every second. CPUs by annotation take the quota away from container and pod: on whole CPUs of its
+own it can only throttle.
 
 Upstream counts neither init containers nor overhead; so a pod's quota may be below an init container's own, which
 cgroup v1 refuses (EINVAL, the container would not start). Here an init container's quota is held at its pod's.

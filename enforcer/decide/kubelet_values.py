@@ -37,6 +37,11 @@ def lost_notes(observation: Observation) -> dict[Place, OriginalValue]:
 
 
 def _notes(group: GroupReading, values: Values, exact: bool) -> Iterator[OriginalValue]:
+    """Notes for one cgroup: knobs whose present value is not the kubelet's, with the kubelet's value as the original.
+
+    While cpu.idle is 1 the kernel hides the weight that was set before. So cpu.shares is noted unseen, with the values
+    that the kernel sets when the cgroup ceases to be idle (AFTER_IDLE) as those that may be replaced.
+    """
     for knob, expected in values.items():
         present = group.knobs.get(knob)
         hidden = knob is Knob.CPU_SHARES and group.knobs.get(Knob.CPU_IDLE) == 1
@@ -47,6 +52,7 @@ def _notes(group: GroupReading, values: Values, exact: bool) -> Iterator[Origina
 
 
 def _not_the_kubelets(knob: Knob, present: Value, expected: Value, exact: bool) -> bool:
+    """Whether the value cannot be the kubelet's; without `exact` only what allows less than `expected` counts."""
     if knob is Knob.CPUSET_CPUS:
         return bool(present) and bool(expected) and present != expected
     if knob in _NEVER_WRITTEN:

@@ -2,7 +2,7 @@
 
 Koordinator's pod annotations (`koordinator.sh/cpuBurst`, `cpuQOS`, `memoryQOS`, `blkioQOS`) hold the JSON of a part of
 the node's policy: a field that stands there decides, one that does not (or is null) is the node's. An annotation that
-is no JSON object, or has a value out of range, changes nothing and is told.
+is no JSON object, or has a value out of range, changes nothing and is reported.
 """
 
 from __future__ import annotations

@@ -179,7 +179,11 @@ def _fit_memory_high(targets: _Targets, groups: Groups, requests: Mapping[Cgroup
 
 
 def _fit_memory_limit(targets: _Targets, groups: Groups) -> None:
-    """Limits fall in steps behind what is used, those that are given back too; where the use is not known they stay."""
+    """Hold every new memory limit at `limit_floor` of the present use, restored values included.
+
+    A limit below what is used makes the kernel end a task. So the limit follows the falling use, a step a tick; where
+    the use is not known it is not lowered at all.
+    """
     for path in [path for path, knob in targets if knob is Knob.MEMORY_LIMIT]:
         group = groups[path]
         present = group.knobs.get(Knob.MEMORY_LIMIT, NO_LIMIT)

@@ -36,7 +36,7 @@ def ancestors(path: CgroupPath) -> tuple[CgroupPath, ...]:
 
 
 def wider(one: Value, other: Value) -> bool:
-    """Whether the first quota or amount allows more than the second."""
+    """Whether the first quota or amount allows more than the second; false for texts and for equal values."""
     if NO_LIMIT in (one, other):
         return one == NO_LIMIT != other
     return isinstance(one, int) and isinstance(other, int) and one > other

@@ -2,8 +2,8 @@
 
 A task that is disturbed in caches or memory needs more cycles for the same instructions; CPU use does not show it.
 Counting costs at each switch of tasks and needs CAP_PERFMON, so it is off unless asked for; where counters are not to
-be had (most virtual machines, no right) `denied` says why and nothing is counted. Hardware counters were not at hand
-where this was made: the way of counting is proved with the kernel's software counters.
+be had (most virtual machines, no right) `denied` says why and nothing is counted. Not verified with hardware counters;
+the tests use the kernel's software counters.
 Source: perf_event_open(2).
 """
 

@@ -1,7 +1,7 @@
 """EDGE: reports each action with its reason: a line in the action log, a metric and an Event.
 
-The log is `actions.jsonl` in the state folder; at its cap it becomes `actions.jsonl.1`. A verdict is told when it is
-new or when a minute has passed, and Events that repeat are one series, so that a tick a second floods nobody.
+The log is `actions.jsonl` in the state folder; at its cap it becomes `actions.jsonl.1`. A verdict is reported when it
+is new or when a minute has passed, and Events that repeat are one series, so that a tick a second makes few of them.
 """
 
 from __future__ import annotations

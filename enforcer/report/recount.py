@@ -1,6 +1,6 @@
 """Replay of a recording: the acts and CPU samples that the agent would have reported, from decisions made anew. Pure.
 
-Replayed ticks -> Recount -> acts, samples        what was decided is told as a dry run: nothing is known of writes
+Replayed ticks -> Recount -> acts, samples        decisions are reported as dry runs: nothing is known of writes
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     sample, tier --share--> Held --fraction--> annotation `node.cotenant.dev/suppressed-fraction`
 
 Held back is best effort in the part of a tick in which its quota throttled it, or in the whole of one in which it used
-all the CPUs that it was left. What weight alone takes from it is no suppression. Written seldom: whoever watches Nodes
-hears of each write.
+all the CPUs that it was left. What weight alone takes from it is no suppression. Written seldom: every watcher of Nodes
+receives each write.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The node's usage over the last half hour, and the NodeMetric that tells of it. Pure: readings in, an Apply out.
+"""The node's usage over the last half hour, and the NodeMetric that reports it. Pure: readings in, an Apply out.
 
 Every tick's observation becomes one sample of the node and adds to ten-second sums of each pod. Plain usage is the mean
 over the policy's window, percentiles are of the nearest rank, the system's share is the node's less that of its pods
-and host applications, never below 0. A window is told once its samples span more than half of it. What prod requested
-and will not use is a forecast, and left to the manager.
+and host applications, never below 0. A window is reported once its samples span more than half of it. What prod
+requested and will not use is a forecast, and left to the manager.
 """
 
 from __future__ import annotations
@@ -223,6 +223,7 @@ def _rank(ordered: Sequence[float], percent: int) -> float | None:
 
 
 def _pods(observation: Observation, usage: UsageHistory, policy: CollectPolicy) -> Iterable[dict[str, Any]]:
+    """NodeMetric's `podsMetric`: mean usage of each pod over the policy's window; pods without samples are left out."""
     for pod in observation.pods:
         spec = pod.spec
         if resources := usage.mean_of(spec.uid, policy.aggregate_seconds):

@@ -5,7 +5,7 @@
 Policy, pods and Node are written when they changed, and once in REFRESH_SECONDS while they are confirmed. An agent that
 has not heard one of them yet answers with the file's, under its true age: by the monotonic clock, which goes on from
 one process to the next until the machine boots. So an old policy is given up as if the agent had never ended. A file of
-another boot or another node is nothing; one that cannot be used is set aside and told of.
+another boot or another node is nothing; one that cannot be used is set aside and reported.
 """
 
 from __future__ import annotations

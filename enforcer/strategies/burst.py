@@ -1,7 +1,8 @@
 """CPU burst: a latency-sensitive container may exceed its CPU limit for a moment, instead of being throttled.
 
 Two means, by the policy. `cpuBurst`: what a container leaves unused is saved up in the kernel (cpu.burst). `cfsQuota`:
-a container that was throttled gets a larger quota, step by step, while the CPUs it shares with others have room.
+a container that was throttled gets a larger quota, step by step, while the CPUs it shares with others are below the
+threshold.
 
     buffer  = int(limit_cores * cpuBurstPercent / 100 * 100 ms), never above the quota: the kernel refuses that
     quota   = now * 1.2 when throttled, now * 0.8 when it must come down; within [limit, limit * cfsQuotaBurstPercent %]
@@ -328,7 +329,10 @@ def _quota_wants(pod: PodReading, quotas: dict[str, QuotaStep], before: dict[str
 
 
 def buffer_microseconds(limit_millicores: int, strategy: CpuBurst, base: int) -> int:
-    """What a container may save up; 0 = nothing."""
+    """cpu.burst of a container, in microseconds per period of 100 ms; 0 = nothing may be saved up.
+
+    base: its quota in microseconds, which the kernel allows as the most.
+    """
     if not saves(strategy) or limit_millicores <= 0:
         return 0
     return min(limit_millicores * strategy.cpu_burst_percent, base)  # cores / 1000 * percent / 100 * 100000 us

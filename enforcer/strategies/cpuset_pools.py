@@ -16,7 +16,7 @@ Best effort, whatever its annotations say, is `suppress`'s while that moves cpus
 
 Share pool: CPUs without those of LSE and LSR pods, the node's reserved and SYSTEM's exclusive ones. Best effort's pool:
 with LSR's, which lend what they leave idle. Only containers are moved; tiers and pods keep all CPUs, so nothing here
-can take a CPU from a parent while a child still has it. A pool without a CPU is told and moves nobody.
+can take a CPU from a parent while a child still has it. A pool without a CPU is reported and moves no container.
 Source: Koordinator's koordlet, hook `cpuset`.
 """
 

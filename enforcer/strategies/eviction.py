@@ -3,7 +3,7 @@
 A task names an amount to release, its candidates in order, and in which measure a pod counts. Tasks share credits: what
 leaves already, what an earlier task chose, and what a task chooses itself, all count; a task stops as soon as its
 amount is covered, and never chooses a pod that frees nothing of it. After an eviction for CPU or for memory no new one
-is chosen for that resource until its cool-down is over. A pod that was told to leave counts as leaving for
+is chosen for that resource until its cool-down is over. A pod whose eviction was requested counts as leaving for
 `pending_seconds`; if it is still there then, it is passed over for as long again, so that a pod which cannot leave (a
 disruption budget) does not stand in the way. While its task is there and may still take it, a chosen pod is named in
 every tick.
@@ -111,7 +111,11 @@ class Choices:
 
 
 def candidate(pod: PodReading) -> Candidate:
-    """A pod's figures."""
+    """Measured use and requested reclaimed capacity of a pod, by resource: millicores and bytes.
+
+    Use is None where it is not measured. Memory counts anonymous pages, which an eviction frees; where they
+    are not known the working set stands in.
+    """
     cpu = pod.group.cpu.millicores if pod.group else None
     read = pod.group.memory if pod.group else None
     memory = None if read is None else read.anon or read.working_set
@@ -120,7 +124,10 @@ def candidate(pod: PodReading) -> Candidate:
 
 
 def requested(pod: PodSpec, resource: Resource) -> int:
-    """What it holds of its class' own resource; a missing request is the limit."""
+    """Sum over containers of the pod's batch-* or mid-* request, by its class; 0 for a pod of another class.
+
+    A container without the request counts its limit, as Kubernetes defaults extended resources.
+    """
     band = BANDS.get(pod.effective_priority)
     if band is None:
         return 0

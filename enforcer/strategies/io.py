@@ -3,7 +3,7 @@
 A class' policy names block devices, volume groups or pods' volumes; `NodeReading.block_devices` says which device that
 is. Each pod of the class gets the limits on its own cgroup: bytes and operations a second, and a weight of 1 to 100
 percent of the ordinary one. A pod's annotation `koordinator.sh/blkioQOS` replaces its class' blocks of that name and
-type. A device that is not there is told and left out. Of several weights for one cgroup the smallest holds: stock
+type. A device that is not there is reported and left out. Of several weights for one cgroup the smallest holds: stock
 kernels know one weight for all devices. Latency targets and cost models are vendor kernels' and not part of this.
 Source: Koordinator's koordlet, `blkio`.
 """

@@ -10,9 +10,9 @@ the kubelet's. Source of formulas: Koordinator's koordlet, `cgroupreconcile`.
 
 Two rules of ours. memory.high never stands below max(request, usage * 1.05): a container that needs more than high
 makes progress by kilobytes a second and can be neither entered nor ended. And where it throttles all the same
-(`high_events` rise while the memory in use reaches it) for two ticks, it is given back for a while and told: the kernel
-neither kills such tasks nor refuses the write.
-Unlike koordlet, the tiers do not get memory.oom.group: one container out of memory would end every pod below.
+(`high_events` rise while the memory in use reaches it) for two ticks, it is given back for a while and reported: the
+kernel neither kills such tasks nor refuses the write. Unlike koordlet, the tiers do not get memory.oom.group: one
+container out of memory would end every pod below.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
 Groups LSR (with LSE), LS and BE exist while their class is on; a pod's annotation `node.koordinator.sh/resctrl`
 ({"llc": {"schemata": {"range": [0, 30]}}, "mb": {"schemata": {"percent": 20}}}, and `schemataPerCache` for single
 domains) makes a group of its own while the node's settings allow it: a processor has few. Both are best effort: what
-cannot be read or has no bits is told and not made. Not verified on hardware. Source: Koordinator's koordlet, `resctrl`.
+cannot be read or has no bits is reported and not made. Not verified on hardware. Source: Koordinator's koordlet,
+`resctrl`.
 """
 
 from __future__ import annotations

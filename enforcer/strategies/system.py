@@ -71,7 +71,10 @@ class KernelSwitch:
 
 
 def switches_of(system: node_policy.System) -> tuple[KernelSwitch, ...]:
-    """The switches that a policy sets, whether this kernel has them or not."""
+    """The kernel switches that a policy sets, keyed as in `apply.kernel_switches`, whether this kernel has them or not.
+
+    A field that is not set makes no switch; for memcgReapBackGround 0, its default, counts as not set.
+    """
     policy_values = {
         "memcgReapBackGround": ("sysfs/kernel/mm/memcg_reaper/reap_background", system.memcg_reap_back_ground or None),
         "pageCacheLimitEnabled": ("sysfs/kernel/mm/pagecache_limit/enabled", system.page_cache_limit_enabled),

@@ -76,7 +76,11 @@ def _over_origins(filled: Floats, present: Flags, rng: np.random.Generator) -> F
 
 
 def log_ratio(ledger: BacktestScores, contender: str, baseline: str) -> Floats:
-    """Logarithm of the ratio of losses of each series and origin, (n, K); NaN where there is none."""
+    """log(loss of the contender / loss of the baseline) of each series and origin, (n, K); negative is better.
+
+    NaN where the baseline lost nothing or the day has no scale. Held within RATIO_LIMIT, so that one series that a
+    forecaster meets exactly does not decide the mean.
+    """
     own, base = (ledger.of_contender["loss"][ledger.index(name)].astype(np.float64) for name in (contender, baseline))
     usable = (base > 0) & (ledger.of_trial["scale"] > 0)
     ratio = np.divide(np.maximum(own, np.finfo(np.float32).tiny), base, out=np.full(own.shape, np.nan), where=usable)

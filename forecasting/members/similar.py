@@ -1,7 +1,8 @@
 """Similar moments: what followed when the preceding half day had the same shape as now. Pure.
 
-Knows rhythms that no clock tells: a job that runs every five and a half hours, load that swings every other half hour,
-a day of a kind that has been before. Nearest neighbours in a series' own past (Lorenz 1969, "analogues").
+Finds rhythms that follow neither day nor week: a job that runs every five and a half hours, load that swings every
+other half hour, a day of a kind that has been before. Nearest neighbours in a series' own past (Lorenz 1969,
+"analogues").
 """
 
 from __future__ import annotations

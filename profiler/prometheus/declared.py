@@ -1,8 +1,8 @@
 """Declared objects beside pods: LimitRanges, quotas, annotations, node labels, server version. Pure.
 
 Reads the same snapshot as `inventory`, which puts the results together. kube-state-metrics shows annotations and labels
-only where it is told to (--metric-annotations-allowlist, --metric-labels-allowlist), with every character that a label
-of Prometheus may not have turned into "_".
+only where it is configured to (--metric-annotations-allowlist, --metric-labels-allowlist), with every character that a
+label of Prometheus may not have turned into "_".
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ to LONGEST_PAUSE_SECONDS; a server's Retry-After makes it longer. There are at l
 `outage_seconds` since the question's first failure are not over there are more, so that a restart of the server costs
 time and no data. An address where nobody ever answered gets the `retries` alone: it is rather mistyped than restarting.
 
-One question that fails for good must not cost this patience again for each of its neighbours: after the first that was
-given up the others get `retries` alone, until a question recovers.
+One question that fails for good must not cost this time again for each other question: after the first that was given
+up the others get `retries` alone, until a question recovers.
 """
 
 from __future__ import annotations

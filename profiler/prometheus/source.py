@@ -1,6 +1,6 @@
 """EDGE: Prometheus as a metric source: a survey, then bounded queries, split where the server refuses them.
 
-Joins the pure neighbours: `survey` (what is there), `parts` (what to ask), `plan` (how to cut it), `decode` and
+Joins the pure modules: `survey` (what is there), `parts` (what to ask), `plan` (how to cut it), `decode` and
 `inventory` (what was answered). A query that a limit stops is halved until it passes; one that fails otherwise is a
 counted hole.
 """

@@ -69,7 +69,11 @@ def _weekly(plan: Sequence[Blueprint], grid: TimeGrid, holidays: Sequence[int], 
 
 
 def _day(plan: Sequence[Blueprint], grid: TimeGrid, depth: npt.NDArray[np.float64]) -> Matrix:
-    """Evening peak, a shoulder seven hours before it, a deep night; `depth` in 0..1 says how deep."""
+    """Relative load of a day, (len(plan), grid.size): a peak, a smaller one seven hours before it, and a low night.
+
+    depth, (len(plan),) in 0..1: how far load falls between peaks; 0 is a flat line. Widths, heights and the factor 1.9
+    are assumptions about an online service, not fitted to data; `loads` scales each row to mean 1 afterwards.
+    """
     offset = np.array([b.utc_offset_hours for b in plan])[:, None]
     peak = np.array([b.peak_hour for b in plan])[:, None]
     hours = (grid.times()[None, :] / HOUR_SECONDS + offset) % 24.0
@@ -78,6 +82,7 @@ def _day(plan: Sequence[Blueprint], grid: TimeGrid, depth: npt.NDArray[np.float6
 
 
 def _bump(hours: npt.NDArray[np.float64], centre: npt.NDArray[np.float64], width: float) -> npt.NDArray[np.float64]:
+    """Gaussian around `centre`, height 1, standard deviation `width`, all in hours; distances wrap at midnight."""
     away = (hours - centre + 12.0) % 24.0 - 12.0
     return np.exp(-0.5 * (away / width) ** 2)
 

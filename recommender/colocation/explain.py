@@ -1,7 +1,7 @@
 """Where a node's numbers come from: every term in order, what set each parameter, how old the metric is. Pure.
 
-`explain` makes a document that can be printed, sent as JSON or stored; each amount can be recomputed by hand from its
-lines. Signs: "+" adds, "-" subtracts, "<=" bounds from above, "min" is one of the amounts of which the least counts.
+`explain` makes a document that can be printed, sent as JSON or stored; each amount can be recomputed from its lines.
+Signs: "+" adds, "-" subtracts, "<=" bounds from above, "min" is one of the amounts of which the least counts.
 """
 
 from __future__ import annotations

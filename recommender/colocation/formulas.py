@@ -120,7 +120,16 @@ class BandColumns:
 
 
 def batch(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> BandColumns:
-    """What batch pods may use on each node: capacity less margin, system and high-priority pods."""
+    """What batch pods may use on each node, in the resource's unit (millicores or bytes).
+
+        amount = capacity - capacity * (100 - reclaim %) - system - pods
+        then   : min(amount, capacity * batch %) where that is set; max(amount, 0); CPU: + normalization;
+                 - what other schedulers took; max(amount, 0)
+
+    system: max(use of the system and of host applications above batch, reserved); under the policy `request` reserved
+    alone. pods: `pod_terms`. An amount counts only where its reason is OK.
+    Source: Koordinator's plugin `batchresource`; the policy `forecast` is ours.
+    """
     terms = [Term("safety_margin", share(columns.capacity, 100 - parameters.reclaim_percent))]
     by_request = parameters.policy == POLICIES.index("request")
     terms.append(Term("reserved", columns.reserved, by_request))
@@ -149,7 +158,15 @@ def batch(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> B
 
 
 def mid(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> BandColumns:
-    """Capacity for mid pods on each node: what prod will not use for 24 hours, and a share of what is unrequested."""
+    """Capacity for mid pods on each node: what prod will not use for 24 hours, and a share of what is unrequested.
+
+        dynamic = min(prod_reclaimable, capacity - node use) + (capacity - system - prod requests) * unallocated %
+        static  = capacity * static %
+        amount  = max(min(dynamic or static, capacity * mid %), 0), then less third parties, never below 0
+
+    Each difference is at least 0; system = max(use of the system and of host applications above mid, reserved). While
+    the node's use is not known the first summand is 0. Source: Koordinator's plugin `midresource`.
+    """
     static = parameters.mid_static > 0
     dynamic = ~static
     fixed = share(columns.capacity, parameters.mid_static_percent)
@@ -195,7 +212,12 @@ def prod_reclaimable(requested: Floats, room: Floats, unreclaimable: Floats) -> 
 
 
 def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term], npt.NDArray[np.int64]]:
-    """What high-priority pods take, by policy, and which note explains it."""
+    """What high-priority pods take, by policy, and which note explains it (index into NOTES), (n,).
+
+    Of the four terms exactly one holds on each node. Under `forecast` that is the peak, if the forecast is proven
+    (tested on `forecast_origins` days, its peak passed in a share of at most `forecast_violation`) or not below the
+    present usage; otherwise the present usage. An unproven forecast can therefore only lower what is lent.
+    """
     policy = parameters.policy
     by_forecast = policy == POLICIES.index("forecast")
     has_forecast = by_forecast & np.isfinite(columns.prod_peak)

@@ -81,7 +81,10 @@ def publish(
 
 
 def standing(facts: Sequence[ColocationNode], computed: Computed) -> Published:
-    """Published and computed amounts side by side."""
+    """Amounts that the Nodes carry now, and those just computed: (keys, nodes) in the order of KEYS and `facts`.
+
+    NaN: the Node does not carry the resource, or nothing is to be lent (`wanted`, `original`).
+    """
     names = [EXTENDED_RESOURCES[key] for key in KEYS]
     return Published(
         capacity=_table([[f.node.extended_capacity.get(n, np.nan) for f in facts] for n in names]),
@@ -94,7 +97,12 @@ def standing(facts: Sequence[ColocationNode], computed: Computed) -> Published:
 def smoothed(
     published: Published, computed: Computed, strategies: Sequence[ColocationStrategy], since: Floats
 ) -> Published:
-    """Rises held back to maxRisePercent of capacity per updateTimeThresholdSeconds; falls come at once."""
+    """`wanted` with rises held back to maxRisePercent of capacity per updateTimeThresholdSeconds; falls pass at once.
+
+    since: seconds since our last write of each node, (nodes,); a rise may use the share of the interval that has
+    passed, one interval at most. Without the setting, and where the Node carries no amount yet, nothing is held back.
+    A rule of ours; Koordinator publishes a rise at once.
+    """
     percent = np.array([np.nan if s.max_rise_percent is None else s.max_rise_percent for s in strategies])
     interval = np.array([s.update_threshold_seconds for s in strategies], dtype=np.float64)
     share = percent / 100 * np.clip(since / interval, 0, 1)
@@ -105,7 +113,13 @@ def smoothed(
 
 
 def judge(published: Published, strategies: Sequence[ColocationStrategy], since: Floats) -> WriteReasons:
-    """Which nodes are worth a write, and why."""
+    """Which nodes are worth a write, and why; any of three reasons in any resource is enough.
+
+    keys: a resource appears or disappears. moved: |wanted - old| > old * diff_threshold, old being the Node's
+    allocatable or its capacity. late: any difference, and the last write is update_threshold_seconds old.
+    since: seconds since our last write of each node, (nodes,). Source: Koordinator's `resourceDiffThreshold` and
+    `updateTimeThresholdSeconds`.
+    """
     threshold = np.array([s.diff_threshold for s in strategies])
     interval = np.array([s.update_threshold_seconds for s in strategies], dtype=np.float64)
     missing = np.isnan(published.wanted)

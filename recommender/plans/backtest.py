@@ -1,7 +1,7 @@
 """What a plan would have done: "would have held 310 core-hours, 84 % used; 2 of 11 peaks missed". Pure.
 
-need: pods beyond what runs anyway; held: pods that room was kept for; both (n, T) or (T,) on one grid, NaN need = not
-known and not counted. Baselines: nothing, a static head-room, the same time last week as a cron would hold it.
+need: pods beyond what runs anyway; held: pods that capacity was reserved for; both (n, T) or (T,) on one grid, NaN need
+= not known and not counted. Baselines: nothing, a static head-room, the same time last week as a cron would hold it.
 """
 
 from __future__ import annotations

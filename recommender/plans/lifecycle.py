@@ -1,11 +1,11 @@
-"""The life of an occurrence: what phase it is in and how many pods' room is wanted now. Pure.
+"""The life of an occurrence: what phase it is in and for how many pods capacity is wanted now. Pure.
 
     Proposed --approval--> Approved --start - lead--> Reserved --start--> Held --end--> Extended
         |                     |                          |                  |               |
         v                     v deadline passed          v  demand fell, approval withdrawn v  no more demand
      Rejected               Missed                      Released --nothing left--> Scored, or Failed
 
-Room is wanted only between Approved and Released. The next occurrence begins when this one is over; one that would
+Capacity is wanted only between Approved and Released. The next occurrence begins when this one is over; one that would
 begin while this one is held ends it (Replace).
 """
 

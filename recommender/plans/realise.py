@@ -2,7 +2,7 @@
 
 A Reservation is named by plan, occurrence and number, so that saying the same twice changes nothing; it expires by
 itself should nobody be left to release it. An autoscaler's minReplicas is raised together with an annotation that
-remembers what stood there, in one patch: whoever finds the annotation can restore it.
+remembers what stood there, in one patch: the annotation is enough to restore it.
 """
 
 from __future__ import annotations

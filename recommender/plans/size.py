@@ -1,8 +1,8 @@
-"""How many pods' room: the newsvendor quantile of the demand, half hour by half hour, in whole pods. Pure.
+"""How many pods to reserve for: the newsvendor quantile of the demand, half hour by half hour, in whole pods. Pure.
 
-Room that stands idle costs c_idle per core-hour, room that is missing c_miss; the cheapest quantile of the demand to
-hold is tau = c_miss / (c_miss + c_idle) (newsvendor rule). It is taken per unit of time and then maximised over a
-window: the quantile of a day's maximum would be far above what any half hour needs.
+Capacity that stays unused costs c_idle per core-hour, capacity that is missing c_miss; the cheapest quantile of the
+demand to hold is tau = c_miss / (c_miss + c_idle) (newsvendor rule). It is taken per unit of time and then maximised
+over a window: the quantile of a day's maximum would be far above what any half hour needs.
 """
 
 from __future__ import annotations

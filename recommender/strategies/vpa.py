@@ -58,7 +58,7 @@ class Vpa:
     name = "vpa"
 
     def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
-        """One recommendation a container."""
+        """One recommendation a container, in the order of `evidence`: CPU and memory, each by its own histogram."""
         own, days = settings.vpa, confidence(evidence)
         histograms = {CPU: cpu_histograms(evidence, own), MEMORY: memory_histograms(evidence, own)}
         columns = []

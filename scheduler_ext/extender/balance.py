@@ -1,4 +1,4 @@
-"""Where batch pods go: to nodes with room at prod's next peak, that seldom hold them back, and that hold few. Pure.
+"""Where batch pods go: to nodes with free capacity at prod's next peak, little suppression and few batch pods. Pure.
 
 Each view gives 0 to 100 points. What is not known of a node gives half of them, so that it neither draws nor repels.
 """

@@ -2,7 +2,7 @@
 
 `node_row` is Koordinator's assign cache for one node: what its NodeMetric says, plus what pods count that it cannot
 know yet. A pod counts by its estimate while it is young: unmeasured, placed after the last report or less than one
-report interval before it, or within its own window. Pods that only hold room use nothing and are left out.
+report interval before it, or within its own window. Placeholder pods use nothing and are left out.
 Source: koordinator-sh/koordinator `pkg/scheduler/plugins/loadaware/pod_assign_cache.go`.
 """
 
@@ -144,7 +144,11 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
 
 
 def share_of(pod: PodFacts, metric: LoadMetric | None) -> PodShare:
-    """What the pod counts on its node."""
+    """CPU (millicores) and memory (bytes) that one pod adds to its node's row: all use, prod's use, requests.
+
+    A young pod counts the larger of its estimate and what was measured, any other what was measured. For prod's sum an
+    estimate stands in when the NodeMetric has the pod, but not as prod.
+    """
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
     young = _young(pod, measured, metric)
     used = _larger(pod.estimate, measured) if young else measured or (0.0, 0.0)

@@ -1,9 +1,9 @@
 """Hand-overs of reservations: until one is finished, only the owner is admitted to the node. Pure.
 
-The admission policy in the API server is authoritative; this one refuses a pod earlier, before a bind is tried.
-When the view of reservations is old it refuses rather than admits: a node that was guarded stays so, and one that
-held room for a reservation may be in a hand-over that nobody here has seen, so that only owners get there. Owners are
-not refused by load where room is held for them.
+The admission policy in the API server is authoritative; this one refuses a pod earlier, before a bind is tried. When
+the view of reservations is old it refuses rather than admits: a node that was guarded stays so, and one that held
+capacity for a reservation may be in a hand-over that this view lacks, so that only owners are admitted. Owners are not
+refused by load where capacity is held for them.
 """
 
 from __future__ import annotations

@@ -201,7 +201,11 @@ BATCH_NAMES: Final = tuple(EXTENDED_RESOURCES[Band.BATCH, r] for r in RESOURCES)
 
 
 def node_of(wire: ExtenderNodeWire) -> ExtenderNode:
-    """What is kept of a Node."""
+    """The parts of a Node that the rules read.
+
+    capacity: what load is measured against: `raw-allocatable` of the annotation, where amplification has raised the
+    allocatable, else allocatable. Amounts in millicores and bytes; annotations that cannot be read count as absent.
+    """
     annotations = wire.metadata.annotations or {}
     allocatable = _amounts(wire.status.allocatable or {})
     raw = _amounts(_object(annotations.get(RAW_ALLOCATABLE_ANNOTATION, "")))

@@ -31,7 +31,10 @@ def window(snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float, settings: 
 
 
 def peaks(snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> Floats:
-    """Highest q95 of each node in the window, (2, n); NaN where there is no forecast."""
+    """Highest q95 of each node in the window: (2, n), CPU in millicores and memory in bytes; NaN without a forecast.
+
+    part: half hours of `window`; the maximum ignores single half hours that are missing.
+    """
     ahead = snapshot.ahead[:, part][:, :, rows]
     if ahead.shape[1] == 0:
         return np.full((2, ahead.shape[2]), np.nan)

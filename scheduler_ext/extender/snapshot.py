@@ -1,7 +1,7 @@
 """The cluster as the rules read it: one column a number, one place a node; replaced by reference, never changed. Pure.
 
 `following(snapshot, frame)` makes the next one. Only what a frame touches is copied, so that taking over one NodeMetric
-costs the copy of a matrix; whoever reads keeps the snapshot that it began with.
+costs the copy of a matrix; a call keeps the snapshot that it began with.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which waiting pod gets which Reservation's room, and which pods wait in vain. Pure.
+"""Which waiting pod gets which Reservation's capacity, and which pods wait in vain. Pure.
 
 A pod that our gate holds is served at once; one that the webhook missed is served when the scheduler has found no place
 for it. Of several Reservations the lowest order above zero goes first, then the one that would be fullest, as in

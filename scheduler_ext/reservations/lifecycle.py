@@ -1,7 +1,7 @@
 """A Reservation's life: Pending (Waiting) -> Available -> Succeeded or Failed, and its placeholders meanwhile. Pure.
 
-Phases, conditions and reasons are Koordinator's; what ended is deleted a day later. Room that is lost (a placeholder
-was pushed aside, an owner has ended) is asked for again on the same node.
+Phases, conditions and reasons are Koordinator's; what ended is deleted a day later. Capacity that is lost (a
+placeholder was preempted, an owner has ended) is requested again on the same node.
 """
 
 from __future__ import annotations

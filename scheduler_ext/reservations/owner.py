@@ -1,4 +1,4 @@
-"""What is written to the pods that wait for reserved room: nomination, affinity, whose room it is, and the gate's end.
+"""What is written to the pods that wait for reserved capacity: nomination, affinity, its Reservation, the gate's end.
 
 Pure. Every patch names the version that was looked at, so that it is refused when the pod changed meanwhile; the next
 round looks again. A pod without our gate keeps its affinity: Kubernetes lets only gated pods' be narrowed.

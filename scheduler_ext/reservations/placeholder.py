@@ -1,4 +1,4 @@
-"""The pod that holds room: what it takes over of a Reservation's template, and what it cannot. Pure.
+"""The pod that holds capacity: what it takes over of a Reservation's template, and what it cannot. Pure.
 
 It asks for the template's sum and nothing else, sleeps in the host's network without a port, and ends at once. It lives
 in a namespace of its own, so terms that meant the template's namespace by saying none say it here.

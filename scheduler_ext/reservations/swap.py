@@ -4,8 +4,8 @@
     -> owner bound, rest bound -> record dropped
 
 Giving up bars the owner and keeps the node guarded until it is sure what became of the placeholders: what was deleted
-is asked for again, and the scheduler refuses it by itself if the owner was bound after all. No room is ever booked
-twice, because only the scheduler books.
+is asked for again, and the scheduler refuses it by itself if the owner was bound after all. No capacity is ever
+assigned twice, because only the scheduler assigns it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     Events of the agents --acts_of--> Acts;  pods of the DaemonSet -> how many agents, how many of them dry runs
 
-An Event is whoever's who may write Events: everything in it is text to be shown, cut to a length, and no moment of the
-future is believed. Nothing here is acted upon.
+Anybody who may write Events can have written one. So everything in it is text to be shown, cut to a length, and a time
+in the future is not believed. Nothing here is acted upon.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """EDGE: the pipeline in a process of its own: pull history, analyse, publish results, hand back what CRs will say.
 
 A whole cluster's history takes gigabytes for a minute; a process that ends gives all of it back, and one that is killed
-takes nobody along. Reads `PipelineJob` as JSON from stdin; writes `RunResults` (exit code 0) or `PipelineFailure` (1)
-to stdout.
+ends no other. Reads `PipelineJob` as JSON from stdin; writes `RunResults` (exit code 0) or `PipelineFailure` (1) to
+stdout.
 """
 
 from __future__ import annotations

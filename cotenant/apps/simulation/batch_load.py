@@ -1,7 +1,7 @@
-"""The demo's batch work of the evening: fills the free room of all nodes, ends after some minutes, starts again. Pure.
+"""The demo's batch work of the evening: fills the free capacity of all nodes, ends after minutes, starts again. Pure.
 
-It asks for room as everybody does and pushes nobody aside: whoever waits gets room first when a batch pod ends. So room
-that is asked for ahead of a peak is there at the peak, and room that is asked for at the peak is waited for.
+It requests capacity like any workload and preempts no pod: when a batch pod ends, pods that wait are served first. So
+capacity that is requested ahead of a peak is there at the peak; what is requested at the peak has to wait.
 """
 
 from __future__ import annotations

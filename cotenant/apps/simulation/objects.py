@@ -1,7 +1,7 @@
 """The demo's inventory as Kubernetes objects to apply to a cluster. Pure.
 
 Everything carries the label `cotenant.dev/demo=true` and lies in namespaces of its own (`cotenant-demo-shop` for the
-demo's `shop`), so that it can be told apart and removed. Containers run a pause image: they hold their requests and use
+demo's `shop`), so that it can be recognised and removed. Containers run a pause image: they hold their requests and use
 nothing. On a real cluster controllers and scheduler make and place the pods; `pods` is for servers without them.
 """
 

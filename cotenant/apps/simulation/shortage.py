@@ -1,7 +1,7 @@
 """EDGE: measures how long a workload had fewer ready pods than its demand needs, with a plan and without one.
 
 "Without" is a twin: a second cluster of the same objects, demand and stand-ins, in which nobody reserves anything. It
-begins where the plan's room was first asked for, and both are counted by the same rule, moment by moment.
+begins where the plan's capacity was first requested, and both are counted by the same rule, moment by moment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """EDGE: the demo's time: advances cluster and manager step by step, also when a person moves the clock ahead.
 
 One thread does everything that happens: the stand-ins' steps, then the manager's real decisions on what is there, until
-both have nothing left to do. Moving ahead takes long strides while nothing is near, and short ones while room is held.
+both have nothing left to do. Moving ahead takes long strides while nothing is near, and short ones while capacity is
+held.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """EDGE: a lock file: one process, and one thread in it, at a time; the file names its holder.
 
-The lock is the kernel's (`flock`) and ends with the process that holds it, however that ends; the file's words are for
-people only. Whoever waits too long is told who has it and since when. A network file system must support `flock`.
+The lock is the kernel's (`flock`) and ends with the process that holds it, however that ends; the file's text is for
+people only. Waiting too long raises StoreBusy, which names the holder and since when. A network file system must
+support `flock`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """EDGE: the audit log: append-only rows in SQLite, each with a hash over all earlier rows.
 
 A row is on the disk before the cluster is touched (WAL, synchronous=FULL). Rows are never changed: triggers refuse it,
-and the chain of hashes finds whoever went around them. A chain that was rewritten from some row on, or cut, is whole in
-itself: therefore its head, signed with a key that lies beside it, is anchored elsewhere (`Anchor`), and compared.
+and the chain of hashes shows a change that went around them. A chain that was rewritten from some row on, or cut, is
+whole in itself: therefore its head, signed with a key that lies beside it, is anchored elsewhere (`Anchor`), and
+compared.
 One process writes at a time; others wait for `BUSY_SECONDS`.
 """
 

@@ -1,6 +1,6 @@
 """The shared data types of all packages: read this package first.
 
-Frozen dataclasses and pure algorithms that two or more rooms need. Units stand in names (`_millicores`, `_bytes`,
+Frozen dataclasses and pure algorithms that two or more packages need. Units stand in names (`_millicores`, `_bytes`,
 `_seconds`) or follow from `Resource.unit`. Nothing here reads a file, a clock or the network.
 
 Order to read: `resource`, `identity`, `quantity`, `qos`, `usage`, `cluster`, `portrait`, `forecast`, `reclaimable`,

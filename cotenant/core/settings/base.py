@@ -1,6 +1,6 @@
 """How a setting is declared: `seconds(300, "How long...", ge=1)` gives a type with domain, unit and doc in one place.
 
-Example of a room's file:
+Example of a section's file:
 
     class ProfilerSettings(Section, frozen=True):
         window_days: Annotated[int, setting("History that a scan asks for.", unit="days", ge=1, le=90)] = 14

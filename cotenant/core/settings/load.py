@@ -124,7 +124,7 @@ def _from_file(
 
 
 def _from_env(env: Mapping[str, str], settings: Mapping[str, Setting]) -> Iterator[tuple[str, _Override]]:
-    """Variables COTENANT_ROOM__KEY; names without a double underscore are not settings (such as COTENANT_CONFIG)."""
+    """Variables COTENANT_SECTION__KEY; names without a double underscore are not settings (such as COTENANT_CONFIG)."""
     by_name = {setting.env: path for path, setting in settings.items()}
     for name, value in env.items():
         if name.startswith(ENV_PREFIX) and "__" in name:

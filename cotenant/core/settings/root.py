@@ -1,4 +1,4 @@
-"""The root of all settings: one field per room."""
+"""The root of all settings: one field per section."""
 
 from __future__ import annotations
 

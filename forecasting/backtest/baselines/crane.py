@@ -35,7 +35,11 @@ class CraneDsp:
     name: str = "B10 crane dsp (fft + max)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """See Forecaster."""
+        """Quantiles (n, horizon, L) of the slots after `grid` from history (n, grid.size), as `Forecaster` demands.
+
+        Whole days alone are used, from the newest back; with fewer than two the forecast is NaN, which `conform` fills.
+        All levels are the one path of the candidate with the smaller loss on the last day.
+        """
         day = grid.slots_per_day
         clean = _clean(history)
         slots = clean.shape[1] // day * day

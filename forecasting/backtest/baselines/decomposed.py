@@ -29,7 +29,11 @@ class StlSes:
     name: str = "B11 stl + ses (statsmodels, hourly)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """See Forecaster."""
+        """Quantiles (n, horizon, L) of the slots after `grid` from history (n, grid.size), as `Forecaster` demands.
+
+        Works on hourly means (NaN = no value), each hour's forecast repeated for its slots. Series with fewer than two
+        days of hours get NaN, which `conform` fills.
+        """
         factor = max(1, HOUR_SECONDS // grid.step_seconds)
         block = history[:, history.shape[1] % factor :].reshape(len(history), history.shape[1] // factor, factor)
         present = ~np.isnan(block)

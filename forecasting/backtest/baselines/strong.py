@@ -81,7 +81,11 @@ def log_ratios(pool: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid)
 
 
 def scores(log_ratio: Floats) -> Floats:
-    """Weighted mean over back-tests, shrunk to the mean over all series, (members, n); smaller is better."""
+    """Weighted mean over back-tests, shrunk to the mean over all series, (members, n); smaller is better.
+
+    log_ratio: (members, K, n), the newest back-test first, NaN = not tested; weights fall by DECAY a back-test. The
+    mean of all series counts like PRIOR_DAYS further tests, because few tests of one series say little.
+    """
     weights = DECAY ** np.arange(log_ratio.shape[1])[:, None] * ~np.isnan(log_ratio[0])
     mass = weights.sum(axis=0)
     total = (np.nan_to_num(log_ratio) * weights).sum(axis=1)

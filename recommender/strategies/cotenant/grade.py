@@ -1,6 +1,6 @@
 """How much a proposed value matters: critical for risk or a very large saving, the rest by share and amount. Pure.
 
-The thresholds are settings (`recommender.cotenant.severity`), the rule is told there.
+The thresholds are settings (`recommender.cotenant.severity`), the rule is described there.
 """
 
 from __future__ import annotations

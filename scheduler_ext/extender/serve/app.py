@@ -84,7 +84,10 @@ class ExtenderApp:
         }
 
     def answer(self, request: Request) -> Response:
-        """The answer to one request."""
+        """Answer one request; POST calls (those of kube-scheduler and `why`) are counted and timed.
+
+        The end of the call is noted for `collect_garbage`, which waits for a pause between calls.
+        """
         began = perf_counter()
         response = self._look(request) if request.method in ("GET", "HEAD") else self._answer(request)
         self._asked_at = monotonic()
@@ -101,7 +104,11 @@ class ExtenderApp:
         self.counts.answered(path, 400, 0.0)
 
     async def collect_garbage(self) -> None:
-        """Look for garbage between calls instead of within one: for ever, as a task."""
+        """Collect garbage between calls instead of within one, so that no call waits for it; runs until cancelled.
+
+        What lives at the start is frozen, and the automatic collector is off. Each second the two young generations are
+        collected if no call came for QUIET_SECONDS, or if so much is pending that memory would grow too far.
+        """
         gc.collect()
         gc.freeze()
         gc.disable()

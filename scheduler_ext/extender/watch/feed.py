@@ -1,7 +1,7 @@
 """EDGE: the receiver of the watcher's frames in the serving process: turns them into snapshots, restarts the watcher.
 
-`snapshot` is replaced by reference; whoever answers reads it once and keeps it. A watcher that dies is started again
-with a growing pause, and the last snapshot ages meanwhile.
+`snapshot` is replaced by reference; each call reads it once and keeps it. A watcher that dies is started again with a
+growing pause, and the last snapshot ages meanwhile.
 """
 
 from __future__ import annotations

@@ -123,7 +123,11 @@ class Watching:
 
 
 def source_of(mirror: Mirror[Any]) -> CollectionState:
-    """State of a mirror."""
+    """Age and completeness of one mirrored collection, for the serving process.
+
+    absent: the API server does not know the kind (its definition is not installed); rules do without it. A collection
+    that was complete once is not absent: it keeps its last content and ages.
+    """
     absent = isinstance(mirror.error, ClusterAbsent) and not mirror.wait_synced(0)
     error = mirror.error.message if mirror.error else ""
     return CollectionState(mirror.age_seconds(), error, mirror.wait_synced(0), absent)

@@ -1,7 +1,7 @@
-"""EDGE: the demo with a cluster to act on: living objects, desks, a clock to steer, and the CLI's own way in.
+"""EDGE: the demo with a cluster to act on: objects, services for changes and plans, a clock, access for the CLI.
 
-store and results -> `apps.simulation.cluster.DemoCluster` -> desks as of a real dashboard -> pages; all in one process,
-all files in the demo's temporary folder.
+store and results -> `apps.simulation.cluster.DemoCluster` -> the services of a real dashboard -> pages; all in one
+process, all files in the demo's temporary folder.
 """
 
 from __future__ import annotations

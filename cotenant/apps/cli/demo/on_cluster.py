@@ -1,6 +1,7 @@
 """`cotenant demo --cluster KUBECONFIG`: the demo's workloads on a cluster, their history, and what they use now.
 
-Shows first, writes when told. Applied, the cluster lives: a stand-in for node agents reports what the pods would use.
+Without `--apply` it shows what it would write. After `--apply` a stand-in for node agents reports what the pods would
+use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`cotenant enforcer`: the agent of this node, in the foreground. The agent itself is the room `enforcer`."""
+"""`cotenant enforcer`: the agent of this node, in the foreground. The agent itself is the package `enforcer`."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class ReportContents:
 
 
 def page(contents: ReportContents) -> str:
-    """The whole file."""
+    """The report as one HTML file: styles inside, no script; its Content-Security-Policy forbids everything else."""
     name = contents.overview.cluster if contents.overview else "no overview"
     sections = (_head(contents), _summary(contents), _findings(contents.findings), _table(contents), _quality(contents))
     return (

@@ -1,4 +1,4 @@
-"""`cotenant reservations`: room for workloads before they need it: proposed, previewed, approved, back-tested."""
+"""`cotenant reservations`: capacity for workloads before they need it: proposed, previewed, approved, back-tested."""
 
 from __future__ import annotations
 

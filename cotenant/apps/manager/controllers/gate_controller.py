@@ -1,6 +1,6 @@
 """EDGE: Reservations where Koordinator's scheduler handles them: removes our scheduling gate from pods.
 
-A manager that handed room over before, under other settings, has left a promise and perhaps pods that wait for it.
+A manager that ran before under other settings and handed capacity over has left `servedUntil`, and perhaps gated pods.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decides on ReservationPlans: new proposals, Reservations of approved plans, cleanup after deleted plans. Pure.
 
 For each plan: what is there (its Reservations, its autoscaler, its pods) -> `recommender.plans.lifecycle.step` ->
-status, and the objects that make the room. A plan's realisation never outlives it: what carries a plan's label and has
-no plan any more is given back.
+status, and the objects that hold the capacity. A plan's realisation never outlives it: what carries a plan's label and
+has no plan any more is given back.
 """
 
 from __future__ import annotations

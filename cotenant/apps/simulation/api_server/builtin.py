@@ -3,8 +3,8 @@
 A line is a type: `Name = field field ...`, continued on indented lines; `Name!` is merged as one value. A field's name
 is followed by what it holds: nothing a string, `#` an integer, `%` a boolean, `@` a quantity or a number or string, `?`
 anything, `:Type` an object, `<>` a map, `[]` a list that is one value, `[*]` a set, `[a,b=X]` a list whose items are
-told apart by the keys a and b (X where b is not given). Of volumes only the sources that workloads of the demo use are
-described. Facts from Kubernetes 1.35's published API; the contract tests compare each line with the real server's.
+distinguished by the keys a and b (X where b is not given). Of volumes only the sources that workloads of the demo use
+are described. Facts from Kubernetes 1.35's published API; the contract tests compare each line with the real server's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """EDGE: the API over HTTP on the loopback, with a kubeconfig for `kubectl` and for our own client.
 
-For laptops, the demo and tests. Whoever has the kubeconfig is administrator; further accounts get tokens of their own.
-It binds to the loopback only, with TLS, since clients send no tokens without. Bodies are JSON or YAML, not protobuf.
+For laptops, the demo and tests. The kubeconfig's account is administrator; further accounts get tokens of their own. It
+binds to the loopback only, with TLS, since clients send no tokens without. Bodies are JSON or YAML, not protobuf.
 Objects live in memory; `save` writes them to a file as one snapshot.
 """
 

@@ -1,7 +1,7 @@
 """EDGE: one HTTP exchange with an API server: connects, sends, reads the complete answer or fails.
 
 `client` decides what an answer means and what is tried again; here an answer is complete or there is none. A watch's
-answer never ends: `stream` hands out its lines as they come.
+answer never ends: `stream` yields its lines as they arrive.
 """
 
 from __future__ import annotations

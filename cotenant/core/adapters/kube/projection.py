@@ -196,8 +196,10 @@ def quotas_of(thing: QuotaObject) -> tuple[Quota, ...]:
 
 
 def _quotas(meta: Meta, hard: Quantities, used: Quantities) -> Iterator[Quota]:
+    """One Quota for each bound on requests or limits of CPU and memory; other keys are ignored."""
     what = f"ResourceQuota {meta.namespace}/{meta.name}"
     yielded: set[tuple[Resource, bool]] = set()
+    # `cpu` and `requests.cpu` are the same bound: keys with a dot sort first and win.
     for key in sorted(hard, key=lambda k: "." not in k):
         if key in QUOTA_KEYS and QUOTA_KEYS[key] not in yielded:
             yielded.add(QUOTA_KEYS[key])

@@ -1,6 +1,6 @@
 """Unsent events: groups occurrences and selects the groups that may be sent now. Pure.
 
-An Event that repeats is one object whose count grows; it is told at once when it is new, then at most once a minute,
+An Event that repeats is one object whose count grows; it is sent at once when it is new, then at most once a minute,
 and all of them together no faster than a bucket fills. A thousand series are kept, the longest silent ones are dropped.
 """
 

@@ -2,8 +2,8 @@
 
 What is tried again after a broken connection: an apply and a delete, which come to the same when done twice. A JSON
 patch and a create are not: done once, a patch's own `test` refuses the second try, a create finds its object, and
-success would be reported as failure; the error says that the outcome is unknown, and whoever decided it looks again. A
-busy server (429, 503) has done nothing and is asked again by all of them, after Retry-After.
+success would be reported as failure; the error says that the outcome is unknown, and the caller reads the object again.
+A busy server (429, 503) has done nothing and is asked again by all of them, after Retry-After.
 """
 
 from __future__ import annotations

@@ -124,6 +124,11 @@ class DayFiles:
         return values[::-1]
 
     def _file_between(self, signal: Signal, start_seconds: int, name: str, between: Between) -> Day | None:
+        """Series of one file whose keys lie in the range; None when the file is missing or corrupt.
+
+        The file is opened, not read whole. A read that fails inside the Parquet library looks like a corrupt file, so
+        `judged` also gets the failure of the handle and does not set such a file aside.
+        """
         path = f"{self.folder(signal)}/{name}"
         handle = self._folder.open(path)
         if handle is None:

@@ -1,8 +1,8 @@
 """Resources that a workload's annotation asks for in place of its template's: how they are written and read. Pure.
 
-Whoever accepts a change by annotation writes it; our pod webhook gives it to new pods, so that the template stays as it
-is and nothing restarts. Each container is named with the resources that its template had (`from`) and those that its
-pods are to have (`to`): when the template says something else by then, the annotation is older and changes nothing.
+Accepting a change by annotation writes it; our pod webhook gives it to new pods, so that the template stays as it is
+and nothing restarts. Each container is named with the resources that its template had (`from`) and those that its pods
+are to have (`to`): when the template says something else by then, the annotation is older and changes nothing.
 """
 
 from __future__ import annotations

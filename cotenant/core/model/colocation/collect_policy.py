@@ -1,4 +1,4 @@
-"""How a node's usage is collected and reported: the spec of a NodeMetric, whoever reports it. Pure.
+"""How a node's usage is collected and reported: the spec of a NodeMetric, for every reporter. Pure.
 
 The node agent measures by it, the manager writes it and measures by it from Prometheus where there is no agent.
 Source: Koordinator's NodeMetric v1alpha1 and its defaults.

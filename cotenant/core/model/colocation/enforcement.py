@@ -4,7 +4,7 @@
     reader: Events, logs, recordings -> Acts -> ENFORCEMENT (views), CPU over time -> ENFORCEMENT_LANES -> pages, CLI
 
 An Act is one thing on one node at one moment: a value that was set or given back, a pod that was asked to leave, a
-finding. Its identity follows from what it says, so that whoever hears of it twice keeps it once.
+finding. Its identity follows from its content, so that a reader who receives it twice keeps it once.
 """
 
 from __future__ import annotations

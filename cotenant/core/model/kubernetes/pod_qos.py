@@ -1,6 +1,6 @@
 """Kubernetes' QoS class of a pod (status.qosClass), not to be taken for Koordinator's (`model.kubernetes.qos`). Pure.
 
-The one implementation of the rule; whoever holds other structs than plain JSON gives their amounts to `qos_class_of`.
+The one implementation of the rule; code with other structs than plain JSON passes their amounts to `qos_class_of`.
 Source: Kubernetes documentation, "Pod Quality of Service Classes" and "Assign Pod-level CPU and memory resources";
 checked on a real API server's status.qosClass (tests/cluster/test_pod_vocabulary.py).
 """

@@ -1,6 +1,6 @@
 """What the scheduler counts for a pod. Pure; the one implementation of the rule.
 
-`requests_of` and `limits_of` read a spec as plain JSON; whoever holds other structs gives their amounts to
+`requests_of` and `limits_of` read a spec as plain JSON; code with other structs passes their amounts to
 `container_total` and `pod_total`. Amounts are integers: cpu in millicores, every other resource in its own unit (bytes,
 pieces). Source: Kubernetes documentation, "Sharing resources among containers" and "Assign Pod-level CPU and memory
 resources"; checked on what a real API server charges to a ResourceQuota (tests/cluster/test_pod_vocabulary.py).

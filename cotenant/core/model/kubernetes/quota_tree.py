@@ -1,7 +1,7 @@
 """ElasticQuotas as a tree: who is whose child, what is guaranteed (min) and allowed (max). Pure.
 
-Read by the quota webhook, and by whoever admits pods against quotas. A quota's name is unique in the cluster, its
-parent is named by a label; the tree given may hold any nonsense that was stored before the webhook stood (missing
+Read by the quota webhook, and by the webhook that admits pods against quotas. A quota's name is unique in the cluster,
+its parent is named by a label; the tree given may hold any nonsense that was stored before the webhook stood (missing
 parents, cycles), so walks stop where they have been. Source: Koordinator's protocol (the labels below).
 """
 

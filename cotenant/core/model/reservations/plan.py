@@ -1,6 +1,6 @@
-"""ReservationPlan (cotenant.dev/v1alpha1) as every room reads it. Pure; `plan_wire` reads and writes the object.
+"""ReservationPlan (cotenant.dev/v1alpha1) as every package reads it. Pure; `plan_wire` reads and writes the object.
 
-A plan says which workload needs how much room and when; its status says where the present occurrence is in its life
+A plan says which workload needs how much capacity and when; its status says where the present occurrence is in its life
 (`recommender.plans.lifecycle` decides that). Field tree: `tools/crds/reservationplan.yaml`.
 """
 

@@ -1,7 +1,8 @@
-"""Koordinator's Reservation (scheduling.koordinator.sh/v1alpha1) as every room reads it: parsed, and matched with pods.
+"""Koordinator's Reservation (scheduling.koordinator.sh/v1alpha1) for all packages: parsed, and matched with pods.
 
-Pure. The webhook asks whether a new pod waits for one, the extender whose room a node holds, the controller what to do
-next. Source of the meaning: koordinator-sh/koordinator `apis/scheduling/v1alpha1`, `apis/extension/reservation.go`.
+Pure. The webhook asks whether a new pod waits for one, the extender for whom a node holds capacity, the controller what
+to do next. Source of the meaning: koordinator-sh/koordinator `apis/scheduling/v1alpha1`,
+`apis/extension/reservation.go`.
 """
 
 from __future__ import annotations

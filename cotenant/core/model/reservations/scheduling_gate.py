@@ -1,4 +1,4 @@
-"""Our scheduling gate on a pod that waits for reserved room: the test for it, and the patch that removes it. Pure."""
+"""Our scheduling gate on a pod that waits for a Reservation: the test for it, and the patch that removes it. Pure."""
 
 from __future__ import annotations
 

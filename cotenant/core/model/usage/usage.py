@@ -1,4 +1,4 @@
-"""Usage: what the profiler hands on. A matrix of series on a regular time grid, gaps explicit as NaN.
+"""Usage: what the profiler produces. A matrix of series on a regular time grid, gaps explicit as NaN.
 
 The grid is UTC and aligned to its step: slot k covers [start + k*step, start + (k+1)*step) and holds the statistic
 over it. (Prometheus evaluates `rate(x[w])` at the END of a slot; the edge does that shift, nobody else has to know.)

@@ -1,4 +1,4 @@
-"""Settings of Reservations: how room is held and handed over on a scheduler that knows nothing of them."""
+"""Settings of Reservations: how capacity is held and handed over on a scheduler that knows nothing of them."""
 
 from __future__ import annotations
 
