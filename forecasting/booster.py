@@ -61,7 +61,7 @@ def scale_of(path: Array, base: Floats) -> Floats:
 
 
 def feature_names(members: Sequence[str]) -> tuple[str, ...]:
-    """Names of the columns of `features`."""
+    """Names of the columns of `features`, in their order; members: names in the order of the forecasts."""
     of_members = [f"{kind} of {name}" for kind in ("median", "q10", "q90") for name in members]
     recent = [f"mean of the last {slots} slots" for slots in _RECENT_SLOTS]
     own = ["deviation of the last day", "mean", "deviation of the last 2 h", "slots ahead"]
@@ -101,7 +101,10 @@ class Booster:
     threads: int
 
     def quantiles(self, moment: BoosterInput, scale: Floats) -> Array:
-        """Quantiles (n, H, L) of the slots ahead."""
+        """Quantiles (n, H, L) of the slots ahead: the mixture's median plus the learned residual, in units of `scale`.
+
+        scale: (n,), of `scale_of`. Levels above 0.9 have no model: they keep the mixture's distance from its q90.
+        """
         columns = features(moment, scale)
         flat = columns.reshape(-1, columns.shape[2])
         with _limited(self.threads):

@@ -60,7 +60,10 @@ class Prepared:
 
     @classmethod
     def of(cls, records: Records, limits: Floats, resource: Resource = Resource.CPU) -> Prepared:
-        """Of records in the unit of usage."""
+        """Bases and spreads of every shape for `resource`, divided by the nodes' limits so that nodes compare.
+
+        records, limits (n,): in the unit of usage; limits must be positive.
+        """
         shapes = shapes_of(resource)
         bases, spreads = (np.stack(p) for p in zip(*(s.base_and_spread(records, limits) for s in shapes), strict=True))
         names = tuple(shape.name for shape in shapes)

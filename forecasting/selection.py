@@ -115,7 +115,10 @@ def blend(score: Floats, sharpness: float) -> Floats:
 
 
 def combine(forecasts: Array, weights: Floats) -> Array:
-    """Quantile average of forecasts (M, n, H, L) by weights (M, n)."""
+    """Weighted mean of the members' quantiles, level by level: (M, n, H, L) and weights (M, n) to (n, H, L).
+
+    Series with weight 0 are skipped, so that a member's NaN does not spread where it does not count.
+    """
     joined = np.zeros(forecasts.shape[1:], dtype=np.float32)
     for one, weight in zip(forecasts, weights.astype(np.float32), strict=True):
         used = np.flatnonzero(weight)

@@ -63,7 +63,11 @@ class Baseline:
     """When the last sample came, monotonic."""
 
     def add(self, value: float, at_seconds: float) -> Baseline:
-        """With one more sample."""
+        """The histogram with one more sample, taken at `at_seconds` (monotonic).
+
+        A new sample weighs 2^(1 / HALF_LIFE) more than the one before it. When that grows beyond _HEAVIEST all weights
+        are divided by it, so that no float overflows; quantiles depend on the ratios alone.
+        """
         place = bucket(value)
         weights = (*self.weights[:place], self.weights[place] + self.weight, *self.weights[place + 1 :])
         weight = self.weight * 2 ** (1 / HALF_LIFE)
@@ -72,7 +76,7 @@ class Baseline:
         return Baseline(self.samples + 1, weight, weights, at_seconds)
 
     def level(self) -> float:
-        """The quantile: end of its bucket; 0 without samples."""
+        """The baseline: QUANTILE of the weighted samples, rounded up to the end of its bucket; 0 without samples."""
         target_weight, cumulative = QUANTILE * sum(self.weights), 0.0
         for place, weight in enumerate(self.weights):
             cumulative += weight
@@ -95,7 +99,10 @@ def workload(pod: PodSpec) -> str:
 
 
 def given(pod: PodSpec) -> Mapping[str, float]:
-    """Figures of the annotation; none when it cannot be read."""
+    """The workload's own baselines from its annotation, by signal name: percent of time, or cycles per instruction.
+
+    Empty without the annotation, or when it cannot be read; figures that are not positive and finite are left out.
+    """
     text = pod.annotations.get(BASELINE_ANNOTATION)
     try:
         figures = msgspec.json.decode(text, type=dict[str, float]) if text is not None else {}

@@ -38,7 +38,11 @@ class BeTotals:
         """Nothing to remember."""
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Decide for every best-effort pod that has a cgroup."""
+        """CPU weight, CPU quota and memory limit for every active pod labelled BE, and its containers.
+
+        A pod is decided again only when it, the policy or the node's CPU normalization ratio changed. A pod whose
+        annotation cannot be read gets the verdict AnnotationUnreadable.
+        """
         ratio = ratio_of(observation.node)
         pods = (p for p in observation.pods if p.spec.qos_class is QosClass.BE and active(p.spec))
         pod_decisions = self._known.each(

@@ -58,7 +58,11 @@ class BestEffort:
         return BestEffortState()
 
     def step(self, observation: Observation, policy: NodePolicy, state: BestEffortState) -> Step[BestEffortState]:
-        """Decide; nothing at all while the policy's thresholds are off."""
+        """Detect interference, then suppress best effort, then choose evictions, all from one observation.
+
+        The order matters: findings cap the suppression target and add eviction tasks. While the policy's thresholds are
+        off nothing is wanted and the memory of earlier ticks is dropped.
+        """
         if not policy.thresholds.enable:
             return Step(StrategyPlan(), BestEffortState())
         findings, interference = detect(observation, state.interference, self.settings)
@@ -83,7 +87,11 @@ def evict(
     findings: Findings,
     settings: BestEffortSettings,
 ) -> tuple[StrategyPlan, EvictionState]:
-    """All tasks of this tick, and whom they choose."""
+    """Collect the eviction tasks of this tick and choose their pods; returns the plan and what to remember.
+
+    Tasks are served in the order of the list: what an earlier one releases counts for the later ones. A task without a
+    candidate is reported as a verdict.
+    """
     samples = window(observation, thresholds, state.samples)
     starved, satisfaction_verdicts = satisfaction(observation, thresholds, samples)
     memory, trend = best_effort_memory(observation, thresholds, state.memory, settings)

@@ -135,7 +135,11 @@ class Burst:
         return BurstState(self.seed)
 
     def step(self, observation: Observation, policy: NodePolicy, state: BurstState) -> Step[BurstState]:
-        """Buffers and quotas of all pods that may burst."""
+        """cpu.burst and CFS quotas of all pods that may burst, in microseconds per period of 100 ms.
+
+        Remembered: limiters' savings by container, samples of the share pool's use, and containers whose quota is moved
+        (with the kubelet's quota), so that they can be brought back.
+        """
         samples = pool_samples(observation, state.pool_use)
         load = pool_load(observation, policy.cpu_burst.share_pool_threshold_percent, samples)
         moment = BurstContext(

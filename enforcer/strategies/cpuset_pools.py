@@ -94,7 +94,7 @@ class CpusetPools:
         """It remembers nothing."""
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """CPUs of all containers."""
+        """cpuset.cpus of the containers of all active pods, by the rules of the module; nothing for skipped pods."""
         pods = [p for p in observation.pods if active(p.spec) and not skipped(p.spec)]
         pools = pools_of(observation.node, [p.spec for p in observation.pods])
         by_cpuset = policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cpuset"
@@ -114,7 +114,12 @@ class CpusetPools:
 
 
 def pools_of(node: NodeReading, pods: Iterable[PodSpec]) -> Pools:
-    """The pools; pods: all of the node."""
+    """The CPUs that each kind of pod may use now; `pods` are all pods of the node, because LSE and LSR own CPUs.
+
+    free = online CPUs without those of LSE pods, reserved ones, SYSTEM's exclusive ones and those that the kubelet gave
+    to one pod. The share pool is that without LSR's CPUs; best effort's pool is all of it, because LSR lends what it
+    leaves idle.
+    """
     everybody = list(pods)
     free = online_cpus(node) - forbidden_cpus(node, everybody)
     shared = free - owned_cpus(everybody, QosClass.LSR)

@@ -136,7 +136,7 @@ def requested(pod: PodSpec, resource: Resource) -> int:
 
 
 def evictable(pod: PodSpec) -> bool:
-    """Whether any task may choose it."""
+    """Whether any task may choose the pod; false for pods that the module names as never candidates."""
     return (
         pod.phase in ("Running", "Pending")
         and not (pod.deleting or pod.static)

@@ -76,7 +76,11 @@ def use_bounds(thresholds: Thresholds, resource: Resource) -> tuple[int | None, 
 
 
 def by_allocatable(observation: Observation, thresholds: Thresholds, resource: Resource) -> Iterator[Task]:
-    """The tasks of classes that hold more than the node has."""
+    """One task for each of mid and batch whose requests exceed the threshold's share of the node's allocatable.
+
+    The amount (millicores or bytes) brings requests down to the lower bound. Requests of all its pods count; only those
+    that opted in are candidates. A class that the node does not offer now makes no task (see `withdrawn`).
+    """
     highest = thresholds.allocatable_evict_priority_threshold
     threshold, lower = allocatable_bounds(thresholds, resource)
     if not thresholds.enable or threshold is None or highest is None:

@@ -70,7 +70,10 @@ def cpu_qos_of(pod: PodSpec, policy: NodePolicy) -> CpuQos:
 
 
 def yields(qos: CpuQos, policy: NodePolicy) -> bool:
-    """Whether whoever has this runs only when nobody else wants to."""
+    """Whether a cgroup with this policy runs only when no other wants the CPU.
+
+    Policy coreSched reads `schedIdle`, any other the sign of the group identity; a class that is off does not yield.
+    """
     if not qos.enable:
         return False
     by_idle = policy.classes.policies.cpu_policy == "coreSched"

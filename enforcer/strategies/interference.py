@@ -117,7 +117,12 @@ class Suffering:
 def detect(
     observation: Observation, state: InterferenceState, settings: BestEffortSettings
 ) -> tuple[Findings, InterferenceState]:
-    """What is found in this tick, and what to remember."""
+    """Findings of this tick (a cap for best effort, evictions, verdicts), and the state for the next.
+
+    A pod suffers when a signal exceeds its baseline (`_suffering`); a finding needs that to last
+    `interference_confirm_seconds`. Baselines are learned only while best effort is quiet and no case is open: what is
+    measured under interference must not become normal. Without a figure of the machine's CPU use nothing is found.
+    """
     use = demand(observation)
     if settings.interference == "off" or use is None:
         return Findings(), state if settings.interference != "off" else InterferenceState()

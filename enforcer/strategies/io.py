@@ -41,7 +41,7 @@ class DiskLimits:
         """Nothing."""
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Limits of all active pods."""
+        """Disk limits and weights of all active pods that have a cgroup; knobs that this kernel lacks are left out."""
         wants: list[Want] = []
         verdicts: list[Verdict] = []
         for pod in (p for p in observation.pods if active(p.spec) and p.group is not None):

@@ -46,7 +46,10 @@ class Network:
         """Nothing."""
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Classes of the uplink, or none."""
+        """Traffic classes of the node's uplink, as one value; nothing unless a class is on and the mechanism is `tc`.
+
+        Without an uplink, or without a bandwidth of it, a verdict says so and nothing is shaped.
+        """
         link = observation.node.uplink
         on = [row for row in _CLASSES if policy.classes.of(row[0]).network_qos.enable]
         if not on or policy.classes.policies.net_qos_policy != "tc":

@@ -59,7 +59,10 @@ class PathContender:
         return self.forecaster.name
 
     def answer(self, past: Past, horizon: int) -> ContenderForecast:
-        """See Contender."""
+        """Forecast of `horizon` coarse slots after the past; the median is the path in which windows are sought.
+
+        Such a forecaster has no peak head, so `peak` is NaN; it claims a peak where its median moves enough.
+        """
         quantiles = self.forecaster.quantiles(past.coarse, past.coarse_grid, horizon)
         shape = quantiles[:, :, MEDIAN]
         return ContenderForecast(

@@ -58,7 +58,7 @@ class NoOvercommit:
     name: str = "B13 no overcommit"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:  # noqa: ARG002 - the contract's
-        """See PeakPredictor."""
+        """Sum of the pods' limits, (...), in the unit of usage; usage is not looked at."""
         total: Floats = limits.sum(axis=-1, dtype=np.float64)
         return total
 
@@ -71,7 +71,7 @@ class BorgDefault:
     name: str = "B6 borg-default 0.9"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:  # noqa: ARG002 - the contract's
-        """See PeakPredictor."""
+        """`share` of the sum of the pods' limits, (...), in the unit of usage; usage is not looked at."""
         total: Floats = self.share * limits.sum(axis=-1, dtype=np.float64)
         return total
 
@@ -85,7 +85,10 @@ class MaxOfDays:
     name: str = "B3 max of 7 d"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
-        """See PeakPredictor."""
+        """Highest node total of the last `days` x `factor` plus the limits of pods with few samples, (...), bounded.
+
+        The bound is the sum of limits, which also stands in where nothing was measured.
+        """
         recent = usage[..., -self.days * slots_per_day :]
         return _bounded(self.factor * _highest(node_total(recent, limits)), usage, limits)
 
@@ -99,7 +102,7 @@ class VpaLike:
     name: str = "B4 vpa p90 + 15 %"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
-        """See PeakPredictor."""
+        """Sum over pods of (1 + margin) x the weighted percentile, (...); pods with few samples count their limit."""
         per_pod = (1 + self.margin) * _decayed(_capped(usage, limits), self.percentile, slots_per_day)
         return _sum_of(per_pod, usage, limits, MINIMUM_SAMPLES)
 
@@ -121,7 +124,11 @@ class KoordinatorMin:
     name: str = "B5 koordinator min-reclaim"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
-        """See PeakPredictor."""
+        """The larger of two peaks, (...), in the unit of usage: of pods one by one, summed, and of the node's total.
+
+        Both are (1 + margin) x the weighted percentile. Koordinator lends the smaller of two reclaimable amounts, each
+        limits or allocatable less a peak, and so the larger peak decides.
+        """
         half_life, raised = self.half_life_days * slots_per_day, 1 + self.margin
         per_pod = raised * self._rounded(_decayed(_capped(usage, limits), self.percentile, half_life))
         pods = _sum_of(per_pod, usage, limits, max(1, round(self.cold_days * slots_per_day)))
@@ -147,7 +154,7 @@ class ResourceCentralLike:
     name: str = "B7 rc-like p99, 10 h"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
-        """See PeakPredictor."""
+        """Sum over pods of the percentile of the last `hours`, (...); pods with few samples count their limit."""
         recent = _capped(_last_hours(usage, self.hours, slots_per_day), limits)
         per_pod = row_quantiles(recent, np.array([self.percentile]))[..., 0]
         return _sum_of(per_pod, usage, limits, MINIMUM_SAMPLES)
@@ -162,7 +169,11 @@ class NSigma:
     name: str = "B8 n-sigma 5, 10 h"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
-        """See PeakPredictor."""
+        """(mean + sigmas x deviation) of the ratio usage / limits, at most 1, x the limits of now, (...).
+
+        The ratio of a slot counts the limits of pods that report in it alone, so that pods that come and go do not
+        look like load. Pods with fewer than MINIMUM_SAMPLES samples add their limit instead.
+        """
         warm = _samples(usage) >= MINIMUM_SAMPLES
         recent = np.where(warm[..., None], _last_hours(usage, self.hours, slots_per_day), np.nan)
         reporting_limit = np.where(np.isnan(recent), 0.0, limits[..., None]).sum(axis=-2)
@@ -182,7 +193,7 @@ class CranePeak:
     name: str = "B10 crane dsp (fft + max)"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
-        """See PeakPredictor."""
+        """Highest point of the day that `CraneDsp` forecasts for each node's total, (...), at most the limits' sum."""
         total = node_total(usage, limits)
         flat = total.reshape(-1, total.shape[-1]).astype(np.float32)
         grid = TimeGrid(0, DAY_SECONDS // slots_per_day, flat.shape[1])

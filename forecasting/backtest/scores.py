@@ -138,7 +138,10 @@ def coverage(ledger: BacktestScores, contender: str, mask: Flags | None = None) 
 
 
 def hourly_coverage(ledger: BacktestScores, contender: str) -> Floats:
-    """Coverage of each UTC hour, (24, L)."""
+    """Share of slots at or below each level, by UTC hour of the slot, pooled over all trials: (24, L), NaN = no slot.
+
+    Shows a forecast that is right on average and wrong at one time of day.
+    """
     slots = ledger.hourly_slots[:, None]
     shares: Floats = np.divide(
         ledger.hourly[ledger.index(contender)], slots, out=np.full((24, len(LEVELS)), np.nan), where=slots > 0
@@ -195,7 +198,11 @@ class PeakScores:
 
 
 def peaks(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> PeakScores:
-    """Scores of peak windows on the masked trials."""
+    """Scores of the peak windows that a contender named, on the masked trials where it could be judged.
+
+    Hit, capture and the other measures of a window count only days that really have a peak; precision and recall of
+    abstaining compare days without one with days on which the contender claims none. Terms: `PeakScores`.
+    """
     of = {name: values[ledger.index(contender)] for name, values in ledger.of_contender.items()}
     used = _mask(ledger, mask) & ~np.isnan(of["claims"])
     real, claims = ledger.of_trial["real"] > 0, of["claims"] > 0

@@ -25,7 +25,10 @@ class RecentQuantiles:
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """See Forecaster."""
+        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+
+        The same L values for every slot ahead; gaps carry no weight.
+        """
         half_life = self.half_life_hours * HOUR_SECONDS / grid.step_seconds
         tail = history[:, max(0, history.shape[1] - int(np.ceil(_HALF_LIVES_KEPT * half_life))) :]
         age = np.arange(tail.shape[1])[::-1]

@@ -22,7 +22,10 @@ class SeasonalNaive:
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """See Forecaster."""
+        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+
+        Where a season of several days has no known slot or no residual, a season of one day stands in.
+        """
         season = self.days * grid.slots_per_day
         point = _last_seasons(history, season, horizon)
         if self.days > 1:

@@ -41,7 +41,11 @@ class ShiftedProfile:
     """Residuals and errors are ratios: a level that rose by half lifts the peak by more than the valley."""
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """See Forecaster."""
+        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+
+        `relative` works on log(1 + history / unit), in which a ratio is a difference, and converts back; the unit of a
+        series keeps the logarithm of small values from dominating.
+        """
         if not self.relative:
             return conform(self._raw(history, grid, horizon), history)
         unit = _unit(history)
@@ -104,7 +108,10 @@ def _profile(history: Floats, day: int, days: int) -> Floats:
 
 
 def decayed(residual: Floats, half_life: float) -> Array:
-    """Exponentially weighted mean of the residuals up to each slot; a gap keeps the one before, (n, slots)."""
+    """Exponentially weighted mean of the residuals (n, slots) up to each slot; a gap keeps the one before, (n, slots).
+
+    half_life: in slots with a value; gaps do not age the mean. NaN before the first value.
+    """
     if not residual.size:
         return np.empty(residual.shape, dtype=np.float32)
     decay = 0.5 ** (1 / half_life)

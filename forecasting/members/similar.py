@@ -40,7 +40,11 @@ class SimilarMoments:
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """See Forecaster."""
+        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+
+        Candidates are moments with a day before them and `horizon` slots after them in the history. With fewer than
+        `count` of them the forecast is NaN, which `conform` fills.
+        """
         day, size = grid.slots_per_day, history.shape[1]
         moments = np.arange(day, size - horizon + 1)
         if len(moments) < self.count:

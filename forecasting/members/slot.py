@@ -25,7 +25,10 @@ class SlotQuantiles:
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """See Forecaster."""
+        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+
+        Series are handled in blocks, because each slot ahead gathers (2 reach + 1) x days values of a series.
+        """
         day = grid.slots_per_day
         ahead = np.arange(horizon)[:, None, None]
         back = day * np.arange(1, self.days + 1)[None, :, None]

@@ -79,7 +79,10 @@ NO_FORECAST: Final = PeakForecast(float("nan"), float("nan"), 0)
 
 
 def forecast_columns(nodes: tuple[str, ...], forecast_by_node: Mapping[str, PeakForecast]) -> dict[str, Any]:
-    """prod_peak, violation and origins of the nodes, (n,) each."""
+    """The forecast's columns of NodeColumns for one resource: prod_peak, violation, origins, (n,) each.
+
+    A node without a forecast gets NaN, NaN and 0, by which the formulas fall back to present usage.
+    """
     forecasts = [forecast_by_node.get(name, NO_FORECAST) for name in nodes]
     return {
         "prod_peak": np.array([f.peak for f in forecasts], dtype=np.float64),

@@ -54,7 +54,7 @@ class ColocationNode:
 
     @classmethod
     def of(cls, node: Node) -> ColocationNode:
-        """Read a node's annotations."""
+        """The node with its Koordinator annotations parsed; what cannot be read is ignored and named in `notes`."""
         reader = _Annotations(node)
         return cls(
             node=node,
@@ -107,7 +107,10 @@ class _Annotations:
         return amounts
 
     def ratio(self) -> float:
-        """CPU normalization; 1 where there is none."""
+        """CPU normalization: how many normalized cores one core of this node counts; 1 without the annotation.
+
+        A value outside of 0..RATIO_CAP, or that is no number, is ignored with a note.
+        """
         text = self.annotations.get(CPU_NORMALIZATION_RATIO_ANNOTATION)
         if text is None:
             return 1.0
@@ -121,7 +124,10 @@ class _Annotations:
         return 1.0
 
     def third_party(self) -> dict[tuple[Band, Resource], int]:
-        """Sum of all allocations of each band."""
+        """What other schedulers took of batch and mid by the annotation, by (band, resource): millicores or bytes.
+
+        Allocations of other bands and of other shapes are left out.
+        """
         allocations = self._object(THIRD_PARTY_ALLOCATIONS_ANNOTATION).get("allocations") or []
         amounts: dict[tuple[Band, Resource], int] = {}
         for one in allocations if isinstance(allocations, list) else []:

@@ -101,7 +101,7 @@ class BandColumns:
         return np.asarray(self.reasons == 0)
 
     def message(self, i: int) -> Reclaimable:
-        """The amount of node i with its terms."""
+        """The amount of node i with the terms that count on it, as stored and explained; 0 unless the reason is OK."""
         holding = (t for t in self.terms if t.holds is None or t.holds[i])
         return Reclaimable(
             node=self.nodes[i],

@@ -106,7 +106,10 @@ class PodColumns:
             self._request[:, slots] = table[:, 3:].T
 
     def remove(self, namespace: str, name: str) -> None:
-        """The pod is gone (unknown ones are ignored)."""
+        """Take a pod's request away; unknown pods are ignored.
+
+        Its last measured usage stays as a dangling metric until the node reports without it.
+        """
         key = self._home.pop((namespace, name), None)
         if key is not None:
             slot = self._slots[key]
@@ -121,7 +124,10 @@ class PodColumns:
         self.use({m.node: [(p.namespace, p.name, p.priority, _usages(p.usage)) for p in m.pods] for m in metrics})
 
     def use(self, measured: Mapping[str, Sequence[Measured]]) -> None:
-        """All measurements of some nodes, in place of their last ones."""
+        """Replace the pods' measured usage of some nodes; nodes that are not named keep theirs.
+
+        measured: node -> rows (namespace, pod, reported priority class, usage by resource in millicores and bytes).
+        """
         before = [key for node in measured for key in self._reported.get(node, ())]
         if before:
             old = [self._slots[key] for key in before]

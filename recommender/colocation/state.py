@@ -85,14 +85,14 @@ class ColocationState:
         return self._metrics.get(node)
 
     def configure(self, config: ColocationConfig) -> None:
-        """Another ConfigMap."""
+        """Take over another configuration: every node's strategy is resolved anew, and cached columns are dropped."""
         self._config = config
         self._by_key.clear()
         self._resolved = {name: self._resolve(facts.node) for name, facts in self._facts.items()}
         self._fixed.clear()
 
     def upsert_nodes(self, nodes: Iterable[Node]) -> None:
-        """Nodes as they are now."""
+        """Add or replace nodes: their annotations are read, and their strategies resolved from the configuration."""
         for node in nodes:
             self._facts[node.name] = ColocationNode.of(node)
             self._resolved[node.name] = self._resolve(node)
@@ -128,7 +128,10 @@ class ColocationState:
         self._forecasts = forecasts
 
     def compute(self, now_seconds: float) -> Computed:
-        """Batch and mid of every node."""
+        """Batch and mid amounts of every node, by (band, resource), in the order of `nodes`.
+
+        now_seconds: Unix time, by which the age of each NodeMetric is judged. Nothing is published and nothing changes.
+        """
         computed: dict[tuple[Band, Resource], BandColumns] = {}
         for resource in Resource:
             columns, parameters = self.columns(resource), self._of_nodes(resource).given
@@ -137,7 +140,11 @@ class ColocationState:
         return computed
 
     def columns(self, resource: Resource) -> NodeColumns:
-        """Terms of all nodes."""
+        """The inputs of the formulas for one resource, a column a term, in the order of `nodes`; see NodeColumns.
+
+        Millicores or bytes, rounded up; a node without a NodeMetric has measured_seconds NaN, by which the formulas
+        withdraw its amounts.
+        """
         nodes = self.nodes
         metrics = [self._metrics.get(name) or NodeMetric(name, None) for name in nodes]
         sums = self._pods.sums(nodes, resource)

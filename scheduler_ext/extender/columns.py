@@ -116,7 +116,11 @@ class _PodSums:
 
 
 def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
-    """The node's columns, shape (WIDTH,)."""
+    """All numbers that the rules read of one node, shape (WIDTH,), at the places that SnapshotColumn names.
+
+    CPU in millicores, memory in bytes, thresholds in percent, times in Unix seconds. UPDATED is NaN without a
+    NodeMetric and -inf for one that was never filled: comparisons then find the first not expired, the second expired.
+    """
     row = np.zeros(WIDTH)
     node, metric = state.node, state.metric
     sums = _sums(state)

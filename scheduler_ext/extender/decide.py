@@ -49,7 +49,10 @@ class Posture:
 
 
 def posture(snapshot: NodeSnapshot, now: Moment, settings: ExtenderSettings) -> Posture:
-    """What the view is worth now."""
+    """Which rules apply to this snapshot: load rules are off when it is too old or most nodes do not report.
+
+    Reservation data has its own age: when that is too old, `reservations_stale` makes the guard refuse.
+    """
     stale = snapshot.age_seconds(now.monotonic, RESERVING) > settings.stale_seconds
     if not settings.load_aware.on:
         return Posture("switched off in the settings", stale)

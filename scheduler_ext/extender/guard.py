@@ -55,7 +55,7 @@ def let_owners_in(snapshot: NodeSnapshot, pod: PodFacts, rows: npt.NDArray[np.in
 
 
 def apply(judged: Codes, rows: npt.NDArray[np.intp], refused: dict[int, Code]) -> None:
-    """Write the refusals into the codes of some rows."""
+    """Write refusals into `judged` in place. rows: snapshot row of each code, (n,); refused: code by snapshot row."""
     if not refused:
         return
     for row, code in refused.items():

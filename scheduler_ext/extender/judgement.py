@@ -87,7 +87,7 @@ class NodeJudgement:
         self.codes[places], self.percent[places], self.slot[places] = other.codes, other.percent, other.slot
 
     def refused(self) -> NodeRefusals:
-        """The nodes that do not pass, with their words."""
+        """The nodes that do not pass, with code and text; equal texts are made once and shared by index."""
         at = np.flatnonzero(self.codes)
         if not len(at):
             return NodeRefusals(at, at, (), ())

@@ -60,7 +60,10 @@ class Opinions:
         self._came: OrderedDict[PodKind, str] = OrderedDict()
 
     def judged(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> NodeJudgement:
-        """Of each row; -1, a node nobody here knows, passes."""
+        """The load rules' judgement of each row, (n,), from the cache where the pod's kind is known; a copy.
+
+        rows: rows of the snapshot; -1, a node that the snapshot does not have, passes.
+        """
         opinion = self._opinion(snapshot, pod, len(rows), now_seconds)
         if opinion is None:
             judgement = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
@@ -71,7 +74,7 @@ class Opinions:
         return judgement
 
     def points(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Floats:
-        """0 to 100 for each row, 0 for -1."""
+        """Points of each row, (n,), 0 to 100, more is better; 0 for row -1, a node that the snapshot does not have."""
         opinion = self._opinion(snapshot, pod, len(rows), now_seconds)
         if opinion is None:
             values = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)

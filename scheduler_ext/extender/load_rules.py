@@ -72,7 +72,10 @@ def without_estimates(judgement: NodeJudgement, columns: Floats, pod: PodFacts) 
 
 
 def points(snapshot: NodeSnapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> Floats:
-    """0 to 100 for each of these nodes."""
+    """0 to 100 for each of these nodes, more is better, (n,): Koordinator's LoadAware score.
+
+    For pods that use reclaimed capacity it is one of the views that `balance.points` weighs.
+    """
     columns = snapshot.columns[:, part]
     load_points = load_aware.points(columns, pod, now_seconds, settings.load_aware)
     if not pod.reclaimer:

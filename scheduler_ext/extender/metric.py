@@ -91,7 +91,10 @@ class LoadMetric:
 
 
 def metric_of(wire: MetricWire) -> LoadMetric:
-    """What is kept of a NodeMetric."""
+    """The parts of a NodeMetric that the rules read, in millicores and bytes.
+
+    Pods without reported usage are left out; the report interval defaults to Koordinator's.
+    """
     status, policy = wire.status, wire.spec.metric_collect_policy
     node = status.node_metric
     interval = policy.report_interval_seconds if policy else None

@@ -45,7 +45,11 @@ def peaks(snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> Floats:
 def judge(
     snapshot: NodeSnapshot, rows: Rows | slice, pod: PodFacts, now_seconds: float, settings: PredictionSettings
 ) -> NodeJudgement:
-    """Whether the peak ahead of each node leaves room for the pod."""
+    """Refuse nodes where peak + turnover + the pod's own prediction exceeds the node's plain threshold, per resource.
+
+    The formula is the module's; a node without a forecast passes (a comparison with NaN is false), and so do
+    DaemonSets' pods. Memory is judged first and CPU second, so that CPU is the reason named when both refuse.
+    """
     judgement = NodeJudgement.passing(len(snapshot.column(SnapshotColumn.CAPACITY_CPU)[rows]))
     if pod.daemon or not settings.on:
         return judgement

@@ -111,7 +111,11 @@ class NodeSnapshot:
 
 
 def following(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
-    """The snapshot after a frame."""
+    """The snapshot after a frame; `last` is not changed, and parts that the frame leaves alone are shared with it.
+
+    A frame with names replaces all nodes, any other changes rows. The trail keeps which rows the last TRAIL steps
+    touched, for `changed_since`.
+    """
     moved = _whole(last, frame) if frame.names is not None else last
     if frame.rows and frame.names is None:
         columns = moved.columns.copy()

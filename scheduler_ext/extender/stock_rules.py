@@ -55,6 +55,7 @@ def _taints(spec: Json) -> Check:
     tolerated: tuple[Toleration, ...] = tuple(toleration(t) for t in spec.get("tolerations") or ())
 
     def check(node: ExtenderNode) -> str:
+        """Why the node's taints refuse the pod, "" when they do not; a cordon counts as a taint."""
         if node.unschedulable and not CORDON.tolerated(tolerated):
             return "node is cordoned"
         for key, value, effect in node.taints:

@@ -59,7 +59,7 @@ class PodVerdict(msgspec.Struct, frozen=True):
     def of(
         cls, pod: PodFacts, about: tuple[int, float], stance: Posture, refused: Mapping[tuple[str, str], int]
     ) -> PodVerdict:
-        """about: (nodes asked, Unix time)."""
+        """From one answer's refusals. about: (nodes asked, Unix time); refused: (rule, text) -> number of nodes."""
         node_count, at_seconds = about
         passed = node_count - sum(refused.values())
         return cls(pod.key, at_seconds, node_count, passed, refusals_of(refused), stance.load_off, stance.yielded)

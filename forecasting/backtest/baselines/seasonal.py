@@ -29,7 +29,11 @@ class GaussianSeasonalNaive:
     name: str = "B1 seasonal naive day (Gaussian residuals)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """See Forecaster."""
+        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+
+        The variance is the mean square of differences to the day before, of slots known on both days; it is the same
+        for every slot ahead. A series without such a slot gets NaN, which `conform` fills.
+        """
         day = grid.slots_per_day
         residuals = history[:, day:] - history[:, : max(0, history.shape[1] - day)]
         present = ~np.isnan(residuals)
@@ -49,7 +53,10 @@ class MaxPath:
     name: str = "B3 max of 7 d, flat"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """See Forecaster."""
+        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+
+        All levels are the one path; slots that were never known get NaN, which `conform` fills.
+        """
         day = grid.slots_per_day
         block = by_day(history, day)[:, -self.days :]
         filled = np.where(np.isnan(block), -np.inf, block)

@@ -51,7 +51,10 @@ class StrongSelection:
     pool: Sequence[Forecaster] = POOL
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """See Forecaster."""
+        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+
+        The plain mean of two members, chosen series by series by `scores` over the last ORIGINS days.
+        """
         best = two_best(scores(log_ratios(self.pool, history, grid)))
         ahead = np.stack([member.quantiles(history, grid, horizon) for member in self.pool])
         column = np.arange(len(history))

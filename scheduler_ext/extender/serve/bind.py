@@ -29,7 +29,10 @@ class Binder:
         self._connect = connect
 
     def bind(self, args: BindArgs) -> str:
-        """Empty when the pod is bound there; else why not."""
+        """Bind the pod to `args.node`; returns "" when it is bound there, also by an earlier call, else why not.
+
+        Errors of the API server become the returned text, because that is what kube-scheduler reads.
+        """
         client = self._connect()
         try:
             return self._bind(client, args)
@@ -66,7 +69,7 @@ class Binder:
 
 
 def binding(args: BindArgs) -> Create:
-    """The write: valid for the pod with this uid only. Pure."""
+    """The Binding to create; with the uid the API server refuses it for a newer pod of the same name. Pure."""
     target = {"apiVersion": "v1", "kind": "Node", "name": args.node}
     metadata = {"name": args.name, "namespace": args.namespace, **({"uid": args.uid} if args.uid else {})}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}

@@ -41,7 +41,11 @@ def configuration(
 
 
 def extenders(reach: Reach, settings: ExtenderSettings) -> list[dict[str, Any]]:
-    """Both entries."""
+    """Two entries of `extenders`: one with the rules, which the scheduler may ignore, one that binds, which it may not.
+
+    They are apart because `ignorable` holds for a whole entry: without the rules scheduling goes on, but a bind that
+    got no answer has failed.
+    """
     rules = {"filterVerb": "filter", "preemptVerb": "preempt", "ignorable": True}
     if settings.weight:
         rules |= {"prioritizeVerb": "prioritize", "weight": settings.weight}

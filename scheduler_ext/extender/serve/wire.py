@@ -65,7 +65,7 @@ class PreemptArgs(msgspec.Struct, rename="pascal"):
     node_name_to_victims: dict[str, _Victims] | None = None
 
     def victims(self) -> dict[str, MetaVictims]:
-        """Victims by uid, of either form."""
+        """Victims by node, as uids; whole pods, from a scheduler that sends those, are reduced to their uids."""
         if self.node_name_to_meta_victims is not None:
             return self.node_name_to_meta_victims
         return {

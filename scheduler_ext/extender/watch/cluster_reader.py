@@ -127,7 +127,7 @@ def _name(raw: msgspec.Raw) -> str:
 
 
 def pod_of(client: KubeClient, namespace: str, name: str) -> Mapping[str, Any]:
-    """A pod as JSON; NoData when it is not there."""
+    """A pod from the API server, as JSON; NoData when it does not exist, ClusterError when it cannot be read."""
     pod = client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
     if pod is None:
         raise NoData(f"there is no pod {name} in namespace {namespace}", fix="Give its namespace with -n.")

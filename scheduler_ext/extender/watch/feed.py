@@ -36,7 +36,10 @@ class SnapshotFeed:
         self.frames = 0
 
     def take(self, frame: Frame) -> None:
-        """The next snapshot; called by one thread."""
+        """Apply a frame: replace the snapshot, and update what each pod counts (by uid).
+
+        Only the feed's thread calls this; readers take `snapshot` by reference and need no lock.
+        """
         if frame.fresh:
             self.shares.clear()
         for uid in frame.gone or ():
@@ -70,7 +73,7 @@ class Feed:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the watcher."""
+        """End the watcher and wait up to 5 s for the thread; the last snapshot stays readable."""
         self._stopping.set()
         if self.process is not None:
             self.process.kill()

@@ -57,7 +57,7 @@ class NodeTable:
     """Row of each node, as the last whole frame had it."""
 
     def put_node(self, name: str, node: ExtenderNode | None) -> None:
-        """A node appeared, changed or (None) vanished."""
+        """A node appeared, changed or (None) vanished; when the set of nodes changes, the next frame is a whole one."""
         self._other_nodes |= (node is None) == (name in self.nodes)
         if node is None:
             self.nodes.pop(name, None)
@@ -120,7 +120,10 @@ class NodeTable:
         self._reservations.add(name)
 
     def state(self, name: str, now_seconds: float) -> NodeState:
-        """All of one node."""
+        """Everything from which one node's row is computed, as of `now_seconds` (Unix time).
+
+        Departures that no longer count are forgotten here.
+        """
         pods = tuple(self._on[name].values()) if name in self._on else ()
         outlook = self.outlooks.get(name)
         departures = remembered(self.departures.pop(name, ()), outlook, now_seconds)

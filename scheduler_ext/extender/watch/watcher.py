@@ -153,7 +153,10 @@ def watch(
 
 
 def main() -> int:
-    """The process."""
+    """Entry point of the watcher process: WatcherConfig as one line of JSON on stdin, frames on stdout.
+
+    Each frame is its length (4 bytes, big-endian) and the encoded body.
+    """
     job = msgspec.json.decode(sys.stdin.buffer.readline(), type=WatcherConfig)
     configure_logging(job.telemetry)
     out = sys.stdout.buffer
