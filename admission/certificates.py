@@ -169,7 +169,7 @@ class CertificateController:
     def __init__(
         self, store: CertificateStore, policy: CertificatePolicy, clock: Clock, show: Show, injector: Injector | None
     ) -> None:
-        """Nothing is done yet; without an injector nobody is told whom to trust."""
+        """Nothing is done yet; without an injector the API server's trust (`caBundle`) is not written."""
         self._store, self._policy, self._clock, self._show, self._injector = store, policy, clock, show, injector
         self._shown: Pair | None = None
         self.error: CotenantError | None = None
@@ -189,7 +189,7 @@ class CertificateController:
         return material
 
     def _agreed(self) -> Material:
-        """What is stored once nothing is due any more, whoever renewed it."""
+        """What is stored once nothing is due any more, whichever replica renewed it."""
         for _ in range(TRIES):
             stored, version = self._store.read()
             due = renewed(stored, self._policy, self._clock.now_seconds(), self._trusted(stored))

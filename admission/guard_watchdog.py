@@ -46,7 +46,7 @@ def overdue(guard: Mapping[str, Any], now_seconds: float) -> Patch | None:
 
 
 def served_until(guard: Mapping[str, Any] | None) -> float:
-    """Until when (Unix time) a manager promises to hand room over; 0 when none ever did. Pure."""
+    """Until when (Unix time) a manager promises to hand capacity over; 0 when none ever did. Pure."""
     return moment_of(((guard or {}).get("spec") or {}).get("servedUntil"), SWAP_GUARD) or 0.0
 
 

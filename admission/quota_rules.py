@@ -163,7 +163,7 @@ def _name(change: QuotaChange) -> Iterator[Problem]:
 
 
 def _identity(change: QuotaChange) -> Iterator[Problem]:
-    """What never changes, and what a tree has in common."""
+    """Problems with what a quota may not change (is-parent, tree id), and with a tree id unlike its parent's."""
     quota, old, parent = change.quota, change.old, change.parent
     if old is not None and old.name and old.is_parent is not quota.is_parent:
         was = str(old.is_parent).lower()

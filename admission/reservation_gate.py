@@ -61,7 +61,7 @@ def gated(pod: Json, offers: Offers, namespace: str, now_seconds: float) -> Json
 
 
 def _may_wait(pod: Json) -> bool:
-    """Not a pod that has its node, that a DaemonSet places, that only holds room, or that has our gate."""
+    """Not a pod that has its node, that a DaemonSet places, that only holds capacity, or that has our gate."""
     meta, spec = pod["metadata"], pod["spec"]
     if spec.get("nodeName") or PLACEHOLDER_LABEL in (meta.get("labels") or {}):
         return False

@@ -113,7 +113,7 @@ class WebhookService:
         return self.keeper.error.message if self.keeper.error else ""
 
     def _keep(self) -> None:
-        """Look after the certificate until stopped; what fails is told and tried again."""
+        """Look after the certificate until stopped; what fails is logged and tried again."""
         while not self._stopping.wait(self._pause):
             try:
                 self.keeper.step()

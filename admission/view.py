@@ -15,7 +15,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Profiles in name order, labels of namespaces, priority classes, the quota tree, and reserved room on offer.
+    """Profiles in name order, labels of namespaces, priority classes, the quota tree, and reserved capacity on offer.
 
     annotated: what workloads' annotations give to new pods, by kind, namespace and name.
     synced: every mirror has been complete once; before that nothing is mutated.

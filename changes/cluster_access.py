@@ -73,7 +73,7 @@ def _client_of(who: Someone, credentials: _KubeCredentials, proxy: ProxySettings
 
 
 def with_token(access: Access, token: str) -> Access:
-    """The same server, told by this token alone who asks."""
+    """The same server; this token alone identifies the caller."""
     return replace(access, authorization=lambda: f"Bearer {token}", cert_file="", key_file="")
 
 

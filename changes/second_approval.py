@@ -32,7 +32,7 @@ def confirm(actions: Actions, who: Someone, change: str) -> list[ChangeStatus]:
 
 
 def decline(actions: Actions, who: Someone, change: str) -> list[ChangeStatus]:
-    """Cancel it; whoever accepted it may take that back as well."""
+    """Cancel it; the person who accepted it may take that back as well."""
 
     def may(one: ChangeStatus) -> None:
         own = same_person(one.change.actor, who.name)

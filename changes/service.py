@@ -180,7 +180,7 @@ class ClusterChangeService:
             return second_approval.confirm(actions, who, change)
 
     def decline(self, who: Someone, change: str) -> list[ChangeStatus]:
-        """Never do what waits for a second person: for that one, and for whoever accepted it."""
+        """Never do what waits for a second person: for that one, and for the person who accepted it."""
         with self._acting(who, f"{who.name} declines what waits for a second person") as actions:
             return second_approval.decline(actions, who, change)
 

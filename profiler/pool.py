@@ -121,7 +121,7 @@ def demand(usage: Usage[RefT], throttled: Usage[RefT] | None) -> Usage[RefT]:
 
 
 def _owner(series: PodContainerRef, pod: Pod | None) -> WorkloadRef | None:
-    """The pod's workload; a pod nobody knows stands for itself; one that only holds reserved room is nobody's."""
+    """The pod's workload; a pod nobody knows stands for itself; one that only holds reserved capacity is nobody's."""
     if series.namespace == PLACEHOLDER_NAMESPACE:
         return None
     return pod.workload if pod else WorkloadRef(series.namespace, "Pod", series.pod)

@@ -193,7 +193,7 @@ def _aged(pod: Pod, old: Pod | None) -> Pod:
 
 
 def with_history(inventory: Inventory, sightings: Sightings) -> Inventory:
-    """The inventory with what usage told: the lives of gone pods, templates of workloads that do not run, events."""
+    """The inventory with what usage shows: the lives of gone pods, templates of workloads that do not run, events."""
     lives = _lives_of_pods(sightings)
     pods = tuple(_lived(pod, lives.get((pod.namespace, pod.name))) for pod in inventory.pods)
     templates = _templates(inventory, pods, sightings)

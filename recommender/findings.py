@@ -151,7 +151,7 @@ def missing(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFi
     """Containers without a request (the API server would take a limit for it) or without a memory limit.
 
     Pods on reclaimed capacity ask for extended resources instead; init containers are left alone, and so are pods of
-    which nobody told what they ask for.
+    which the requests are not known.
     """
     no_limit = {r: np.isnan(evidence.limits[r]) for r in Resource}
     no_request = {r: np.isnan(evidence.requests[r]) & no_limit[r] for r in Resource}

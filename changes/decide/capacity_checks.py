@@ -83,6 +83,7 @@ def _with_role(one: Container, now: Sequence[Container]) -> Container:
 
 
 def _class(now: Sequence[Container], new: Sequence[Container]) -> Guardrail:
+    """Fails when pods lose the QoS class Guaranteed, because other classes are evicted first under memory pressure."""
     before, after = pod_qos(now), pod_qos(new)
     if before is after:
         return Guardrail("qos-class", GuardrailOutcome.PASS, f"its pods stay {before}")

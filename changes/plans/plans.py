@@ -193,7 +193,7 @@ def previewed(
 def _rooms(
     client: KubeClient, nodes: Sequence[ObservedNode], used: Mapping[str, Mapping[str, int]]
 ) -> list[NodeRoom]:  # fmt: skip
-    """Free room of every node as the scheduler counts it now, and with what it will use."""
+    """Free capacity of every node as the scheduler counts it now, and with what it will use."""
     taken: dict[str, dict[str, int]] = {}
     for wire in client.list("/api/v1/pods", ObservedPodWire):
         pod = pod_of(wire)

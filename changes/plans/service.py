@@ -155,7 +155,7 @@ class ClusterPlanService:
 
     # --- acting -------------------------------------------------------------------------------------------------------
     def approve(self, who: Someone, ref: PlanRef, scope: DecisionScope, reason: str = "") -> Plan:
-        """Let its room be reserved at start - lead."""
+        """Let its capacity be reserved at start - lead."""
         return self._decide(who, ref, (PlanDecision.APPROVED, scope, reason))
 
     def reject(self, who: Someone, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:

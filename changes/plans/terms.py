@@ -180,7 +180,7 @@ def _recurring_body(rule: Recurrence) -> dict[str, Any]:
 
 
 def skipped(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
-    """One start of a schedule left out; UsageError when it has none then, or its room is already held."""
+    """One start of a schedule left out; UsageError when it has none then, or its capacity is already held."""
     rule = plan.recurring
     assert rule is not None
     if next(schedule.starts(rule, start_seconds - 1), None) != start_seconds:

@@ -24,7 +24,7 @@ AWAY: Final = "cluster-away"
 def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator of an acting callback, below `app.callback`: refuses a person who has the right in no namespace.
 
-    The desk checks the right again for the namespaces in question. A CotenantError is shown in the live region, and
+    The service checks the right again for the namespaces in question. A CotenantError is shown in the live region, and
     nothing else on the page changes.
     """
 
@@ -47,7 +47,7 @@ def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..
 
 
 def why_not(view: View, right: Right, namespace: str = "") -> str:
-    """Why a button is disabled, in words; "" when whoever asks may use it."""
+    """Why a button is disabled, in words; "" when the person who asks may use it."""
     return why_not_note(view, right, namespace) or away(view)
 
 
@@ -78,7 +78,7 @@ def register(app: Dash, view: View) -> None:
 
 
 def refused(view: View, right: Right, namespace: str = "") -> str:
-    """Which role whoever asks lacks, in words; "" when they may."""
+    """Which role the person who asks lacks, in words; "" when they may."""
     who = view.given.people()
     if not who.may(right, namespace):
         needed = " or ".join(role.value for role in Role if right in RIGHTS[role])

@@ -56,7 +56,7 @@ class ReviewTerms:
     canary: float = 0.0
 
     def wanted(self, workloads: Sequence[WorkloadRef], method: Method) -> ChangeRequest:
-        """For the desk: these workloads under these terms."""
+        """For the service: these workloads under these terms."""
         return ChangeRequest(
             workloads=tuple(workloads),
             method=method,
@@ -122,7 +122,7 @@ def filters_of(search: str) -> str:
 
 
 def default_method(looks: Sequence[WorkloadReview]) -> Method:
-    """What the desk suggests for all; where that differs, what can be had for all that no GitOps tool owns."""
+    """What the service suggests for all; where that differs, what can be had for all that no GitOps tool owns."""
     suggested = {look.suggested for look in looks if not look.error}
     if suggested == {Method.BUNDLE}:
         return Method.BUNDLE

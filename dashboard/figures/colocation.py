@@ -59,7 +59,7 @@ def _numbers(cells: Any) -> Floats:
 
 
 def _batch(x: list[float], floor: Floats, amount: Floats) -> list[dict[str, Any]]:
-    """The room of batch as a band; the hover text gives its height, not its upper edge."""
+    """The capacity of batch as a band; the hover text gives its height, not its upper edge."""
     some = np.where(amount > 0, floor, np.nan)
     low = lines.line(x, some, "", base.TEAL, width=0) | lines.HIDDEN
     top = lines.line(x, some + amount, "Batch", base.TEAL, width=1)

@@ -292,7 +292,7 @@ def _lane_words(demand: DemandCurve) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pods:
-    """One plan's day, pods by half hour (T,): what usually runs, and what room to hold beyond it."""
+    """One plan's day, pods by half hour (T,): what usually runs, and what capacity to hold beyond it."""
 
     start_seconds: int
     base: float
@@ -302,7 +302,7 @@ class Pods:
 
 
 def pods(plan_pods: Pods) -> Chart:
-    """Steps: what usually runs, the forecast's median above it, and the room to hold, hatched."""
+    """Steps: what usually runs, the forecast's median above it, and the capacity to hold, hatched."""
     x = base.milliseconds([plan_pods.start_seconds + STEP_SECONDS * k for k in range(len(plan_pods.wanted) + 1)])
     steps = [plan_pods.base + np.append(path, path[-1:]) for path in (plan_pods.wanted, plan_pods.median)]
     usual = lines.level(x, plan_pods.base, "Usually run", base.BLUE, width=2, dash="solid")
@@ -335,7 +335,7 @@ def _pod_words(plan_pods: Pods) -> str:
 
 
 def scores(past_scores: Sequence[Score]) -> Chart:
-    """Past occurrences, the oldest on the left: pods that room was held for, that used it, that waited without."""
+    """Past occurrences, the oldest on the left: pods that capacity was held for, that used it, that waited without."""
     ordered = list(reversed(past_scores))
     x = base.milliseconds([int(score.start_seconds) for score in ordered])
     reserved, used, missed = (

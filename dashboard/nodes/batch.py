@@ -44,7 +44,7 @@ USAGE_POLICY: Final = "usage"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Room:
-    """Batch room of n nodes in T half hours from `start_seconds`, in the resource's unit; NaN = not known.
+    """Batch capacity of n nodes in T half hours from `start_seconds`, in the resource's unit; NaN = not known.
 
     capacity: (n, T) by (resource, level), everything that batch pods may take; used: (n,), what they use of it now.
     """
@@ -66,12 +66,12 @@ class Room:
 
     @property
     def known(self) -> int:
-        """Nodes of which room is known in both resources."""
+        """Nodes of which capacity is known in both resources."""
         finite = np.isfinite(self.capacity[Resource.CPU, SURE]) & np.isfinite(self.capacity[Resource.MEMORY, SURE])
         return int(finite.any(axis=1).sum())
 
     def free(self, resource: Resource, level: str) -> Floats:
-        """Room that no batch pod uses now, (n, T)."""
+        """Capacity that no batch pod uses now, (n, T)."""
         return np.maximum(self.capacity[resource, level] - self.used[resource][:, None], 0.0)
 
     def first_slot(self, now_seconds: float) -> int:
@@ -99,7 +99,7 @@ def room(tables: Mapping[str, Indexed], ahead: Table) -> Room | None:
 
 
 def batch_pods(pods: Indexed) -> npt.NDArray[np.bool_]:
-    """Rows of PODS that live on reclaimed room."""
+    """Rows of PODS that live on reclaimed capacity."""
     lent = [c.value for c in PriorityClass if c.is_reclaimer]
     columns = pods.table.columns
     unnamed = (columns["priority"] == "") & (columns["qos"] == QosClass.BE.value)
@@ -221,9 +221,9 @@ class StartWindow:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """When a job fits: `windows` by start, each with room for more pods than all before it; none = never surely.
+    """When a job fits: `windows` by start, each with capacity for more pods than all before it; none = never surely.
 
-    likely: the first start that is as likely as not; largest: most free room of one node through one run, per resource
+    likely: the first start that is as likely as not; largest: most free on one node through one run, per resource
     (each alone); late: the deadline or the run reaches beyond the forecasts.
     """
 
@@ -264,7 +264,7 @@ def _largest(free: Floats, slots: int) -> float:
 
 
 def _better(rooms: Room, job: Job, first: int, sure: Counts, likely: Counts) -> tuple[StartWindow, ...]:
-    """The earliest start that fits, then each later one with room for more pods."""
+    """The earliest start that fits, then each later one with capacity for more pods."""
     totals = sure.sum(axis=0)
     before = np.maximum.accumulate(np.concatenate([[0], totals[:-1]]))
     starts = np.flatnonzero(totals > before)

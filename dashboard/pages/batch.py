@@ -214,7 +214,7 @@ def _reach(room: Room) -> str:
 
 
 def windows(starts: tuple[StartWindow, ...], now: float) -> Component:
-    """Starts, earliest first; each later one has room for more pods."""
+    """Starts, earliest first; each later one has capacity for more pods."""
     titles = ("Start", "Wait", "Done by", "Nodes (95 % sure)", "Pods together", "Nodes (median)", "Most on")
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
     rows = [

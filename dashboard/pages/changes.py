@@ -206,7 +206,7 @@ def allowed(view: View, standing: ChangeStatus, others: Any, left_seconds: float
 
 
 def _seconding(view: View, standing: ChangeStatus, why: str) -> Allowed:
-    """Whether the person who asks may be the second one; whoever accepted it may only take that back."""
+    """Whether the person who asks may be the second one; the person who accepted it may only take that back."""
     who, change = view.given.people(), standing.change
     approves = acting.why_not(view, Right.APPROVE, change.namespace)
     own = who.name == change.actor

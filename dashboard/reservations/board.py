@@ -105,14 +105,14 @@ LIST: Final = Listing(
 
 @dataclass(frozen=True, slots=True)
 class BoardPlans:
-    """The plans of the cluster, or the error of reading them; neither without a desk."""
+    """The plans of the cluster, or the error of reading them; neither without a service."""
 
     plans: tuple[Plan, ...] = ()
     trouble: Component | None = None
 
 
 def known(view: View, search: str = "") -> BoardPlans:
-    """The desk's plans under the URL's filters."""
+    """The service's plans under the URL's filters."""
     if view.given.plans is None:
         return BoardPlans()
     try:
@@ -294,7 +294,7 @@ def _span(
 ) -> tuple[int, float | None, Component | None]:  # fmt: skip
     """Start of what is drawn, the moment to mark, and a warning where all of the rows' day is over.
 
-    With a desk the present begins it; the clock of demo data without one stands still.
+    With a service the present begins it; the clock of demo data without one stands still.
     """
     if view.given.plans is not None:
         now = view.now_seconds()

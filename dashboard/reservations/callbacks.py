@@ -36,7 +36,7 @@ Answer = tuple[Any, Any, Any]
 
 
 def desk_of(view: View) -> PlanService:
-    """The desk; UsageError when this dashboard has none."""
+    """The service; UsageError when this dashboard has none."""
     if view.given.plans is None:
         raise UsageError("this dashboard is read-only", fix="Start it with `cotenant dashboard --act`.")
     return view.given.plans

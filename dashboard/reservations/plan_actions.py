@@ -44,7 +44,7 @@ READ_ONLY: Final = "Read-only: start it with `cotenant dashboard --act`, or copy
 
 
 def why_not(view: View, right: Right, namespace: str = "") -> str:
-    """Why a button is disabled; "" when whoever asks may use it."""
+    """Why a button is disabled; "" when the person who asks may use it."""
     return READ_ONLY if view.given.plans is None else callbacks.refused(view, right, namespace) or callbacks.away(view)
 
 

@@ -78,7 +78,7 @@ def _name(row: Row) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WindowDemand:
-    """Room that a plan in the cluster still wants: millicores or bytes over [start, end) in Unix seconds."""
+    """Capacity that a plan in the cluster still wants: millicores or bytes over [start, end) in Unix seconds."""
 
     start_seconds: float
     end_seconds: float

@@ -76,7 +76,7 @@ class TimelineEvent:
 
 
 def workload_of(plan: Plan) -> WorkloadRef:
-    """Whose room it is."""
+    """Whose capacity it is."""
     return WorkloadRef(plan.namespace, plan.owner.kind, plan.owner.name)
 
 
@@ -121,7 +121,7 @@ def used(plan: Plan) -> int:
 
 
 def wanted(plan: Plan) -> int:
-    """Number of pods for which room is reserved now, or will be."""
+    """Number of pods for which capacity is reserved now, or will be."""
     phase = plan.status.phase
     return plan.status.count if phase and (phase.holds or phase.over) and plan.status.count else plan.count
 
@@ -167,7 +167,7 @@ def lasting(plan: Plan) -> bool:
 
 
 def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[WindowDemand]:
-    """Room that is still to be reserved: available Reservations are part of the nodes' requests."""
+    """Capacity that is still to be reserved: available Reservations are part of the nodes' requests."""
     amount, present, phase = plan.per_pod.get(resource.value, 0), window_of(plan), phase_of(plan)
     if plan.suspended:
         return []
@@ -199,7 +199,7 @@ def unwritten(rows: Sequence[Row], plans: Sequence[Plan]) -> list[Row]:
 
 
 def reserve_words(plan: Plan, now_seconds: float) -> str:
-    """When its room is reserved."""
+    """When its capacity is reserved."""
     window, status = window_of(plan), plan.status
     room = f"Room for {display.counted(plan.count, 'pod')}"
     if window is None:

@@ -64,7 +64,7 @@ class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
     dry_run: bool = False
 
     def wanted(self, key: str = "") -> ChangeRequest:
-        """For the desk."""
+        """For the service."""
         more = {"key": key} if key else {}
         refs = tuple(dict.fromkeys(_ref(text) for text in self.workloads))
         if not refs or len(refs) > MOST_WORKLOADS:

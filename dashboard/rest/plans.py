@@ -46,7 +46,7 @@ class PlanTermsBody(msgspec.Struct, forbid_unknown_fields=True):
     allocate_policy: AllocatePolicy = AllocatePolicy.ALIGNED
 
     def terms(self) -> PlanTerms:
-        """For the desk."""
+        """For the service."""
         if self.schedule and (self.start or self.end):
             raise UsageError("a plan has a window or a schedule, not both", fix="Leave one of them out.")
         rule = Recurrence(self.schedule, self.zone, self.duration_seconds) if self.schedule else None

@@ -40,6 +40,7 @@ def _endpoints(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _endpoint(method: str, path: str, operation: Mapping[str, Any]) -> str:
+    """One endpoint as a folded HTML block. operation: OpenAPI's object of the path and method; all text is escaped."""
     summary = f"<code>{method} {escape(path)}</code> {escape(str(operation.get('summary', '')))}"
     description = f"<pre>{escape(str(operation['description']))}</pre>" if operation.get("description") else ""
     rows = "".join(_parameter(one) for one in operation.get("parameters", ()))

@@ -57,7 +57,7 @@ READS: Final = "The dashboard reads the store and asks nothing of the cluster: i
 
 
 def status(overview: Overview | None, upkeep: Upkeep, now_seconds: float, *, acts: bool = False) -> Status:
-    """Health at a moment. acts: whether there is a desk."""
+    """Health at a moment. acts: whether there is a service."""
     return Status(
         permissions=ACTS if acts else READS,
         time_seconds=now_seconds,

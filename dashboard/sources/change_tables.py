@@ -90,14 +90,14 @@ def before(view: View) -> View:
 
 
 def required(view: View) -> ChangeService:
-    """The desk; NoData without one."""
+    """The service; NoData without one."""
     if view.given.desk is None:
         raise NoData(NO_DESK, fix=FIX)
     return view.given.desk
 
 
 def standings_of(view: View) -> list[ChangeStatus]:
-    """What the person who asks may read, the newest first; none without a desk."""
+    """What the person who asks may read, the newest first; none without a service."""
     desk = view.given.desk
     return desk.changes(view.given.people()) if desk else []
 
@@ -171,5 +171,5 @@ def done_words(standings: Sequence[ChangeStatus], verb: str) -> str:
 
 
 def named(someone: Someone) -> str:
-    """How the page addresses whoever asks."""
+    """How the page addresses the person who asks."""
     return someone.name or "whoever sits here"

@@ -47,7 +47,7 @@ class Postponing:
     def __init__(
         self, behind: ResultSource, desk: ChangeService, now_seconds: Callable[[], float], wait_seconds: float
     ) -> None:
-        """`wait_seconds`: shortest time between two questions to the desk."""
+        """`wait_seconds`: shortest time between two questions to the service."""
         self._behind, self._desk = behind, desk
         self._now, self._wait = now_seconds, wait_seconds
         self._lock = threading.Lock()

@@ -82,7 +82,7 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
 
 
 def why_not(view: View, right: Right) -> str:
-    """Why nothing can be done now: no desk, no right, data too old for acting on them, no cluster to review on.
+    """Why nothing can be done now: no service, no right, data too old for acting on them, no cluster to review on.
 
     Right.ACCEPT stands for putting off, which is a note in the ledger.
     """

@@ -184,7 +184,7 @@ class Detection:
 def detect(paths: Collection[CgroupPath], base: tuple[str, ...] = ()) -> Detection:
     """The layout that these cgroups of a node speak of: which roots exist, how containers below are named.
 
-    Both roots: the one with pods holds and that is told; pods below both: nothing is decided.
+    Both roots: the one with pods holds and that is reported; pods below both: nothing is decided.
     """
     counts = {driver: _pods(paths, Layout(driver, base=base)) for driver in Driver}
     roots = [driver for driver in Driver if Layout(driver, base=base).kubepods() in paths]

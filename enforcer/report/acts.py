@@ -177,7 +177,7 @@ def changes(
 ) -> Iterator[tuple[ActionRecord, bool]]:
     """What a tick decides otherwise than the tick before, as a dry run would log it, and whether it is a warning.
 
-    evictions: those that would be asked now; findings are told by `recount`.
+    evictions: those that would be asked now; findings are reported by `recount`.
     """
     owners = {path: pod.spec for pod in observation.pods for path in paths_of(pod)}
     time = stamp(observation.wall_seconds)

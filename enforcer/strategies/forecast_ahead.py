@@ -16,7 +16,7 @@ from enforcer.contract import NodeForecast
 def online_ahead(
     online_millicores: int, forecast: NodeForecast | None, wall_seconds: float, ahead_seconds: float
 ) -> int:
-    """Use that best effort must leave room for, millicores; at least `online_millicores`."""
+    """Use that best effort must leave capacity for, millicores; at least `online_millicores`."""
     if forecast is None or forecast.step_seconds <= 0 or wall_seconds >= forecast.valid_until_seconds:
         return online_millicores
     first = _slot(forecast, wall_seconds)

@@ -45,7 +45,7 @@ class NodeCpuDemand:
 
     @property
     def online(self) -> int:
-        """Everything that best effort must leave room for."""
+        """Everything that best effort must leave capacity for."""
         return self.latency_sensitive + max(self.system, self.reserved)
 
 

@@ -26,7 +26,7 @@ from profiler.node_metric.windows import KINDS, Floats, Track, aggregated, mean,
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
-    """What one round of queries told, in millicores and bytes.
+    """What one round of queries answered, in millicores and bytes.
 
     nodes: samples of node usage; sums: of the sum over a node's pods; newest: when each node was last sampled (Unix
     seconds); pods: (namespace, name) of the pods with their mean usage, (len(pods),), NaN = unknown.

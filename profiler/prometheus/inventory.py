@@ -70,7 +70,7 @@ class Rows:
 
     @classmethod
     def of(cls, owners: Iterable[dict[str, str]], state: Iterable[tuple[dict[str, str], float]]) -> Rows:
-        """Sort by the metric's name. Pods that only hold reserved room are no workload and cost nothing: left out."""
+        """Sort by the metric's name. Placeholder pods are left out: they are no workload and cost nothing."""
         by_owner: dict[str, list[dict[str, str]]] = {name: [] for name in OWNERS}
         by_state: dict[str, list[tuple[dict[str, str], float]]] = {name: [] for name in STATE}
         for labels in map(own_labels, owners):

@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.floating[Any]]
 class PlanAccount:
     """The back-test account of one plan over a period, in pod-hours unless a field says otherwise.
 
-    peaks: runs of slots in which pods were needed; missed_peaks: those that found room for less than nine tenths of
+    peaks: runs of slots in which pods were needed; missed_peaks: those that found capacity for less than nine tenths of
     what they needed.
     """
 
@@ -35,7 +35,7 @@ class PlanAccount:
 
     @property
     def coverage(self) -> float:
-        """Share of the needed pod-time that found room; 1 when nothing was needed."""
+        """Share of the needed pod-time that found capacity; 1 when nothing was needed."""
         return self.used / self.needed if self.needed else 1.0
 
     @property
@@ -89,7 +89,7 @@ def none(need: Floats) -> Floats:
 
 
 def static(need: Floats, count: float | Floats) -> Floats:
-    """The same room at all times; `count` of each row, (n, 1), or of all."""
+    """The same capacity at all times; `count` of each row, (n, 1), or of all."""
     return np.zeros_like(need) + np.ceil(count)
 
 

@@ -16,7 +16,7 @@ from recommender.plans.size import Counts
 
 @dataclass(frozen=True, slots=True)
 class ReservedPods:
-    """Pods that room is kept for, and when that was last changed."""
+    """Pods that capacity is kept for, and when that was last changed."""
 
     count: int
     changed_at_seconds: float = float("-inf")

@@ -93,7 +93,7 @@ class PlanObservation:
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """The status to write, and pods that room is wanted for; 0 = give everything back that is not used."""
+    """The status to write, and pods that capacity is wanted for; 0 = give everything back that is not used."""
 
     status: PlanStatus
     want: int = 0
@@ -163,7 +163,7 @@ def _known(turn: _Turn, status: PlanStatus) -> PlanStatus:
 
 
 def _waiting(turn: _Turn, status: PlanStatus) -> PlanStep:
-    """Proposed, Approved, Rejected: room is not wanted yet."""
+    """Proposed, Approved, Rejected: capacity is not wanted yet."""
     status = _moved(turn, status)
     window = status.window
     if window is None:
@@ -184,7 +184,7 @@ def _waiting(turn: _Turn, status: PlanStatus) -> PlanStep:
 
 
 def _given_up(turn: _Turn, status: PlanStatus, window: Span) -> PlanStep:
-    """The window passed without room: Missed when it was approved, else the next one is proposed."""
+    """The window passed without reserved capacity: Missed when it was approved, else the next one is proposed."""
     if status.phase is PlanPhase.APPROVED:
         reason, message = _why_missed(status)
         ended = replace(status, phase=PlanPhase.SCORED if reason == NO_DEMAND else PlanPhase.MISSED)
@@ -205,7 +205,7 @@ def _why_missed(status: PlanStatus) -> tuple[str, str]:
 
 
 def _moved(turn: _Turn, status: PlanStatus) -> PlanStatus:
-    """The window as the spec says it now: until room is reserved the plan may be edited and the forecast may move."""
+    """The window as the spec says it now: until capacity is reserved, an edit or the forecast may move it."""
     window = next_window(turn.plan, turn.now, turn.seen.lead.seconds)
     if window is None or window == status.window:
         return status
@@ -284,7 +284,7 @@ def _against(turn: _Turn, expected: Expected | None) -> str:
 
 
 def _holding(turn: _Turn, status: PlanStatus) -> PlanStep:
-    """Reserved, Held, Extended: room is kept."""
+    """Reserved, Held, Extended: capacity is kept."""
     window = status.window
     if window is None:
         return PlanStep(replace(status, phase=PlanPhase.RELEASED))
@@ -362,7 +362,7 @@ def _fallen(turn: _Turn, status: PlanStatus, window: Span) -> bool:
 
 
 def _demand(turn: _Turn, window: Span, reserved_pods: int) -> int:
-    """Pods that room is wanted for now: a forecast plan's follow forecast and present, up to its count."""
+    """Pods that capacity is wanted for now: a forecast plan's follow forecast and present, up to its count."""
     plan, outlook = turn.plan, turn.seen.outlook
     if plan.source is not WindowSource.FORECAST or outlook is None:
         return plan.count

@@ -17,7 +17,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class NodeRoom:
-    """Room of one node: free is allocatable less requests, per resource; batch_millicores: what batch pods request.
+    """Capacity of one node: free is allocatable less requests, per resource; batch_millicores: what batch pods request.
 
     then: the same at the start of the window, allocatable less the usage that is forecast, never more than free; None
     where nothing is forecast.
@@ -72,7 +72,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
 def placed_then(plan: Plan, nodes: Sequence[NodeRoom]) -> Counts | None:
     """Pods on each node when the window begins; None where no node has a forecast of that moment.
 
-    Of nodes without one the room of now is taken.
+    Of nodes without one the capacity of now is taken.
     """
     if all(node.then is None for node in nodes):
         return None
@@ -81,7 +81,7 @@ def placed_then(plan: Plan, nodes: Sequence[NodeRoom]) -> Counts | None:
 
 
 def room_then(free: Mapping[str, int], allocatable: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
-    """Free room of a node at a moment at which so much will be used: what is asked for stays asked for."""
+    """Free capacity of a node at a moment at which so much will be used: what is asked for stays asked for."""
     return {
         n: min(free_amount, allocatable[n] - used[n]) if n in used else free_amount for n, free_amount in free.items()
     }
@@ -92,7 +92,7 @@ def _named(nodes: Sequence[NodeRoom], counts: Counts) -> tuple[tuple[str, int], 
 
 
 def placed(per_pod: Mapping[str, int], count: int, nodes: Sequence[NodeRoom]) -> Counts:
-    """Pods on each node, (nodes,): one after the other to the node with most free CPU that still has room."""
+    """Pods on each node, (nodes,): one after the other to the node with most free CPU that still has capacity."""
     names = [name for name, amount in per_pod.items() if amount > 0] or ["cpu"]
     size = np.array([max(per_pod.get(name, 0), 0) for name in names], dtype=np.float64)
     room = np.array([[n.free.get(name, 0) for name in names] for n in nodes], dtype=np.float64).reshape(-1, len(names))

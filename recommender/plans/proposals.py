@@ -54,7 +54,7 @@ class Rehearsal:
     """One workload's last days, slot by slot of `step_seconds`: demand (T,), and the forecasts made before it.
 
     quantiles: (T, levels), NaN where none was made; a_week_before: (T,), NaN where not known; reaction_seconds: how
-    long after a pod was needed room for it is there: pods that wait raise what is held.
+    long after a pod was needed capacity for it is there: pods that wait raise what is held.
     """
 
     step_seconds: int
@@ -95,7 +95,7 @@ def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
 def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[str, PlanAccount, bool]]:
     """(policy, account, whether it is proposed) of each quantile and of the baselines, over the rehearsed days.
 
-    Static: room for the highest need at all times, known afterwards.
+    Static: capacity for the highest need at all times, known afterwards.
     """
     need = np.where(np.isfinite(past.quantiles[:, 0]), need_of(past.demand, size), np.nan)
     chosen, step = tested(size, past, settings).tau, past.step_seconds

@@ -80,7 +80,7 @@ def reservations(
 
 
 def free(one: Reservation) -> bool:
-    """Whether it holds room that no pod uses, or may come to."""
+    """Whether it holds capacity that no pod uses, or may come to."""
     return not one.status.phase.ended and not one.status.owners
 
 

@@ -40,7 +40,7 @@ def owns(snapshot: NodeSnapshot, pod: PodFacts, reservation: str) -> bool:
 
 
 def let_owners_in(snapshot: NodeSnapshot, pod: PodFacts, rows: npt.NDArray[np.intp], judged: Codes) -> None:
-    """Take back refusals by load where room is held for the pod: a promise of room holds also on a busy node."""
+    """Take back refusals by load where capacity is held for the pod: a Reservation holds also on a busy node."""
     refused = judged != Code.PASS
     if not refused.any():
         return

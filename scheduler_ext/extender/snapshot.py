@@ -46,7 +46,7 @@ class NodeSnapshot:
     columns: (WIDTH, nodes); ahead: q95 of each half hour from `first_slot` on, (2, SLOTS, nodes), NaN unknown.
     heads, quoted: the beginning of each node's entry in a prioritize answer, and its name as JSON; bytes.
     guards: node -> pods ("namespace/name") that may go there during a hand-over. placeholders: uid -> what it holds.
-    reserved, reserved_rows: node -> Reservations that have room there, and which rows those are, (nodes,).
+    reserved, reserved_rows: node -> Reservations that have capacity there, and which rows those are, (nodes,).
     taken_seconds: monotonic time at which the watcher sent it. steps: changes of rows so far; trail: which rows each
     of the last ones changed.
     """
@@ -168,7 +168,7 @@ def _ahead(moved: NodeSnapshot, frame: Frame) -> Floats:
 
 
 def _reserving(moved: NodeSnapshot, frame: Frame) -> NodeSnapshot:
-    """Reservations as the frame changed them, and where they have room."""
+    """Reservations as the frame changed them, and where they have capacity."""
     reservations = {} if frame.fresh else dict(moved.reservations)
     for name, text in (frame.reservations or {}).items():
         reservations.pop(name, None)

@@ -79,7 +79,7 @@ def assigned(view: ReservationView, settings: ReservationSettings) -> Assignment
 
 
 class _Assigner:
-    """Rooms in groups that are alike, so that a hundred pods and a thousand Reservations are compared once a group."""
+    """Reservations in groups that are alike, so that many pods and Reservations are compared once a group."""
 
     def __init__(self, view: ReservationView, settings: ReservationSettings, rooms: Iterable[ReservationRoom]) -> None:
         self.view, self.settings = view, settings
@@ -153,7 +153,7 @@ def begun(room: ReservationRoom, pod: PodView, view: ReservationView, settings: 
 
 
 def _waits(pod: PodView) -> bool:
-    """Whether a pod could be handed room now: nothing but our gate holds it, or nothing and it found no place."""
+    """Whether a pod could be handed capacity now: nothing but our gate holds it, or nothing and it found no place."""
     if pod.node or not pod.alive or pod.is_placeholder or pod.identity.namespace == PLACEHOLDER_NAMESPACE:
         return False
     if pod.gates:

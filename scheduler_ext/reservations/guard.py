@@ -23,7 +23,7 @@ MANAGED: Final = {"app.kubernetes.io/managed-by": "cotenant", "app.kubernetes.io
 
 @dataclass(frozen=True, slots=True)
 class HeldPlaceholder:
-    """A placeholder: where it is, and the room that it takes up; uid is empty before it exists."""
+    """A placeholder: where it is, and the capacity that it takes up; uid is empty before it exists."""
 
     namespace: str
     name: str
@@ -40,8 +40,8 @@ class HeldPlaceholder:
 class ReservationSwap:
     """One hand-over, with everything that finishes or undoes it.
 
-    owner: who gets the room, None while it is being undone. rest: the placeholder that keeps what the owner leaves, or
-    that takes the room back. started_seconds, expires_seconds: Unix time.
+    owner: who gets the capacity, None while it is being undone. rest: the placeholder that keeps what the owner leaves,
+    or that takes the capacity back. started_seconds, expires_seconds: Unix time.
     """
 
     id: str

@@ -53,7 +53,7 @@ TAKER_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Care:
-    """Writes that a Reservation needs now. asks: a node whose pods must be listed to find who took the room."""
+    """Writes that a Reservation needs now. asks: a node whose pods must be listed to find who took the capacity."""
 
     intents: tuple[Intent, ...] = ()
     asks: str = ""
@@ -145,7 +145,7 @@ def _held_status(
     view: ReservationView,
     settings: ReservationSettings,
 ) -> ReservationStatus:
-    """Whether the room is held now; a Reservation that was Available stays so while lost room is asked for again."""
+    """Whether capacity is held now; an Available Reservation stays so while what was lost is requested again."""
     extra = _considered(reservation, settings)
     open_ = [p for p in mine if p.alive and not p.node]
     missing = unguarded(view, reservation.uid, reservation)
@@ -179,7 +179,7 @@ def _with(
 def _held(
     reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
 ) -> list[Intent]:
-    """Placeholders for room that nobody holds yet, the end of those that died, and of those that hold too much."""
+    """Placeholders for capacity that nobody holds yet, the end of those that died, and of those that hold too much."""
     dead = [deleted(p.held(), "it does not run any more") for p in mine if p.phase in ENDED]
     if dead or impossible(reservation):
         return [*dead]
@@ -214,7 +214,7 @@ def _topped_up(
 
 
 def _surplus(reservation: Reservation, mine: Sequence[PodView], view: ReservationView) -> list[Intent]:
-    """Whole placeholders that are not wanted any more: an owner found room of its own on the node."""
+    """Whole placeholders that are not wanted any more: an owner found capacity of its own on the node."""
     needed = wanted(reservation, view.allocated.get(reservation.uid, ()))
     deletions: list[Intent] = []
     remaining = [p for p in mine if p.alive]
@@ -227,7 +227,7 @@ def _surplus(reservation: Reservation, mine: Sequence[PodView], view: Reservatio
 
 
 def _owners(reservation: Reservation, view: ReservationView) -> list[PodView]:
-    """Pods on its node that got its room."""
+    """Pods on its node that got its capacity."""
     node = reservation.status.node
     return [p for p in view.allocated.get(reservation.uid, ()) if not node or p.node == node]
 
@@ -250,7 +250,7 @@ def _takers(reservation: Reservation, view: ReservationView) -> list[PodView]:
 def _asks(
     reservation: Reservation, status: ReservationStatus, mode: Mode, owners: Sequence[PodView], view: ReservationView
 ) -> str:
-    """The node to look at: a last-resort placeholder vanished and nobody is known to have its room."""
+    """The node to look at: a last-resort placeholder vanished and nobody is known to have its capacity."""
     if mode is not Mode.LAST_RESORT or status.phase is not Phase.AVAILABLE or status.node in view.found:
         return ""
     vanished = not view.placeholders.get(reservation.uid) and not owners

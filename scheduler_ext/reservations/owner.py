@@ -44,7 +44,7 @@ def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patc
 
 
 def claimed(pod: PodView, reservation: Reservation) -> Patch:
-    """Write down whose room a pod got, so that it is followed from now on."""
+    """Write down whose capacity a pod got, so that it is followed from now on."""
     return _patch(pod, _claimed(pod, reservation), f"it got the room of reservation {reservation.name}")
 
 

@@ -42,7 +42,7 @@ _SYSTEM: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critica
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderSpec:
-    """A placeholder to be made: its name, its room, the node it must be on ("" for any), nodes that it avoids."""
+    """A placeholder to be made: its name, its capacity, the node it must be on ("" for any), nodes that it avoids."""
 
     name: str
     room: Mapping[str, int]
@@ -137,7 +137,7 @@ def not_considered(template: Json, scheduler_name: str) -> list[str]:
 
 
 def impossible(reservation: Reservation) -> str:
-    """Why no placeholder can hold this room, or ""."""
+    """Why no placeholder can hold this capacity, or ""."""
     if not reservation.size:
         return "the template requests nothing, so there is nothing to hold; give its containers requests"
     if not reservation.owners:

@@ -59,7 +59,7 @@ def late(swap: ReservationSwap, view: ReservationView, settings: ReservationSett
 
 
 def unguarded(view: ReservationView, uid: str, reservation: Reservation) -> dict[str, int]:
-    """Room that should be held and for which no placeholder exists, by resource; without zeros."""
+    """Capacity that should be held and for which no placeholder exists, by resource; without zeros."""
     missing = rest(wanted(reservation, view.allocated.get(uid, ())), standing_room(view, uid))
     return {name: amount for name, amount in missing.items() if amount}
 
@@ -138,7 +138,7 @@ def _resting(
 
 
 def _given_up(swap: ReservationSwap, view: ReservationView, settings: ReservationSettings, why: str) -> SwapStep:
-    """Bar the owner and take the room back. A placeholder that seems to stand may be gone: a mirror lags."""
+    """Bar the owner and take the capacity back. A placeholder that seems to stand may be gone: a mirror lags."""
     owner = view.pods.get(swap.owner.uid) if swap.owner else None
     letting = owner is not None and owner.alive and not owner.node and why != "ReservationGone"
     freed = (released(owner, swap.reservation_uid),) if owner and letting else ()
@@ -156,7 +156,11 @@ def _given_up(swap: ReservationSwap, view: ReservationView, settings: Reservatio
 def _undoing(
     swap: ReservationSwap, reservation: Reservation | None, view: ReservationView, settings: ReservationSettings
 ) -> SwapStep:
-    """The life cycle makes the new placeholder; the node is guarded for it until it is bound."""
+    """A step of a hand-over that is being undone: the node stays guarded until the new placeholder is bound.
+
+    `lifecycle` makes that placeholder. The record is dropped ("Undone") when all of the capacity has bound placeholders
+    and the record has stood long enough (`lingered`), when the Reservation has ended, or when its time is over.
+    """
     if reservation is None or reservation.status.phase.ended or late(swap, view, settings):
         return SwapStep(outcome="Undone")
     waiting = [pod for pod in view.placeholders.get(reservation.uid, ()) if pod.alive and not pod.node]

@@ -92,7 +92,7 @@ class PodView:
 
     @property
     def is_placeholder(self) -> bool:
-        """Whether it only holds room."""
+        """Whether the pod only holds capacity of a Reservation."""
         return PLACEHOLDER_LABEL in self.identity.labels and self.identity.namespace == PLACEHOLDER_NAMESPACE
 
     @property
@@ -102,7 +102,7 @@ class PodView:
 
     @property
     def allocated_from(self) -> str:
-        """UID of the Reservation whose room the pod got or is to get; "" for none."""
+        """UID of the Reservation whose capacity the pod got or is to get; "" for none."""
         text = self.identity.annotations.get(RESERVATION_ALLOCATED_ANNOTATION)
         if not text or RESERVATION_LABEL not in self.identity.labels:
             return ""
@@ -167,7 +167,7 @@ class ReservationView:
 
     @cached_property
     def allocated(self) -> dict[str, list[PodView]]:
-        """Living pods that are bound and got reserved room, by UID of the Reservation; it must name them as owners."""
+        """Bound, living pods with reserved capacity, by UID of the Reservation, which must name them as owners."""
         by_uid = {r.uid: r for r in self.reservations.values()}
         owners: dict[str, list[PodView]] = {}
         for pod in self.reserved:
@@ -205,7 +205,7 @@ class ReservationView:
         return reservation if reservation is not None and reservation.uid == swap.reservation_uid else None
 
     def stands(self, placeholder: HeldPlaceholder) -> bool:
-        """Whether a placeholder of a record is still there and takes up room."""
+        """Whether a placeholder of a record is still there and takes up capacity."""
         pod = self.pods.get(placeholder.uid)
         return pod is not None and pod.phase not in ENDED
 

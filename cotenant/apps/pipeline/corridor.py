@@ -46,7 +46,7 @@ TOTALS = (Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKIN
 def analyse(
     store: Store, settings: Settings, clock: Clock, progress: Progress, *, server: ServerQuantiles | None = None
 ) -> Analysis:
-    """Everything the house can say about the stored history; NoData when there is none."""
+    """The whole analysis of the stored history, from portraits to recommendations; NoData when there is none."""
     progress.stage("Read history", 1)
     history = load(store, settings)
     progress.stage("Workload portraits", len(POD_SIGNAL))

@@ -75,7 +75,7 @@ def waits(pod: Json) -> bool:
 
 
 def placed(pods: Sequence[Json], places: list[NodeSpace]) -> list[tuple[Json, str]]:
-    """(pod, node or "") of each waiting pod: first those whose room is being handed over to them, then the eldest."""
+    """(pod, node or "") of each waiting pod: first those in a hand-over of reserved capacity, then the eldest."""
     assignments = []
     for pod in sorted(pods, key=_turn):
         requests = _asked(pod)

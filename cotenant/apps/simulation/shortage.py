@@ -95,7 +95,7 @@ def origin(state: ObjectState, now_seconds: float) -> ClusterSnapshot:
 
 
 def without(begin: ClusterSnapshot, count: ShortageCount, demand: CpuDemand, batch: Evening | None) -> ShortageCount:
-    """The same window in a cluster in which no room is held. count: of whom and when; a new one is given back."""
+    """The same window in a cluster in which no capacity is held. count: of whom and when; a new one is given back."""
     state = ObjectState()
     state.restore(begin.version, {place: _unheld(place, items) for place, items in begin.contents.items()})
     clock = SteeredClock(begin.at_seconds, lambda: 0.0)

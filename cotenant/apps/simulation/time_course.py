@@ -182,7 +182,7 @@ class TimeCourse:
             self._looked[id(mirror)] = changed
 
     def _count(self) -> None:
-        """Keeps account of windows whose room is held; when one is over, its twin without the plan is asked."""
+        """Keeps account of windows whose capacity is held; when one is over, its twin without the plan is asked."""
         now, plans = self.now_seconds(), {plan.key: plan for plan in self._plans() if _approved(plan) or _over(plan)}
         holding = [p for p in plans.values() if p.status.phase and p.status.phase.holds]
         for plan in holding:
@@ -197,7 +197,7 @@ class TimeCourse:
             self._told.append(_compared(*self._counts.pop(key), self._parts))
 
     def _stride(self, now: float) -> float:
-        """Long while no room is held and no moment of an approved plan is near."""
+        """Long while no capacity is held and no moment of an approved plan is near."""
         plans = [plan for plan in self._plans() if _approved(plan)]
         if any(p.status.phase and (p.status.phase.holds or p.status.phase is PlanPhase.RELEASED) for p in plans):
             return SHORT_SECONDS

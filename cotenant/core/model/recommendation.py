@@ -133,7 +133,7 @@ class Value:
 class Recommendation:
     """All proposed fields of one container by one strategy; `replicas` multiplies the effect.
 
-    `backtest`, `trust`, `restart` and `monthly_saving` are added by the corridor after the strategy has spoken;
+    `backtest`, `trust`, `restart` and `monthly_saving` are added by the pipeline after the strategy's answer;
     `notes` are sentences of the strategy (leak found, replicas uneven...); `queries` what the source was asked.
     """
 

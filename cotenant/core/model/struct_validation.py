@@ -75,6 +75,7 @@ def below(path: str, key: str) -> str:
 
 
 def _deviations(value: Any, kind: inspect.Type, path: str) -> Iterator[Deviation]:
+    """Deviations by the check of the type's kind; TypeError for a kind that no configuration uses (our mistake)."""
     for shape, check in _CHECKS:
         if isinstance(kind, shape):
             yield from check(value, kind, path)

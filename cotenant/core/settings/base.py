@@ -22,7 +22,7 @@ NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of every room's settings: frozen, unknown keys refused, and no secret in what is printed of them."""
+    """Base of every section's settings: frozen, unknown keys refused, and no secret in what is printed of them."""
 
     def __repr__(self) -> str:
         """As msgspec writes it, with header values and passwords inside URLs hidden."""

@@ -19,7 +19,7 @@ MASK: Final = "********"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting; `path` is "room.key" or "room.group.key", `type` its annotation with domain."""
+    """One setting; `path` is "section.key" or "section.group.key", `type` its annotation with domain."""
 
     path: str
     type: Any
@@ -45,7 +45,7 @@ def catalogue(root: type[msgspec.Struct]) -> dict[str, Setting]:
 
 
 def sections(root: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, type[msgspec.Struct]]]:
-    """("room", its class) and ("room.group", ...) for every section below the root, parents first."""
+    """("section", its class) and ("section.group", ...) for every section below the root, parents first."""
     for info in msgspec.structs.fields(root):
         if section := section_of(info.type):
             path = f"{prefix}{info.name}"

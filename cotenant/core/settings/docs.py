@@ -36,7 +36,7 @@ reference only: a setting ending in `_file` names the file that holds the secret
 
 
 def markdown(root: type[msgspec.Struct]) -> str:
-    """One table per room and group: key, default, unit, domain, meaning, environment variable."""
+    """One table per section and group: key, default, unit, domain, meaning, environment variable."""
     settings = catalogue(root)
     pages = [_INTRODUCTION]
     for path, section in sections(root):

@@ -31,7 +31,7 @@ class Tree:
 
 
 def parse(text: str, name: str) -> Tree:
-    """The file's rooms, without the optional apiVersion/kind header; SettingsError names file and line."""
+    """The file's sections, without the optional apiVersion/kind header; SettingsError names file and line."""
     if len(text.encode("utf-8", "surrogatepass")) > SIZE_CAP_BYTES:
         raise SettingsError(f"{name} is larger than {SIZE_CAP_BYTES} bytes", fix="A settings file is a few kilobytes.")
     try:

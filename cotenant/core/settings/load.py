@@ -64,7 +64,7 @@ class _Override:
 
 
 def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded[Settings]:
-    """Settings in force; `flags` maps paths ("room.key") to text or values. SettingsError says what is wrong where."""
+    """Settings in force; `flags` maps paths ("section.key") to text or values. SettingsError names what is wrong."""
     tree = parse(_read(file), str(file)) if file else Tree("", {}, {})
     return join(Settings(), tree, env, flags)
 
@@ -95,6 +95,10 @@ def value_at(settings: msgspec.Struct, path: str) -> Any:
 
 
 def _read(file: Path) -> str:
+    """Text of the settings file, one byte more than SIZE_CAP_BYTES at most, so that a larger one is recognised.
+
+    SettingsError when it is missing, unreadable or not UTF-8.
+    """
     try:
         with file.open("rb") as stream:
             return stream.read(SIZE_CAP_BYTES + 1).decode("utf-8")
@@ -134,7 +138,7 @@ def _from_env(env: Mapping[str, str], settings: Mapping[str, Setting]) -> Iterat
 
 
 def _find(path: str, settings: Mapping[str, Setting]) -> tuple[Setting, str]:
-    """The setting that a flag names, and the key when it names one entry of a map ("room.headers.X-Scope")."""
+    """The setting that a flag names, and the key when it names one entry of a map ("section.headers.X-Scope")."""
     if path in settings:
         return settings[path], ""
     for setting in settings.values():

@@ -181,7 +181,7 @@ class PlanController:
         return total
 
     def _batch(self) -> dict[str, tuple[float, float]] | None:
-        """Cores by node that batch pods request and may have, where room is held; None where nobody here watches pods.
+        """Cores by node that batch pods request and may have, where capacity is held; None where pods are not watched.
 
         Another feature watches them (colocation): where it is off, there is no batch.
         """

@@ -167,7 +167,7 @@ class ReservationController:
 
 
 def guard_of(mirror: Mirror[Any]) -> Guard:
-    """The one SwapGuard; an unreadable one stops everything, for a guess could give room away twice (ValueError)."""
+    """The one SwapGuard; ValueError for an unreadable one, because a guess could assign capacity twice."""
     if ("", SWAP_GUARD) in mirror.refused:
         raise ValueError(f"swapguards/{SWAP_GUARD}: {mirror.refused['', SWAP_GUARD]}")
     guard = mirror.snapshot().get(("", SWAP_GUARD))

@@ -63,8 +63,8 @@ class PlanView:
 
     owners: by (namespace, kind, name), only of plans that are near or active; autoscalers: HorizontalPodAutoscalers by
     namespace and target kind and name; buffers: CapacityBuffers by plan key, buffer_version "" where they are not
-    served; allocatable: of the whole cluster; quota_left: by namespace. batch: of nodes with held room, the cores that
-    batch pods request there and those that the node offers them; None: nobody here watches pods.
+    served; allocatable: of the whole cluster; quota_left: by namespace. batch: of nodes with held capacity, the cores
+    that batch pods request there and those that the node offers them; None: pods are not watched.
     """
 
     plans: tuple[Plan, ...]
@@ -172,7 +172,7 @@ def outlook(plan: Plan, proposal: Proposal) -> PodForecast:
 
 
 def _look(view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> RoomUse:
-    """What is there of the plan's room; for an autoscaler's floor, replicas above its own minimum."""
+    """What is there of the plan's capacity; for an autoscaler's floor, replicas above its own minimum."""
     pending = owner.pending if owner else 0
     want = plan.status.count
     if plan.realisation is Realisation.REPLICA_FLOOR:
@@ -197,12 +197,12 @@ def _look(view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner
 
 
 def standing(one: Reservation) -> bool:
-    """Whether it holds room on a node that no pod uses yet."""
+    """Whether it holds capacity on a node that no pod uses yet."""
     return realise.free(one) and one.status.phase is Phase.AVAILABLE
 
 
 def _lent(view: PlanView, mine: Iterable[Reservation]) -> float | None:
-    """Cores of a plan's free room in which batch runs; of what batch has on a node each Reservation has its share."""
+    """Cores of a plan's free capacity in which batch runs; batch's cores on a node are shared by its Reservations."""
     if view.batch is None:
         return None
     free = [(one.status.node, one.size.get("cpu", 0) / 1000) for one in mine if standing(one)]
@@ -237,7 +237,7 @@ def _units(plan: Plan, reservations: Iterable[Reservation]) -> tuple[PlanReserva
 def _realised(
     view: PlanView, plan: Plan, next_step: PlanStep, reservations: Sequence[Reservation], settings: PlanSettings
 ) -> list[Intent]:  # fmt: skip
-    """Objects that make the room; the two other kinds of a plan that changed its realisation are taken back."""
+    """Objects that make the capacity; the two other kinds of a plan that changed its realisation are taken back."""
     window, want = plan.status.window, next_step.want
     kind = plan.realisation
     if kind is Realisation.CAPACITY_BUFFER and want and not view.buffer_version:

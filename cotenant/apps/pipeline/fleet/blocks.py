@@ -156,7 +156,10 @@ def with_peak(block: Block, peak: npt.NDArray[np.float32]) -> Block:
 
 
 def with_portraits(block: Block, portraits: Portraits[PodContainerRef]) -> Block:
-    """The results with newer portraits of the same series in the same order."""
+    """The block's result columns with percentiles, maximum, mean and pattern of newer portraits; forecasts stay.
+
+    portraits: of the same series in the same order.
+    """
     percentiles = portraits.histograms.percentiles(PERCENTILES)
     newer = {f"p{q * 100:g}": percentiles[:, i].astype(np.float32) for i, q in enumerate(PERCENTILES)}
     pattern = _texts([p.value for p in portraits.pattern])

@@ -147,6 +147,10 @@ def _is_ours(key: str) -> bool:
 
 
 def _amounts(quantities: Quantities | None, what: str) -> dict[str, int]:
+    """Amounts by resource name: cpu in millicores, all others in whole units (bytes, pieces).
+
+    QuantityError for an unreadable cpu or memory; other resources that cannot be read are left out.
+    """
     amounts = {}
     for name, text in (quantities or {}).items():
         try:

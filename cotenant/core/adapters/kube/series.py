@@ -48,7 +48,7 @@ class EventSubject:
 
 @dataclass(slots=True)
 class EventOccurrences:
-    """Occurrences of one subject; `pending` have not been told. Times are Unix seconds."""
+    """Occurrences of one subject; `pending` have not been sent. Times are Unix seconds."""
 
     note: str
     pending: int = 0
@@ -85,7 +85,7 @@ class Backlog:
             self.dropped += self.series.popitem(last=False)[1].pending
 
     def due(self, now_seconds: float) -> list[tuple[EventSubject, EventOccurrences]]:
-        """What may be told now as it stands now, oldest first; each takes a token."""
+        """What may be sent now as it stands now, oldest first; each takes a token."""
         passed = now_seconds - self._filled_seconds
         self._tokens = min(float(BURST), self._tokens + max(0.0, passed) * PER_SECOND)
         self._filled_seconds = now_seconds

@@ -91,7 +91,7 @@ def _await_turn(system: Any, folder: str, own: str) -> None:
 
 
 def _others(system: Any, folder: str, own: str) -> list[str]:
-    """Claims of others that still count; too old ones are removed. Ages are told by the bucket's own clock."""
+    """Claims of others that still count; too old ones are removed. Ages are by the bucket's own clock."""
     system.invalidate_cache()
     changed = {entry["name"].rsplit("/", 1)[-1]: _seconds(entry["mtime"]) for entry in system.ls(folder, detail=True)}
     now = changed.get(own, time.time())

@@ -175,6 +175,7 @@ class Folder:
             self._private.add(first)
 
     def _failed(self, verb: str, name: str, error: BaseException) -> StoreError:
+        """The error to raise for a failed access: StoreForbidden when a right is missing, else StoreError."""
         if isinstance(error, PermissionError) or is_refusal(error):  # a file's mode, or the 401 and 403 of a bucket
             return StoreForbidden(
                 f"may not {verb} {self.path(name)}: {error}",

@@ -99,8 +99,8 @@ TRANSITIONS: Final[Mapping[tuple[ChangeState | None, ChangeEvent], ChangeState]]
 class Write:
     """One object of a change: the fields that move, as RFC 6902 operations with their tests.
 
-    where: pointer of each field that moves -> its value before (None = absent) and after; subresource: by which
-    door, such as `resize` of a pod.
+    where: pointer of each field that moves -> its value before (None = absent) and after; subresource: the one
+    that is written, such as `resize` of a pod.
     """
 
     address: Address

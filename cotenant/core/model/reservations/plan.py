@@ -50,7 +50,7 @@ class PlanPhase(StrEnum):
 
     @property
     def holds(self) -> bool:
-        """Whether room is kept for it."""
+        """Whether capacity is kept for it."""
         return self in (PlanPhase.RESERVED, PlanPhase.HELD, PlanPhase.EXTENDED)
 
     @property
@@ -60,7 +60,7 @@ class PlanPhase(StrEnum):
 
 
 class Realisation(StrEnum):
-    """What keeps the room."""
+    """What keeps the capacity."""
 
     RESERVATION = "Reservation"
     CAPACITY_BUFFER = "CapacityBuffer"
@@ -133,7 +133,8 @@ class ApprovalPolicy:
 class Score:
     """How an occurrence went. held, used, missed: most pods at one time; hit_ratio: used of held pod-time.
 
-    coverage: share of the needed pod-time that found room; lead_seconds: how long before the start all room was there.
+    coverage: share of the needed pod-time that found capacity; lead_seconds: how long before the start all of it was
+    held.
     """
 
     start_seconds: float
@@ -229,7 +230,7 @@ class PlanStatus:
 
 @dataclass(frozen=True, slots=True)
 class PlanOwner:
-    """The owner of a plan's room."""
+    """The owner of a plan's capacity."""
 
     kind: str
     name: str

@@ -46,7 +46,7 @@ class Preview:
     no forecast of that moment.
 
     quota_left: after the plan's pods, per resource that a quota bounds; displaced_core_hours: batch work on those nodes
-    that shares its CPU with the room while pods use it; cost: of holding, at the price sheet.
+    that shares its CPU with the capacity while pods use it; cost: of holding, at the price sheet.
     """
 
     count: int
@@ -68,7 +68,7 @@ class Preview:
 
     @property
     def fits(self) -> bool:
-        """Whether there is room for all of it now."""
+        """Whether there is capacity for all of it now."""
         return self.unplaced == 0
 
 
@@ -158,7 +158,7 @@ class PlanService(Protocol):
         """The same for a plan that does not exist yet. Right.REVIEW."""
 
     def approve(self, who: Someone, ref: PlanRef, scope: DecisionScope, reason: str = "") -> Plan:
-        """Let its room be reserved at start - lead. Right.APPROVE."""
+        """Let its capacity be reserved at start - lead. Right.APPROVE."""
 
     def reject(self, who: Someone, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
         """Reserve nothing, and give back what is held; a reason is needed. Right.APPROVE."""

@@ -50,7 +50,7 @@ class Phase(StrEnum):
 
 
 class AllocatePolicy(StrEnum):
-    """Whether an owner may use free room of the node besides; "" is the old name of Aligned."""
+    """Whether an owner may use free capacity of the node besides; "" is the old name of Aligned."""
 
     DEFAULT = ""
     ALIGNED = "Aligned"
@@ -58,7 +58,7 @@ class AllocatePolicy(StrEnum):
 
 
 class Mode(StrEnum):
-    """How room is handed over: to gated owners on its node, or by preemption when nothing else is free."""
+    """How capacity is handed over: to gated owners on its node, or by preemption when nothing else is free."""
 
     PINNED = "pinned"
     LAST_RESORT = "last-resort"
@@ -197,7 +197,7 @@ class ReservationStatus:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Room on a node for pods that need not exist yet.
+    """Capacity on a node for pods that need not exist yet.
 
     size: what the template requests, cpu in millicores, others in their own unit. created_seconds, expires_seconds:
     Unix time; ttl_seconds 0: for ever. template: the pod template as written, {} where there is none.
