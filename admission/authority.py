@@ -82,7 +82,7 @@ def renewed(
 
 
 def readable(material: Material) -> bool:
-    """Whether every part is what it says it is."""
+    """Whether all certificates and keys can be parsed and every key belongs to its certificate."""
     pairs = [pair for pair in (material.authority, material.serving, material.following) if pair]
     try:
         for pair in pairs:
@@ -171,6 +171,7 @@ def _signed(authority: Pair, policy: CertificatePolicy, now_seconds: float) -> P
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now_seconds: float, days: float
 ) -> x509.CertificateBuilder:
+    """A certificate without signature, valid from BACKDATED_SECONDS before now (clocks differ) for so many days."""
     begins = datetime.datetime.fromtimestamp(int(now_seconds) - BACKDATED_SECONDS, datetime.UTC)
     ends = datetime.datetime.fromtimestamp(int(now_seconds + days * DAY), datetime.UTC)
     return (

@@ -34,6 +34,11 @@ def shared_out(pod: Json) -> list[str]:
 
 
 def _shared_out(spec: Json, own: Json, resource: Resource) -> list[str]:
+    """Write the pod's own amounts of one resource to its containers and remove them; returns a warning, or none.
+
+    Containers keep what they ask for, the rest of the pod's amount is shared among them. Amounts that cannot be
+    read change nothing.
+    """
     totals = {side: own[side][resource] for side in ("requests", "limits") if resource in (own.get(side) or {})}
     together = _together(spec)
     if not totals or not together:

@@ -86,6 +86,7 @@ def mutated(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> M
 
 
 def _created(work: _Work, view: ClusterView, call: AdmissionCall) -> Mutation:
+    """All steps on a new pod in their order: names, accepted values, profiles, resources, annotation, gate, record."""
     work.warnings += renamed(work.pod)
     work.warnings += with_annotated(work.pod, view.annotated, call.namespace)
     _apply_profiles(work, view, call)
@@ -147,6 +148,10 @@ def _apply_profiles(work: _Work, view: ClusterView, call: AdmissionCall) -> None
 
 
 def _apply(work: _Work, profile: Profile, view: ClusterView, call: AdmissionCall) -> None:
+    """Apply one profile, or note why not: not drawn for this request (its probability), or not applicable.
+
+    Either way it is dealt with, so that a second call within the request does not decide it anew.
+    """
     work.dealt_with.add(profile.name)
     if not profile.drawn(call.uid):
         work.record.skipped.append(profile.name)

@@ -42,7 +42,7 @@ def problems_of_new(pod: Pod, namespace: str, quotas: QuotaTree) -> list[Problem
 
 
 def problems_of_change(old: Pod, new: Pod) -> list[Problem]:
-    """What a changed pod may not have changed."""
+    """What an update changed of a pod's class: the fixed labels, and the priority class where no label explains it."""
     before, after = (pod["metadata"].get("labels") or {} for pod in (old, new))
     problems = [
         _fixed(f"metadata.labels[{key}]", before.get(key), after.get(key))
@@ -76,6 +76,7 @@ def _combination(qos: QosClass, priority: PriorityClass) -> Iterator[Problem]:
 
 
 def _whole_cpus(pod: Pod, qos: QosClass) -> Iterator[Problem]:
+    """Pods of a class that binds CPUs must request a whole, positive number of them."""
     if qos not in WHOLE_CPUS:
         return
     field = "spec.containers[*].resources.requests.cpu"
@@ -93,6 +94,7 @@ def _whole_cpus(pod: Pod, qos: QosClass) -> Iterator[Problem]:
 
 
 def _batch_needs_be(pod: Pod, qos: QosClass) -> Iterator[Problem]:
+    """Batch resources are for QoS BE alone; one problem for each list of a container that names them."""
     if qos is QosClass.BE:
         return
     for group in ("initContainers", "containers"):

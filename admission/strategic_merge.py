@@ -76,6 +76,10 @@ def _retained(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path)
 
 
 def _merge_field(fields: dict[str, Any], key: str, value: Any, path: Path) -> None:
+    """Merge one field in place as a strategic merge patch does: null removes, objects merge, lists by their rule.
+
+    A value of another shape than the pod's is refused (UsageError): it would make an invalid pod.
+    """
     if value is None:
         fields.pop(key, None)
         return
@@ -91,6 +95,11 @@ def _merge_field(fields: dict[str, Any], key: str, value: Any, path: Path) -> No
 
 
 def _merged_list(before: Sequence[Any], patch: Sequence[Any], path: Path) -> list[Any]:
+    """A list after the patch: united (lists of plain values), merged by key, or replaced.
+
+    Which rule holds is Kubernetes' by the field's path: PRIMITIVE_LISTS, MERGE_KEYS, else replaced. `$patch: replace`
+    in an element replaces a keyed list.
+    """
     if path in PRIMITIVE_LISTS:
         return [*before, *(item for item in patch if item not in before)]
     merge_key = MERGE_KEYS.get(path)

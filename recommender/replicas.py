@@ -96,6 +96,12 @@ def _floor(
     rows: Mapping[Resource, Mapping[WorkloadRef, int]],
     settings: ReplicaSettings,
 ) -> ReplicaFloor:
+    """The replica floor of one workload, or the reason why there is none.
+
+    need = ceil(usage quantile / (request of a pod x target %)) per half hour, the highest over the resources; _NOISE
+    keeps rounding errors of a whole quotient from adding a replica. The floor at a moment is the highest need until the
+    lead later, within the autoscaler's own bounds. `needed` is the highest need before it is clipped.
+    """
     scaler = workload.autoscaler or Autoscaler("", 1, 0)
     least, most = scaler.min_replicas, scaler.max_replicas or None
     common_fields: dict[str, Any] = {

@@ -124,6 +124,11 @@ def proposed_resources(recommendation: Recommendation) -> list[Resource]:
 
 
 def _findings(grounds: Grounds, index: int, about: Sequence[Resource], backtest: Backtest | None) -> list[TrustFactor]:
+    """The factors of a recommendation's confidence, each in 0..1 with its sentence; `about`: the resources it moves.
+
+    History and weekly cycles count up to the trusted number. Pods: n / (n + 0.5), so that the first pod gives two
+    thirds and further ones less and less. Sample coverage is left out for workloads that run at times only.
+    """
     own = grounds.own
     days = _least(grounds.span_days, about, index)
     weeks = _least(grounds.weeks, about, index)

@@ -51,6 +51,10 @@ def converted(sketch: Json) -> Converted:
 
 
 def _from_sketch(sketch: Json, spec: Json) -> Converted:
+    """A Reservation of Koordinator's design sketch converted to v1alpha1, with notes on what changed its meaning.
+
+    UsageError for a field without a counterpart: leaving it out silently would hold something else.
+    """
     for name in sorted(spec.keys() - _SKETCHED):
         raise UsageError(f"spec.{name} has no counterpart", fix=f"The sketch knows {', '.join(sorted(_SKETCHED))}.")
     meta = dict(_part(sketch, "metadata", ""))

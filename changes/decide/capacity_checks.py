@@ -135,6 +135,10 @@ def _ratio(item: Json, resource: Resource, name: str, pair: tuple[int | None, in
 
 
 def _quota(now: Sequence[Container], new: Sequence[Container], around: GuardrailContext) -> Guardrail:
+    """Fails when the change needs more than a ResourceQuota has left over all replicas; without scopes' quotas.
+
+    Warns where the sum fits but not one pod more, because a rolling update starts a pod before it ends one.
+    """
     if around.room.quotas is None:
         return Guardrail("quota", GuardrailOutcome.PASS, "ResourceQuotas were not read")
     replicas = _pods_of(around.live)

@@ -51,7 +51,10 @@ def judge(
 def judge_batch(
     workloads: int, moved_millicores: int, requested_millicores: int, settings: GuardrailSettings
 ) -> list[Guardrail]:
-    """Rules on all that is changed together."""
+    """Rules on one batch: how many workloads change at once, and which share of all requested CPU moves.
+
+    moved_millicores, requested_millicores: sums over all replicas, of the batch and of the cluster's results.
+    """
     share = moved_millicores / requested_millicores if requested_millicores else 0.0
     few = workloads <= settings.most_workloads
     small = share <= settings.most_requests_share

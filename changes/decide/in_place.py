@@ -152,6 +152,10 @@ def _lives(pod: Json) -> bool:
 
 
 def _against(pod: Json, recommendations: Sequence[Recommendation]) -> str:
+    """Why a running pod cannot be resized without a restart, or "": a restart policy, or another QoS class.
+
+    The API server refuses a resize that changes the QoS class.
+    """
     name = pod["metadata"]["name"]
     lists = {key: list(pod["spec"].get(key) or ()) for key in ("containers", "initContainers")}
     after = {key: list(containers) for key, containers in lists.items()}
@@ -182,6 +186,10 @@ def _moves(pod: Json, recommendations: Sequence[Recommendation]) -> Iterator[tup
 
 
 def _write(pod: Json, recommendations: Sequence[Recommendation]) -> Write | None:
+    """The patch of the pod's subresource `resize`, None when nothing would change.
+
+    Tests of uid, container names and old values make the server refuse it when the pod changed since it was read.
+    """
     meta = pod["metadata"]
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}

@@ -343,6 +343,10 @@ def buffer_microseconds(limit_millicores: int, strategy: CpuBurst, base: int) ->
 
 
 def _buffers(pod: PodReading, strategy: CpuBurst, moment: BurstContext) -> Iterator[Want]:
+    """cpu.burst of a pod's containers, and of the pod: their sum, at most the quota that holds for the pod.
+
+    Containers without an enforced quota save nothing: the kernel counts only what a quota leaves unused.
+    """
     if not moment.burst_supported or not saves(strategy):
         return
     total = 0

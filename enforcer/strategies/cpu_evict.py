@@ -116,6 +116,10 @@ def _mean(samples: Sequence[Sample]) -> Sample:
 
 
 def _sample(observation: Observation, thresholds: Thresholds) -> Sample | None:
+    """Best effort's use, limit and request in millicores over this tick; None while one of them is not known.
+
+    The limit is what best effort may use now, or under the policy evictByAllocatable the node's batch-cpu.
+    """
     use = demand(observation)
     if use is None:
         return None

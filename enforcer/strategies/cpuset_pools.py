@@ -171,6 +171,7 @@ def _wants(pod: PodReading, place: CpusetPlacement, pools: Pools) -> Iterator[Wa
 
 
 def _told(places: Iterable[tuple[PodReading, CpusetPlacement]], pools: Pools, node: NodeReading) -> Iterator[Verdict]:
+    """Verdicts on annotations that are unreadable, name too many CPUs or CPUs that are offline, and on empty pools."""
     for pod, place in places:
         assignment = assigned(pod.spec)
         if assignment.broken:

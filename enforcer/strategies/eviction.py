@@ -203,6 +203,11 @@ def choose(
 
 
 def _taken(tasks: Iterable[Task], leaving: Sequence[Candidate], passed_over: set[str]) -> list[tuple[Task, Candidate]]:
+    """Choose candidates task by task until each task's amount is covered.
+
+    Pods that leave already and pods chosen by earlier tasks are credited to a task where they free something of it, so
+    that two tasks with the same cause do not evict twice.
+    """
     taken: list[tuple[Task, Candidate]] = []
     for task in tasks:
         freed = [*leaving, *(c for _, c in taken)]

@@ -192,6 +192,10 @@ def _filled(now: Mapping[str, float], windows: Mapping[str, tuple[float, ...]]) 
 def _learned(
     observation: Observation, signals: Mapping[str, Mapping[InterferenceSignal, float]], before: Mapping[str, Baseline]
 ) -> Mapping[str, Baseline]:
+    """Baselines with this tick's signals, by "workload|signal".
+
+    Young pods are left out, because a start is not normal. Beyond MOST_BASELINES the longest unused ones go.
+    """
     baselines = dict(before)
     for pod in _others(observation):
         if observation.wall_seconds - pod.spec.created_seconds < YOUNG_SECONDS:
@@ -211,6 +215,7 @@ def _suffering(
     state: InterferenceState,
     settings: BestEffortSettings,
 ) -> Iterator[Suffering]:
+    """Signals of this tick above max(LEAST, interference_factor x baseline); pods without a baseline do not suffer."""
     for pod in _others(observation):
         for signal, value in signals[pod.spec.uid].items():
             if value <= LEAST[signal]:
@@ -241,6 +246,11 @@ def _acted(
     best_effort: int,  # 0 = next to nothing
     settings: BestEffortSettings,
 ) -> tuple[Findings, InterferenceState]:
+    """Continue the open case, or open one for the pod that suffers most; returns what follows and the state.
+
+    With `interference: observe` only verdicts follow. A case ends when its victim is gone. No case is opened while best
+    effort uses next to nothing: it cannot be the cause then.
+    """
     acts = settings.interference != "observe"
     if not acts or (state.case is not None and not _present(observation, state.case.victim)):
         state = replace(state, case=None)
@@ -335,6 +345,7 @@ def _findings(observation: Observation, state: InterferenceState, verdicts: tupl
 def _verdicts(
     observation: Observation, state: InterferenceState, confirmed: Iterable[Suffering], best_effort: int
 ) -> Iterator[Verdict]:
+    """One verdict for each confirmed suffering pod: being helped, given up on, or suffering without a case."""
     names = {p.spec.uid: p.spec.key for p in observation.pods}
     case = state.case
     for one in confirmed:

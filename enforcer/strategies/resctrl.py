@@ -165,6 +165,7 @@ def _shares(part: _Part | None, domains: tuple[int, ...]) -> Iterator[tuple[int,
 
 
 def _own_groups(pods: list[PodReading], offers: ResctrlReading) -> tuple[dict[str, ResctrlGroup], list[Verdict]]:
+    """Groups of pods that ask by annotation, by name; verdicts on annotations that are unreadable or give nothing."""
     groups: dict[str, ResctrlGroup] = {}
     verdicts: list[Verdict] = []
     for pod in pods:

@@ -132,6 +132,12 @@ class Suppress:
     def _target(
         self, observation: Observation, thresholds: Thresholds, use: NodeCpuDemand | None, cap: int | None
     ) -> Target:
+        """How much CPU best effort may use now, in millicores, and why in words; None keeps the last setting.
+
+        The formula is that of `suppress_target`. Where the weight alone protects (`_weight_decides`) no share is
+        kept free: all that is not reserved may be used. An interference cap only lowers the target, and the policy's
+        least share holds in any case.
+        """
         if use is None:
             return Target(None, "the machine's use is not known in this tick: held as it was")
         online, ahead = use.online, ""
@@ -157,6 +163,11 @@ class Suppress:
     def _protection(
         self, observation: Observation, tier: GroupReading, thresholds: Thresholds, state: SuppressState
     ) -> tuple[Want, ...]:
+        """The tier's weight or cpu.idle: none, cpu.idle, the smallest weight, or a larger one while it is lifted.
+
+        A lifted tier gets the weight whose share among its siblings is the policy's least percent, times the
+        lift factor.
+        """
         if self.settings.protect == "none":
             return ()
         if state.lifted:
@@ -172,6 +183,12 @@ class Suppress:
     def _starvation(
         self, observation: Observation, thresholds: Thresholds, use: NodeCpuDemand | None, state: SuppressState
     ) -> SuppressState:
+        """Lift the tier's weight after `starve_seconds` below the policy's least share, take it back as long after.
+
+        Starved: best effort uses less than its least share, has work, and either the node is busy or its tasks wait.
+        While it is lifted on a busy node the factor is adjusted by what it really gets (`lift_factor`). Without a
+        least share, or without protection, there is nothing to lift.
+        """
         percent, limit = thresholds.cpu_suppress_min_percent, self.settings.starve_seconds
         if not percent or self.settings.protect == "none":
             return SuppressState(state.cpus, state.quota)

@@ -86,6 +86,10 @@ def reserved_millicores(node: NodeReading) -> int:
 
 
 def _annotated(node: NodeReading) -> int:
+    """CPU that the annotation `reservation` keeps, millicores: its CPUs if it names any, else its amount of cpu.
+
+    0 with applyPolicy ReservedCPUsOnly, under which the amount is not to be kept, and for an unreadable annotation.
+    """
     cpus = reserved_cpus(node)
     if cpus:
         return MILLICORES_PER_CORE * len(cpus)

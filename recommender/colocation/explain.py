@@ -151,6 +151,10 @@ def _mid(terms: dict[str, int]) -> str:
 
 
 def _amount(reclaimable: Reclaimable, context: Context) -> AmountExplained:
+    """One published amount with its formula, terms and parameters in words.
+
+    The capacity of mid is no line of its own, because mid's formula does not start from it.
+    """
     strategy = context.resolved.strategy
     name = EXTENDED_RESOURCES[reclaimable.band, reclaimable.resource]
     fill = _words(reclaimable, strategy)

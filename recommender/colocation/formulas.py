@@ -264,6 +264,7 @@ def _reasons(columns: NodeColumns, parameters: Parameters, now_seconds: float) -
 
 
 def _row(strategy: ColocationStrategy, resource: Resource) -> tuple[float, ...]:
+    """One strategy as a row of `Parameters`, in the order of its fields; NaN = no cap on batch."""
     cap = strategy.batch_percent(resource)
     return (
         strategy.enable,

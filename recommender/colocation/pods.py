@@ -161,6 +161,12 @@ class PodColumns:
         return self._terms(used, resource)
 
     def _terms(self, used: npt.NDArray[np.int64], resource: Resource) -> PodTerms:
+        """What each of these slots adds to every term of the formulas, (slots,), in the resource's unit.
+
+        An active pod has the class of its spec, a dangling metric that of the report. high: every class but batch and
+        free. hp_used counts the request instead of the usage where `_by_request` says so: a pod without a measurement,
+        and the CPU of LSE pods.
+        """
         row, active = _ROW[resource], self._active[used]
         request, raw = self._request[row, used], self._usage[row, used]
         measured = np.isfinite(raw)

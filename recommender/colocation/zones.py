@@ -125,6 +125,7 @@ def _names() -> tuple[str, ...]:
 
 
 def _zone(place: int, body: Mapping[str, Any]) -> Zone | None:
+    """A NUMA zone of a NodeResourceTopology: capacities, places of its entries, our amounts; None when unreadable."""
     entries = [entry for entry in body.get("resources") or [] if isinstance(entry, Mapping)]
     places = {str(entry.get("name")): index for index, entry in enumerate(entries)}
     try:

@@ -60,7 +60,10 @@ ENOUGH = 0.9
 
 
 def account(need: Floats, reserved: npt.NDArray[Any], step_seconds: float) -> PlanAccount:
-    """Of one series (T,)."""
+    """The account of one series: need and reserved pods, (T,), every `step_seconds`; sums are in pod-hours.
+
+    Slots whose need is not known (NaN) count neither as needed nor as held.
+    """
     finite = np.isfinite(need)
     needed_pods, reserved_pods = np.where(finite, need, 0.0), np.where(finite, reserved, 0.0)
     used = np.minimum(needed_pods, reserved_pods)

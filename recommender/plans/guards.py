@@ -51,6 +51,7 @@ def _switch(settings: PlanSettings) -> PlanGuardResult:
 
 
 def _budget(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
+    """Plans, this one included, hold at most `cluster_budget_fraction` of the cluster's allocatable (each resource)."""
     share = settings.cluster_budget_fraction
     if not situation.allocatable:
         return PlanGuardResult(
@@ -74,6 +75,7 @@ def _budget(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
 
 
 def _quota(situation: Situation) -> PlanGuardResult:
+    """The plan's pods must fit into what the namespace's ResourceQuota has left; a resource without a quota passes."""
     for name, amount in sorted(situation.wanted.items()):
         remaining = situation.quota_left.get(name)
         if remaining is not None and amount > remaining:
@@ -89,6 +91,10 @@ def _quota(situation: Situation) -> PlanGuardResult:
 
 
 def _skill(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
+    """A forecast plan needs a skill above `minimum_skill` against the same time last week; one that is not known fails.
+
+    Skill 0 means no better than that baseline (`recommender.plans.backtest.skill`).
+    """
     if situation.source is not WindowSource.FORECAST:
         return PlanGuardResult("forecast skill", True, "NotForecast", "The plan does not rest on a forecast.")
     if situation.skill is None or not math.isfinite(situation.skill):

@@ -224,6 +224,10 @@ class _Decided:
 
 
 def _decided(turn: _Turn, status: PlanStatus) -> _Decided:
+    """Whether the occurrence is proposed, approved or rejected: a person's decision first, then the plan's policy.
+
+    A policy approves only while nothing speaks against it (`_against`); else the plan waits for a person and says why.
+    """
     approval = turn.plan.approval
     if approval and _counts(turn.plan, approval, status):
         by = f"by {approval.by}" if approval.by else "by somebody"

@@ -85,6 +85,10 @@ def free(one: Reservation) -> bool:
 
 
 def _reservation(plan: Plan, name: str, expires_seconds: float, owner: OwnerTemplate) -> dict[str, Any]:
+    """A Reservation for one pod of the plan, as JSON; the annotations name the plan and the start of the window.
+
+    It expires by itself, so that capacity is released even when no manager runs.
+    """
     window = plan.status.window
     start = moment(window.start_seconds) if window else ""
     return {

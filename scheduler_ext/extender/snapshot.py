@@ -142,6 +142,10 @@ def _touched(frame: Frame) -> npt.NDArray[np.int32]:
 
 
 def _whole(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
+    """A snapshot with another set of nodes; forecasts are NaN until the frame's own are laid in.
+
+    Names as JSON are kept from the last snapshot, so that thousands of them are not encoded anew.
+    """
     names = tuple(frame.names or ())
     quoted = np.empty(len(names), dtype=object)
     last_rows = last.rows

@@ -116,7 +116,11 @@ def judged(
     view: ReservationView,
     settings: ReservationSettings,
 ) -> ReservationStatus:
-    """The status as it should be."""
+    """The status that the Reservation should have now: Succeeded, Failed, or as `_held_status` finds it.
+
+    mine: its placeholders; owners: pods that got its capacity. Succeeded comes first: a Reservation for one use
+    whose owner runs is done, also when its time is over.
+    """
     before, now = reservation.status, view.now_seconds
     bound = [p for p in mine if p.alive and p.node]
     node = before.node or next((p.node for p in (*bound, *owners)), "")
@@ -196,6 +200,11 @@ def _topped_up(
     view: ReservationView,
     settings: ReservationSettings,
 ) -> list[Intent]:
+    """Writes that create a placeholder for capacity that none holds (`missing`, by resource name), or prepare for it.
+
+    Under LastResort a lower priority class must exist first, and is used in the round after the one that created
+    it. Nodes with `placeholders_per_node` placeholders are avoided.
+    """
     swap = view.swaps.get(reservation.uid)
     names = [p.identity.name for p in mine]
     free = swap.rest.name if swap is not None and swap.rest and swap.rest.name not in names else ""

@@ -103,7 +103,7 @@ def lower_class(reservation: Reservation, classes: Mapping[str, int]) -> tuple[s
 
 
 def class_intent(name: str, value: int) -> Create:
-    """Make such a class; it pushes nobody aside."""
+    """Create a priority class for LastResort placeholders, below the owners' class; its pods preempt nobody."""
     address = Address("scheduling.k8s.io/v1", "priorityclasses", name)
     body = {
         "apiVersion": address.api_version,
@@ -164,6 +164,7 @@ def on_nodes(spec: Json, node: str, avoid: Sequence[str]) -> dict[str, Any]:
 
 
 def _metadata(reservation: Reservation, name: str) -> dict[str, Any]:
+    """Metadata of a placeholder pod. The Reservation owns it, so that both are deleted together."""
     return {
         "name": name,
         "namespace": PLACEHOLDER_NAMESPACE,
@@ -184,6 +185,10 @@ def _metadata(reservation: Reservation, name: str) -> dict[str, Any]:
 def _spec(
     reservation: Reservation, placeholder: PlaceholderSpec, priority_class: str, s: ReservationSettings
 ) -> dict[str, Any]:
+    """Spec of a placeholder pod: placed by the template's rules, without rights, ends at once when it is deleted.
+
+    In the host's network it takes no pod address.
+    """
     template = reservation.template.get("spec") or {}
     spec: dict[str, Any] = {
         "schedulerName": s.scheduler_name,
@@ -209,6 +214,7 @@ def _spec(
 
 
 def _container(room: Mapping[str, int], image: str) -> dict[str, Any]:
+    """The one container: requests are the held amounts; limits equal them for extended resources, which demand that."""
     amounts = {name: text for name, text in format_room(room).items() if name != BIND_RESOURCE and room[name]}
     fixed = {name: text for name, text in amounts.items() if name not in OVERCOMMITTED}
     return {

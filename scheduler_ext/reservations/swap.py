@@ -34,7 +34,11 @@ class SwapStep:
 
 
 def advance(swap: ReservationSwap, view: ReservationView, settings: ReservationSettings) -> SwapStep:
-    """The next step of a hand-over."""
+    """The next step of a hand-over, from the record and the pods alone; every step may be repeated.
+
+    Given up when the owner is gone or bound elsewhere, or the time is over; finished when it is bound on the node.
+    Else the owner is prepared while all placeholders stand, and the node is opened once the first one is gone.
+    """
     reservation = view.known(swap)
     if swap.owner is None:
         return _undoing(swap, reservation, view, settings)

@@ -51,7 +51,7 @@ class PodView:
 
     @classmethod
     def parse(cls, pod: Json) -> PodView:
-        """Of a pod as JSON; QuantityError names it."""
+        """What the decisions read of a pod, from its JSON; QuantityError names a pod with unreadable requests."""
         meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
         what = f"pod {meta.get('namespace')}/{meta.get('name')}"
         return cls(

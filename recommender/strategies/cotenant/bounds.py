@@ -93,6 +93,10 @@ def _rooms(inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]) ->
 
 
 def _in_range(drafts: Drafts, bound: LimitRange) -> Drafts:
+    """Drafts held within a LimitRange: minimum and maximum first, then the largest limit / request.
+
+    The ratio comes last because it depends on both values of a container as the range has left them.
+    """
     bounded = dict(drafts)
     rule = f"LimitRange of namespace {bound.namespace}"
     for slot, draft in drafts.items():

@@ -58,7 +58,7 @@ class Cotenant:
     name = "cotenant"
 
     def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
-        """One recommendation a container."""
+        """One recommendation a container, in the order of `evidence`; a workload's containers are solved together."""
         run = _run(evidence, settings.cotenant)
         recommendations = []
         for _, members in groupby(range(len(evidence)), key=lambda i: evidence.workloads[i].ref):
@@ -74,6 +74,7 @@ class Cotenant:
 
 
 def _run(evidence: Evidence, own: CotenantSettings) -> Run:
+    """What all containers of a run share, each computed once: policies, demand, reasons, bounds, severities."""
     resolved_policies = policies(evidence.workloads, own)
     demand = {
         CPU: cpu_demand(evidence, resolved_policies, own),
@@ -188,6 +189,7 @@ def _values(run: Run, index: int, solved: WorkloadDrafts) -> list[Value]:
 
 
 def _value(run: Run, slot: Slot, draft: Draft, inputs: Mapping[str, float | int | str]) -> Value:
+    """A draft as a proposed Value with severity, inputs, formula, clamps and the annotations that overrode settings."""
     evidence, policy = run.evidence, run.policies[slot.index]
     risk = at_risk(evidence, run.demand[slot.resource], slot.index, run.own.severity)
     replicas = evidence.workloads[slot.index].replicas

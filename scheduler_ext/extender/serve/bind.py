@@ -42,6 +42,7 @@ class Binder:
             client.close()
 
     def _bind(self, client: KubeClient, args: BindArgs) -> str:
+        """As `bind`; after an error the pod is read again, because a binding whose answer was lost may be done."""
         address = Address("v1", "pods", args.name, args.namespace)
         pod = self._pod(client, address)
         if pod is None or (args.uid and pod.identity.uid != args.uid):

@@ -88,6 +88,7 @@ class Feed:
         self._view.take(DECODER.decode(ENCODER.encode(frame)))
 
     def _keep_process(self) -> None:
+        """Run watcher processes one after the other until stopped; the pause doubles, and is reset by a long life."""
         pause = 0.5
         while not self._stopping.is_set():
             began = time.monotonic()

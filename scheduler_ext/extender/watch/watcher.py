@@ -107,6 +107,7 @@ class Watching:
         return {name: source_of(mirror) for name, mirror in self.mirrors.items()}
 
     def _drain(self, now: float) -> None:
+        """Apply what the mirrors received since the last call to the table."""
         table, changed = self.table, {name: mirror.changed() for name, mirror in self.mirrors.items()}
         for (_, name), node in changed["nodes"].items():
             table.put_node(name, node)
