@@ -17,7 +17,7 @@ from cotenant.core.model.recommendation import Restart
 
 
 def looked(review: Review) -> WorkloadReview:
-    """A review for people."""
+    """A review as the pages show it: field by field old and new, rules, restart, savings a month (None: no prices)."""
     moves = [
         FieldMove(str(write.address), pointer, _text(old), _text(write.after[pointer]))
         for write in review.writes
@@ -40,7 +40,10 @@ def looked(review: Review) -> WorkloadReview:
 
 
 def tried(actions: Actions, review: Review) -> DryRunResult:
-    """What the server says to it."""
+    """Send the review's writes with dryRun=All: whether the server takes them, and what admission would add.
+
+    Errors of the cluster become the result, with advice; nothing is written.
+    """
     if review.method is Method.BUNDLE:
         return DryRunResult(True, "a bundle is not sent to the cluster")
     try:

@@ -66,6 +66,11 @@ def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
 
 
 def _settled(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
+    """The state of one change whose outcome is unknown, found by reading every object that it should have written.
+
+    Waits first until QUIET_SECONDS have passed since the change, so that a write under way has arrived. All of it
+    there: applied. Nothing of it there: refused, or waiting when it belongs to a wave. A part: refused, done by half.
+    """
     waited = actions.journal.clock.now_seconds() - standing.since_seconds
     time.sleep(max(0.0, min(QUIET_SECONDS, QUIET_SECONDS - waited)))
     back = standing.state is ChangeState.ROLLBACK_UNKNOWN

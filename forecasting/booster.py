@@ -144,7 +144,8 @@ def _sample(moment: BoosterInput, actual: FloatMatrix, drawn: npt.NDArray[np.boo
 
 
 def _fitted(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
-    # Loaded here: most processes of the house never train, and some must stay light.
+    """One gradient-boosted model for each of TRAINED_LEVELS, from features x (rows, F) and targets y (rows,)."""
+    # Loaded here: most processes never train, and some must stay light.
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     with _limited(threads):

@@ -44,6 +44,10 @@ def _smooth(path: Array) -> Array:
 
 
 def _of(path: Array, smooth: Array, grid: TimeGrid, settings: ForecastingSettings) -> Iterator[Window]:
+    """Peaks and valleys of one smoothed path: runs of at least `window_minutes` above or below a share of its height.
+
+    path: the forecast median in the resource's unit, of which a window keeps the mean; smooth: the same, smoothed.
+    """
     low, high = smooth.min(), smooth.max()
     step = grid.step_seconds
     sides = (

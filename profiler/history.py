@@ -288,6 +288,7 @@ def _record(
     notes: tuple[str, ...],
     unread: Mapping[Signal, int],
 ) -> QualityRecord:
+    """The quality record of one pull: what was asked and answered, coverage, defects, and notes of source and pull."""
     report = source.report()
     return QualityRecord(
         time_seconds=now_seconds,

@@ -19,7 +19,11 @@ _TREND_DAYS = 5
 
 
 def classify(portraits: Portraits[RefT], settings: PortraitSettings) -> tuple[Pattern, ...]:
-    """Pattern of each portrait."""
+    """Pattern of each portrait, by the first rule that fits; thresholds are those of the portrait's settings.
+
+    Idle: p95 at most `idle_millicores` (memory: mean 0). Flat: p95 - p5 small against the mean. Weekly: workday and
+    weekend explain clearly more variance than the half hour alone. Bursty: none of the rules.
+    """
     mean, (p5, p95) = portraits.mean, portraits.histograms.percentiles((0.05, 0.95)).T
     daily, weekly = _explained(portraits)
     idle_below = settings.idle_millicores if portraits.resource is Resource.CPU else 0.0

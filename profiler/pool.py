@@ -133,6 +133,11 @@ def _members(
     group_of: Callable[[PodContainerRef, Pod | None], RefT | None],
     refs: Sequence[RefT] | None = None,
 ) -> Members[RefT]:
+    """The row of the result that each series counts in (-1: none), and the life of its pod, (series,) each.
+
+    refs: the rows' order; None takes all groups that occur. Pods of one name are one life, because a StatefulSet reuses
+    names. A pod that the inventory lacks has lived for ever, with start NaN.
+    """
     lives: dict[tuple[str, str], _Life] = {}
     for pod in inventory.pods:
         name = (pod.namespace, pod.name)

@@ -54,7 +54,7 @@ class Sightings:
     events: list[tuple[int, EventKind, PodContainerRef]] = field(default_factory=list)
 
     def add(self, block: Iterable[tuple[Signal, Usage[Any]]]) -> None:
-        """See a block of usage."""
+        """Note what a block of usage shows: lives of pods (from CPU usage), amounts, events, and signals that exist."""
         for signal, usage in block:
             if not usage.refs:
                 continue

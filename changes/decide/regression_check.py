@@ -75,6 +75,10 @@ def said(comparisons: Sequence[Compared]) -> str:
 
 
 def _judged(one: Compared, settings: ActionSettings) -> RuleResult:
+    """One measure against its bound: latency may grow by a factor, throttling and pressure by an absolute share.
+
+    NO_DATA without a value afterwards, or without a latency before.
+    """
     unit = _unit(one.measure)
     if one.after is None:
         return RuleResult(one.measure, RuleVerdict.NO_DATA, unit, one.before, words=one.words)

@@ -140,6 +140,11 @@ def _fields(operations: list[Operation]) -> list[str]:
 
 
 def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:
+    """JSON patch operations for the terms that differ from the plan's.
+
+    A forecast plan whose window or pods a person edits gets a label with the window's end, until which the forecast
+    leaves both alone.
+    """
     old = PlanTerms.of(plan)
     if terms.window and terms.window != old.window:
         yield _set("window", span_body(terms.window))

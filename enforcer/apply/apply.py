@@ -386,6 +386,7 @@ def _final(writes: Iterable[KnobWrite]) -> list[KnobWrite]:
 
 
 def _answer(write: KnobWrite, outcome: WriteOutcome, refused: int = 0, message: str = "") -> Done:
+    """What became of one write; refused: errno, 0 = none."""
     return Done(
         path=write.path,
         knob=write.knob,

@@ -71,7 +71,7 @@ def _beat(folder: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Watch until SIGTERM or SIGINT."""
+    """Entry point: watch the agent's journal until SIGTERM or SIGINT; restore when the agent is silent for the TTL."""
     parser = argparse.ArgumentParser(prog="enforcer.apply.watchdog", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--state-dir", type=Path, default=Path("/var/lib/cotenant/enforcer"))
     parser.add_argument("--cgroup-root", type=Path, default=Path("/sys/fs/cgroup"))

@@ -229,6 +229,11 @@ def _own(
     policy: NodePolicy,
     cpu_ratio: float,
 ) -> ContainerResources:
+    """Amounts of one container: the annotation's, else those of its own batch requests and limits.
+
+    Without both it is left alone. A container that the annotation does not name (an init container) has its quota held
+    at its pod's, which cgroup v1 demands.
+    """
     if amounts is None:
         return LEAVE
     if container.name in amounts:

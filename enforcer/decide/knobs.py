@@ -300,6 +300,10 @@ def from_text(knob: Knob, text: str, dialect: Dialect, period: int = PERIOD_MICR
 
 
 def _number(knob: Knob, text: str, version: Version | None, period: int) -> int | None:
+    """Value of a knob's text in the agent's unit; None for a weight of 0, which says that shares were never set.
+
+    A quota is scaled to a period of 100 ms, a v2 weight becomes shares, "max" and amounts without end become NO_LIMIT.
+    """
     first, *rest = text.split()
     if first == "default":  # io.weight
         first = rest.pop(0)

@@ -27,7 +27,7 @@ AnyStrategy: TypeAlias = Strategy[Any]
 
 
 def every(settings: EnforcerSettings) -> tuple[AnyStrategy, ...]:
-    """All of them, as the settings make them."""
+    """All strategies in the order of their rank, as the settings configure them: on a clash the earlier one wins."""
     return (
         BestEffort(settings.best_effort),
         CpusetPools(settings.best_effort_pools),

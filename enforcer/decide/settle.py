@@ -275,6 +275,11 @@ def _fit_idle(targets: _Targets, groups: Groups) -> None:
 def _compared(
     targets: _Targets, groups: Groups, notes: Notes, around: Circumstances
 ) -> tuple[list[KnobWrite], dict[Place, OriginalValue], dict[Place, Value]]:
+    """Writes for targets that differ from the present values, the notes as they must be before them, and held values.
+
+    A value that is restored and stands there needs no note any more. One that is wanted and stands there is noted when
+    a runtime hook made it so (`_made_so`). A strategy's `back_to` replaces the original of a note.
+    """
     writes, held_values, dialect = [], {}, around.dialect
     next_notes = {place: note for place, note in notes.items() if _stays(note, targets, groups)}
     for place, target in targets.items():

@@ -48,7 +48,7 @@ class Recount:
     _verdicts: Verdicts = field(default_factory=Verdicts)
 
     def tick(self, observation: Observation, decided: TickDecision) -> None:
-        """One more."""
+        """Add one replayed tick: its acts against the tick before, its findings, and a sample of the CPU's use."""
         pods = {pod.spec.uid: pod.spec for pod in observation.pods}
         chosen = admitted(decided.evictions, pods, self._asked, observation.at_seconds, self.rate)
         self._asked = chosen.asked

@@ -154,7 +154,7 @@ def paths_of(pod: PodReading) -> Iterable[CgroupPath]:
 
 
 def action_of(done: Done, time: str, pod: str, dry_run: bool) -> ActionRecord:
-    """A write and what became of it."""
+    """A write and its outcome as a record of the action log. time: RFC 3339; pod: "namespace/name", "" for none."""
     return ActionRecord(
         time=time,
         action="restore" if done.outcome.value == "restored" else "write",

@@ -199,6 +199,7 @@ def _reported(metric: LoadMetric, statistic: tuple[Aggregation | str, float]) ->
 
 
 def _sums(state: NodeState) -> _PodSums:
+    """Sums over the node's pods that have not ended; placeholders count with their requests alone."""
     sums = _PodSums()
     for pod in state.pods:
         if pod.ended:
@@ -215,6 +216,11 @@ def _sums(state: NodeState) -> _PodSums:
 
 
 def _count(sums: _PodSums, pod: PodFacts, metric: LoadMetric | None) -> None:
+    """Add what one pod uses to the sums, as Koordinator's assign cache does.
+
+    delta: what young pods' estimates exceed their measured use by, added to the node's report. A prod pod that the
+    report has under another class counts with its whole estimate, since the report's prod sum lacks it.
+    """
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
     young = _young(pod, measured, metric)
     if young:

@@ -243,6 +243,11 @@ def _estimate_one(
     amounts: tuple[Mapping[str, int], Mapping[str, int]],
     factor: int,
 ) -> float:
+    """Estimated use of one resource (millicores, bytes): the larger of request and limit x factor %, at most the limit.
+
+    amounts: (requests, limits) by resource name. A pod that asks for nothing counts Koordinator's defaults; factor 0
+    leaves the resource out. Rounding is that of upstream's Go code.
+    """
     if factor == 0:
         return 0.0
     name = _name_in(priority, resource)

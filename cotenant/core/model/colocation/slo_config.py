@@ -185,6 +185,7 @@ def _decoded(text: str) -> Any:
 
 
 def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:
+    """Deviations of one key's document: the cluster's values, then each entry; unknown keys are not fatal."""
     if not isinstance(document, dict):
         yield Deviation("$", document, "is not an object")
         return
@@ -206,6 +207,7 @@ def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:
 
 
 def _entry_deviations(form: SloKeyForm, entry: Any, path: str) -> Iterator[Deviation]:
+    """Deviations of one entry: its name, its node selector, its values. An entry without a selector is not fatal."""
     if not isinstance(entry, dict):
         yield Deviation(path, entry, "is not an object")
         return
@@ -222,6 +224,7 @@ def _entry_deviations(form: SloKeyForm, entry: Any, path: str) -> Iterator[Devia
 
 
 def _layers(form: SloKeyForm, document: dict[str, Any]) -> Layers:
+    """The valid document as layers: the cluster's values, and each entry's values with its selector."""
     cluster = (
         document.get(form.cluster, {}) if form.cluster else {k: v for k, v in document.items() if k != form.entries}
     )
