@@ -151,6 +151,7 @@ def _in_order(peaks: Floats, risks: Sequence[float]) -> Floats:
 
 
 def _violation(calibrations: Sequence[PeakCalibration | None], short: Flags) -> Floats:
+    """Violation by node and risk, (n, risks): NaN where there is no calibration, or the record is too short."""
     columns = [
         np.where(short, np.nan, np.nan if calibration is None else calibration.violation)
         for calibration in calibrations

@@ -80,6 +80,7 @@ def _hint(name: str, installed: dict[str, EntryPoint]) -> str:
 
 
 def _loaded(point: EntryPoint) -> Forecaster:
+    """An instance of a plug-in's class; CotenantError naming the plug-in when its import or constructor fails."""
     try:
         forecaster: Forecaster = point.load()()
     except Exception as error:

@@ -170,6 +170,7 @@ _HELD_STRIDE: Final = 4
 
 
 def _card(shard: _Shard, boosted: _Boosted | None) -> ModelCard | None:
+    """The booster's model card: training data, features, levels, loss relative to the mixture; None without one."""
     if boosted is None:
         return None
     grid, day = shard.grid, shard.grid.slots_per_day * shard.grid.step_seconds

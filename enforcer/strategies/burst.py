@@ -286,6 +286,10 @@ def _allowed(
 
 
 def _move(container: ContainerReading, strategy: CpuBurst, allowed: bool, load: PoolLoad) -> QuotaMove:
+    """Which way a container's quota goes: up when it was throttled, down when its limiter forbids more, else it stays.
+
+    The share pool's load has the last word (`guarded`). A policy that raises no quota resets it to the kubelet's.
+    """
     if not raises_quota(strategy):
         return QuotaMove.RESET
     throttled = container.group is not None and container.group.cpu.throttled_periods > 0

@@ -103,6 +103,7 @@ class CpusetPools:
         return Step(StrategyPlan(wants, verdicts=tuple(_told(places, pools, observation.node))), state)
 
     def _place(self, pod: PodSpec, node: NodeReading, pools: Pools, suppressed_by_cpuset: bool) -> CpusetPlacement:
+        """The first rule of the module that fits the pod; an empty placement leaves its CPUs alone."""
         assignment = assigned(pod)
         if (pod.best_effort and suppressed_by_cpuset) or pod.key in node.kubelet_cpus:
             return CpusetPlacement()

@@ -172,6 +172,7 @@ def rank(pod: PodSpec) -> tuple[int, int, int]:
 
 
 def _eviction_priority(pod: PodSpec) -> int:
+    """The annotation as a 32-bit number, lower leaves first; 0 when it is missing, unreadable or out of range."""
     try:
         value = int(pod.annotations.get(EVICTION_PRIORITY_ANNOTATION, "0"))
     except ValueError:
@@ -224,6 +225,10 @@ def _taken(tasks: Iterable[Task], leaving: Sequence[Candidate], passed_over: set
 
 
 def _evict(one: Candidate, task: Task, settings: BestEffortSettings) -> Evict:
+    """The eviction of a chosen pod, with what it releases (millicores, bytes) where that is known.
+
+    Pods outside best effort leave through the API server only, and are never urgent.
+    """
     releases = {resource: one.use(resource) for resource in Resource if one.uses.get(resource) is not None}
     by_api = settings.only_evict_by_api or not best_effort_only(one.pod)
     pod = one.pod

@@ -85,6 +85,10 @@ def _has_identity(observation: Observation, policy: NodePolicy) -> bool:
 
 
 def _tiers(observation: Observation, policy: NodePolicy) -> Iterator[Want]:
+    """Wants for the tiers: an identity where the kernel has it, else the smallest weight for a tier that yields.
+
+    Only best effort's tier can yield by weight; while the policy's thresholds are on, `suppress` sets that weight.
+    """
     for tier, group in observation.tiers.items():
         if tier not in _CLASS_OF_TIER:
             continue
@@ -96,6 +100,11 @@ def _tiers(observation: Observation, policy: NodePolicy) -> Iterator[Want]:
 
 
 def _pod(pod: PodReading, qos: CpuQos, observation: Observation, policy: NodePolicy) -> Iterator[Want]:
+    """Wants for one pod: its identity; without that in the kernel cpu.idle or the smallest weight if it yields.
+
+    Pods in the best-effort tier need nothing. A pod whose weight comes from batch resources is left alone, because an
+    idle group takes no weight.
+    """
     assert pod.group is not None
     if _has_identity(observation, policy):
         yield from _identity(pod.group, qos)

@@ -333,6 +333,11 @@ def _worse(observation: Observation, case: Case, settings: BestEffortSettings) -
 
 
 def _findings(observation: Observation, state: InterferenceState, verdicts: tuple[Verdict, ...]) -> Findings:
+    """What the open case asks of the other strategies: a cap on best effort, and a pod to evict.
+
+    The cap is best effort's use when the case began, halved `level` times. The antagonist is named for eviction once
+    suppression did not help.
+    """
     case = state.case
     if case is None:
         return Findings(verdicts=verdicts)

@@ -96,6 +96,7 @@ def _is_volume(mount: str, uid: str, volume: str) -> bool:
 
 
 def _wants(pod: PodReading, limits: Mapping[str, IoLimits]) -> Iterator[Want]:
+    """Limits by device and the smallest weight of a pod; the ordinary weight is not written."""
     assert pod.group is not None
     for knob, name in _FIELDS.items():
         amounts = {device: getattr(one, name) for device, one in limits.items() if getattr(one, name)}

@@ -58,6 +58,7 @@ def _short_of(observation: Observation, settings: BestEffortSettings) -> int:
 
 
 def _runs_out(observation: Observation, trend: MemoryTrend, settings: BestEffortSettings) -> bool:
+    """Whether memory, falling as fast as since the last tick, ends within `memory_cooldown_seconds`."""
     available = observation.node.memory_available_bytes
     if trend.available_bytes is None or observation.elapsed_seconds <= 0:
         return False

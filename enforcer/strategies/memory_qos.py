@@ -142,6 +142,7 @@ class MemoryProtection:
 
 
 def _fixed(pod: PodReading, policy: NodePolicy, allocatable_bytes: int, supported: frozenset[Knob]) -> _Fixed:
+    """What follows from a pod's spec and the policy alone: wants, amounts and throttling marks, computed once."""
     qos, verdicts = template(pod.spec, policy)
     own = pod_amounts(pod.spec, qos)
     wants, throttles = [*_pod(pod, qos, own)], []
@@ -281,6 +282,10 @@ def _copied(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
 
 
 def _tiers(observation: Observation, policy: NodePolicy, sums: Mapping[KubeQos, ProtectionBytes]) -> Iterator[Want]:
+    """Protection (min, low) of kubepods and QoS tiers as sums of their pods'; the tier's other values where it is on.
+
+    The kernel protects a cgroup no more than its parents are protected.
+    """
     everything = ProtectionBytes()
     for amounts in sums.values():
         everything = _plus(everything, amounts)

@@ -249,6 +249,7 @@ def _reached(quota: int | None, target: Target, capacity_millicores: int) -> boo
 def _by_quota(
     observation: Observation, tier: GroupReading, target: Target, state: SuppressState, at_once: bool
 ) -> tuple[int | None, tuple[Want, ...]]:
+    """(quota, wants) of the best-effort tier, in microseconds per 100 ms; an unknown target keeps the last quota."""
     before = state.quota if state.quota is not None else _number(tier.knobs.get(Knob.CPU_QUOTA))
     target_millicores = target.millicores
     quota = (
@@ -283,6 +284,7 @@ def _kept_off(observation: Observation, tier: GroupReading) -> Iterator[Want]:
 def _by_cpuset(
     observation: Observation, tier: GroupReading, target: Target, state: SuppressState
 ) -> tuple[int | None, tuple[Want, ...], tuple[Verdict, ...]]:
+    """(number of CPUs, wants, verdicts) of the best-effort tier by cpuset; an unknown target keeps the last number."""
     everything = len(observation.node.processors)
     before = state.cpus if state.cpus is not None else _present(tier, everything)
     count = state.cpus if target.millicores is None else _count(target, everything, before)

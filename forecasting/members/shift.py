@@ -53,6 +53,11 @@ class ShiftedProfile:
         return conform(np.expm1(raw) * unit[:, :, None], history)
 
     def _raw(self, history: Floats, grid: TimeGrid, horizon: int) -> Floats:
+        """Centre + spread by bands of slots ahead, (n, horizon, L); may hold NaN, and values that are not in order.
+
+        centre = profile of the time of day + fade x present residual, fade = 0.5^(hours ahead / fade_hours) at the
+        middle of the band. spread: quantiles of the errors that the same rule made at that distance.
+        """
         day = grid.slots_per_day
         profile = _profile(history, day, self.days)
         usual = profile[:, (np.arange(history.shape[1] + horizon) - history.shape[1]) % day]

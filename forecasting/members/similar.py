@@ -58,6 +58,11 @@ class SimilarMoments:
     def _after_similar(
         self, history: FloatMatrix, moments: npt.NDArray[np.intp], time_distance: Floats, horizon: int
     ) -> Array:
+        """Quantiles of what followed the `count` nearest moments, slot by slot: (n, horizon, L).
+
+        Distance: that of the standardised half days before, plus what age and another time of day add
+        (`time_distance`).
+        """
         distance = _unlike(_standardised(history), moments, int(moments[0])) + time_distance
         nearest = moments[np.argpartition(distance, self.count - 1, axis=1)[:, : self.count]]
         slots = nearest[:, None, :] + np.arange(horizon)[:, None]

@@ -193,6 +193,7 @@ def _words(reclaimable: Reclaimable, strategy: ColocationStrategy) -> Callable[[
 
 
 def _parameters(reclaimable: Reclaimable, resolved: Resolved) -> Iterable[Parameter]:
+    """The strategy's parameters that the band's formula reads, each as text with the layer that set it."""
     for pattern in PARAMETERS[reclaimable.band]:
         attribute = pattern.format(r=reclaimable.resource.value)
         value = getattr(resolved.strategy, attribute)

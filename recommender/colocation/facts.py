@@ -138,6 +138,7 @@ class _Annotations:
         return amounts
 
     def _extended(self, resources: Any, band: Band) -> dict[Resource, int]:
+        """Amounts of a band's resource names (old names too), in whole units; unreadable ones give a note."""
         names = {EXTENDED_RESOURCES[band, r]: r for r in Resource}
         amounts: dict[Resource, int] = {}
         for name, text in resources.items() if isinstance(resources, Mapping) else ():
@@ -150,6 +151,7 @@ class _Annotations:
         return amounts
 
     def _amounts(self, resources: Any, annotation: str) -> dict[Resource, int]:
+        """CPU (millicores) and memory (bytes) of a resource list; unreadable ones are ignored with a note."""
         amounts: dict[Resource, int] = {}
         for resource in Resource if isinstance(resources, Mapping) else ():
             if resource.value in resources:
@@ -160,6 +162,7 @@ class _Annotations:
         return amounts
 
     def _object(self, annotation: str) -> Mapping[str, Any]:
+        """The annotation's JSON object; {} without the annotation, and with a note when it holds anything else."""
         text = self.annotations.get(annotation)
         if text is None:
             return {}

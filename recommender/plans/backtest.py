@@ -48,7 +48,7 @@ class PlanAccount:
         return self.idle + miss_cost_ratio * self.missed
 
     def words(self, cores_per_pod: float) -> str:
-        """One sentence for people."""
+        """The account as one sentence for people, in core-hours. cores_per_pod: size of the plan's pods."""
         return (
             f"would have held {self.held * cores_per_pod:,.0f} core-hours, {self.hit_ratio:.0%} used; "
             f"{self.missed_peaks} of {self.peaks} peaks missed, {self.coverage:.1%} of the needed core-time covered"
@@ -110,6 +110,7 @@ def last_week(demand: Floats, slots_per_week: int, block: int) -> Floats:
 
 
 def _peaks(needed_pods: Floats, used: Floats) -> tuple[int, int]:
+    """(peaks, missed peaks): runs of slots with a need, and those of which less than ENOUGH was covered."""
     inside = np.concatenate([[0], (needed_pods > 0).astype(np.int8), [0]])
     edges = np.flatnonzero(np.diff(inside)).reshape(-1, 2)
     if not len(edges):

@@ -213,6 +213,7 @@ def _name(autoscaler: Json) -> str:
 
 
 def _annotate(autoscaler: Json, replica_floor: Floor) -> list[Json]:
+    """JSON patch operations that note an autoscaler's former minimum in an annotation."""
     text = msgspec.json.encode(replica_floor).decode()
     operations: list[Json] = []
     meta = autoscaler.get("metadata") or {}

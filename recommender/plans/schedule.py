@@ -101,6 +101,7 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _cron(schedule: str, wall: datetime) -> CronSim:
+    """The schedule from a local time on; UsageError unless it has five fields, or is one of the nicknames (@daily)."""
     text = _NICKNAMES.get(schedule, schedule)
     try:
         if len(text.split()) != 5:

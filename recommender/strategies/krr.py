@@ -69,6 +69,7 @@ class KrrSimpleLimit:
 def _recommend(
     name: str, evidence: Evidence, settings: RecommenderSettings, cpu_rule: Callable[[Evidence, KrrSettings], Measured]
 ) -> list[Recommendation]:
+    """KRR's recommendations over the last `history_hours`: CPU by `cpu_rule`, memory by KRR's one rule for it."""
     krr = settings.krr
     recent = evidence.last_seconds(krr.history_hours * 3600)
     columns = [_Column(CPU, cpu_rule(recent, krr), recent, krr), _Column(MEMORY, _memory(recent, krr), recent, krr)]

@@ -238,6 +238,10 @@ def _count(sums: _PodSums, pod: PodFacts, metric: LoadMetric | None) -> None:
 
 
 def _young(pod: PodFacts, measured: Pair | None, metric: LoadMetric | None) -> bool:
+    """Whether the node's report cannot hold the pod's use yet, so that its estimate counts.
+
+    Unmeasured, placed after the report or less than one interval before it, or within the window of `young_until`.
+    """
     if measured is None or metric is None or metric.updated_seconds is None:
         return True
     if pod.assigned_seconds is None or metric.updated_seconds - metric.report_seconds < pod.assigned_seconds:

@@ -259,6 +259,7 @@ def _percentages(percentages: Any) -> Pair | None:
 
 
 def _fraction(text: str) -> float:
+    """A share from 0 to 1; NaN for any other text."""
     try:
         value = float(text)
     except ValueError:
@@ -267,6 +268,7 @@ def _fraction(text: str) -> float:
 
 
 def _amounts(quantities: Mapping[str, Any]) -> dict[str, int]:
+    """Amounts by resource name, cpu in millicores, others in whole units; what cannot be read is left out."""
     amounts = {}
     for name, text in quantities.items():
         try:

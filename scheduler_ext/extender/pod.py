@@ -200,6 +200,10 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
 
 
 def _with_amounts(facts: PodFacts, wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
+    """The facts with requests, class, estimate and prediction; QuantityError for requests that cannot be read.
+
+    A bound placeholder has neither estimate nor prediction, because it uses nothing.
+    """
     requests, limits = _amounts_of(wire.spec, f"pod {facts.key}")
     chosen = class_of(facts.identity.labels, wire.spec.priority, wire.status.qos_class, requests)
     if facts.placeholder_of is not None and facts.node:  # holds room, uses none; before that it stands for its owner
@@ -339,6 +343,7 @@ def _seconds(text: str) -> int | None:
 
 
 def _predicted(annotations: Mapping[str, str]) -> Pair | None:
+    """The use that an annotation predicts, (millicores, bytes); None unless it has both."""
     usage = _object(annotations.get(PREDICTED_USAGE_ANNOTATION, ""))
     try:
         cpu, memory = (float(parse_amount(r, usage[r.value])) for r in RESOURCES)

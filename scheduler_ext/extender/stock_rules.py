@@ -77,6 +77,7 @@ def _selector(spec: Json) -> Check:
 
 
 def _affinity(spec: Json) -> Check:
+    """The check of required node affinity: one of its terms must fit; no terms fit no node."""
     nodes = _object(_object(spec.get("affinity")).get("nodeAffinity"))
     required = nodes.get("requiredDuringSchedulingIgnoredDuringExecution")
     if not isinstance(required, Mapping):
@@ -104,6 +105,7 @@ def _holds(expression: Json, labels: Mapping[str, str]) -> bool:
 
 
 def _compared(label_value: str, operator: str, values: list[Any]) -> bool:
+    """Operators Gt and Lt of node affinity: both sides as whole numbers; false when one of them is none."""
     try:
         number, bound = int(label_value), int(values[0])
     except (ValueError, IndexError, TypeError):

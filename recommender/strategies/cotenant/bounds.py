@@ -60,7 +60,7 @@ def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds
 
 
 def ordered(drafts: Drafts) -> Drafts:
-    """No request above its limit."""
+    """Requests held at their container's proposed limit: the API server refuses a request above its limit."""
     bounded = dict(drafts)
     for slot, draft in drafts.items():
         limit = bounded.get(Slot(slot.index, slot.resource, Field.LIMIT))
@@ -70,7 +70,7 @@ def ordered(drafts: Drafts) -> Drafts:
 
 
 def _daemons(inventory: Inventory) -> Mapping[str, Mapping[Resource, int]]:
-    """What daemons request on each node."""
+    """What the running pods of DaemonSets request on each node, in millicores and bytes: no other pod can have it."""
     requests_by_node: dict[str, dict[Resource, int]] = defaultdict(lambda: dict.fromkeys(Resource, 0))
     for pod in inventory.pods:
         if pod.running and pod.workload.kind == "DaemonSet":
@@ -80,6 +80,10 @@ def _daemons(inventory: Inventory) -> Mapping[str, Mapping[Resource, int]]:
 
 
 def _rooms(inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]) -> dict[Resource, int]:
+    """The most that any node leaves a pod, by resource: allocatable less `taken`; without resources that no node has.
+
+    A pod that asks for more could not be placed on any node.
+    """
     rooms = {}
     for resource in Resource:
         free = [

@@ -28,7 +28,7 @@ SOURCE: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.ME
 
 
 def group_of(node: Node) -> str:
-    """Name of the node's group."""
+    """Name of the node's group: the first of LABELS that it has (such as its instance type), else its size."""
     for label in LABELS:
         if name := node.labels.get(label):
             return name
@@ -61,6 +61,10 @@ def by_group(evidence: Evidence, resource: Resource, fractions: Sequence[float])
 
 
 def _needed(evidence: Evidence, resource: Resource, rows: Integers, fraction: float) -> float:
+    """What these series need: CPU the `fraction` quantile of the demand of all samples, memory the highest sample.
+
+    Memory takes the highest because a container that is short of it is killed. NaN without a sample.
+    """
     if resource is Resource.CPU:
         values = demand_of(evidence, rows, throttled_rows(evidence))[0]
     else:

@@ -143,6 +143,7 @@ class ExtenderApp:
 
     # --- verbs --------------------------------------------------------------------------------------------------------
     def _filter(self, body: bytes) -> bytes:
+        """Answer of filter: nodes that pass, narrowed to the best; all refusals with reasons when none passes."""
         args = wire.EXTENDER_ARGS.decode(body)
         if args.node_names is None:
             return wire.failed_filter("cotenant's extender needs nodeCacheCapable: true in the scheduler's settings")
@@ -158,6 +159,7 @@ class ExtenderApp:
         return wire.filtered(wire.quoted_names(snapshot, [names[place] for place in places.tolist()], rows[places]))
 
     def _prioritize(self, body: bytes) -> bytes:
+        """Answer of prioritize: a score for each node that was asked, in the same order."""
         args = wire.EXTENDER_ARGS.decode(body)
         snapshot, pod = self._parts.view.snapshot, self._facts(args.pod)
         rows = snapshot.rows_of(args.node_names or ())
@@ -166,6 +168,7 @@ class ExtenderApp:
         return wire.prioritized(snapshot, rows, points)
 
     def _preempt(self, body: bytes) -> bytes:
+        """Answer of preempt: the nodes without those on which the pod must displace nobody (`decide.spared`)."""
         args = wire.PREEMPT_ARGS.decode(body)
         view, pod = self._parts.view, self._facts(args.pod)
         victims = args.victims()
@@ -218,6 +221,7 @@ class ExtenderApp:
         return Moment(self._parts.clock.now_seconds(), monotonic())
 
     def _note(self, pod: PodFacts, node_count: int, stance: Posture, refused: dict[tuple[str, str], int]) -> None:
+        """Count refusals, and keep the last answer about the pod for `cotenant why`, of REMEMBERED pods at most."""
         self._say(stance)
         if stance.yielded:
             self._say_yielded(pod, node_count, stance.yielded)

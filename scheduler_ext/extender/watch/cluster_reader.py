@@ -110,6 +110,7 @@ def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
 
 
 def _listed(client: KubeClient, name: str, kind: Any, sources: dict[str, CollectionState], **query: str) -> list[Any]:
+    """One collection as a list; what is not installed or forbidden is an empty list, and `sources` says which."""
     try:
         items: list[Any] = client.list(PATHS[name], kind, limit=None, **query)
     except ClusterAbsent:
