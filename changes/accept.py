@@ -1,8 +1,8 @@
 """EDGE: accept, dry-run, apply and roll back changes, with a write-ahead audit log.
 
 Every change passes the same steps: accepted -> sent -> (answered by the nodes) -> recorded. A process that ends between
-two of them leaves a row that says "unknown", which `settling` turns into what the cluster holds. `reached` is called
-with the name of each gap: tests end the process there. With a canary the rest of the batch waits, until `watching`
+two of them leaves a row that says "unknown", which `reconcile` turns into what the cluster holds. `reached` is called
+with the name of each gap: tests end the process there. With a canary the rest of the batch waits, until `watcher`
 resumes it.
 """
 

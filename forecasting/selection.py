@@ -5,7 +5,7 @@ baseline), as if the mean over all series had been seen on a few days more (few 
 for most series), plus a share of the near test: the same ratio on the last two hours, forecast two hours ago. A level
 that changed this morning shows there and nowhere else; a small difference there is noise and is damped away.
 
-From the scores come weights, better members weighing more; `mixing` joins the forecasts by them.
+From the scores come weights, better members weighing more; `served_mixture` joins the forecasts by them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One shard of series, from half hours to quantile paths: members, mixture, booster, calibration. Pure.
 
-back-tests (`selection`) -> members mixed, rehearsed (`mixing`) -> booster from the rehearsed days (`booster`) -> its
-share beside the mixture -> upper levels lifted (`calibration`). The series of a shard share what is shrunk to,
+back-tests (`selection`) -> members mixed, rehearsed (`served_mixture`) -> booster from the rehearsed days (`booster`)
+-> its share beside the mixture -> upper levels lifted (`calibration`). The series of a shard share what is shrunk to,
 what is pooled and what is trained.
 """
 

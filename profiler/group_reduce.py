@@ -1,4 +1,4 @@
-"""Reduce rows or columns of a matrix that share a group: the one step of `portrait` and `pooling` numpy lacks. Pure."""
+"""Reduce rows or columns of a matrix that share a group: the step of `portrait` and `pool` that numpy lacks. Pure."""
 
 from __future__ import annotations
 

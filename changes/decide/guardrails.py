@@ -98,6 +98,10 @@ def _oom(recommendations: Sequence[Recommendation], moved: Moved) -> Guardrail:
 
 
 def _memory(moved: Moved, settings: GuardrailSettings) -> Guardrail:
+    """Fails for memory requests and limits below `memory_above_maximum` x the highest working set seen.
+
+    A value whose highest use is not known passes.
+    """
     low = []
     for r, v in moved:
         highest = v.inputs.get("observed_max")

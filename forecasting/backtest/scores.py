@@ -44,7 +44,11 @@ NOTHING: Final = Interval(float("nan"), float("nan"), float("nan"), 0, 0)
 
 
 def bootstrap(values: Floats, seed: int = 0) -> Interval:
-    """Mean over series of the mean over origins of values (n, K), NaN left out, and its interval."""
+    """Mean over series of the mean over origins of values (n, K), NaN left out, and its 95 % percentile interval.
+
+    Whole series are drawn with replacement, because a series' origins depend on each other. Fewer than FEWEST_SERIES
+    are too few to draw from: then origins are drawn, each for all series at once.
+    """
     has_data = ~np.isnan(values).all(axis=1)
     scored = values[has_data]
     if not len(scored):

@@ -1,7 +1,7 @@
 """A seeded synthetic cluster for the demo, tests and benchmarks.
 
 `archetypes` (what kinds of workload there are) -> `fleet` (who exists) -> `patterns` (how their load moves) ->
-`lifetimes` (from when to when) -> `sizing` (how much they request) -> `placement` (on which node) -> `demand` (how much
+`lifetimes` (from when to when) -> `size` (how much they request) -> `placement` (on which node) -> `demand` (how much
 they use) -> `cluster` (the result).
 Pure: the same `SyntheticSpec` gives the same bytes, whatever the machine's clock says.
 """

@@ -1,6 +1,6 @@
 """Nodes and a blueprint for every workload, drawn from `archetypes`, and the scripted ones of the demo.
 
-`sizing` later scales the requests to the cluster, `placement` gives every seat a node.
+`size` later scales the requests to the cluster, `placement` gives every seat a node.
 """
 
 from __future__ import annotations

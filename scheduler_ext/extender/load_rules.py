@@ -1,7 +1,7 @@
 """The rules about load together, over some of the nodes: load-aware, prediction, balance. Pure.
 
 Each number depends on its own node, the pod's kind and the time alone: whatever part of the nodes is looked at, and
-whenever, the numbers are the same. `opinions` rests on that.
+whenever, the numbers are the same. `judgement_cache` rests on that.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Audit:
         self._noted: dict[str, set[str]] = {}
 
     def decided(self, feature: str, decision: ControllerDecision, seconds: float) -> None:
-        """A feature looked at everything."""
+        """Count one decision of a feature: its duration, and its notes by reason; reasons without a note go to 0."""
         self._seconds.labels(feature).observe(seconds)
         counts: dict[str, int] = {}
         for note in decision.notes:

@@ -1,7 +1,8 @@
 """EDGE: simulated controller-manager, scheduler, kubelets and autoscalers on the embedded server.
 
 Level-triggered and driven from outside: `step(now)` looks at what changed since the last one and at what time made due,
-and writes what `rollouts`, `placing`, `kubelet` and `scaling` decide. Steps are repeated until nothing is left to do.
+and writes what `rollouts`, `scheduler`, `kubelet` and `autoscaler` decide. Steps are repeated until nothing is left to
+do.
 """
 
 from __future__ import annotations

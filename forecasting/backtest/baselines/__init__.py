@@ -1,6 +1,6 @@
 """The named baselines that forecast a path, frozen; those that predict a node's peak are in `..peaks`.
 
-`BASELINES` are what a back-test compares with by default; `SLOW` take long and are asked for by name. Short names (B1,
+`DEFAULT` are what a back-test compares with by default; `SLOW` take long and are asked for by name. Short names (B1,
 B1-gaussian, ..., B14) are those of `by_name`.
 """
 

@@ -18,7 +18,7 @@ Then come the floor of the pod, the spec ladder, the workload's annotations, the
 target solved together), the QoS class, LimitRange, node size and quota: what moves the amount leaves a `Clamp`.
 
 One rule a file: `annotations` and `policy` (what holds for the workload), `pods`, `trend`, `jobs`, `daemons` and
-`demand` (columns over all containers), `withholding`, `sizing`, `autoscaler`, `bounds` (one workload), `grading`,
+`demand` (columns over all containers), `withhold`, `size`, `autoscaler`, `bounds` (one workload), `grade`,
 `strategy` (all together).
 """
 

@@ -76,7 +76,7 @@ def serve_store(
 ) -> None:
     """Serve a store until interrupted, which is the way to end it; `ready` gets the address once it answers.
 
-    more: further fields of `Given`, such as those of `acting`.
+    more: further fields of `DashboardContext`, such as those of `acting`.
     """
     from changes.decide.patches import kubectl_command
     from dashboard.access import launch

@@ -1,6 +1,6 @@
 """An embedded Kubernetes API server for laptops, the demo and tests: the verbs that the product uses, and no others.
 
-`server` (HTTP, accounts) -> `routing` (paths, rights, discovery) -> `verbs` and `watching` (what a request does) ->
+`server` (HTTP, accounts) -> `routes` (paths, rights, discovery) -> `verbs` and `watches` (what a request does) ->
 `ownership`, `writes`, `admission` (what an object becomes; pure) over `schema`, `fields` -> `state` (objects, versions,
 history). One contract suite runs against it and against the real server (`tests/contract`). What it leaves to the real
 one, on purpose: CEL rules and formats, defaults of built-in kinds, admission but for LimitRanges and quotas on pods,

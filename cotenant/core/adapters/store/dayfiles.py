@@ -56,7 +56,11 @@ class DayFiles:
         return f"{self._root}/{signal.value}"
 
     def append(self, signal: Signal, new: Iterable[tuple[int, Day]]) -> None:
-        """Add series to days, given by their midnight."""
+        """Add series to days, given by their midnight (Unix seconds); days without series are skipped.
+
+        A day that has a file gets a further part, which costs less than writing the file anew; at MOST_PARTS all are
+        merged.
+        """
         listing = self.listing(signal)
         for start, day in new:
             if not day.keys:

@@ -87,6 +87,7 @@ class QuotaTree:
 
     @cached_property
     def _children(self) -> Mapping[str, tuple[QuotaNode, ...]]:
+        """Quotas by their parent's name, sorted by name; a parent need not exist."""
         children: dict[str, list[QuotaNode]] = {}
         for quota in self.quotas.values():
             if quota.name != ROOT_QUOTA:

@@ -410,6 +410,7 @@ def _policy(policy: Any, what: str) -> AllocatePolicy:
 
 
 def _owner(body: Any, what: str) -> Owner:
+    """One entry of spec.owners: an object, a controller, a label selector; a pod has to fit all that are given."""
     entry = _object(body, what)
     chosen = entry.get("labelSelector")
     reference, controller = entry.get("object"), entry.get("controller")
