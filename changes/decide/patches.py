@@ -1,6 +1,6 @@
 """From recommendations to something a person can apply: a strategic-merge patch, and a `kubectl patch` line. Pure.
 
-Where the request was solved together with an autoscaler, its target goes with it (`targets`).
+Where the request was solved together with an autoscaler, its target goes with it (`autoscaler_targets`).
 Only fields that change are named; amounts are exact Kubernetes quantities, never a float in a string. Containers of one
 workload go into one patch, so that applying it is one rollout. What cannot be patched is refused in words (`refusal`),
 and so is a name that Kubernetes would not allow: none reaches a command line or a path, whatever the history holds.
