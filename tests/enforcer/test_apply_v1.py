@@ -400,7 +400,8 @@ from enforcer.observe.observe import NodeFacts, Observer
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout()); tier = Layout().tier(KubeQos.BEST_EFFORT)
 a = Applier(h, OriginalsJournal(Path(sys.argv[2]), "b"), dry_run=False)
 for _ in range(2):
-    done = a.apply([StrategyPlan((Want(tier, Knob.CPU_QUOTA, 5000, Level.QOS, "s", "w"),))], o.read([], [], NodeFacts("n")))
+    plan = StrategyPlan((Want(tier, Knob.CPU_QUOTA, 5000, Level.QOS, "s", "w"),))
+    done = a.apply([plan], o.read([], [], NodeFacts("n")))
     print(*(f"{d.outcome}:{d.errno}" for d in done), bool(a.denied))
 """
 
