@@ -10,6 +10,7 @@ from jsonpatch import JsonPatch
 
 from admission.guard_watchdog import GRACE_SECONDS, GuardWatchdog, overdue
 from cotenant.core.adapters.clock import FixedClock
+from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 
@@ -69,7 +70,7 @@ def watched(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def test_the_api_server_takes_it(watched: ControlPlane) -> None:
-    watchdog = GuardWatchdog(watched.client(), FixedClock(BEGIN + 100))
+    watchdog = GuardWatchdog(watched.client(account(watched, "cotenant-webhook")), FixedClock(BEGIN + 100))
     assert watchdog.look()
     assert watched.api().get(f"{PATH}/swaps")["spec"] == {"servedUntil": "1970-01-12T13:46:40Z"}
     assert not watchdog.look()
