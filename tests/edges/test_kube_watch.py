@@ -268,7 +268,7 @@ def test_a_missing_right_is_asked_for_slowly_until_it_is_there(
 
 
 def test_a_kind_that_is_not_installed_is_said_and_waited_for(control_plane: ControlPlane, mirror: Any) -> None:
-    found = mirror(control_plane.client(**QUICK), "/apis/nosuch.example/v1/things")
+    found = mirror(control_plane.client(control_plane.admin_kubeconfig, **QUICK), "/apis/nosuch.example/v1/things")
     wait_for("the error", lambda: isinstance(found.error, ClusterAbsent))
     assert "does not serve" in found.error.message
 
@@ -277,7 +277,7 @@ def test_an_api_server_that_is_killed_and_comes_back_is_followed_again(
     control_plane: ControlPlane, api: Api, namespace: str, mirror: Any
 ) -> None:
     write(api, namespace, "a", v="1")
-    found = mirror(control_plane.client(**QUICK))
+    found = mirror(control_plane.client(control_plane.admin_kubeconfig, **QUICK))
     assert found.wait_synced(60)
     control_plane.restart_apiserver()
     api.close()
