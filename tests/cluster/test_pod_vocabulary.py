@@ -114,4 +114,6 @@ def test_request_and_limit_of_a_pod_are_what_the_api_server_charges_to_a_quota(
         used = api.get(path)["status"]["used"]
         return {name: parse_room({name.partition(".")[2]: used[name]})[name.partition(".")[2]] for name in CHARGED}
 
+    # The quota controller counts a little after the pods are there.
     wait_for(f"{expected} is charged", lambda: charged() == expected)
+    assert charged() == expected

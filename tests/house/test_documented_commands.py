@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cotenant.apps.cli.main import root
-from tests.cluster import binaries
+from tests.cluster import binaries, needing
 from tests.support.dashboard import WEEK, results
 from tests.support.documented import PAGES, ROOT, DocumentedCommand, blocks, commands, prose_commands
 
@@ -169,8 +169,8 @@ def test_every_file_that_kubectl_is_given_is_in_the_tree() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not binaries.installed(["kubectl"]), reason="kubectl is not built: make cluster-binaries")
 def test_kubectl_takes_every_flag() -> None:
+    needing.kubernetes()
     shown = {command.words for command in COMMANDS if command.program == "kubectl"}
     # --help parses the flags before it, and asks no cluster.
     for words in sorted(shown):

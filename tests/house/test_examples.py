@@ -41,13 +41,14 @@ def words_of(line: str) -> list[str]:
     return words[1:end]
 
 
-def parse(command: Any, name: str, words: list[str], parent: Any = None) -> None:
-    """Parse as a real run would, subcommand after subcommand, without running anything."""
+def parse(command: Any, name: str, words: list[str], parent: Any = None) -> Any:
+    """The last subcommand's context, parsed as a real run would and without running anything."""
     context = command.make_context(name, list(words), parent=parent)
     rest = [*getattr(context, "_protected_args", ()), *context.args]
     if hasattr(command, "resolve_command") and rest:
         below, child, left = command.resolve_command(context, rest)
-        parse(child, below, left, context)
+        return parse(child, below, left, context)
+    return context
 
 
 EXAMPLES = [(page.name, line) for page in PAGES for line in dict.fromkeys(lines_of(page))]
@@ -61,7 +62,9 @@ def test_the_documentation_shows_how_to_use_it() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("page", "line"), EXAMPLES, ids=lambda value: str(value)[:70])
 def test_the_command_line_takes_every_documented_line(page: str, line: str) -> None:
-    parse(typer.main.get_command(root), "cotenant", words_of(line))
+    parsed = parse(typer.main.get_command(root), "cotenant", words_of(line))
+    # Nothing is left over that no command has taken.
+    assert parsed.command_path.split()[0] == "cotenant" and parsed.args == []
 
 
 @pytest.mark.parametrize(
