@@ -62,7 +62,7 @@ class Outage:
 
     def _start_again(self, away: bool) -> None:
         if not away and self._server.process is None:
-            self._server.__enter__()
+            self._server.start()
             self._proxy.target = self._server.url
 
 
@@ -88,7 +88,7 @@ def _outcomes(
         proxy.fault = outage
         outcome = scene.outcome(REFERENCE, Store(folder.as_uri(), f"c{number}"), outage.timer)
         if server.process is None:
-            server.__enter__()
+            server.start()
             proxy.target = server.url
         if not outage.begun:
             return

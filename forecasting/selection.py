@@ -63,9 +63,8 @@ def back_test(
     day = grid.slots_per_day
     origins = max(0, min(settings.origins, grid.size // day - 1))
     actual = np.empty((origins, len(history), day), dtype=np.float32)
-    rehearsed = min(
-        REHEARSALS, origins
-    )  # of older ones the losses are enough, and forecasts are the most of the memory
+    # Of older origins the losses are enough, and forecasts are most of the memory.
+    rehearsed = min(REHEARSALS, origins)
     forecasts = np.empty((len(members), rehearsed, len(history), day, len(LEVELS)), dtype=np.float32)
     loss = np.empty((len(members), origins, len(history)))
     judged = np.empty((origins, len(history)), dtype=bool)

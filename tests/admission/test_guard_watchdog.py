@@ -10,9 +10,11 @@ from jsonpatch import JsonPatch
 
 from admission.guard_watchdog import GRACE_SECONDS, GuardWatchdog, overdue
 from cotenant.core.adapters.clock import FixedClock
-from tests.cluster.accounts import account
+from tests.cluster.accounts import account, install_rights
+from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
+from tests.cluster.waiting import wait_for
 
 PATH = "/apis/cotenant.dev/v1alpha1/swapguards"
 BEGIN = 1_000_000  # 1970-01-12T13:46:40Z
@@ -69,7 +71,20 @@ def watched(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     api.delete(f"{PATH}/swaps")
 
 
+def _writable(api: Api) -> bool:
+    """Whether the API server has connected the guard's policies with the CRD; until then it refuses each update."""
+    try:
+        api.patch(f"{PATH}/swaps", {"metadata": {"labels": {"a": "b"}}}, dryRun="All")
+    except ApiError as error:
+        assert "failed to find resource referenced by paramKind" in str(error)
+        return False
+    return True
+
+
 def test_the_api_server_takes_it(watched: ControlPlane) -> None:
+    install_rights(watched)
+    # Where the policies are older than the CRD: kube-apiserver looks for new resources every 30 s.
+    wait_for("the guard's policies", lambda: _writable(watched.api()))
     watchdog = GuardWatchdog(watched.client(account(watched, "cotenant-webhook")), FixedClock(BEGIN + 100))
     assert watchdog.look()
     assert watched.api().get(f"{PATH}/swaps")["spec"] == {"servedUntil": "1970-01-12T13:46:40Z"}

@@ -167,7 +167,7 @@ def test_a_server_that_restarts_in_the_middle_costs_time_and_no_data(
                 if count == 5:
                     server.stop()
                 elif count >= 8 and server.process is None:
-                    server.__enter__()
+                    server.start()
                     proxy.target = server.url
 
         proxy.fault = restart

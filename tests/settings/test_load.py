@@ -189,6 +189,15 @@ def test_a_number_in_a_map_is_held_to_its_domain_too(price: str) -> None:
         load(None, {}, {path: f"{{pool=gpu: {price}}}"})
 
 
+def test_an_api_server_gets_our_token_over_tls_only_and_the_refusal_says_so() -> None:
+    path = "reservations.api_servers"
+    assert value_at(load(None, {}, {path: "[https://10.0.0.5:6443]"}).settings, path) == ["https://10.0.0.5:6443"]
+    with pytest.raises(
+        SettingsError, match=f"{path} is .*http://10.0.0.5.*, it must be list of text, matching `.https"
+    ):
+        load(None, {}, {path: "[http://10.0.0.5:6443]"})
+
+
 def test_values_that_do_not_fit_together_name_their_places() -> None:
     with pytest.raises(SettingsError, match=r"COTENANT_KITCHEN__HIGH, s.yaml line 1: .*low 7 is above high 3"):
         joined("kitchen: {low: 7}", {"COTENANT_KITCHEN__HIGH": "3"})

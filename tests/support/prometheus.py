@@ -37,6 +37,11 @@ class Server:
     _port: int = field(default=0)
 
     def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Start it on a port of its own; after `stop` over the same data."""
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         config = self.data.parent / f"{self.data.name}.yml"
@@ -52,7 +57,6 @@ class Server:
         ]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self._wait()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

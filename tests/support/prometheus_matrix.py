@@ -36,7 +36,7 @@ from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, create_blocks, write
 from tests.support.openmetrics.dress import CPU, MEMORY, THROTTLED, Labels, Relabel
 from tests.support.prometheus import Server
-from tests.support.victoria_metrics import VictoriaMetrics
+from tests.support.victoria_metrics import victoria_metrics
 
 SPEC: Final = SyntheticSpec(nodes=2, workloads=4, days=1, seed=5)
 END: Final = SPEC.end_seconds
@@ -391,7 +391,7 @@ def served(folder: Path, variants: Sequence[Variant]) -> Iterator[Scene]:
 def served_by_victoria_metrics(folder: Path, variants: Sequence[Variant]) -> Iterator[Scene]:
     """A VictoriaMetrics that holds the series of all variants."""
     cluster = generate(SPEC)
-    with VictoriaMetrics(folder) as server:
+    with victoria_metrics(folder) as server:
         for inventory, usage, dress in _dressed_histories(cluster, variants):
             with tempfile.TemporaryFile(dir=folder) as text:
                 write(inventory, usage, text, dress)

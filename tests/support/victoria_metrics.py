@@ -1,65 +1,38 @@
 """A real VictoriaMetrics on a free port, filled from OpenMetrics text, for tests and benches.
 
-with VictoriaMetrics(folder) as server:
+with victoria_metrics(folder) as server:
     server.load(text)
 """
 
 from __future__ import annotations
 
 import shutil
-import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
-from tests.support.prometheus import free_port
+from tests.cluster.process import Server, free_port
 
 PROGRAM: Final = "victoria-metrics"
 MISSING: Final = "VictoriaMetrics is not installed: apt-get install victoria-metrics"
-START_SECONDS: Final = 60.0
 LINES_PER_REQUEST: Final = 50_000
 
 
 def installed() -> bool:
-    """Whether the server is on this machine."""
+    """Whether the server is on this machine; it is one more server to read from, not a part of the product."""
     return shutil.which(PROGRAM) is not None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class VictoriaMetrics:
-    """Started on entry over an empty store in `folder`, ended by its own process id on exit."""
+    """A running server."""
 
-    folder: Path
-    url: str = ""
-    process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> VictoriaMetrics:
-        address = f"127.0.0.1:{free_port()}"
-        self.url = f"http://{address}"
-        options = ("-retentionPeriod=100y", "-loggerLevel=ERROR", f"-storageDataPath={self.folder / 'victoria'}")
-        command = [PROGRAM, f"-httpListenAddr={address}", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self._wait()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        process, self.process = self.process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(15)
+    url: str
 
     def load(self, text: Iterable[bytes]) -> None:
         """Import lines of OpenMetrics text; what was imported can be asked for afterwards."""
@@ -68,24 +41,32 @@ class VictoriaMetrics:
             self._ask("/api/v1/import/prometheus", lines + b"\n")
         self._ask("/internal/force_flush")
 
+    def ready(self) -> bool:
+        """Whether it answers."""
+        try:
+            self._ask("/health")
+        except (urllib.error.URLError, OSError):
+            return False
+        return True
+
     def _ask(self, path: str, body: bytes | None = None) -> None:
         with urllib.request.urlopen(self.url + path, data=body, timeout=120) as answer:
             answer.read()
 
-    def _wait(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            assert self.process is not None
-            if self.process.poll() is not None:
-                raise RuntimeError(f"VictoriaMetrics ended at its start with code {self.process.returncode}")
-            try:
-                self._ask("/health")
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.05)
-            else:
-                return
-        self.__exit__(None, None, None)
-        raise RuntimeError(f"VictoriaMetrics was not ready within {START_SECONDS:g} s")
+
+@contextmanager
+def victoria_metrics(folder: Path) -> Iterator[VictoriaMetrics]:
+    """Ready, over an empty store in `folder`; ended on exit."""
+    address = f"127.0.0.1:{free_port()}"
+    options = ("-retentionPeriod=100y", "-loggerLevel=ERROR", f"-storageDataPath={folder / 'victoria'}")
+    command = [shutil.which(PROGRAM) or PROGRAM, f"-httpListenAddr={address}", *options]
+    process, server = Server(PROGRAM, command, folder / "victoria.log"), VictoriaMetrics(f"http://{address}")
+    try:
+        process.start()
+        process.wait_until(server.ready)
+        yield server
+    finally:
+        process.stop()
 
 
 def _in_milliseconds(line: bytes) -> bytes:

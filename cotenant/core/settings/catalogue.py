@@ -148,6 +148,11 @@ _WORDS: Final[dict[Any, str]] = {
 }
 
 
+def _metas(annotation: Any) -> list[msgspec.Meta]:
+    """The limits that an annotation itself carries."""
+    return [m for m in getattr(annotation, "__metadata__", ()) if isinstance(m, msgspec.Meta)]
+
+
 def _type_words(annotation: Any) -> str:
     """One unannotated member of a type in words, "" for wrappers whose members speak for themselves."""
     if annotation in _WORDS:
@@ -157,7 +162,7 @@ def _type_words(annotation: Any) -> str:
         return "one of " + ", ".join(map(str, args))
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return "one of " + ", ".join(str(member.value) for member in annotation)
-    inner = [" or ".join(w for part in _parts(a) if (w := _type_words(part))) for a in args if a is not Ellipsis]
+    inner = [_domain(a, _metas(a)) for a in args if a is not Ellipsis]
     if _container(annotation) is dict:
         return f"map of {' to '.join(inner)}"
     if _container(annotation) is list:

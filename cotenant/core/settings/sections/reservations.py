@@ -58,7 +58,7 @@ class ReservationSettings(Section, frozen=True):
         ),
     ] = 0.05
     api_servers: Annotated[
-        list[str],
+        list[Annotated[str, msgspec.Meta(pattern="^https://")]],
         setting(
             "URLs of all API servers of a control plane with several, such as https://10.0.0.5:6443: no room is handed "
             "over before each of them knows the guard's entry."
