@@ -43,7 +43,7 @@ NODE_FORECASTS_REST_ON: Final[Mapping[Resource, frozenset[Signal]]] = {
     Resource.CPU: frozenset({Signal.CPU_USAGE_MEAN, Signal.NODE_CPU_USAGE_MEAN}),
     Resource.MEMORY: frozenset({Signal.MEMORY_WORKING_SET_MAX, Signal.NODE_MEMORY_WORKING_SET_MAX}),
 }
-FORECAST_TERMS: Final = frozenset({"hp_peak", "prod_reclaimable"})
+FORECAST_TERMS: Final = frozenset({"hp_peak", "system_peak", "prod_reclaimable"})
 """Terms of an amount that a node can lend which come from a forecast."""
 NOTE: Final = "part of the history behind the forecast could not be read: the peak may be higher"
 

@@ -21,7 +21,8 @@ WORDS: Final[Mapping[str, str]] = {
     "hp_used": "used by prod and mid pods and pods without a class",
     "hp_request": "requested by prod and mid pods and pods without a class",
     "hp_max": "used or requested by prod and mid pods, the larger of both",
-    "hp_peak": "forecast 24-hour peak of prod, with what it cannot know of other pods",
+    "system_peak": "24-hour peak of what runs outside of pods, or its present use or reserved if that is more",
+    "hp_peak": "calibrated 24-hour peak of prod, with what it cannot know of other pods",
     "prod_reclaimable": "requested by prod and not used by the forecast peak",
     "unused": "not used by anybody now",
     "unallocated_share": "share of what nobody requested",
@@ -39,15 +40,18 @@ LIMITS: Final[Mapping[str, str]] = {
     "hp_used": "prod and mid pods use {amount}",
     "hp_request": "prod and mid pods request {amount}",
     "hp_max": "prod and mid pods use or request {amount}",
+    "system_peak": "the system outside of pods is expected to take {amount}",
     "hp_peak": "prod is expected to need {amount}",
     "cap": "the settings cap it at {amount}",
 }
 AFTERWARDS: Final[Mapping[str, str]] = {"normalization": "+", "third_party": "−"}
 """Terms that count after cap and floor."""
 SETTING: Final[Mapping[str, str]] = {
+    "hp_peak": "node_peak.{risk}",
     "safety_margin": "recommender.reclaimable.{resource}_reclaim_percent",
     "cap": "recommender.reclaimable.batch_{resource}_percent",
 }
+RISK: Final[Mapping[Resource, str]] = {Resource.CPU: "risk_percent", Resource.MEMORY: "memory_risk_percent"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +75,12 @@ class Lent:
 
     @property
     def ceiling(self) -> int | None:
-        """Capacity less the safety margin: the most that batch and everything it may not push away take together."""
-        complete = "capacity" in self.terms and "safety_margin" in self.terms
-        return self.terms["capacity"] - self.terms["safety_margin"] if complete else None
+        """Capacity less the safety margin: the most that batch and everything it may not push away take together.
+
+        A proven forecast (its term is the system's peak) keeps no percentage back.
+        """
+        complete = "capacity" in self.terms and not {"safety_margin", "system_peak"}.isdisjoint(self.terms)
+        return self.terms["capacity"] - self.terms.get("safety_margin", 0) if complete else None
 
 
 def formula(lent: Lent) -> str:
@@ -119,5 +126,5 @@ def why_not_more(lent: Lent) -> str:
     amount = display.amount(lent.terms[largest], lent.resource)
     share = display.percent(lent.terms[largest] / lent.terms["capacity"]) if lent.terms["capacity"] else display.MISSING
     text = f"Not more because {LIMITS[largest].format(amount=amount)} ({share} of capacity)"
-    setting = SETTING.get(largest, "").format(resource=lent.resource)
+    setting = SETTING.get(largest, "").format(resource=lent.resource, risk=RISK[lent.resource])
     return f"{text}; setting {setting}." if setting else f"{text}."

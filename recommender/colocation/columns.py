@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -30,8 +31,9 @@ class NodeColumns:
     host_batch, host_mid: host applications whose class is above batch, above mid; node_used: all of it, UNKNOWN = not
     reported; hp_used, hp_request, hp_max: sums over HP pods of usage, request and the larger of both; prod_request,
     prod_used: over prod pods and pods without a class; prod_reclaimable: requested by them and not used, by forecast;
-    prod_peak: forecast of the 24-hour peak of prod_used, NaN = none; violation: share of back-tested
-    decisions whose peak was passed, NaN = not measured; origins: days of them; cpu_ratio: CPU normalization, 1 = none;
+    prod_peak: forecast of the 24-hour peak of prod_used, NaN = none; system_peak: of what runs outside of pods, host
+    applications included, NaN = none; violation: share of back-tested decisions whose prod_peak was passed, NaN = not
+    measured; origins: days of them; cpu_ratio: CPU normalization, 1 = none;
     third_batch, third_mid: taken by other schedulers; measured_seconds: Unix time of the newest report, NaN = none.
     """
 
@@ -50,6 +52,7 @@ class NodeColumns:
     prod_used: Integers
     prod_reclaimable: Integers
     prod_peak: Floats
+    system_peak: Floats
     violation: Floats
     origins: Integers
     cpu_ratio: Floats
@@ -67,25 +70,28 @@ class NodeColumns:
 class PeakForecast:
     """The calibrated 24-hour peak of what prod uses on one node, and how such peaks did before.
 
-    violation: share of back-tested decisions whose peak was passed, NaN = not measured; origins: days of them.
+    violation: share of back-tested decisions whose peak was passed, NaN = not measured; origins: days of them;
+    system_peak: of what runs outside of pods, NaN = not known.
     """
 
     peak: float
     violation: float
     origins: int
+    system_peak: float = math.nan
 
 
 NO_FORECAST: Final = PeakForecast(float("nan"), float("nan"), 0)
 
 
 def forecast_columns(nodes: tuple[str, ...], forecast_by_node: Mapping[str, PeakForecast]) -> dict[str, Any]:
-    """The forecast's columns of NodeColumns for one resource: prod_peak, violation, origins, (n,) each.
+    """The forecast's columns of NodeColumns for one resource: both peaks, violation, origins, (n,) each.
 
-    A node without a forecast gets NaN, NaN and 0, by which the formulas fall back to present usage.
+    A node without a forecast gets NaN and 0 days, by which the formulas fall back to present usage.
     """
     forecasts = [forecast_by_node.get(name, NO_FORECAST) for name in nodes]
     return {
         "prod_peak": np.array([f.peak for f in forecasts], dtype=np.float64),
+        "system_peak": np.array([f.system_peak for f in forecasts], dtype=np.float64),
         "violation": np.array([f.violation for f in forecasts], dtype=np.float64),
         "origins": np.array([f.origins for f in forecasts], dtype=np.int64),
     }

@@ -3,9 +3,11 @@
 A percentage is multiplied in floating point and cut to an integer, as upstream. The order of a batch amount: capacity
 less its terms, the cap, the floor of 0, CPU normalization, what other schedulers took, the floor of 0 again.
 
-Our policy `forecast` puts the forecast peak of the HP pods in the place of their present usage. Until the forecast has
-been tested often enough and held often enough, the more conservative of the two counts; without a forecast
-Koordinator's formula `usage` does. `note` says which it was.
+Our policy `forecast` puts the calibrated 24-hour peak of the HP pods in the place of their present usage. A forecast
+that was tested often enough and held often enough is proven (`proven`): its margin is the risk that the peak was
+calibrated for, so Koordinator's percentage is not subtracted as well, and the system counts with its peak. Until then
+the more conservative of peak and present usage counts, with Koordinator's margin; without a forecast Koordinator's
+formula `usage` does. `note` says which it was.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ POLICIES: Final = ("usage", "request", "maxUsageRequest", "forecast")
 REASONS: Final = (Reason.OK, Reason.METRIC_MISSING, Reason.METRIC_EXPIRED, Reason.COLOCATION_OFF)
 NOTES: Final = (
     "",
-    "by forecast: it has been tested often enough and held",
+    "by forecast: it has been tested often enough and held, so no percentage is kept back",
     "by forecast: larger than present usage; not yet tested often enough to decide alone",
     "by usage: larger than the forecast peak, which was not yet tested often enough to decide alone",
     "by usage: there is no forecast for this node",
+    "by usage: larger now than the forecast peak, which has been tested often enough and held before",
 )
 
 
@@ -123,20 +126,16 @@ def batch(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> B
     """What batch pods may use on each node, in the resource's unit (millicores or bytes).
 
         amount = capacity - capacity * (100 - reclaim %) - system - pods
+        proven : capacity - system's peak - pods
         then   : min(amount, capacity * batch %) where that is set; max(amount, 0); CPU: + normalization;
                  - what other schedulers took; max(amount, 0)
 
-    system: max(use of the system and of host applications above batch, reserved); under the policy `request` reserved
-    alone. pods: `pod_terms`. An amount counts only where its reason is OK.
+    The terms are those of `kept_percent`, `system_terms` and `pod_terms`. An amount counts only where its reason is OK.
     Source: Koordinator's plugin `batchresource`; the policy `forecast` is ours.
     """
-    terms = [Term("safety_margin", share(columns.capacity, 100 - parameters.reclaim_percent))]
-    by_request = parameters.policy == POLICIES.index("request")
-    terms.append(Term("reserved", columns.reserved, by_request))
-    system = np.maximum(columns.system_used + columns.host_batch, columns.reserved)
-    terms.append(Term("system_used", system, ~by_request))
     pods, notes = pod_terms(columns, parameters)
-    terms += pods
+    margin = share(columns.capacity, kept_percent(columns, parameters))
+    terms = [Term("safety_margin", margin, ~proven(columns, parameters)), *system_terms(columns, parameters), *pods]
     amount = columns.capacity - sum((t.counted for t in terms), np.zeros_like(columns.capacity))
     capped = np.isfinite(parameters.batch_percent)
     cap = Term("cap", share(columns.capacity, parameters.batch_percent), capped)
@@ -211,28 +210,63 @@ def prod_reclaimable(requested: Floats, room: Floats, unreclaimable: Floats) -> 
     return np.where(np.isfinite(reclaimable), np.maximum(reclaimable, 0.0), 0.0)
 
 
+def proven(columns: NodeColumns, parameters: Parameters) -> Booleans:
+    """Where the policy is `forecast` and the peak decides alone, (n,).
+
+    That is: tested on `forecast_origins` days, passed in a share of at most `forecast_violation` of the decisions, and
+    the peak of what runs outside of pods is known as well.
+    """
+    by_forecast = parameters.policy == POLICIES.index("forecast")
+    complete = np.isfinite(columns.prod_peak) & np.isfinite(columns.system_peak)
+    with np.errstate(invalid="ignore"):
+        reliable = columns.violation <= parameters.forecast_violation
+    return np.asarray(by_forecast & complete & reliable & (columns.origins >= parameters.forecast_origins))
+
+
+def kept_percent(columns: NodeColumns, parameters: Parameters) -> Floats:
+    """Koordinator's share of capacity that nobody gets, in percent, (n,): 0 where the forecast is proven.
+
+    A reclaim percentage above 100, by which Koordinator lends more than the node has, counts as 100 under `forecast`.
+    """
+    by_forecast = parameters.policy == POLICIES.index("forecast")
+    percent = np.where(by_forecast, np.minimum(parameters.reclaim_percent, 100.0), parameters.reclaim_percent)
+    return np.where(proven(columns, parameters), 0.0, 100.0 - percent)
+
+
+def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
+    """What runs outside of pods, of which exactly one term holds on each node.
+
+    max(use of the system and of host applications above batch, reserved); under the policy `request` reserved alone;
+    where the forecast is proven at least the system's peak, because no percentage covers its rise.
+    """
+    by_request, by_peak = parameters.policy == POLICIES.index("request"), proven(columns, parameters)
+    used = np.maximum(columns.system_used + columns.host_batch, columns.reserved)
+    return [
+        Term("reserved", columns.reserved, by_request),
+        Term("system_used", used, ~by_request & ~by_peak),
+        Term("system_peak", np.maximum(used, whole(columns.system_peak)), by_peak),
+    ]
+
+
 def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term], npt.NDArray[np.int64]]:
     """What high-priority pods take, by policy, and which note explains it (index into NOTES), (n,).
 
-    Of the four terms exactly one holds on each node. Under `forecast` that is the peak, if the forecast is proven
-    (tested on `forecast_origins` days, its peak passed in a share of at most `forecast_violation`) or not below the
-    present usage; otherwise the present usage. An unproven forecast can therefore only lower what is lent.
+    Of the four terms exactly one holds on each node. Under `forecast` that is the larger of peak and present usage:
+    an unproven forecast can only lower what is lent, and a proven one that is passed already holds no longer.
     """
     policy = parameters.policy
-    by_forecast = policy == POLICIES.index("forecast")
+    by_forecast, alone = policy == POLICIES.index("forecast"), proven(columns, parameters)
     has_forecast = by_forecast & np.isfinite(columns.prod_peak)
     peak = _peak(columns)
-    with np.errstate(invalid="ignore"):
-        reliable = columns.violation <= parameters.forecast_violation
-    alone = has_forecast & reliable & (columns.origins >= parameters.forecast_origins)
-    ahead = alone | (has_forecast & (peak >= columns.hp_used))
+    ahead = has_forecast & (peak >= columns.hp_used)
     terms = [
         Term("hp_used", columns.hp_used, (policy == POLICIES.index("usage")) | (by_forecast & ~ahead)),
         Term("hp_request", columns.hp_request, policy == POLICIES.index("request")),
         Term("hp_max", columns.hp_max, policy == POLICIES.index("maxUsageRequest")),
         Term("hp_peak", peak, ahead),
     ]
-    return terms, np.asarray(np.select([~by_forecast, alone, ahead, has_forecast], [0, 1, 2, 3], 4))
+    cases = [~by_forecast, alone & ahead, alone, ahead, has_forecast]
+    return terms, np.asarray(np.select(cases, [0, 1, 5, 2, 3], 4))
 
 
 def _peak(columns: NodeColumns) -> Integers:

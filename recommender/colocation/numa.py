@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import Floats, Integers, NodeColumns, share, whole
-from recommender.colocation.formulas import Parameters, normalization, pod_terms
+from recommender.colocation.formulas import Parameters, Term, kept_percent, normalization, pod_terms, system_terms
 from recommender.colocation.pods import PodTerms
 from recommender.colocation.strategy import ColocationStrategy
 
@@ -24,21 +24,17 @@ _PODS_BY_POLICY = {"usage": "hp_used", "request": "hp_request", "maxUsageRequest
 def zone_batch(capacities: Sequence[int], pods: PodTerms, node: NodeColumns, strategy: ColocationStrategy) -> Integers:
     """Batch amount of each zone in the resource's unit, (zones,); `node` has one row, `pods` are those on it.
 
-    Under the policy `forecast` what the forecast adds to (or takes from) present usage is split evenly.
+    Under the policy `forecast` what the forecast adds to present usage is split evenly.
     """
     parameters, count, resource = Parameters.of([strategy], node.resource), len(capacities), node.resource
     capacity, fine = np.asarray(capacities, dtype=np.int64), _fineness(resource)
-    reserved = _split(float(node.reserved[0]), count, fine)
-    system = max(_split(float(node.system_used[0] + node.host_batch[0]), count, fine), reserved)
+    system = _split(_sum(system_terms(node, parameters)), count, fine)
     policy = strategy.policy(resource)
     used = _by_zone(getattr(pods, _PODS_BY_POLICY[policy]), zone_shares(pods.zones, count), fine)
     if policy == "forecast":
-        taken = sum(int(t.counted[0]) for t in pod_terms(node, parameters)[0])
-        used = used + _split(float(taken - node.hp_used[0]), count, fine)
-    percent = np.full(count, strategy.reclaim_percent(resource), dtype=np.float64)
-    remaining = (
-        (capacity - share(capacity, 100 - percent)) * fine - (reserved if policy == "request" else system) - used
-    )
+        used = used + _split(_sum(pod_terms(node, parameters)[0]) - float(node.hp_used[0]), count, fine)
+    margin = share(capacity, np.full(count, kept_percent(node, parameters)[0]))
+    remaining = (capacity - margin) * fine - system - used
     cap = strategy.batch_percent(resource)
     bound = np.inf if cap is None else share(capacity, np.full(count, float(cap))) * fine
     amounts = whole(np.minimum(remaining, bound) / fine)
@@ -57,6 +53,11 @@ def _by_zone(amounts: Floats, inside: npt.NDArray[np.bool_], fine: int) -> Float
         return np.zeros(inside.shape[1])
     parts = np.ceil(amounts * fine / inside.sum(axis=1))
     return np.asarray((parts[:, None] * inside).sum(axis=0))
+
+
+def _sum(terms: Sequence[Term]) -> float:
+    """What the terms take of the only node."""
+    return float(sum(int(term.counted[0]) for term in terms))
 
 
 def _split(amount: float, count: int, fine: int) -> float:

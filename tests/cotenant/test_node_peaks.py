@@ -6,7 +6,7 @@ import pytest
 from cotenant.apps.backtest.reclaim import ReclaimTrial, calibrated
 from cotenant.apps.pipeline.analysis import History
 from cotenant.apps.pipeline.node_peaks import cold_requests, unusually_cold
-from cotenant.apps.pipeline.nodes import _prod_reclaimable, pod_totals, prod_peaks
+from cotenant.apps.pipeline.nodes import _prod_reclaimable, pod_totals, prod_peaks, system_peaks
 from cotenant.core.model.cluster import Inventory, Node, Pod
 from cotenant.core.model.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.qos import PriorityClass
@@ -74,8 +74,22 @@ def test_of_a_young_node_the_systems_peak_is_not_lent_either(model, node_level, 
         (NodeRef("a"),), Resource.CPU, (0.05,), np.array([[400.0]]), np.array([[np.nan]]), np.zeros(1, dtype=np.intp),
         (model,), (Reason.OK,),
     )  # fmt: skip
-    pods = pod_totals(history, Resource.CPU).pods
-    assert _prod_reclaimable(history, Resource.CPU, short, pods) == {"a": pytest.approx(lent)}
+    system = system_peaks(history, Resource.CPU, pod_totals(history, Resource.CPU).pods)
+    assert _prod_reclaimable(inventory, Resource.CPU, short, system) == {"a": pytest.approx(lent)}
+
+
+def test_hours_without_a_sample_of_the_pods_say_nothing_of_the_system() -> None:
+    # The node uses 500 all the time and its pod 200; in the last three hours nobody measured pods.
+    node, ref = Node("a", {Resource.CPU: 8000}, {Resource.CPU: 8000}), PodContainerRef("shop", "p", "main")
+    inventory = Inventory("c", 0, (node,), (), (pod("p", 1),))
+    nodes = {Signal.NODE_CPU_USAGE_MEAN: series((NodeRef("a"),), 500.0)}
+    pods = series((NodeRef("a"),), 200.0)
+    pods.values[:, -36:] = np.nan
+    history = History(inventory, TimeGrid(0, 300, 576), {Signal.CPU_USAGE_MEAN: series((ref,), 200.0)}, nodes, None)
+    assert system_peaks(history, Resource.CPU, pods) == {"a": pytest.approx(330.0)}
+    # A node that never had a pod: all of its use is the system's.
+    pods.values[:] = np.nan
+    assert system_peaks(history, Resource.CPU, pods) == {"a": pytest.approx(550.0)}
 
 
 def unusual(*pods, days=14):
@@ -112,7 +126,8 @@ def test_formulas_get_the_measured_violation_rate():
         model=("record", "koordinator"),
         reason=(Reason.OK, Reason.NO_DATA),
     )
-    found = prod_peaks(made)
+    found = prod_peaks(made, {"a": 70.0})
+    assert found["a"].system_peak == 70.0
     assert set(found) == {"a"}
     assert (found["a"].peak, found["a"].violation, found["a"].origins) == (1500.0, pytest.approx(0.02), 6)
 

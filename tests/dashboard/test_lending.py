@@ -86,6 +86,17 @@ def test_rows_without_terms_are_no_error() -> None:
     assert lent.ceiling is None and lendable.formula(lent)
 
 
+def test_a_proven_forecast_has_the_capacity_as_its_ceiling_and_the_risk_as_its_setting() -> None:
+    # 32 - 1.5 - 18 = 12.5
+    row = {**ROW, "policy": "forecast", "amount": 12_500, "terms": "capacity 32000, system_peak 1500, hp_peak 18000"}
+    lent = Lent.of(row)
+    assert lent.ceiling == 32_000
+    assert lendable.formula(lent) == "32 cores − 1.5 cores − 18 cores, at least 0 = 12.5 cores"
+    assert lendable.why_not_more(lent).endswith(
+        "prod is expected to need 18 cores (56 % of capacity); setting node_peak.risk_percent."
+    )
+
+
 @given(st.lists(st.integers(0, 10**15), min_size=3, max_size=3), st.sampled_from(list(Resource)))
 def test_the_sentence_always_names_the_largest_subtrahend(taken: list[int], resource: Resource) -> None:
     names = ("safety_margin", "system_used", "hp_used")

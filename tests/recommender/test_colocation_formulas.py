@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from cotenant.core.model.cluster import Inventory, Node, Pod
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
@@ -27,7 +28,7 @@ NOW = 1_700_000_000
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 
 
-FLOATS = {"prod_peak": np.nan, "violation": np.nan, "cpu_ratio": 1.0}
+FLOATS = {"prod_peak": np.nan, "system_peak": np.nan, "violation": np.nan, "cpu_ratio": 1.0}
 
 
 def columns(resource: Resource = CPU, measured: float = NOW, **terms: float) -> NodeColumns:
@@ -201,6 +202,92 @@ def test_more_usage_never_frees_capacity_and_the_amount_stays_between_zero_and_t
     for formula in (batch, mid):
         before, after = formula(node, settings, NOW)[0].amount, formula(busier, settings, NOW)[0].amount
         assert 0 <= after <= before <= node.capacity[0]
+
+
+forecast_settings = st.builds(
+    ReclaimableSettings,
+    cpu_policy=st.just("forecast"),
+    memory_policy=st.just("forecast"),
+    cpu_reclaim_percent=percents,
+    memory_reclaim_percent=percents,
+    batch_cpu_percent=st.none() | percents,
+)
+
+
+@st.composite
+def foreseen_nodes(draw: st.DrawFn) -> NodeColumns:
+    """A node with a forecast of prod and of the system, tested on 0..9 days; mid pods are within HP usage."""
+    node, prod = draw(some_columns), draw(amounts)
+    peaks = {name: np.array([float(draw(amounts))]) for name in ("prod_peak", "system_peak")}
+    used = np.array([prod]), np.array([prod + draw(amounts)])
+    evidence = np.array([draw(st.sampled_from([0.0, 0.1, 0.11, np.nan]))]), np.array([draw(st.integers(0, 9))])
+    return replace(node, prod_used=used[0], hp_used=used[1], violation=evidence[0], origins=evidence[1], **peaks)
+
+
+def plain(settings: ReclaimableSettings, policy: str) -> ReclaimableSettings:
+    return structs.replace(settings, cpu_policy=policy, memory_policy=policy)
+
+
+@given(foreseen_nodes(), forecast_settings)
+def test_a_proven_forecast_keeps_peaks_back_and_no_percentage_an_unproven_one_lends_no_more_than_usage(
+    node: NodeColumns, settings: ReclaimableSettings
+) -> None:
+    found = batch(node, settings, NOW)[0]
+    by_usage = batch(node, plain(settings, "usage"), NOW)[0]
+    proven = node.origins[0] >= 5 and node.violation[0] <= 0.1
+    assert ("safety_margin" in found.terms, "system_peak" in found.terms) == (not proven, proven)
+    # whatever is known of the next 24 hours is never lent
+    held = max(node.prod_peak[0], node.prod_used[0]) + node.hp_used[0] - node.prod_used[0]
+    assert found.amount <= max(node.capacity[0] - held - max(node.system_used[0], node.reserved[0]), 0)
+    if proven:
+        assert found.amount <= max(node.capacity[0] - held - node.system_peak[0], 0)
+    else:
+        assert found.amount <= by_usage.amount
+    assert found.amount == max(
+        min(found.terms["capacity"] - sum(taken(found).values()), found.terms.get("cap", 2**60)), 0
+    )
+
+
+def taken(found: Reclaimable) -> dict[str, int]:
+    return {name: value for name, value in found.terms.items() if name not in ("capacity", "cap")}
+
+
+@given(
+    foreseen_nodes(),
+    forecast_settings,
+    st.sampled_from(["hp_used", "system_used", "prod_peak", "system_peak"]),
+    amounts,
+)
+def test_a_higher_forecast_or_use_never_frees_capacity(
+    node: NodeColumns, settings: ReclaimableSettings, term: str, more: int
+) -> None:
+    busier = replace(node, **{term: getattr(node, term) + more})
+    assert batch(busier, settings, NOW)[0].amount <= batch(node, settings, NOW)[0].amount
+
+
+@given(foreseen_nodes(), forecast_settings, st.integers(101, 1000))
+def test_a_reclaim_percentage_above_100_lends_no_more_than_the_node_under_forecast(
+    node: NodeColumns, settings: ReclaimableSettings, percent: int
+) -> None:
+    strategy = replace(
+        ColocationStrategy.of_settings(settings), cpu_reclaim_percent=percent, memory_reclaim_percent=percent
+    )
+    amount = formulas.batch(node, parameters(node, strategy), NOW).message(0).amount
+    assert amount <= max(node.capacity[0] - node.hp_used[0] - node.system_used[0], 0)
+
+
+def test_a_proven_forecast_without_its_margin_by_hand() -> None:
+    # 100 cores less a system that peaks at 9 (7 now) and a peak of 40 for prod: 51; by usage 100 - 40 - 7 - 20 = 33
+    node = columns(
+        capacity=100_000, system_used=7_000, hp_used=20_000, prod_used=20_000, prod_peak=40_000, system_peak=9_000,
+        violation=0.01, origins=20,
+    )  # fmt: skip
+    settings = ReclaimableSettings(cpu_policy="forecast")
+    found = batch(node, settings, NOW)[0]
+    assert (found.amount, taken(found)) == (51_000, {"system_peak": 9_000, "hp_peak": 40_000})
+    assert batch(node, plain(settings, "usage"), NOW)[0].amount == 33_000
+    # what the system will need is not known: Koordinator's margin stays, 100 - 40 - 7 - 40
+    assert batch(replace(node, system_peak=np.array([np.nan])), settings, NOW)[0].amount == 13_000
 
 
 @given(some_columns, some_settings)

@@ -234,10 +234,12 @@ def test_nodes_of_one_cluster_follow_their_own_strategies() -> None:
     [
         # 10,000 m less the HP pods' 1,000 m of usage: nothing else is known
         (None, 9000, "no forecast"),
-        # tested 5 times and held: the peak of 4,000 m counts alone
-        (PeakForecast(4000.0, 0.05, 5), 6000, "held"),
-        # also when it is below the present usage
-        (PeakForecast(500.0, 0.05, 5), 9500, "held"),
+        # tested 5 times and held: the peak of 4,000 m counts alone, and the system's of 300 m
+        (PeakForecast(4000.0, 0.05, 5, 300.0), 5700, "held"),
+        # passed already by the present usage of 1,000 m
+        (PeakForecast(500.0, 0.05, 5, 300.0), 8700, "larger now than the forecast peak"),
+        # the system's peak is not known
+        (PeakForecast(4000.0, 0.05, 5), 6000, "larger than present usage"),
         # not yet tested often enough, or held too seldom: the larger of peak and usage counts
         (PeakForecast(4000.0, 0.05, 4), 6000, "larger than present usage"),
         (PeakForecast(500.0, 0.05, 4), 9000, "larger than the forecast peak"),
@@ -285,6 +287,17 @@ def test_zones_share_what_belongs_to_all_and_keep_their_own_pods() -> None:
     found.report([metric()])
     # reserved 1,001 -> 501 each; free 501 -> 251 each; lost 5 each; bound 1,000 in zone 1 alone
     assert found.zones("a", CPU, [4000, 4001]).tolist() == [4000 - 501 - 251 - 5, 4001 - 501 - 251 - 5 - 1000]
+
+
+def test_zones_of_a_proven_forecast_keep_no_percentage_back() -> None:
+    found = ColocationState(ColocationConfig(base=ColocationStrategy(enable=True, cpu_policy="forecast")))
+    found.upsert_nodes([node(cpu=8000)])
+    found.upsert_pods([pod("bound", cpu=1000, zones=(1,))])
+    found.report([metric(bound=800)])
+    found.foresee({CPU: {"a": PeakForecast(2000.0, 0.0, 9, 600.0)}})
+    # 300 of the system and 600 of the pods' peak above their use in each zone, the 800 of their use in zone 1
+    assert found.zones("a", CPU, [4000, 4000]).tolist() == [3100, 2300]
+    assert published(found.compute(NOW), Band.BATCH, CPU) == {"a": 8000 - 2000 - 600}
 
 
 @given(steps, some_strategy, st.integers(1, 4))

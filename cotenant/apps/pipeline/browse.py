@@ -186,11 +186,21 @@ def _node_columns(analysis: Analysis, resource: Resource, settings: ReclaimableS
     capacity, allocatable = (_column(nodes, a, resource) for a in ("capacity", "allocatable"))
     percent = settings.cpu_reclaim_percent if resource is Resource.CPU else settings.memory_reclaim_percent
     system = np.maximum(node_usage - np.nan_to_num(pods), capacity - allocatable)
-    batch = np.maximum(capacity * percent / 100 - system - high, 0)
+    # a node whose forecast is proven holds back peaks and no percentage; the day before stands for the peak ahead
+    by_peak = _lending_by_peak(analysis, resource)
+    peaks = _highest_before(system) + _highest_before(high)
+    batch = np.maximum(np.where(by_peak, capacity - peaks, capacity * percent / 100 - system - high), 0)
     requested = _prod_requests(analysis, resource)[:, None]
     mid = np.minimum(np.minimum(requested, allocatable) - _highest_before(prod.values), capacity - node_usage)
     lines = {"total": node_usage, "prod": prod.values, "batch": batch, "mid": np.maximum(mid, 0)}
     return {name: replace(prod, values=values.astype(np.float32)) for name, values in lines.items()}
+
+
+def _lending_by_peak(analysis: Analysis, resource: Resource) -> npt.NDArray[np.bool_]:
+    """Nodes whose batch amount rests on a proven forecast, a column in the inventory's order, (nodes, 1)."""
+    rows = (r for r in analysis.reclaimable if r.resource is resource and "system_peak" in r.terms)
+    names = {row.node for row in rows}
+    return np.array([node.name in names for node in analysis.history.inventory.nodes], dtype=bool).reshape(-1, 1)
 
 
 def _in_order(usage: Usage[NodeRef], nodes: Sequence[Node]) -> FloatMatrix:

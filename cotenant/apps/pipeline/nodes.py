@@ -88,20 +88,24 @@ def _usages(history: History, resource: Resource, prod: NodePeaks[NodeRef], pods
     nodes = history.node_usage[NODE_SIGNAL[resource]]
     values, measured = newest(nodes)
     names = [ref.name for ref in nodes.refs]
+    system = system_peaks(history, resource, pods)
     return Usages(
         pods=pods_now(history.usage[POD_SIGNAL[resource]]),
         nodes=dict(zip(names, (float(v) for v in values), strict=True)),
         measured_seconds=dict(zip(names, (float(t) for t in measured), strict=True)),
-        prod_reclaimable=_prod_reclaimable(history, resource, prod, pods),
-        prod_peaks=prod_peaks(prod),
+        prod_reclaimable=_prod_reclaimable(history.inventory, resource, prod, system),
+        prod_peaks=prod_peaks(prod, system),
     )
 
 
-def prod_peaks(prod: NodePeaks[NodeRef]) -> dict[str, PeakForecast]:
-    """By node with one: prod's 24-hour peak at the first risk, its measured violation rate and days of that."""
+def prod_peaks(prod: NodePeaks[NodeRef], system: Mapping[str, float]) -> dict[str, PeakForecast]:
+    """By node with one: prod's 24-hour peak at the first risk, its measured violation rate and days of that.
+
+    system: by node, of `system_peaks`.
+    """
     rows = zip(prod.peaks[:, 0].tolist(), prod.violation[:, 0].tolist(), prod.days.tolist(), strict=True)
     return {
-        ref.name: PeakForecast(peak, violation, days)
+        ref.name: PeakForecast(peak, violation, days, system.get(ref.name, np.nan))
         for ref, (peak, violation, days) in zip(prod.refs, rows, strict=True)
         if np.isfinite(peak)
     }
@@ -117,7 +121,7 @@ def pods_now(usage: AnyUsage[PodContainerRef]) -> dict[tuple[str, str], float]:
 
 
 def _prod_reclaimable(
-    history: History, resource: Resource, prod: NodePeaks[NodeRef], pods: Usage[NodeRef]
+    inventory: Inventory, resource: Resource, prod: NodePeaks[NodeRef], system: Mapping[str, float]
 ) -> dict[str, float]:
     """Requested by prod less its calibrated 24-hour peak, by node with a peak.
 
@@ -126,14 +130,13 @@ def _prod_reclaimable(
     such a node lends nothing of what prod requested.
     """
     requested: dict[str, float] = defaultdict(float)
-    owned = _pods_of(history.inventory, PROD)
-    for pod in history.inventory.pods:
+    owned = _pods_of(inventory, PROD)
+    for pod in inventory.pods:
         if pod.running and (pod.namespace, pod.name) in owned:
             requested[pod.node] += pod.requests.get(resource, 0)
-    room = {n.name: float(n.allocatable.get(resource, 0)) for n in history.inventory.nodes}
+    room = {n.name: float(n.allocatable.get(resource, 0)) for n in inventory.nodes}
     names = [ref.name for ref in prod.refs]
     young = np.array([model == FALLBACK for model in prod.model], dtype=bool)
-    system = system_peaks(history, resource, pods) if young.any() else {}
     also = np.where(young, [system.get(name, np.nan) for name in names], 0.0)
     amounts = prod_reclaimable(
         np.array([requested[name] for name in names]),
@@ -147,12 +150,14 @@ def _prod_reclaimable(
 def system_peaks(history: History, resource: Resource, pods: Usage[NodeRef]) -> dict[str, float]:
     """By node: Koordinator's peak of what runs outside pods (usage of the node less that of its `pods`, floor 0).
 
-    NaN for a node without any sample.
+    A slot in which the node's pods were not measured says nothing of the system, unless none of them ever was. NaN for
+    a node without any such slot.
     """
     nodes = history.node_usage[NODE_SIGNAL[resource]]
     row_of = {ref.name: row for row, ref in enumerate(pods.refs)}
     rows = [row for row, ref in enumerate(nodes.refs) if ref.name in row_of]
-    of_pods = np.nan_to_num(pods.values[[row_of[nodes.refs[row].name] for row in rows]])
-    rest = np.maximum(nodes.values[rows] - of_pods, 0.0)
+    of_pods = pods.values[[row_of[nodes.refs[row].name] for row in rows]]
+    empty = np.isnan(of_pods).all(axis=1, keepdims=True)
+    rest = np.maximum(nodes.values[rows] - np.where(empty, 0.0, of_pods), 0.0)
     peaks = koordinator_peaks(rest, nodes.grid.slots_per_day, resource)
     return {nodes.refs[row].name: float(peak) for row, peak in zip(rows, peaks, strict=True)}

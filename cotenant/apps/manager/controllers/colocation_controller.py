@@ -163,7 +163,8 @@ class ColocationController:
 
 
 def _peak(peak: ProdPeak) -> PeakForecast:
-    return PeakForecast(peak.peak, math.nan if peak.violation is None else peak.violation, peak.origins)
+    violation, system = (math.nan if value is None else value for value in (peak.violation, peak.system))
+    return PeakForecast(peak.peak, violation, peak.origins, system)
 
 
 def _split(mirror: Mirror[Any], changed: set[Key]) -> tuple[list[Any], set[Key]]:

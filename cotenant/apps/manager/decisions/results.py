@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from cotenant.apps.pipeline.analysis import Analysis
-from cotenant.apps.pipeline.nodes import prod_peaks
+from cotenant.apps.pipeline.nodes import prod_peaks, system_peaks
 from cotenant.core.model.identity import NodeRef, WorkloadRef
 from cotenant.core.model.recommendation import Action, Field, Recommendation
 from cotenant.core.model.reservations.plan import Proposal
@@ -24,7 +24,6 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import Forecasts, WindowKind
 from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.usage import TimeGrid
-from forecasting.node_peak import NodePeaks
 
 MEDIAN: Final = 0.5
 HIGH: Final = 0.95
@@ -92,14 +91,16 @@ class NodeOutlook(msgspec.Struct, frozen=True):
 
 
 class ProdPeak(msgspec.Struct, frozen=True):
-    """Forecast 24-hour peak (q95) of prod's use of one node, in the resource's unit, and how such forecasts did.
+    """Calibrated 24-hour peak of prod's use of one node, in the resource's unit, and how such forecasts did.
 
-    violation: share of back-tested decisions whose peak was passed; None = not measured; origins: days of them.
+    violation: share of back-tested decisions whose peak was passed; None = not measured; origins: days of them;
+    system: peak of what runs outside of pods; None = not known.
     """
 
     peak: float
     violation: float | None
     origins: int
+    system: float | None = None
 
 
 class RunResults(msgspec.Struct, frozen=True):
@@ -125,7 +126,7 @@ def collect(analysis: Analysis) -> RunResults:
         workloads=advice(analysis.recommendations, _figures(analysis)),
         nodes=outlooks(analysis.node_forecasts, analysis.settings_digest, analysis.history.window),
         prod_reclaimable=_prod_reclaimable(analysis),
-        prod_peaks={r: _prod_peaks(peaks) for r, peaks in analysis.prod_peaks.items()},
+        prod_peaks=_prod_peaks(analysis),
         proposals=analysis.proposals,
     )
 
@@ -233,13 +234,20 @@ def _variation(portraits: Portraits[WorkloadRef]) -> np.ndarray[tuple[int, ...],
     return ratio
 
 
-def _prod_peaks(peaks: NodePeaks[NodeRef]) -> dict[str, ProdPeak]:
+def _prod_peaks(analysis: Analysis) -> dict[Resource, dict[str, ProdPeak]]:
     """Nodes without a finite peak have none."""
-    return {
-        name: ProdPeak(peak.peak, peak.violation if math.isfinite(peak.violation) else None, peak.origins)
-        for name, peak in prod_peaks(peaks).items()
-        if math.isfinite(peak.peak)
-    }
+    by_resource: dict[Resource, dict[str, ProdPeak]] = {}
+    for resource, peaks in analysis.prod_peaks.items():
+        system = system_peaks(analysis.history, resource, analysis.pod_totals[resource].pods)
+        by_resource[resource] = {
+            name: ProdPeak(p.peak, _finite(p.violation), p.origins, _finite(p.system_peak))
+            for name, p in prod_peaks(peaks, system).items()
+        }
+    return by_resource
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _prod_reclaimable(analysis: Analysis) -> dict[str, dict[Resource, int]]:

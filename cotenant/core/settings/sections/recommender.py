@@ -229,7 +229,10 @@ class ReclaimableSettings(Section, frozen=True):
 
     cpu_policy: Annotated[
         Literal["usage", "maxUsageRequest", "forecast"],
-        setting("How batch CPU is computed; forecast: less the forecast peak of prod in place of its present usage."),
+        setting(
+            "How batch CPU is computed; forecast: less the calibrated 24-hour peaks of prod and of the system, without "
+            "the margin of cpu_reclaim_percent once back-tests have proven them."
+        ),
     ] = "usage"
     memory_policy: Annotated[
         Literal["usage", "request", "maxUsageRequest", "forecast"], setting("How batch memory is computed.")
