@@ -74,19 +74,26 @@ class NodeLimits:
 
 
 def node_peaks(
-    usage: Usage[RefT], room: NodeLimits, risks: Sequence[float], settings: NodePeakSettings, pods: Floats | None = None
+    usage: Usage[RefT],
+    room: NodeLimits,
+    risks: Sequence[float],
+    settings: NodePeakSettings,
+    pods: Floats | None = None,
+    older: Floats | None = None,
 ) -> NodePeaks[RefT]:
     """Peaks of the 24 hours after `usage`, the node totals, which are capped at the limits.
 
     risks: shares, at least one, any order. pods: (n,), Koordinator's sum of pod peaks (`pod_peaks`), if there is one;
-    it counts only where its formula stands in.
+    it counts only where its formula stands in. older: (n, blocks), maxima of six hours before `usage`, NaN = unknown.
     """
     if usage.resource is None:
         raise ValueError("a node's peak needs usage of a resource")
     limits = np.maximum(room.limits, np.finfo(np.float32).tiny)
     values = np.clip(usage.values, 0, limits[:, None])
     slots = usage.grid.slots_per_day
-    of = _records(values, slots, settings)
+    newest = block_maxima(values, slots)
+    blocks = newest if older is None else np.concatenate([np.clip(older, 0, limits[:, None]), newest], axis=1)
+    of = _records(blocks, settings)
     prepared = Prepared.of(of, limits, usage.resource)
     calibrations = [calibrate(prepared, risk, settings) for risk in risks]
     first = calibrations[0] if calibrations else None
@@ -126,9 +133,8 @@ def pod_peaks(usage: Floats, requests: Floats, slots_per_day: int, resource: Res
     return result
 
 
-def _records(values: Floats, slots_per_day: int, settings: NodePeakSettings) -> Records:
+def _records(blocks: Floats, settings: NodePeakSettings) -> Records:
     """Of all decisions that calibration may look at, nodes in parts so that memory stays bounded."""
-    blocks = block_maxima(values, slots_per_day)
     decisions = settings.calibration_days * BLOCKS_PER_DAY + 1
     parts = [records(blocks[i : i + _NODES_AT_ONCE], decisions) for i in range(0, max(1, len(blocks)), _NODES_AT_ONCE)]
     names = Records.__slots__

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+import numpy.typing as npt
 
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.colocation.reclaimable import Reclaimable
@@ -17,10 +19,14 @@ from cotenant.core.model.sparse_usage import AnyUsage
 from cotenant.core.model.usage.forecast import Forecasts
 from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.quality import QualityRecord
-from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
+from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from cotenant.core.model.usage.week import WeekDecomposition, Weeks
 from forecasting.node_peak import NodePeaks
+from forecasting.peak_records import BLOCKS_PER_DAY
 from recommender.replicas import ReplicaFloor
+
+BLOCK_SECONDS: Final = DAY_SECONDS // BLOCKS_PER_DAY
+"""Six hours: of one maximum of a node's total, and between two decisions on its peak."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,11 +38,48 @@ class History:
     usage: Mapping[Signal, AnyUsage[PodContainerRef]]
     node_usage: Mapping[Signal, Usage[NodeRef]]
     quality: QualityRecord | None
+    since_seconds: int | None = None
+    """Start of the first slot that is stored, which may lie long before the window; None = nothing lies before it."""
 
     @property
     def unread_seconds(self) -> Mapping[Signal, int]:
         """Time that a signal's source failed to answer for; empty where all was read."""
         return self.quality.unread_seconds if self.quality else {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeMaxima:
+    """Highest total of prod's pods on n nodes in blocks of six hours from `start_seconds` on, a UTC border of blocks.
+
+    values: (n, blocks) float32 in the unit of usage, NaN = unknown.
+    """
+
+    refs: tuple[NodeRef, ...]
+    start_seconds: int
+    values: npt.NDArray[Any]
+
+    @property
+    def end_seconds(self) -> int:
+        """End of the last block."""
+        return self.start_seconds + int(self.values.shape[1]) * BLOCK_SECONDS
+
+    def before(self, end_seconds: int) -> npt.NDArray[Any]:
+        """Values of the blocks that are over by then, (n, blocks)."""
+        return self.values[:, : max(0, end_seconds - self.start_seconds) // BLOCK_SECONDS]
+
+    def take(self, other: NodeMaxima) -> None:
+        """Write the other's values over those of the same nodes and blocks."""
+        first, last = (max(self.start_seconds, other.start_seconds), min(self.end_seconds, other.end_seconds))
+        if last <= first:
+            return
+        row_of = {ref: row for row, ref in enumerate(other.refs)}
+        mine, theirs = (
+            slice((first - of.start_seconds) // BLOCK_SECONDS, (last - of.start_seconds) // BLOCK_SECONDS)
+            for of in (self, other)
+        )
+        for row, ref in enumerate(self.refs):
+            if ref in row_of:
+                self.values[row, mine] = other.values[row_of[ref], theirs]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +119,9 @@ class Analysis:
 
     prod_peaks: Mapping[Resource, NodePeaks[NodeRef]]
     """The highest use of them in the next 24 hours, at the risk of the settings."""
+
+    node_maxima: Mapping[Resource, NodeMaxima]
+    """What their peaks are calibrated on, days before the window included; the next analysis goes on from it."""
 
     cluster_forecasts: Mapping[Resource, Forecasts[ClusterRef]]
     reclaimable: tuple[Reclaimable, ...]

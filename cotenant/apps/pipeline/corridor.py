@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from cotenant.apps.pipeline import browse, explain, node_explanations, overview, plans, pods, tables, weeks
+from cotenant.apps.pipeline import (
+    browse,
+    explain,
+    node_explanations,
+    node_history,
+    overview,
+    plans,
+    pods,
+    tables,
+    weeks,
+)
 from cotenant.apps.pipeline.analysis import Analysis, History
 from cotenant.apps.pipeline.containers import assess
 from cotenant.apps.pipeline.node_peaks import prod_node_peaks
@@ -66,7 +76,8 @@ def analyse(
     progress.stage("Reclaimable and recommendations", 2)
     now_seconds = clock.now_seconds()
     containers = {r: history.usage[s] for r, s in POD_SIGNAL.items()}
-    peaks = prod_node_peaks(history, prod, containers, settings.node_peak)
+    maxima = node_history.maxima_of_nodes(store, history, prod, settings.node_peak)
+    peaks = prod_node_peaks(history, prod, containers, maxima, settings.node_peak)
     lendable = reclaimable(history, peaks, sums, settings.recommender.reclaimable, now_seconds)
     progress.advance()
     judgement = assess(history, settings, server)
@@ -84,6 +95,7 @@ def analyse(
         node_forecasts=node_forecasts,
         prod_forecasts=prod_forecasts,
         prod_peaks=peaks,
+        node_maxima=maxima,
         cluster_forecasts=cluster_forecasts,
         reclaimable=lendable,
         recommendations=judgement.recommendations,
@@ -121,6 +133,7 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
     for table in (*result_tables, *browsable):
         store.write_table(table)
     store.remove_others({table.schema.name for table in browsable}, portraits_of("").name)
+    node_history.write(store, analysis.node_maxima)
     explain.write(store, analysis.recommendations)
     node_explanations.write(store, analysis, settings.recommender.reclaimable)
     summed = overview.overview(analysis, lines, demo=demo, strategy=settings.recommender.strategy)
@@ -157,6 +170,7 @@ def load(store: Store, settings: Settings) -> History:
         usage=_usage_of_pods(store, [s for s in read if not s.spec.per_node], grids),
         node_usage={s: store.read(s, grids[s.spec.step_seconds]) for s in read if s.spec.per_node},
         quality=quality[-1] if quality else None,
+        since_seconds=span[0],
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.apps.pipeline.analysis import History
+from cotenant.apps.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima
 from cotenant.apps.pipeline.nodes import PROD
 from cotenant.core.model.cluster import Inventory, Pod
 from cotenant.core.model.identity import NodeRef, WorkloadRef
@@ -24,26 +24,25 @@ from cotenant.core.model.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import DAY_SECONDS, Usage
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from forecasting.node_peak import NodeLimits, NodePeaks, node_peaks, pod_peaks
-from forecasting.peak_records import BLOCKS_PER_DAY
 from profiler.pool import by_node
 from recommender.incomplete import node_forecast_incomplete
 
 Floats = npt.NDArray[np.float64]
 
 USUAL_DAYS = 14
-BLOCK_SECONDS = DAY_SECONDS // BLOCKS_PER_DAY
-"""Moments at which the usual coming and going is looked at: those of the peak's decisions."""
 
 
 def prod_node_peaks(
     history: History,
     totals: Mapping[Resource, Usage[NodeRef]],
     pods: Mapping[Resource, AnyUsage[Any]],
+    maxima: Mapping[Resource, NodeMaxima],
     settings: NodePeakSettings,
 ) -> dict[Resource, NodePeaks[NodeRef]]:
-    """By resource: peaks of prod's totals at the one risk of the settings. pods: usage of pod containers.
+    """By resource: peaks of prod's totals at the one risk of the settings.
 
-    Where part of the history could not be read, no tested decision counts: such a peak does not decide alone.
+    pods: usage of pod containers; maxima: of nodes, of which the blocks before the totals count. Where part
+    of the history could not be read, no tested decision counts: such a peak does not decide alone.
     """
     peaks = {
         resource: node_peaks(
@@ -52,6 +51,7 @@ def prod_node_peaks(
             (settings.risk(resource),),
             settings,
             _pods(history, pods[resource], total),
+            maxima[resource].before(total.grid.start_seconds),
         )
         for resource, total in totals.items()
     }

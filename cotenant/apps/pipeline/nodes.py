@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from cotenant.core.model.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import Signal, Usage
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
 from forecasting.node_peak import FALLBACK, NodePeaks, koordinator_peaks
-from profiler.pool import by_node, total
+from profiler.pool import Members, by_node, total
 from recommender.colocation.columns import PeakForecast
 from recommender.colocation.formulas import Parameters, batch, mid, prod_reclaimable
 from recommender.colocation.inventory import Usages, node_columns, strategies
@@ -39,16 +39,31 @@ PRESENT_SLOTS: Final = 2
 def pod_totals(history: History, resource: Resource) -> PodTotals:
     """Totals of each node's pods by groups of priority classes, in the inventory's order of nodes."""
     usage = history.usage[POD_SIGNAL[resource]]
-    members = by_node(usage.refs, history.inventory, tuple(NodeRef(n.name) for n in history.inventory.nodes))
-    summed: list[tuple[npt.NDArray[np.int64], Usage[NodeRef]]] = []
+    everything = by_node(usage.refs, history.inventory, node_refs(history.inventory))
+    summed: list[tuple[npt.NDArray[np.integer[Any]], Usage[NodeRef]]] = []
     for classes in (PROD, HIGH, tuple(PriorityClass)):
-        chosen = _pods_of(history.inventory, classes)
-        owns = np.array([(ref.namespace, ref.pod) in chosen for ref in usage.refs], dtype=bool)
-        rows = np.where(owns, members.rows, -1)
+        members = of_classes(everything, usage.refs, history.inventory, classes)
         # where nobody has batch or mid pods, the groups are the same and one sum serves them all
-        same = next((sums for others, sums in summed if np.array_equal(others, rows)), None)
-        summed.append((rows, total(usage, replace(members, rows=rows)) if same is None else same))
+        same = next((sums for others, sums in summed if np.array_equal(others, members.rows)), None)
+        summed.append((members.rows, total(usage, members) if same is None else same))
     return PodTotals(*(sums for _, sums in summed))
+
+
+def node_refs(inventory: Inventory) -> tuple[NodeRef, ...]:
+    """Of all nodes, in the inventory's order."""
+    return tuple(NodeRef(n.name) for n in inventory.nodes)
+
+
+def of_classes(
+    members: Members[NodeRef],
+    series: Sequence[PodContainerRef],
+    inventory: Inventory,
+    classes: Collection[PriorityClass],
+) -> Members[NodeRef]:
+    """The members whose pods have one of these priority classes; the others belong to no node."""
+    chosen = _pods_of(inventory, classes)
+    owns = np.array([(ref.namespace, ref.pod) in chosen for ref in series], dtype=bool)
+    return replace(members, rows=np.where(owns, members.rows, -1))
 
 
 def reclaimable(

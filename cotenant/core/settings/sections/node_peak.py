@@ -26,7 +26,10 @@ class NodePeakSettings(Section, frozen=True):
     calibration_days: Annotated[
         int,
         setting(
-            "Most days of past decisions that the risk is calibrated on, where history has them.", unit="days", ge=2
+            "Most days of past decisions that the risk is calibrated on, as far as totals of nodes go back. They are "
+            "kept from scan to scan, so after a first scan they go back profiler.window_days, later further.",
+            unit="days",
+            ge=2,
         ),
     ] = 90
     prior_days: Annotated[

@@ -74,12 +74,19 @@ class ProfilerSettings(Section, frozen=True):
     """What history is kept of a cluster."""
 
     window_days: Annotated[
-        int, setting("History that a first scan asks for and gone pods are kept for.", unit="days", ge=1, le=90)
+        int,
+        setting(
+            "History that a first scan asks for, that results are computed from, and that gone pods are kept for. "
+            "Only peaks of nodes learn from more (node_peak.calibration_days).",
+            unit="days",
+            ge=1,
+            le=90,
+        ),
     ] = 14
     keep_days: Annotated[
         int,
         setting(
-            "History that is kept; older days are removed by the next scan. Forecasts of nodes learn from 90 of them.",
+            "Usage that is kept; older days are removed by the next scan. The highest totals of nodes stay longer.",
             unit="days",
             ge=1,
             le=3650,
