@@ -23,6 +23,7 @@ WORDS: Final[Mapping[str, str]] = {
     "hp_max": "used or requested by prod and mid pods, the larger of both",
     "system_peak": "24-hour peak of what runs outside of pods, or its present use or reserved if that is more",
     "hp_peak": "calibrated 24-hour peak of prod, with what it cannot know of other pods",
+    "announced": "requested by prod pods and reservations that came after that forecast and replaced no pod",
     "prod_reclaimable": "requested by prod and not used by the forecast peak",
     "unused": "not used by anybody now",
     "unallocated_share": "share of what nobody requested",
@@ -42,6 +43,7 @@ LIMITS: Final[Mapping[str, str]] = {
     "hp_max": "prod and mid pods use or request {amount}",
     "system_peak": "the system outside of pods is expected to take {amount}",
     "hp_peak": "prod is expected to need {amount}",
+    "announced": "prod pods and reservations that came after the forecast request {amount}",
     "cap": "the settings cap it at {amount}",
 }
 AFTERWARDS: Final[Mapping[str, str]] = {"normalization": "+", "third_party": "−"}

@@ -31,6 +31,7 @@ class NodeColumns:
     host_batch, host_mid: host applications whose class is above batch, above mid; node_used: all of it, UNKNOWN = not
     reported; hp_used, hp_request, hp_max: sums over HP pods of usage, request and the larger of both; prod_request,
     prod_used: over prod pods and pods without a class; prod_reclaimable: requested by them and not used, by forecast;
+    announced: requests of prod pods and reserved capacity that came after the forecast's history, beyond what left;
     prod_peak: forecast of the 24-hour peak of prod_used, NaN = none; system_peak: of what runs outside of pods, host
     applications included, NaN = none; violation: share of back-tested decisions whose prod_peak was passed, NaN = not
     measured; origins: days of them; cpu_ratio: CPU normalization, 1 = none;
@@ -51,6 +52,7 @@ class NodeColumns:
     prod_request: Integers
     prod_used: Integers
     prod_reclaimable: Integers
+    announced: Integers
     prod_peak: Floats
     system_peak: Floats
     violation: Floats

@@ -27,6 +27,7 @@ LABELS: Final[Mapping[str, tuple[str, str]]] = {
     "hp_max": ("-", "used or requested by prod and mid pods, the larger of both"),
     "system_peak": ("-", "24-hour peak of what runs outside of pods, or its present use or reserved if that is more"),
     "hp_peak": ("-", "calibrated 24-hour peak of prod, with what it cannot know of other pods"),
+    "announced": ("-", "requested by prod pods and reservations that came after that forecast and replaced no pod"),
     "static_share": ("+", "fixed share of capacity: {static} %"),
     "prod_reclaimable": ("min", "requested by prod and not used by the forecast peak"),
     "unused": ("min", "not used by anybody now"),

@@ -251,19 +251,21 @@ def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
 def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term], npt.NDArray[np.int64]]:
     """What high-priority pods take, by policy, and which note explains it (index into NOTES), (n,).
 
-    Of the four terms exactly one holds on each node. Under `forecast` that is the larger of peak and present usage:
-    an unproven forecast can only lower what is lent, and a proven one that is passed already holds no longer.
+    Of the first four terms exactly one holds on each node; `announced` joins the peak where there is any. Under
+    `forecast` the larger of their sum and present usage counts: an unproven forecast can only lower what is lent, and a
+    proven one that is passed already holds no longer.
     """
     policy = parameters.policy
     by_forecast, alone = policy == POLICIES.index("forecast"), proven(columns, parameters)
     has_forecast = by_forecast & np.isfinite(columns.prod_peak)
     peak = _peak(columns)
-    ahead = has_forecast & (peak >= columns.hp_used)
+    ahead = has_forecast & (peak + columns.announced >= columns.hp_used)
     terms = [
         Term("hp_used", columns.hp_used, (policy == POLICIES.index("usage")) | (by_forecast & ~ahead)),
         Term("hp_request", columns.hp_request, policy == POLICIES.index("request")),
         Term("hp_max", columns.hp_max, policy == POLICIES.index("maxUsageRequest")),
         Term("hp_peak", peak, ahead),
+        Term("announced", columns.announced, ahead & (columns.announced > 0)),
     ]
     cases = [~by_forecast, alone & ahead, alone, ahead, has_forecast]
     return terms, np.asarray(np.select(cases, [0, 1, 5, 2, 3], 4))
@@ -272,7 +274,8 @@ def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term],
 def _peak(columns: NodeColumns) -> Integers:
     """Forecast peak of prod's usage, and the present demand of what that forecast does not know.
 
-    That is: mid pods, pods without a metric (by request) and the CPUs that LSE pods keep.
+    That is: mid pods, pods without a metric (by request) and the CPUs that LSE pods keep. Prod pods that came after the
+    forecast's history are in `announced` instead, as far as they did not replace others.
     """
     unknown: Integers = np.maximum(columns.hp_used - columns.prod_used, 0)
     return whole(columns.prod_peak) + unknown

@@ -48,6 +48,7 @@ def node_columns(inventory: Inventory, resource: Resource, now: Usages) -> NodeC
         host_batch=none,
         host_mid=none,
         node_used=used,
+        announced=none,
         prod_reclaimable=whole([now.prod_reclaimable.get(name, 0.0) for name in nodes]),
         measured_seconds=np.array([_moment(now, name) for name in nodes], dtype=np.float64),
         **forecast_columns(nodes, now.prod_peaks),

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from cotenant.core.model.cluster import Pod
 from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.pod_turnover import Place, PodCensus, unreplaced
 from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import AMOUNT_CAP, Booleans, Floats
 
@@ -59,6 +60,42 @@ class PodTerms:
         return ((f.name, getattr(self, f.name)) for f in fields(self)[2:])
 
 
+class KnownPlaces:
+    """Places that occurred since a census, numbered, and how many of its pods each holds; without one it holds none."""
+
+    def __init__(self, census: PodCensus | None) -> None:
+        """No place has a number yet."""
+        self._census = census or PodCensus(np.inf, {})
+        self._numbers: dict[Place, int] = {}
+        self._rows: list[tuple[int, int]] = []
+
+    @property
+    def time_seconds(self) -> float:
+        """Pods that started later are not in the census; infinity without one."""
+        return self._census.time_seconds
+
+    @property
+    def names(self) -> tuple[Place, ...]:
+        """By number."""
+        return tuple(self._numbers)
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Number of the node, and pods of the census, of each place: (2, places)."""
+        return np.array(self._rows, dtype=np.int64).reshape(-1, 2).T
+
+    def number(self, place: Place, node: int) -> int:
+        """Number of a place, a new one where it has none; node: its node's number."""
+        number = self._numbers.setdefault(place, len(self._numbers))
+        if number == len(self._rows):
+            self._rows.append((node, self._census.pods.get(place, 0)))
+        return number
+
+    def usual(self, resource: Resource) -> Mapping[str, float]:
+        """By node: requests that usually come beyond the census, in the resource's unit."""
+        return self._census.usual.get(resource, {})
+
+
 class PodColumns:
     """Slots as numpy arrays, (resources, slots) for amounts; grows by doubling, reuses what was freed.
 
@@ -80,30 +117,39 @@ class PodColumns:
         self._metric_class = np.zeros(size, dtype=np.int8)
         self._qos = np.full(size, QOS_CODE[QosClass.NONE], dtype=np.int8)
         self._zones = np.zeros(size, dtype=np.int64)
+        self._place = np.zeros(size, dtype=np.int64)
+        self._start = np.zeros(size)
+        self._placeholder = np.zeros(size, dtype=bool)
         self._request = np.zeros((len(Resource), size))
         self._usage = np.full((len(Resource), size), np.nan)
+        self._places = KnownPlaces(None)
 
     def __len__(self) -> int:
         """Slots in use: active pods and dangling metrics."""
         return len(self._slots)
 
     def upsert(self, pods: Iterable[Pod]) -> None:
-        """Pods as they are now. One that has ended or has no node holds nothing; its metric may stay, dangling."""
+        """Pods as they are now. One that has ended or has no node holds nothing; its metric may stay, dangling.
+
+        A placeholder uses and requests nothing: it only counts in `announced`.
+        """
         slots, rows = [], []
         for ref, pod in {(pod.namespace, pod.name): pod for pod in pods}.items():
             key = (pod.node, *ref)
-            if self._home.get(ref, key) != key or not (pod.running and pod.node):
+            present = (pod.running or pod.placeholder) and pod.node
+            if self._home.get(ref, key) != key or not present:
                 self.remove(*ref)
-            if pod.running and pod.node:
+            if present:
                 self._home[ref] = key
                 slots.append(self._slot(key))
-                rows.append(_row(pod))
+                place = self._places.number((pod.node, pod.workload), self._numbers[pod.node])
+                rows.append((place, *_row(pod)))
         if slots:
             table = np.array(rows, dtype=np.float64)
             self._active[slots] = True
-            self._class[slots], self._qos[slots] = table[:, 0], table[:, 1]
-            self._zones[slots] = table[:, 2]
-            self._request[:, slots] = table[:, 3:].T
+            self._place[slots], self._start[slots], self._placeholder[slots] = table[:, :3].T
+            self._class[slots], self._qos[slots], self._zones[slots] = table[:, 3:6].T
+            self._request[:, slots] = table[:, 6:].T
 
     def remove(self, namespace: str, name: str) -> None:
         """Take a pod's request away; unknown pods are ignored.
@@ -115,6 +161,7 @@ class PodColumns:
             slot = self._slots[key]
             self._active[slot] = False
             self._request[:, slot] = 0
+            self._placeholder[slot] = False
             self._zones[slot] = 0
             self._qos[slot] = QOS_CODE[QosClass.NONE]
             self._tidy(key)
@@ -160,34 +207,73 @@ class PodColumns:
         used = np.flatnonzero(self._node >= 0 if node is None else self._node == self._numbers.get(node, -2))
         return self._terms(used, resource)
 
+    def know(self, census: PodCensus | None) -> None:
+        """The pods that a new forecast knows, in the place of those that the last one knew; None: no forecast."""
+        used = np.flatnonzero(self._active)
+        names, self._places = self._places.names, KnownPlaces(census)
+        places = [names[number] for number in self._place[used].tolist()]
+        self._place[used] = [self._places.number(place, self._numbers[place[0]]) for place in places]
+
+    def announced(self, nodes: Sequence[str], resource: Resource) -> Floats:
+        """Requests of prod pods and placeholders that came after the census, beyond what left, (nodes,); 0 without one.
+
+        By place as `unreplaced` has it, less what usually comes to the node. A pod counts as far as `hp_used` does not
+        count its request already. So the sum is never more than such pods request.
+        """
+        used, usual = np.flatnonzero(self._active), self._places.usual(resource)
+        place, new, placeholder = self._place[used], self._new(used), self._placeholder[used]
+        prod = _PROD[self._class[used]] & ~placeholder
+        came, before = new & (prod | placeholder), prod & ~new
+        node, known = self._places.rows
+        went = np.maximum(known - np.bincount(place[before], minlength=len(node)), 0)
+        requested = np.bincount(place[came], self._uncounted(used, resource)[came], minlength=len(node))
+        beyond = unreplaced(np.bincount(place[came], minlength=len(node)), went, requested)
+        by_node = _sum(node, beyond, len(self._numbers) + 1)
+        numbers = np.array([self._numbers.get(name, len(self._numbers)) for name in nodes], dtype=np.int64)
+        beyond_usual: Floats = np.maximum(by_node[numbers] - np.array([usual.get(name, 0.0) for name in nodes]), 0.0)
+        return beyond_usual
+
+    def _uncounted(self, used: npt.NDArray[np.int64], resource: Resource) -> Floats:
+        """Of each prod pod's request what `hp_used` does not count beyond `prod_used`; all of a placeholder's."""
+        terms = self._terms(used, resource)
+        rest = np.maximum(terms.prod_request - np.maximum(terms.hp_used - terms.prod_used, 0.0), 0.0)
+        return np.where(self._placeholder[used], self._request[_ROW[resource], used], rest)
+
+    def _new(self, used: npt.NDArray[np.int64]) -> Booleans:
+        """Whether a pod is not in the census, by its start; placeholders never are, because they use nothing."""
+        later = self._start[used] > self._places.time_seconds
+        return np.asarray(later | (self._placeholder[used] & np.isfinite(self._places.time_seconds)))
+
     def _terms(self, used: npt.NDArray[np.int64], resource: Resource) -> PodTerms:
         """What each of these slots adds to every term of the formulas, (slots,), in the resource's unit.
 
         An active pod has the class of its spec, a dangling metric that of the report. high: every class but batch and
-        free. hp_used counts the request instead of the usage where `_by_request` says so: a pod without a measurement,
-        and the CPU of LSE pods.
+        free. hp_used counts the request instead of the usage of a pod without a measurement,
+        and of the CPU of LSE pods. prod_used does so for a pod without a measurement that came after the census, which
+        `announced` judges.
         """
         row, active = _ROW[resource], self._active[used]
         request, raw = self._request[row, used], self._usage[row, used]
         measured = np.isfinite(raw)
         usage = np.where(measured, raw, 0.0)
         classes = np.where(active, self._class[used], self._metric_class[used])
-        high, prod = ~_RECLAIMER[classes], _PROD[classes]
+        placeholder, exclusive = self._placeholder[used], self._exclusive(used, resource)
+        high, prod = ~_RECLAIMER[classes] & ~placeholder, _PROD[classes] & ~placeholder
+        judged = active & ~measured & ~exclusive & self._new(used)
         return PodTerms(
             node=self._node[used],
             zones=np.where(active, self._zones[used], 0),
             all_used=usage,
-            hp_used=np.where(active & self._by_request(used, measured, resource), request, usage) * high,
+            hp_used=np.where(active & (~measured | exclusive), request, usage) * high,
             hp_request=request * high,
             hp_max=np.maximum(request, usage) * high,
             prod_request=request * prod,
-            prod_used=usage * prod,
+            prod_used=np.where(judged, request, usage) * prod,
         )
 
-    def _by_request(self, used: npt.NDArray[np.int64], measured: Booleans, resource: Resource) -> Booleans:
-        """Whether the request counts as the pod's usage: it has no metric, or its CPUs are exclusive and never lent."""
-        exclusive = self._qos[used] == QOS_CODE[QosClass.LSE]
-        return ~measured | exclusive if resource is Resource.CPU else ~measured
+    def _exclusive(self, used: npt.NDArray[np.int64], resource: Resource) -> Booleans:
+        """Whether the pod's CPUs are its own and never lent, so that its request counts whatever it uses."""
+        return np.asarray((self._qos[used] == QOS_CODE[QosClass.LSE]) & (resource is Resource.CPU))
 
     def _slot(self, key: Key) -> int:
         slot = self._slots.get(key)
@@ -215,6 +301,9 @@ class PodColumns:
         self._metric_class = np.append(self._metric_class, np.zeros(size, dtype=np.int8))
         self._qos = np.append(self._qos, np.full(size, QOS_CODE[QosClass.NONE], dtype=np.int8))
         self._zones = np.append(self._zones, np.zeros(size, dtype=np.int64))
+        self._place = np.append(self._place, np.zeros(size, dtype=np.int64))
+        self._start = np.append(self._start, np.zeros(size))
+        self._placeholder = np.append(self._placeholder, np.zeros(size, dtype=bool))
         self._request = np.append(self._request, np.zeros((len(Resource), size)), axis=1)
         self._usage = np.append(self._usage, np.full((len(Resource), size), np.nan), axis=1)
 
@@ -224,12 +313,13 @@ def _sum(nodes: npt.NDArray[np.int64], amounts: Floats, size: int) -> Floats:
 
 
 def _row(pod: Pod) -> tuple[float, ...]:
-    """Class code, QoS code, zone bits, request per resource."""
+    """Start, whether it is a placeholder, class code, QoS code, zone bits, request per resource."""
     bits = 0
     for zone in pod.zones:
         bits |= 1 << zone if 0 <= zone < _ZONES_KNOWN else 0
     requests = (min(max(pod.requests.get(r, 0), 0), AMOUNT_CAP) for r in Resource)
-    return CLASS_CODE[pod.effective_priority], QOS_CODE[pod.qos], bits, *requests
+    codes = CLASS_CODE[pod.effective_priority], QOS_CODE[pod.qos]
+    return pod.start_seconds, pod.placeholder, *codes, bits, *requests
 
 
 def _usages(usage: Mapping[Resource, int]) -> tuple[float, ...]:

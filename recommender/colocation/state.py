@@ -16,6 +16,7 @@ from cotenant.core.model.cluster import Node, Pod
 from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.pod_turnover import PodCensus
 from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import (
     AMOUNT_CAP,
@@ -123,9 +124,15 @@ class ColocationState:
         if self._metrics.pop(node, None) is not None:
             self._pods.forget(node)
 
-    def foresee(self, forecasts: Mapping[Resource, Mapping[str, PeakForecast]]) -> None:
-        """New forecasts of prod's peak by node, in the place of all old ones."""
+    def foresee(
+        self, forecasts: Mapping[Resource, Mapping[str, PeakForecast]], census: PodCensus | None = None
+    ) -> None:
+        """New forecasts of prod's peak by node, in the place of all old ones, and the pods that they know.
+
+        Without a census no pod counts as announced.
+        """
         self._forecasts = forecasts
+        self._pods.know(census)
 
     def compute(self, now_seconds: float) -> Computed:
         """Batch and mid amounts of every node, by (band, resource), in the order of `nodes`.
@@ -159,6 +166,7 @@ class ColocationState:
             node_used=np.array([min(m.node_usage.get(resource, UNKNOWN), AMOUNT_CAP) for m in metrics], dtype=np.int64),
             prod_reclaimable=whole([m.prod_reclaimable.get(resource, 0) for m in metrics]),
             measured_seconds=np.array(moments, dtype=np.float64),
+            announced=whole(self._pods.announced(nodes, resource)),
             **forecast_columns(nodes, self._forecasts.get(resource, {})),
             **self._of_nodes(resource).facts,
             **terms,

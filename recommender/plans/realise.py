@@ -15,8 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Intent, Patch
-from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.core.model.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION, SCHEDULING_GROUP
 from cotenant.core.model.reservations.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Span, moment
 from cotenant.core.model.reservations.reservation import Reservation
 
@@ -97,7 +98,11 @@ def _reservation(plan: Plan, name: str, expires_seconds: float, owner: OwnerTemp
         "metadata": {
             "name": name,
             "labels": {MANAGED_BY_LABEL: MANAGED_BY, PLAN_LABEL: plan.key},
-            "annotations": {PLAN_ANNOTATION: f"{plan.namespace}/{plan.name}", WINDOW_ANNOTATION: start},
+            "annotations": {
+                PLAN_ANNOTATION: f"{plan.namespace}/{plan.name}",
+                WINDOW_ANNOTATION: start,
+                OWNER_WORKLOAD_ANNOTATION: str(WorkloadRef(plan.namespace, plan.owner.kind, plan.owner.name)),
+            },
         },
         "spec": {
             "template": template(plan, owner),

@@ -16,6 +16,7 @@ from cotenant.core.model.kubernetes.intent import Address, Create, Delete
 from cotenant.core.model.kubernetes.pod_request import format_room
 from cotenant.core.model.kubernetes.protocol import (
     BIND_RESOURCE,
+    OWNER_WORKLOAD_ANNOTATION,
     PLACEHOLDER_LABEL,
     PLACEHOLDER_NAMESPACE,
     RESERVATION_LABEL,
@@ -165,11 +166,13 @@ def on_nodes(spec: Json, node: str, avoid: Sequence[str]) -> dict[str, Any]:
 
 def _metadata(reservation: Reservation, name: str) -> dict[str, Any]:
     """Metadata of a placeholder pod. The Reservation owns it, so that both are deleted together."""
+    owner = reservation.annotations.get(OWNER_WORKLOAD_ANNOTATION)
     return {
         "name": name,
         "namespace": PLACEHOLDER_NAMESPACE,
         "labels": MANAGED | {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: label_of(reservation.name)},
-        "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+        "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+        | ({OWNER_WORKLOAD_ANNOTATION: owner} if owner else {}),
         "ownerReferences": [
             {
                 "apiVersion": SCHEDULING_GROUP,

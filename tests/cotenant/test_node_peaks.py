@@ -1,11 +1,15 @@
 """Cold pods, roll-outs and the way of a calibrated peak into the colocation formulas."""
 
+from dataclasses import replace
+
+import msgspec
 import numpy as np
 import pytest
 
 from cotenant.apps.backtest.reclaim import ReclaimTrial, calibrated
+from cotenant.apps.manager.decisions.results import StoredCensus
 from cotenant.apps.pipeline.analysis import History
-from cotenant.apps.pipeline.node_peaks import cold_requests, unusually_cold
+from cotenant.apps.pipeline.node_peaks import cold_requests, prod_census, unusually_cold
 from cotenant.apps.pipeline.nodes import _prod_reclaimable, pod_totals, prod_peaks, system_peaks
 from cotenant.core.model.cluster import Inventory, Node, Pod
 from cotenant.core.model.identity import NodeRef, PodContainerRef, WorkloadRef
@@ -109,6 +113,32 @@ def test_what_comes_every_day_as_it_always_came_is_not_cold():
     assert unusual(*daily) == {}
     # Three more today: they are all beyond the usual one.
     assert unusual(*daily, *(alone(20 + k, 0.1) for k in range(3))) == {"a": pytest.approx(1500.0)}
+
+
+def test_a_census_counts_what_runs_and_who_left_without_a_successor():
+    pods = [
+        pod("old", 9), pod("new", 0.2),
+        # two left within the day before and one came: one of them is missing still
+        pod("gone-1", 9, ended_days=0.3), pod("gone-2", 9, ended_days=0.1), pod("long-gone", 9, ended_days=2),
+        pod("elsewhere", 9, node="b"), pod("batch", 9, priority=PriorityClass.BATCH),
+    ]  # fmt: skip
+    census = prod_census(Inventory("c", int(NOW), (), (), tuple(pods), ()), NOW, NOW - 14 * DAY_SECONDS)
+    assert (census.time_seconds, census.pods) == (NOW, {("a", WEB): 3, ("b", WEB): 1})
+    # what is sent to the manager says the same
+    sent = msgspec.json.decode(msgspec.json.encode(StoredCensus.of(census)), type=StoredCensus)
+    assert sent.census == census
+
+
+def test_what_usually_comes_and_is_not_there_is_left_for_those_who_will():
+    # Each second day one pod of 500 m for a day of its own, none today: half of it is cold at the mean.
+    daily = [alone(k, 2 * k + 1.5, ended_days=2 * k + 0.5, requests={Resource.CPU: 500}) for k in range(8)]
+    inventory = Inventory("c", int(NOW), (), (), tuple(daily), ())
+    usual = prod_census(inventory, NOW, NOW - 14 * DAY_SECONDS).usual
+    assert usual[Resource.CPU]["a"] == pytest.approx(250, abs=60)
+    assert Resource.MEMORY not in usual
+    # pods that hold reserved capacity are no part of a node's totals
+    held = replace(pod("hold", 0.2, requests={Resource.CPU: 700}), namespace="cotenant-reservations")
+    assert cold_requests(Inventory("c", int(NOW), (), (), (held,), ()), Resource.CPU, NOW) == {}
 
 
 def test_without_a_day_of_history_every_young_pod_is_cold():

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from cotenant.apps.manager.watched import watched_pod
+from cotenant.apps.manager.watched import UNSTARTED_SECONDS, watched_pod
 from cotenant.core.adapters.kube.observed import ObservedPodWire
 from cotenant.core.model.cluster import Inventory, Node
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reservations.reservation import Mode, Reservation
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
+from cotenant.core.settings.sections.reservations import ReservationSettings
 from recommender.colocation.formulas import Parameters, batch
 from recommender.colocation.inventory import Usages, node_columns
 from recommender.colocation.strategy import ColocationStrategy
+from scheduler_ext.reservations.placeholder import PlaceholderSpec, created
 
 
 @pytest.mark.parametrize(
@@ -33,6 +39,45 @@ def test_only_placeholders_take_nothing(namespace: str, labels: dict[str, str], 
     found = watched_pod(msgspec.convert(pod, ObservedPodWire))
     assert (found.end_seconds is None) is counts
     assert (found.requests, found.batch_millicores) == ({Resource.CPU: 3000}, 0)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "workload"),
+    [
+        ({"owner": ("ReplicaSet", "web-6d9f"), "labels": {"pod-template-hash": "6d9f"}}, ("Deployment", "web")),
+        ({"owner": ("ReplicaSet", "web-6d9f")}, ("ReplicaSet", "web-6d9f")),
+        ({"owner": ("Job", "report-29384760")}, ("CronJob", "report")),
+        ({"owner": ("Job", "load-3")}, ("Job", "load-3")),
+        ({"owner": ("StatefulSet", "db")}, ("StatefulSet", "db")),
+        ({"owner": ("Node", "n1")}, ("Pod", "p")),
+        ({}, ("Pod", "p")),
+    ],
+    ids=["Deployment", "ReplicaSet alone", "CronJob", "Job", "StatefulSet", "static pod", "bare pod"],
+)
+def test_a_pod_is_kept_with_its_workload_and_its_start(metadata: dict[str, Any], workload: tuple[str, str]) -> None:
+    kind, name = metadata.pop("owner", ("", ""))
+    owners = [{"kind": kind, "name": name, "controller": True}] if kind else []
+    pod = {
+        "metadata": {"name": "p", "namespace": "shop", "ownerReferences": owners, **metadata},
+        "spec": {"nodeName": "n1", "containers": [{"resources": {"requests": {"cpu": "3"}}}]},
+        "status": {"phase": "Running", "startTime": "2026-11-21T10:00:00Z"},
+    }
+    found = watched_pod(msgspec.convert(pod, ObservedPodWire))
+    assert (found.workload, found.start_seconds) == (WorkloadRef("shop", *workload), 1_795_255_200)
+    del pod["status"]["startTime"]
+    assert watched_pod(msgspec.convert(pod, ObservedPodWire)).start_seconds == UNSTARTED_SECONDS
+
+
+def test_a_placeholder_stands_for_the_workload_that_its_plan_names() -> None:
+    reservation = Reservation("r", "0123456789", annotations={"cotenant.dev/owner-workload": "shop/Deployment/web"})
+    spec = PlaceholderSpec("r-0", {"cpu": 2000})
+    body = created(reservation, spec, Mode.PINNED, {}, ReservationSettings()).body
+    pod = {**body, "spec": {**body["spec"], "nodeName": "n1"}, "status": {"phase": "Running"}}
+    found = watched_pod(msgspec.convert(pod, ObservedPodWire))
+    assert (found.placeholder, found.running) == (True, False)
+    assert (found.workload, found.requests) == (WorkloadRef("shop", "Deployment", "web"), {Resource.CPU: 2000})
+    pod["status"]["phase"] = "Failed"
+    assert not watched_pod(msgspec.convert(pod, ObservedPodWire)).placeholder
 
 
 def test_of_a_batch_pod_its_reclaimed_cpu_is_kept() -> None:

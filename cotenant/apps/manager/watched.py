@@ -19,8 +19,10 @@ from cotenant.core.model.cluster import Node, Pod
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.observed import ObservedPod
+from cotenant.core.model.kubernetes.owners import cron_job_of, deployment_of
 from cotenant.core.model.kubernetes.protocol import (
     EXTENDED_RESOURCES,
+    OWNER_WORKLOAD_ANNOTATION,
     PLACEHOLDER_LABEL,
     PLACEHOLDER_NAMESPACE,
     RESOURCE_ALIASES,
@@ -33,8 +35,8 @@ NODE_ANNOTATIONS: Final = "node.koordinator.sh/"
 PUBLISHED: Final = frozenset({*EXTENDED_RESOURCES.values(), *RESOURCE_ALIASES})
 BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
 ENDED: Final = frozenset({"Succeeded", "Failed"})
-_NOBODY: Final = WorkloadRef("", "", "")
-"""Sums over nodes do not ask whose a pod is."""
+UNSTARTED_SECONDS: Final = 2**53
+"""Start of a pod that has a node and that no kubelet has accepted yet: later than any moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +71,39 @@ def watched_node(wire: NodeWire) -> WatchedNode:
 
 
 def watched_pod(wire: ObservedPodWire) -> Pod:
-    """A Pod object as the sums over nodes need it; one that has ended has an end."""
+    """A Pod object as the sums over nodes need it; one that has ended, or is a placeholder, has an end."""
     observed = pod_of(wire)
+    placeholder, start = is_placeholder(observed), observed.start_seconds
     return Pod(
         namespace=observed.namespace,
         name=observed.name,
-        workload=_NOBODY,
+        workload=_workload(observed),
         node=observed.node,
-        start_seconds=0,
-        end_seconds=0 if observed.phase in ENDED or is_placeholder(observed) else None,
+        start_seconds=UNSTARTED_SECONDS if start is None else int(start),
+        end_seconds=0 if observed.phase in ENDED or placeholder else None,
         qos=qos_of(observed.labels),
         priority=priority_of(observed.labels, observed.priority),
         requests=_amounts(observed.requests),
         zones=_zones(observed.annotations),
         batch_millicores=observed.requests.get(BATCH_CPU, 0),
         best_effort=observed.best_effort,
+        placeholder=placeholder and observed.phase not in ENDED,
     )
 
 
 def is_placeholder(pod: ObservedPod) -> bool:
-    """Whether it only holds reserved room: it uses nothing, so what it asks for can still be lent out."""
+    """Whether it only holds reserved capacity: it uses nothing, and only the policy `forecast` keeps it for owners."""
     return pod.namespace == PLACEHOLDER_NAMESPACE and PLACEHOLDER_LABEL in pod.labels
+
+
+def _workload(pod: ObservedPod) -> WorkloadRef:
+    """What the pod belongs to, as the analysis names it; of a placeholder the workload that its plan names."""
+    if is_placeholder(pod) and (planned := WorkloadRef.parse(pod.annotations.get(OWNER_WORKLOAD_ANNOTATION, ""))):
+        return planned
+    kind, name = pod.owner
+    if not kind or kind == "Node":
+        return WorkloadRef(pod.namespace, "Pod", pod.name)
+    return cron_job_of(deployment_of(WorkloadRef(pod.namespace, kind, name), pod.template_hash))
 
 
 def _amounts(quantities: Mapping[str, int]) -> Amounts:

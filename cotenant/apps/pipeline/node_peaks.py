@@ -18,7 +18,9 @@ import numpy.typing as npt
 from cotenant.apps.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima
 from cotenant.apps.pipeline.nodes import PROD
 from cotenant.core.model.cluster import Inventory, Pod
-from cotenant.core.model.identity import NodeRef, WorkloadRef
+from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.core.model.pod_turnover import Place, PodCensus, unreplaced
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import DAY_SECONDS, Usage
@@ -75,18 +77,28 @@ def unusually_cold(
     What comes as it always came is in the totals that the peak was calibrated on. Without a day of history: all of it.
     """
     pods = _Pods.of(inventory, resource)
-    first = max(since_seconds + DAY_SECONDS, now_seconds - USUAL_DAYS * DAY_SECONDS)
-    moments = np.arange(now_seconds - BLOCK_SECONDS, first, -BLOCK_SECONDS)
-    usual = np.mean([pods.cold(moment) for moment in moments], axis=0) if len(moments) else 0.0
-    more = np.maximum(pods.cold(now_seconds) - usual, 0.0)
+    more = pods.cold(now_seconds) - pods.usually_cold(now_seconds, since_seconds)
     return {node: float(amount) for node, amount in zip(pods.nodes, more, strict=True) if amount > 0}
+
+
+def prod_census(inventory: Inventory, now_seconds: float, since_seconds: float) -> PodCensus:
+    """What `unusually_cold` knows of each node's pods at a moment, for judging those that come later by the same rule.
+
+    Of memory nothing is usual.
+    """
+    pods = _Pods.of(inventory, Resource.CPU)
+    less = pods.usually_cold(now_seconds, since_seconds) - pods.cold(now_seconds)
+    usual = {node: float(amount) for node, amount in zip(pods.nodes, less, strict=True) if amount > 0}
+    counts = zip(pods.places, pods.known(now_seconds).tolist(), strict=True)
+    return PodCensus(now_seconds, {place: count for place, count in counts if count}, {Resource.CPU: usual})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pods:
-    """Prod pods as columns, (n,); a place is a workload on a node. node_of: (places,), node of each place."""
+    """Prod pods as columns, (n,). node_of: (places,), number of each place's node."""
 
     nodes: tuple[str, ...]
+    places: tuple[Place, ...]
     node_of: npt.NDArray[np.intp]
     place: npt.NDArray[np.intp]
     start: Floats
@@ -95,12 +107,13 @@ class _Pods:
 
     @classmethod
     def of(cls, inventory: Inventory, resource: Resource) -> _Pods:
-        prod = [p for p in inventory.pods if p.effective_priority in PROD]
+        prod = [p for p in inventory.pods if p.effective_priority in PROD and p.namespace != PLACEHOLDER_NAMESPACE]
         places = {place: number for number, place in enumerate(dict.fromkeys(_place(p) for p in prod))}
-        nodes = {node: number for number, node in enumerate(dict.fromkeys(node for _, node in places))}
+        nodes = {node: number for number, node in enumerate(dict.fromkeys(node for node, _ in places))}
         return cls(
             nodes=tuple(nodes),
-            node_of=np.array([nodes[node] for _, node in places], dtype=np.intp),
+            places=tuple(places),
+            node_of=np.array([nodes[node] for node, _ in places], dtype=np.intp),
             place=np.array([places[_place(p)] for p in prod], dtype=np.intp),
             start=np.array([p.start_seconds for p in prod], dtype=np.float64),
             end=np.array([np.inf if p.end_seconds is None else p.end_seconds for p in prod], dtype=np.float64),
@@ -109,18 +122,41 @@ class _Pods:
 
     def cold(self, moment: float) -> Floats:
         """Requests of young pods at a moment beyond as many as left their place within the day before, (nodes,)."""
-        count, since = len(self.node_of), moment - DAY_SECONDS
-        young = (self.start >= since) & (self.start <= moment) & (self.end > moment)
-        ended = (self.end >= since) & (self.end <= moment)
-        came = np.bincount(self.place[young], minlength=count)
-        went = np.bincount(self.place[ended], minlength=count)
-        requested = np.bincount(self.place[young], weights=self.request[young], minlength=count)
-        beyond = requested * np.maximum(came - went, 0) / np.maximum(came, 1)
+        young = self._young(moment)
+        requested = np.bincount(self.place[young], weights=self.request[young], minlength=len(self.places))
+        beyond = unreplaced(self._count(young), self._count(self._ended(moment)), requested)
         return np.bincount(self.node_of, weights=beyond, minlength=len(self.nodes)).astype(np.float64)
 
+    def usually_cold(self, now_seconds: float, since_seconds: float) -> Floats:
+        """Mean of `cold` at six-hourly moments since then, at most 14 days, (nodes,); 0 without a day of history."""
+        first = max(since_seconds + DAY_SECONDS, now_seconds - USUAL_DAYS * DAY_SECONDS)
+        moments = np.arange(now_seconds - BLOCK_SECONDS, first, -BLOCK_SECONDS)
+        if not len(moments):
+            return np.zeros(len(self.nodes))
+        usual: Floats = np.mean([self.cold(moment) for moment in moments], axis=0)
+        return usual
 
-def _place(pod: Pod) -> tuple[WorkloadRef, str]:
-    return pod.workload, pod.node
+    def known(self, moment: float) -> npt.NDArray[np.intp]:
+        """Pods that run in each place, and those that left it within the day before and were not replaced, (places,).
+
+        The totals of the last day hold them all; a pod that comes later takes the place of one that is missing.
+        """
+        running = self._count((self.start <= moment) & (self.end > moment))
+        left = self._count(self._ended(moment)) - self._count(self._young(moment))
+        return np.asarray(running + np.maximum(left, 0))
+
+    def _young(self, moment: float) -> npt.NDArray[np.bool_]:
+        return (self.start >= moment - DAY_SECONDS) & (self.start <= moment) & (self.end > moment)
+
+    def _ended(self, moment: float) -> npt.NDArray[np.bool_]:
+        return (self.end >= moment - DAY_SECONDS) & (self.end <= moment)
+
+    def _count(self, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+        return np.bincount(self.place[chosen], minlength=len(self.places))
+
+
+def _place(pod: Pod) -> Place:
+    return pod.node, pod.workload
 
 
 def _room(inventory: Inventory, total: Usage[NodeRef]) -> NodeLimits:

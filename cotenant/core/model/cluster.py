@@ -120,6 +120,9 @@ class Pod:
     best_effort: bool = False
     """Kubernetes' QoS class is BestEffort; False where that is not known."""
 
+    placeholder: bool = False
+    """It only holds reserved capacity for pods of its workload: it uses nothing, and it does not count as running."""
+
     @property
     def effective_priority(self) -> PriorityClass:
         """For calculations: raw, else what its QoS class implies."""

@@ -16,6 +16,12 @@ class WorkloadRef:
     def __str__(self) -> str:
         return f"{self.namespace}/{self.kind}/{self.name}"
 
+    @classmethod
+    def parse(cls, text: str) -> WorkloadRef | None:
+        """The workload that `str` wrote; None for any other text."""
+        parts = text.split("/")
+        return cls(*parts) if len(parts) == 3 and all(parts) else None
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class ContainerRef:

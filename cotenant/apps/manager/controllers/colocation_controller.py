@@ -101,7 +101,9 @@ class ColocationController:
             return
         self._foreseen = fresh
         peaks_by_resource = fresh.prod_peaks if fresh else {}
-        self._state.foresee({r: {n: _peak(p) for n, p in peaks.items()} for r, peaks in peaks_by_resource.items()})
+        census = fresh.prod_census.census if fresh and fresh.prod_census else None
+        forecasts = {r: {n: _peak(p) for n, p in peaks.items()} for r, peaks in peaks_by_resource.items()}
+        self._state.foresee(forecasts, census)
 
     def _configure(self) -> None:
         """Follow the ConfigMap's key; the first text that cannot be read after a start leaves no configuration."""

@@ -16,8 +16,10 @@ import msgspec
 import numpy as np
 
 from cotenant.apps.pipeline.analysis import Analysis
+from cotenant.apps.pipeline.node_peaks import prod_census
 from cotenant.apps.pipeline.nodes import prod_peaks, system_peaks
 from cotenant.core.model.identity import NodeRef, WorkloadRef
+from cotenant.core.model.pod_turnover import PodCensus
 from cotenant.core.model.recommendation import Action, Field, Recommendation
 from cotenant.core.model.reservations.plan import Proposal
 from cotenant.core.model.resource import Resource
@@ -103,6 +105,37 @@ class ProdPeak(msgspec.Struct, frozen=True):
     system: float | None = None
 
 
+class PlacedPods(msgspec.Struct, frozen=True, array_like=True):
+    """Prod pods of one workload on one node that the forecast of the node's peak knows."""
+
+    node: str
+    namespace: str
+    kind: str
+    name: str
+    count: int
+
+
+class StoredCensus(msgspec.Struct, frozen=True):
+    """A `PodCensus` as it is sent: what comes later is judged by it."""
+
+    time_seconds: int
+    places: tuple[PlacedPods, ...] = ()
+    usual: dict[Resource, dict[str, float]] = {}
+
+    @classmethod
+    def of(cls, census: PodCensus) -> StoredCensus:
+        """Places in the order of their names."""
+        rows = sorted((node, ref, count) for (node, ref), count in census.pods.items())
+        places = tuple(PlacedPods(node, ref.namespace, ref.kind, ref.name, count) for node, ref, count in rows)
+        return cls(int(census.time_seconds), places, {r: dict(amounts) for r, amounts in census.usual.items()})
+
+    @property
+    def census(self) -> PodCensus:
+        """The same by place."""
+        pods = {(p.node, WorkloadRef(p.namespace, p.kind, p.name)): p.count for p in self.places}
+        return PodCensus(self.time_seconds, pods, self.usual)
+
+
 class RunResults(msgspec.Struct, frozen=True):
     """One run: when, about which cluster, what it says."""
 
@@ -114,6 +147,9 @@ class RunResults(msgspec.Struct, frozen=True):
 
     prod_peaks: dict[Resource, dict[str, ProdPeak]] = {}
     """By node: what the colocation policy `forecast` rests on."""
+
+    prod_census: StoredCensus | None = None
+    """The pods that `prod_peaks` know."""
 
     proposals: tuple[Proposal, ...] = ()
     """Room to reserve for the next peaks of workloads."""
@@ -127,6 +163,7 @@ def collect(analysis: Analysis) -> RunResults:
         nodes=outlooks(analysis.node_forecasts, analysis.settings_digest, analysis.history.window),
         prod_reclaimable=_prod_reclaimable(analysis),
         prod_peaks=_prod_peaks(analysis),
+        prod_census=StoredCensus.of(_census(analysis)),
         proposals=analysis.proposals,
     )
 
@@ -232,6 +269,12 @@ def _variation(portraits: Portraits[WorkloadRef]) -> np.ndarray[tuple[int, ...],
         variance = np.maximum(portraits.square_sums / portraits.samples - mean**2, 0.0)
         ratio: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.sqrt(variance) / np.where(mean > 0, mean, np.nan)
     return ratio
+
+
+def _census(analysis: Analysis) -> PodCensus:
+    """At the end of the totals behind the peaks."""
+    grid = analysis.pod_totals[Resource.CPU].prod.grid
+    return prod_census(analysis.history.inventory, grid.end_seconds, grid.start_seconds)
 
 
 def _prod_peaks(analysis: Analysis) -> dict[Resource, dict[str, ProdPeak]]:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from cotenant.core.model.errors import QuantityError
 from cotenant.core.model.kubernetes.observed import ObservedNode, ObservedPod
+from cotenant.core.model.kubernetes.owners import TEMPLATE_HASH_LABEL
 from cotenant.core.model.kubernetes.pod_qos import PodQos
 from cotenant.core.model.kubernetes.pod_request import container_total, pod_total
 from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
@@ -66,6 +68,7 @@ class _ObservedPodSpec(msgspec.Struct, rename="camel"):
 class _PodStatus(msgspec.Struct, rename="camel"):
     phase: str = ""
     qos_class: str = ""
+    start_time: datetime | None = None
 
 
 class ObservedPodWire(msgspec.Struct):
@@ -124,6 +127,8 @@ def pod_of(pod: ObservedPodWire) -> ObservedPod:
         labels=_ours(meta.labels),
         annotations=_ours(meta.annotations),
         best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
+        template_hash=sys.intern((meta.labels or {}).get(TEMPLATE_HASH_LABEL, "")),
+        start_seconds=pod.status.start_time.timestamp() if pod.status.start_time else None,
     )
 
 

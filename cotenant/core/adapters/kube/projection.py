@@ -26,6 +26,7 @@ from cotenant.core.adapters.kube.objects import (
 from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, Quota
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
+from cotenant.core.model.kubernetes.owners import TEMPLATE_HASH_LABEL, deployment_of
 from cotenant.core.model.kubernetes.pod_qos import PodQos
 from cotenant.core.model.kubernetes.pod_request import container_total, pod_total
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION
@@ -96,10 +97,7 @@ def workload_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> Wo
     """
     meta = pod.metadata
     owner = controller_of(meta) or WorkloadRef(meta.namespace, "Pod", meta.name)
-    suffix = "-" + (meta.labels or {}).get("pod-template-hash", "")
-    if owner not in owners and owner.kind == "ReplicaSet" and suffix != "-" and owner.name.endswith(suffix):
-        return WorkloadRef(owner.namespace, "Deployment", owner.name.removesuffix(suffix))
-    return owners.get(owner, owner)
+    return owners.get(owner) or deployment_of(owner, (meta.labels or {}).get(TEMPLATE_HASH_LABEL, ""))
 
 
 def owners_of(controllers: Mapping[WorkloadRef, ControllerObject]) -> dict[WorkloadRef, WorkloadRef]:

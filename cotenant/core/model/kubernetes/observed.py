@@ -32,7 +32,8 @@ class ObservedPod:
     """A Pod that may be on a node; labels and annotations as of ObservedNode's annotations.
 
     requests: what the scheduler counts for it, overhead and init containers included.
-    owner: (kind, name) of its controller, ("", "") without one.
+    owner: (kind, name) of its controller, ("", "") without one; template_hash: of a Deployment's pod, else "".
+    start_seconds: Unix time at which its kubelet accepted it, None before.
     """
 
     namespace: str
@@ -48,6 +49,8 @@ class ObservedPod:
     annotations: Mapping[str, str] = field(default_factory=dict)
     best_effort: bool = False
     """status.qosClass is BestEffort."""
+    template_hash: str = ""
+    start_seconds: float | None = None
 
     @property
     def active(self) -> bool:
