@@ -1,19 +1,24 @@
 """The margin of a node's peak above its base at which it is exceeded at the configured risk. Pure.
 
 Split-conformal prediction with a studentised score, pooled over the nodes of a class and all their past decisions:
-score = (peak that came - base) / spread. The (1 - risk) quantile of the scores is added to the base, in spreads. Past
-decisions overlap and whole classes move together, so d days of them are worth less than their number: the risk is
-lowered by d / (d + prior days). Of several shapes the two whose peaks would have been lowest on those decisions serve,
-averaged; nodes weigh with their limits, for what is not held back is lent.
+score = (peak that came - base) / spread. The (1 - risk) quantile of the scores is added to the base, in spreads. Of
+several shapes the two whose peaks would have been lowest on those decisions serve, averaged; nodes weigh with their
+limits, for what is not held back is lent.
+
+A few weeks say little about jumps that come once in a thousand decisions, and never more than the highest score they
+held. So the share of scores above a threshold t is a mixture: of the cluster's own scores with the weight d / (d +
+prior days), d the days of its decisions, and of the tail of public traces (`peak_tails`) with the rest. Tails are
+compared in units of the cluster's own scores, z = (t - median) / (q90 - median). Past decisions overlap and whole
+classes move together, so d days of them are worth less than their number: the risk is lowered by the same weight.
 
 A node that would have passed the class's peak far more often than allowed gets its own quantile when that is higher.
-What is published as the violation rate is measured forward: thresholds from the older half of the past decisions alone,
-counted on the newer half.
+What is published as the violation rate is measured forward: past decisions in six parts, each but the first counted
+with thresholds from outcomes that were known when it began.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,12 +28,20 @@ import numpy.typing as npt
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from forecasting.peak_records import BLOCKS_PER_DAY, Records, shapes_of
+from forecasting.peak_tails import EXCEEDANCES, TAILS
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
 
 _FEWEST_OWN: Final = 12
 """Decisions of its own that a node needs before they may overrule the class."""
+_PARTS: Final = 6
+_LOG_EXCEEDANCES: Final = np.log(EXCEEDANCES)
+_GRID: Final = np.linspace(0, len(EXCEEDANCES) - 1, 20 * len(EXCEEDANCES))
+"""Places between a tail's points at which thresholds are looked for."""
+
+Tails = Mapping[str, Sequence[float]]
+"""By name of a shape: the standardised scores z that are exceeded with the rates `EXCEEDANCES`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,21 +101,30 @@ def calibrate(of: Prepared, risk: float, settings: NodePeakSettings) -> PeakCali
     usable = of.usable(settings)
     if not usable.any():
         return None
-    columns = np.flatnonzero(usable.any(axis=0))
-    # A decision is tested by thresholds from outcomes that were complete when it was made.
-    border = columns[len(columns) // 2]
-    decisions = np.arange(usable.shape[1])
-    older, tested = usable & (decisions <= border - BLOCKS_PER_DAY), usable & (decisions >= border)
     names, peaks = served(of, usable, (risk,), settings)[0]
-    count = tested.sum(axis=1) if older.any() else np.zeros(len(of.limits), dtype=np.intp)
+    tested, passed = _tested(of, usable, risk, settings)
+    count = tested.sum(axis=1)
     violation = np.full(len(of.limits), np.nan)
-    if older.any():
-        passed = tested & (of.after > served(of, older, (risk,), settings)[0][1])
-        violation = np.divide(passed.sum(axis=1), count, out=violation, where=count > 0)
+    violation = np.divide(passed.sum(axis=1), count, out=violation, where=count > 0)
     return PeakCalibration(peaks[:, -1], violation, count // BLOCKS_PER_DAY, names)
 
 
-def served(of: Prepared, usable: Flags, risks: Sequence[float], settings: NodePeakSettings) -> list[tuple[str, Floats]]:
+def _tested(of: Prepared, usable: Flags, risk: float, settings: NodePeakSettings) -> tuple[Flags, Flags]:
+    """Decisions tested by thresholds from outcomes that were complete before, and those that were passed, (n, E)."""
+    decisions = np.arange(usable.shape[1])
+    tested, passed = np.zeros_like(usable), np.zeros_like(usable)
+    for part in np.array_split(np.flatnonzero(usable.any(axis=0)), _PARTS)[1:]:
+        older = usable & (decisions <= (part[0] - BLOCKS_PER_DAY if part.size else -1))
+        if older.any():
+            inside = usable & (decisions >= part[0]) & (decisions <= part[-1])
+            tested |= inside
+            passed |= inside & (of.after > served(of, older, (risk,), settings)[0][1])
+    return tested, passed
+
+
+def served(
+    of: Prepared, usable: Flags, risks: Sequence[float], settings: NodePeakSettings, tails: Tails = TAILS
+) -> list[tuple[str, Floats]]:
     """For each risk the mean of the two shapes that lend most on the known decisions: names, peaks at all (n, E).
 
     Each alone keeps the risk there; their mean is steadier than the better one.
@@ -114,18 +136,36 @@ def served(of: Prepared, usable: Flags, risks: Sequence[float], settings: NodePe
     for index, (base, spread) in enumerate(zip(of.bases, of.spreads, strict=True)):
         scores = np.where(usable, (of.after - base) / spread, np.inf)
         ordered, own = np.sort(scores[usable]), np.sort(scores, axis=1)
-        for one, risk in zip(candidates, risks, strict=True):
-            added = np.maximum(
-                upper_quantile(ordered, lowered(risk, days, settings)), _own(own, usable, risk, settings)
-            )
+        of_classes = thresholds(ordered, tails[of.names[index]], risks, days, settings)
+        for one, risk, of_class in zip(candidates, risks, of_classes, strict=True):
+            added = np.maximum(of_class, _own(own, usable, risk, settings))
             peaks = np.clip(base + added[:, None] * spread, 0, 1)
             one.append((float((np.where(usable, peaks, 0) * weights).sum()), index, peaks))
     return [_joined(one, of.names) for one in candidates]
 
 
-def lowered(risk: float, days: float, settings: NodePeakSettings) -> float:
-    """The risk that is aimed at when evidence of `days` days stands behind it."""
-    return risk * days / (days + settings.prior_days) if days > 0 else 0.0
+def thresholds(
+    ordered: Floats, tail: Sequence[float], risks: Sequence[float], days: float, settings: NodePeakSettings
+) -> list[float]:
+    """For each risk the smallest score that the mixture of rising scores (m,) and a tail exceeds no more often.
+
+    days: that the scores are of, above 0. The risk is lowered by the scores' weight in the mixture.
+    """
+    weight = days / (days + settings.prior_days)
+    middle = upper_quantile(ordered, 0.5)
+    scale = upper_quantile(ordered, 0.1) - middle
+    if scale <= 0:
+        return [upper_quantile(ordered, weight * risk) for risk in risks]
+    z = np.concatenate([(ordered - middle) / scale, np.interp(_GRID, np.arange(len(tail)), tail)])
+    z.sort()
+    of_scores = 1 - np.searchsorted((ordered - middle) / scale, z, side="right") / len(ordered)
+    exceeded = weight * of_scores + (1 - weight) * _exceedance(tail, z)
+    return [middle + scale * float(z[np.argmax(exceeded <= weight * risk)]) for risk in risks]
+
+
+def _exceedance(tail: Sequence[float], z: Floats) -> Floats:
+    """Rate at which a tail exceeds rising z, linear in its logarithm between points; 0 from the highest point on."""
+    return np.where(z >= tail[-1], 0.0, np.exp(np.interp(z, tail, _LOG_EXCEEDANCES)))
 
 
 def upper_quantile(ordered: Floats, risk: float) -> float:

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
-from forecasting.peak_records import records
-from forecasting.peak_risk import Prepared, calibrate, lowered, upper_quantile
+from forecasting.peak_records import MEMORY_SHAPES, SHAPES, records
+from forecasting.peak_risk import Prepared, calibrate, thresholds, upper_quantile
+from forecasting.peak_tails import EXCEEDANCES, TAILS
 
 
 @settings(max_examples=100, deadline=None)
@@ -19,12 +20,51 @@ def test_no_more_than_the_risk_lies_above_the_quantile(values, risk):
     assert found in values
 
 
+TAIL = TAILS["record"]
+
+
+def test_scores_of_many_days_decide_alone():
+    scores = np.sort(np.random.default_rng(2).normal(0, 1, 20_000))
+    of_cluster = thresholds(scores, TAIL, (0.05, 0.01), 1e6, NodePeakSettings())
+    assert of_cluster == pytest.approx([upper_quantile(scores, 0.05), upper_quantile(scores, 0.01)], abs=0.02)
+
+
+def test_a_small_risk_goes_beyond_the_highest_score_of_a_few_days_and_by_the_clusters_own_scale():
+    scores = np.linspace(-1, 1, 201)
+    one, ten = (thresholds(of, TAIL, (0.05, 0.001), 6, NodePeakSettings()) for of in (scores, 10 * scores))
+    assert 1 < one[0] < one[1]
+    # Median 0, q90 0.8: what the tail says in units of 0.8, never beyond its highest point.
+    assert one[1] <= 0.8 * TAIL[-1] + 1e-9
+    assert ten == pytest.approx([10 * value for value in one])
+
+
 def test_little_evidence_lowers_the_risk():
-    given = NodePeakSettings(prior_days=10)
-    # 10 days of evidence: half; 30 days: three quarters; none: nothing is risked.
-    assert lowered(0.04, 10, given) == pytest.approx(0.02)
-    assert lowered(0.04, 30, given) == pytest.approx(0.03)
-    assert lowered(0.04, 0, given) == 0
+    scores = np.linspace(-1, 1, 2001)
+    short, long = (thresholds(scores, TAIL, (0.1,), days, NodePeakSettings())[0] for days in (3, 300))
+    assert short > long
+    # Of even scores there is nothing to standardise: they decide, at the lowered risk alone.
+    assert thresholds(np.full(50, 2.0), TAIL, (0.1,), 3, NodePeakSettings()) == [2.0]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=100), st.floats(0.5, 200))
+def test_a_smaller_risk_never_gets_a_lower_threshold(values, days):
+    falling = thresholds(np.sort(values), TAIL, (0.3, 0.05, 0.01, 0.001), days, NodePeakSettings())
+    assert falling == sorted(falling)
+
+
+def test_every_shape_has_a_rising_tail():
+    for shape in (*SHAPES, *MEMORY_SHAPES):
+        assert len(TAILS[shape.name]) == len(EXCEEDANCES)
+        assert list(TAILS[shape.name]) == sorted(TAILS[shape.name])
+
+
+def test_five_of_six_parts_of_the_past_decisions_are_tested():
+    # 14 days: decisions from a week of record on that have an outcome stand on six days and a border.
+    blocks = np.random.default_rng(3).uniform(90, 100, (40, 56))
+    calibration = calibrate(Prepared.of(records(blocks, 57), np.full(40, 1000.0)), 0.05, NodePeakSettings())
+    assert calibration is not None
+    assert (calibration.days == 5).all()
 
 
 def test_without_an_outcome_there_is_no_calibration():

@@ -26,11 +26,12 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.backtest import Frontier, FrontierCurve, FrontierPoint
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from forecasting.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima, records
-from forecasting.peak_risk import Prepared, served
+from forecasting.peak_risk import Prepared, Tails, served
+from forecasting.peak_tails import TAILS
 
 Floats = npt.NDArray[np.floating[Any]]
 
-RISKS: Final = (0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.08, 0.15, 0.3)
+RISKS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.08, 0.15, 0.3)
 FACTORS: Final = tuple(float(f) for f in np.geomspace(0.7, 3.0, 60))
 _RESAMPLED: Final = 500
 _FIRST: Final = RECORD_DAYS * BLOCKS_PER_DAY
@@ -124,26 +125,35 @@ def tally(trial: ReclaimTrial, peaks: Floats) -> Tally:
 
 
 def calibrated(
-    trial: ReclaimTrial, risks: Sequence[float], settings: NodePeakSettings, history_days: int | None = None
+    trial: ReclaimTrial,
+    risks: Sequence[float],
+    settings: NodePeakSettings,
+    history_days: int | None = None,
+    tails: Tails = TAILS,
 ) -> dict[float, Floats]:
-    """Our peaks (n, decisions) by risk, each from what stood before it: all of it, or the last `history_days` alone."""
+    """Our peaks (n, decisions) by risk, each from what stood before it: all of it, or the last `history_days` alone.
+
+    tails: those that are shipped, or others that the trial's own trace had no part in.
+    """
     blocks, ends = trial.blocks, trial.decisions
-    prepared = None if history_days else _prepared(blocks, trial)
+    whole = None if history_days else prepared(blocks, trial)
     peaks_by_risk: dict[float, list[Floats]] = {risk: [] for risk in risks}
     for end in ends.tolist():
-        if prepared is None:
-            past = blocks[:, end - (history_days or 0) * BLOCKS_PER_DAY : end]
-            of = _prepared(past, trial)
+        if whole is None:
+            past = blocks[:, max(0, end - (history_days or 0) * BLOCKS_PER_DAY) : end]
+            of = prepared(past, trial)
         else:
-            of = prepared.until(end, settings.calibration_days * BLOCKS_PER_DAY)
+            of = whole.until(end, settings.calibration_days * BLOCKS_PER_DAY)
         usable = of.usable(settings)
-        forecasts = served(of, usable, risks, settings) if usable.any() else [("", np.ones(usable.shape))] * len(risks)
+        nothing = [("", np.ones(usable.shape))] * len(risks)
+        forecasts = served(of, usable, risks, settings, tails) if usable.any() else nothing
         for risk, (_, peaks) in zip(risks, forecasts, strict=True):
             peaks_by_risk[risk].append(peaks[:, -1] * trial.limits)
     return {risk: np.stack(peaks, axis=1) for risk, peaks in peaks_by_risk.items()}
 
 
-def _prepared(blocks: Floats, trial: ReclaimTrial) -> Prepared:
+def prepared(blocks: Floats, trial: ReclaimTrial) -> Prepared:
+    """Bases and spreads at all decisions of these blocks, which are some of the trial's."""
     return Prepared.of(records(blocks, blocks.shape[1] + 1), trial.limits, trial.resource)
 
 

@@ -35,7 +35,8 @@ class NodePeakSettings(Section, frozen=True):
     prior_days: Annotated[
         float,
         setting(
-            "Days of evidence that count for half: the risk is lowered by the share days / (days + this).",
+            "Days of a cluster's own past decisions that count as much as the shipped tail of public traces; "
+            "the risk is lowered by the share days / (days + this).",
             unit="days",
             ge=0,
         ),

@@ -1,0 +1,128 @@
+"""Nodes for benchmarks of reclaim: random groups of VMs from real traces, by seed, and single servers as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from bench.traces import trace_matrix
+from cotenant.apps.backtest.reclaim import ReclaimTrial
+from cotenant.core.model.resource import Resource
+from forecasting.backtest.peaks import node_total
+
+SEEDS = (11, 22, 33, 44, 55)
+SLOTS = 288
+
+
+@dataclass(frozen=True)
+class Population:
+    """VMs (n, slots), limits (n,), and how nodes are made of them; musts: at violation -> least share.
+
+    alone: each VM is a node.
+    """
+
+    name: str
+    usage: np.ndarray
+    limits: np.ndarray
+    groups: int
+    sizes: tuple[int, int]
+    musts: dict[float, float] = field(default_factory=dict)
+    risk: float = 0.01
+    resource: Resource = Resource.CPU
+    alone: bool = False
+
+    def members(self, seed: int) -> Iterator[np.ndarray]:
+        if self.alone:
+            yield from np.arange(len(self.usage))[:, None]
+            return
+        rng = np.random.default_rng(seed)
+        for _ in range(self.groups):
+            low, high = self.sizes
+            size = low if low == high else rng.integers(low, high + 1)
+            yield rng.choice(len(self.usage), size, replace=False)
+
+    def trial(self, seed: int) -> ReclaimTrial:
+        groups = list(self.members(seed))
+        totals = np.stack([node_total(self.usage[rows], self.limits[rows]) for rows in groups])
+        return ReclaimTrial(totals, np.array([self.limits[rows].sum() for rows in groups]), SLOTS, self.resource)
+
+
+def throughout(values: np.ndarray) -> np.ndarray:
+    """VMs with a sample on the first and on the last day."""
+    seen = np.isfinite(values)
+    return seen[:, :SLOTS].any(axis=1) & seen[:, -SLOTS:].any(axis=1)
+
+
+def bitbrains(folder: Path) -> Iterator[Population]:
+    table = "bitbrains_rnd"
+    percent, cores, used, size = (
+        trace_matrix(folder, table, c)[0]
+        for c in ("cpu_usage_pct", "cpu_alloc_cores", "mem_usage_mib", "mem_alloc_mib")
+    )
+    kept = throughout(percent)
+    percent, cores, used, size = (m[kept] for m in (percent, cores, used, size))
+    limits = np.nanmedian(np.where(cores > 0, cores, np.nan), axis=1) * 100
+    cpu = percent * cores
+    share = np.where(cores > 0, percent, np.nan)
+    yield Population("bitbrains_rnd CPU, groups of 10", cpu, limits, 60, (10, 10), {0.01: 0.935, 0.05: 0.965})
+    yield Population(
+        "bitbrains_rnd CPU in % of each VM, groups of 10",
+        share,
+        np.full(len(share), 100.0),
+        60,
+        (10, 10),
+        {0.01: 0.935, 0.05: 0.965},
+    )
+    active = np.nan_to_num(cpu).mean(axis=1) >= 0.01 * limits
+    yield Population(
+        "burstier: active bitbrains_rnd VMs, groups of 3-5",
+        cpu[active],
+        limits[active],
+        60,
+        (3, 5),
+        {0.01: 0.85, 0.05: 0.93},
+    )
+    sizes = np.nanmedian(np.where(size > 0, size, np.nan), axis=1)
+    yield Population("bitbrains_rnd memory, groups of 10", used, sizes, 60, (10, 10), {}, 0.005, Resource.MEMORY)
+
+
+def azure(folder: Path) -> Iterator[Population]:
+    percent, _ = trace_matrix(folder, "azure_v1_vms", "cpu_avg_pct")
+    musts = {0.01: 0.93, 0.05: 0.965}
+    whole = percent[throughout(percent)]
+    yield Population(
+        "azure_v1, 39 VMs of 29 days, groups of 20", whole, np.full(len(whole), 100.0), 30, (20, 20), musts
+    )
+    shorter = percent[:, : int(np.isfinite(percent).sum(axis=1).min())]
+    yield Population(
+        "azure_v1, 89 VMs of 28 days, groups of 20", shorter, np.full(len(shorter), 100.0), 30, (20, 20), musts
+    )
+
+
+def azure_small(folder: Path) -> Population:
+    """Azure VMs on small nodes, and none of the musts."""
+    *_, shorter = azure(folder)
+    return Population("azure_v1, 89 VMs of 28 days, groups of 3-8", shorter.usage, shorter.limits, 60, (3, 8))
+
+
+def azure_v2(folder: Path) -> Population:
+    percent, _ = trace_matrix(folder, "azure_v2_vms", "cpu_avg_pct")
+    return Population("azure_v2, groups of 3-5", percent, np.full(len(percent), 100.0), 30, (3, 5))
+
+
+def google_jobs(folder: Path, column: str, resource: Resource) -> Population:
+    """Jobs that were there on all ten days, as VMs of 100 % each."""
+    percent, _ = trace_matrix(folder, "google2011_jobs", column)
+    whole = percent[np.isfinite(percent).mean(axis=1) > 0.98]
+    limits = np.full(len(whole), 100.0)
+    return Population("google2011_jobs, groups of 5-10", whole, limits, 30, (5, 10), resource=resource)
+
+
+def servers(folder: Path, table: str, column: str, limit: float | None, resource: Resource) -> Population:
+    """Each series a node of its own; limit None: a quarter above the highest value, where no capacity is stated."""
+    values, _ = trace_matrix(folder, table, column)
+    limits = np.full(len(values), limit) if limit else np.nanmax(values, axis=1) * 1.25
+    return Population(table, values, limits, len(values), (1, 1), resource=resource, alone=True)
