@@ -70,6 +70,11 @@ class Calendar:
         return not self.off.any() and bool((self.factor == 1).all())
 
     @property
+    def rests(self) -> bool:
+        """Whether most of what is ahead are days of rest."""
+        return bool(self.off[self.grid.size :].mean() > 0.5) if len(self.off) > self.grid.size else False
+
+    @property
     def busiest(self) -> float:
         """The largest factor ahead, at least 1: what the day's highest value is scaled by."""
         return max(1.0, float(self.factor[self.grid.size :].max(initial=1.0)))

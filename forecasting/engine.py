@@ -1,8 +1,8 @@
 """The entry point of forecasting: from 5-minute totals to forecasts. Pure.
 
-usage -> half hours -> quantile path with its error, shard by shard (`shard`) -> its windows (`windows`), and the
-24-hour peak from the 5-minute values (`peaks`). Series too young or silent get the quantiles of their portrait and say
-so.
+usage -> half hours -> quantile path with its error, shard by shard (`shard`) -> windows from it and from past days
+(`windows`), and the 24-hour peak from the 5-minute values (`peaks`). Series too young or silent get the quantiles of
+their portrait and say so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.reasons import Reason
-from cotenant.core.model.usage.forecast import LEVELS, Forecasts, MeasuredError, ModelCard, RefT
+from cotenant.core.model.usage.forecast import LEVELS, Forecasts, MeasuredError, ModelCard, RefT, Window
 from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
@@ -25,7 +25,7 @@ from forecasting.peak_time import peak_timing
 from forecasting.peaks import daily_maxima, peak_quantiles
 from forecasting.shard import forecast_shard
 from forecasting.wall_clock import WallClock
-from forecasting.windows import windows
+from forecasting.windows import peak_expected, windows
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,19 +44,20 @@ def forecast(
     portraits: Portraits[RefT],
     settings: ForecastingSettings,
     members: Sequence[Forecaster] | None = None,
+    allocatable: Floats | None = None,
 ) -> Forecasts[RefT]:
     """Forecast the 24 hours after the last whole half hour of `usage`, whose step must divide half an hour.
 
     Members are the built-in ones and the settings' plug-ins unless given; the first is the baseline of the measured
-    errors. Portraits may be of more series and in any order; a series without a sample in both has NO_DATA. Values that
-    are negative or not finite count as gaps.
+    errors. allocatable: (n,), how much of the resource there is, for totals of a cluster, whose peaks are measured
+    against it; NaN or None for other series. Portraits may be of more series and in any order; a series without a
+    sample in both has NO_DATA. Values that are negative or not finite count as gaps.
     """
     if usage.resource is None or STEP_SECONDS % usage.grid.step_seconds:
         raise ValueError("a forecast needs usage of a resource at a step that divides half an hour")
     members = plugins.members(tuple(settings.plugins)) if members is None else members
     past, coarse = _aligned(usage, settings)
     levels, highest = _from_portraits(portraits, usage.refs)
-    shards = [slice(i, i + _SERIES_PER_SHARD) for i in range(0, len(usage.refs), _SERIES_PER_SHARD)]
     reasons = _reasons(coarse, ~np.isnan(highest), settings)
     path = conform(np.repeat(levels[:, None, :], HORIZON, axis=1), coarse.values)
     path[np.array([r is Reason.NO_DATA for r in reasons], dtype=bool)] = np.nan
@@ -66,8 +67,8 @@ def forecast(
     clock = WallClock.of(coarse.grid, HORIZON, settings.time_zone)
     calendar = Calendar.of(coarse.grid, HORIZON, settings)
     local = clock.local(calendar.ordinary(coarse.values))
-    for shard in shards:
-        rows = np.array([i for i in range(len(reasons))[shard] if reasons[i] is Reason.OK], dtype=np.intp)
+    for start in range(0, len(reasons), _SERIES_PER_SHARD):
+        rows = start + np.flatnonzero(_tested(reasons[start : start + _SERIES_PER_SHARD]))
         if rows.size:
             shard_forecast = forecast_shard(local[rows], coarse.grid, settings, members)
             path[rows], losses[rows] = shard_forecast.path, shard_forecast.losses
@@ -76,9 +77,13 @@ def forecast(
                 model[row], error[row] = name, measured
     timing = clock.absolute(peak_timing(local, coarse.grid, path[:, :, _MEDIAN]))
     path = calendar.special(clock.absolute(path), coarse.values)
+    median = path[:, :, _MEDIAN]
+    if calendar.rests:  # past days are no guide to a day of rest, of which the path is made apart
+        local, timing = local[:, :0], np.nan_to_num(median)
+    expected = peak_expected(local, coarse.grid, median, settings, allocatable) & _tested(reasons)
     peak = peak_quantiles(daily_maxima(past.values, past.grid.slots_per_day), highest, settings) * calendar.busiest
     grid = coarse.grid.following(HORIZON)
-    day_windows = windows(path[:, :, _MEDIAN], grid, settings)
+    day_windows = windows(median, timing, expected, grid, settings)
     return Forecasts(
         refs=usage.refs,
         resource=usage.resource,
@@ -88,9 +93,7 @@ def forecast(
         windows=day_windows,
         model=tuple(model),
         error=tuple(error),
-        reason=tuple(
-            Reason.NO_PEAK if r is Reason.OK and not w else r for r, w in zip(reasons, day_windows, strict=True)
-        ),
+        reason=_of_windows(reasons, day_windows),
         cards=tuple(cards),
         members=tuple(member.name for member in members),
         losses=losses,
@@ -135,6 +138,15 @@ def _reasons(coarse: Usage[RefT], portrayed: npt.NDArray[np.bool_], settings: Fo
     )
     names = np.select([flags for _, flags in states], [reason.value for reason, _ in states], Reason.OK.value)
     return [Reason(name) for name in names.tolist()]
+
+
+def _tested(reasons: Sequence[Reason]) -> npt.NDArray[np.bool_]:
+    return np.array([reason is Reason.OK for reason in reasons], dtype=bool)
+
+
+def _of_windows(reasons: Sequence[Reason], windows: Sequence[Sequence[Window]]) -> tuple[Reason, ...]:
+    """NO_PEAK where a tested forecast has no window."""
+    return tuple(Reason.NO_PEAK if r is Reason.OK and not w else r for r, w in zip(reasons, windows, strict=True))
 
 
 def _at_least(peak: Array, path: Array) -> Array:

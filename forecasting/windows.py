@@ -1,40 +1,162 @@
-"""Peak and valley windows of the horizon from the median path, and "no peak" where it is too even. Pure."""
+"""Whether the day ahead has a peak, and its peak and valley windows. Pure.
+
+The median path is flatter than any real day, so past days decide whether there is a peak: the swing of a day is
+p95 - p5 of its half hours, and a day votes with 1 / (1 + (least / swing)^5), which is 0.5 where the swing is just the
+least that matters, a share of the day's mean. A peak is expected where the mean vote of the last 14 days, newer ones
+weighing more, is above the limit, or where the swing was above the least on every day. The limit lies half way between
+0.74 and the mean vote that 88 % of the past even days of all series stayed below. For a total of which the allocatable
+amount is known the least is a share of that, and the limit is 0.5 if its days repeat.
+The peak window is the two hours that the timing curve (`peak_time`) holds likeliest; valleys are read from the median.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.usage.forecast import Window, WindowKind
-from cotenant.core.model.usage.usage import TimeGrid
+from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.base import Array
 from forecasting.empirical import row_quantiles
+from forecasting.peak_time import RUN_SECONDS, busiest, past_days
 
-_PEAK_FROM = 0.5
-"""A peak window is where the path is above valley + this x (peak - valley), ..."""
+Floats = npt.NDArray[np.floating[Any]]
+Flags = npt.NDArray[np.bool_]
+
+_DAY_DECAY: Final = 0.85
+_STEEPNESS: Final = 5
+_EXPECTED_FROM: Final = 0.74
+_SILENT: Final = 0.88
+_FEWEST_EVEN: Final = 30
+"""bench.decisions_peaks says on what these five were chosen."""
+_TOTAL_EXPECTED_FROM: Final = 0.5
+_REGULAR_FROM: Final = 0.3
+"""Correlation of the half hours with those a day before from which a total's days repeat."""
 _VALLEY_TO = 0.25
-"""... a valley window where it is below valley + this x (peak - valley)."""
+"""A valley window is where the path is below valley + this x (peak - valley)."""
 
 
-def amplitude(path: Array) -> npt.NDArray[np.float64]:
-    """(p95 - p5) / mean of each path (n, H), (n,); 0 where the mean is 0 or unknown."""
-    low, high = row_quantiles(path, np.array([0.05, 0.95])).T
-    mean = path.mean(axis=1, dtype=np.float64)
-    relative: npt.NDArray[np.float64] = np.divide(high - low, mean, out=np.zeros(len(path)), where=mean > 0)
+def swing(path: Floats) -> npt.NDArray[np.float64]:
+    """p95 - p5 along the last axis, gaps left out, in the unit of the path; NaN where nothing is known."""
+    low, high = np.moveaxis(row_quantiles(path, np.array([0.05, 0.95])).astype(np.float64), -1, 0)
+    return np.asarray(high - low)
+
+
+def amplitude(path: Floats) -> npt.NDArray[np.float64]:
+    """(p95 - p5) / mean of each path (..., H), gaps left out, (...); 0 where the mean is 0 or unknown."""
+    mean = _mean(path)
+    relative: npt.NDArray[np.float64] = np.divide(swing(path), mean, out=np.zeros(mean.shape), where=mean > 0)
     return relative
 
 
-def windows(path: Array, grid: TimeGrid, settings: ForecastingSettings) -> tuple[tuple[Window, ...], ...]:
-    """Windows of each path (n, grid.size), in order of time; none where the amplitude is too small."""
-    moving = amplitude(path) > settings.peak_amplitude
-    smooth = _smooth(path)
-    return tuple(
-        tuple(sorted(_of(path[i], smooth[i], grid, settings), key=lambda w: w.start_seconds)) if moving[i] else ()
-        for i in range(len(path))
+def peak_expected(
+    history: FloatMatrix,
+    grid: TimeGrid,
+    median: Array,
+    settings: ForecastingSettings,
+    allocatable: Floats | None = None,
+) -> Flags:
+    """Whether the day after the grid has a peak, (n,).
+
+    history: (n, grid.size) with gaps as NaN; median: (n, slots per day), the path of that day, which decides where no
+    past day is known well enough; allocatable: (n,), in the unit of the history, NaN where it is no total.
+    """
+    days, counts = past_days(history, grid.slots_per_day)
+    total = np.full(len(history), np.nan) if allocatable is None else allocatable
+    least = settings.cluster_peak_share * total[:, None]
+    is_total = np.isfinite(least) & (least > 0)
+    least = np.where(is_total, least, settings.peak_amplitude * _mean(days))
+    swings = np.nan_to_num(swing(days))
+    ratio = np.divide(least, swings, out=np.full(swings.shape, np.inf), where=swings > 0)
+    with np.errstate(over="ignore"):
+        votes = mean_votes(1 / (1 + ratio**_STEEPNESS), counts)
+    mean_vote, known = votes[:, -1], counts.any(axis=1)
+    series = ~is_total[:, 0]
+    limit = vote_limit(votes[series], (swings > least)[series], counts[series])
+    every_day = ((swings > least) | ~counts).all(axis=1)
+    expected: Flags = np.where(series, (mean_vote > limit) | every_day, mean_vote > _TOTAL_EXPECTED_FROM)
+    expected[~series] &= daily_correlation(history[~series], grid.slots_per_day) >= _REGULAR_FROM
+    return np.where(known, expected, amplitude(median) > settings.peak_amplitude)
+
+
+def mean_votes(votes: Floats, counts: Flags) -> npt.NDArray[np.float64]:
+    """Weighted mean of the days before each day, (n, days + 1), the last column of all; 0 where none counts.
+
+    votes, counts: (n, days), oldest first.
+    """
+    total, weight = np.zeros(len(votes)), np.zeros(len(votes))
+    means = np.zeros((len(votes), votes.shape[1] + 1))
+    for day in range(votes.shape[1]):
+        total = _DAY_DECAY * total + votes[:, day] * counts[:, day]
+        weight = _DAY_DECAY * weight + counts[:, day]
+        means[:, day + 1] = np.divide(total, weight, out=np.zeros(len(votes)), where=weight > 0)
+    return means
+
+
+def vote_limit(votes: Floats, with_peak: Flags, counts: Flags) -> float:
+    """Mean vote above which a peak is expected, from what all series' past even days would have been answered.
+
+    votes: (n, days + 1) of `mean_votes`; with_peak, counts: (n, days). Days of the older half only vote.
+    """
+    tested = slice(with_peak.shape[1] // 2, with_peak.shape[1])
+    even = votes[:, tested][(~with_peak & counts)[:, tested]]
+    if even.size < _FEWEST_EVEN:
+        return _EXPECTED_FROM
+    return (_EXPECTED_FROM + float(np.quantile(even, _SILENT))) / 2
+
+
+def daily_correlation(history: FloatMatrix, slots_per_day: int) -> npt.NDArray[np.float64]:
+    """Correlation of the last 14 days' slots with those one day before, (n,); 1 where it cannot be known."""
+    recent = history[:, -14 * slots_per_day :].astype(np.float64)
+    now, before = recent[:, slots_per_day:], recent[:, : max(0, recent.shape[1] - slots_per_day)]
+    both = ~np.isnan(now) & ~np.isnan(before)
+    count = np.maximum(both.sum(axis=1), 1)[:, None]
+    away = [np.where(both, v - np.where(both, v, 0).sum(axis=1, keepdims=True) / count, 0.0) for v in (now, before)]
+    spread = np.sqrt((away[0] ** 2).sum(axis=1) * (away[1] ** 2).sum(axis=1))
+    correlation: npt.NDArray[np.float64] = np.divide(
+        (away[0] * away[1]).sum(axis=1), spread, out=np.ones(len(history)), where=spread > 0
     )
+    return correlation
+
+
+def windows(
+    median: Array, timing: Array, expected: Flags, grid: TimeGrid, settings: ForecastingSettings
+) -> tuple[tuple[Window, ...], ...]:
+    """One peak window and the valleys of each day (n, grid.size), in order of time; none where no peak is expected.
+
+    median: in the resource's unit, a window keeps its mean; timing: the curve of `peak_timing`; expected: (n,).
+    """
+    starts = busiest(timing, grid.step_seconds)
+    smooth = _smooth(median)
+    return tuple(
+        tuple(sorted(_of(median[i], smooth[i], int(starts[i]), grid, settings), key=lambda w: w.start_seconds))
+        if expected[i] and np.isfinite(median[i]).all()
+        else ()
+        for i in range(len(median))
+    )
+
+
+def _of(path: Array, smooth: Array, start: int, grid: TimeGrid, settings: ForecastingSettings) -> Iterator[Window]:
+    """The peak window from its first slot; valleys: runs of at least `window_minutes` below, outside the peak."""
+    step = grid.step_seconds
+    after = start + RUN_SECONDS // step
+    yield _window(WindowKind.PEAK, path, start, after, grid)
+    low, high = smooth.min(), smooth.max()
+    inside = (smooth <= low + _VALLEY_TO * (high - low)) & (high > low)
+    inside[start:after] = False
+    edges = np.flatnonzero(np.diff(inside.astype(np.int8), prepend=0, append=0))
+    for first, last in edges.reshape(-1, 2).tolist():
+        if (last - first) * step >= 60 * settings.window_minutes:
+            yield _window(WindowKind.VALLEY, path, first, last, grid)
+
+
+def _window(kind: WindowKind, path: Array, first: int, after: int, grid: TimeGrid) -> Window:
+    start, end = (grid.start_seconds + slot * grid.step_seconds for slot in (first, after))
+    return Window(kind, start, end, float(path[first:after].mean()))
 
 
 def _smooth(path: Array) -> Array:
@@ -43,20 +165,8 @@ def _smooth(path: Array) -> Array:
     return (padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]) / np.float32(3)
 
 
-def _of(path: Array, smooth: Array, grid: TimeGrid, settings: ForecastingSettings) -> Iterator[Window]:
-    """Peaks and valleys of one smoothed path: runs of at least `window_minutes` above or below a share of its height.
-
-    path: the forecast median in the resource's unit, of which a window keeps the mean; smooth: the same, smoothed.
-    """
-    low, high = smooth.min(), smooth.max()
-    step = grid.step_seconds
-    sides = (
-        (WindowKind.PEAK, smooth >= low + _PEAK_FROM * (high - low)),
-        (WindowKind.VALLEY, smooth <= low + _VALLEY_TO * (high - low)),
-    )
-    for kind, inside in sides:
-        edges = np.flatnonzero(np.diff(inside.astype(np.int8), prepend=0, append=0))
-        for first, after in edges.reshape(-1, 2).tolist():
-            if (after - first) * step >= 60 * settings.window_minutes:
-                start = grid.start_seconds + first * step
-                yield Window(kind, start, start + (after - first) * step, float(path[first:after].mean()))
+def _mean(path: Floats) -> npt.NDArray[np.float64]:
+    """Mean along the last axis, gaps left out; 0 where nothing is known."""
+    present = ~np.isnan(path)
+    total = np.where(present, path, 0.0).sum(axis=-1, dtype=np.float64)
+    return np.asarray(total / np.maximum(present.sum(axis=-1), 1))

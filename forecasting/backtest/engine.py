@@ -9,7 +9,6 @@ import numpy as np
 
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import WindowKind
 from cotenant.core.model.usage.histogram import CPU_BUCKETS, HistogramBatch
 from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.usage import DAY_SECONDS, Usage
@@ -35,15 +34,13 @@ class EngineContender:
             raise ValueError("the engine forecasts 24 hours on half hours")
         refs = tuple(NodeRef(str(row)) for row in range(len(past.fine)))
         usage = Usage(refs, past.fine_grid, past.fine, self.resource, past.statistic)
-        forecasts = forecast(usage, _no_portraits(self.resource), self.settings)
-        peaks = np.array(
-            [any(w.kind is WindowKind.PEAK for w in series_windows) for series_windows in forecasts.windows], dtype=bool
-        )
+        forecasts = forecast(usage, no_portraits(self.resource), self.settings)
+        announced = np.array([forecasts.peak_window(row) is not None for row in range(len(refs))], dtype=bool)
         shape = forecasts.level(0.5) if forecasts.timing is None else forecasts.timing
-        return ContenderForecast(forecasts.quantiles, shape, peaks, forecasts.peak)
+        return ContenderForecast(forecasts.quantiles, shape, announced, forecasts.peak)
 
 
-def _no_portraits(resource: Resource) -> Portraits[NodeRef]:
+def no_portraits(resource: Resource) -> Portraits[NodeRef]:
     """Portraits of no series: every series of a back-test has a history of its own."""
     none = np.zeros(0)
     return Portraits(

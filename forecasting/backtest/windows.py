@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.usage.usage import HOUR_SECONDS
-from forecasting.empirical import row_quantiles
+from forecasting.windows import amplitude as relative_amplitude
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
@@ -42,10 +42,7 @@ class WindowScores:
 
 def amplitude(path: Floats) -> Flags:
     """Whether (p95 - p5) / mean of each path (n, H) is above AMPLITUDE; gaps are ignored."""
-    low, high = row_quantiles(path, np.array([0.05, 0.95])).T
-    present = ~np.isnan(path)
-    mean = np.where(present, path, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(present.sum(axis=1), 1)
-    moving: Flags = (high - low) > AMPLITUDE * mean
+    moving: Flags = relative_amplitude(path) > AMPLITUDE
     return moving
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotenant.apps.pipeline import browse, corridor
+from cotenant.apps.manager.decisions.results import collect
+from cotenant.apps.pipeline import browse, corridor, tables
 from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.apps.pipeline.explain import Explanations
 from cotenant.apps.pipeline.overview import overview as summarised
@@ -162,26 +163,38 @@ def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
     assert "cotenant scan" in refused.value.fix
 
 
-def test_the_peak_ahead_is_the_busiest_two_hours_of_the_forecast(overview: Overview, analysis: Analysis) -> None:
-    assert overview.peak is not None
+def test_every_surface_shows_the_same_peak_window(overview: Overview, analysis: Analysis) -> None:
+    for resource in Resource:
+        parts = (analysis.cluster_forecasts, analysis.node_forecasts, analysis.forecasts)
+        windows = [part[resource].peak_window(row) for part in parts for row in range(len(part[resource].refs))]
+        rows = [row for row in tables.forecasts(analysis).rows() if row["resource"] == resource]
+        assert [(row["peak_time"], row["peak_end"]) for row in rows] == [
+            (w.start_seconds, w.end_seconds) if w else (None, None) for w in windows
+        ]
+    of_workloads = [analysis.forecasts[Resource.CPU].peak_window(row) for row in range(len(analysis.workloads))]
+    assert any(of_workloads) and not all(of_workloads)
+    assert [row["peak_time"] for row in tables.workloads(analysis).rows()] == [
+        w.start_seconds if w else None for w in of_workloads
+    ]
+    nodes = analysis.node_forecasts[Resource.CPU]
+    of_nodes = {ref.name: nodes.peak_window(row) for row, ref in enumerate(nodes.refs)}
+    assert {o.node: o.series[Resource.CPU].peak_seconds for o in collect(analysis).nodes} == {
+        name: w.start_seconds if w else None for name, w in of_nodes.items()
+    }
     forecast = analysis.cluster_forecasts[Resource.CPU]
-    median = forecast.level(0.5)[0]
-    # four half hours; the highest run of the whole horizon lies in a peak window, so it is the one told
-    runs = [float(median[k : k + 4].mean()) for k in range(len(median) - 3)]
-    best = int(np.argmax(runs))
-    assert overview.peak.start_seconds == int(forecast.grid.times()[best])
-    assert overview.peak.end_seconds - overview.peak.start_seconds == 2 * HOUR_SECONDS
-    assert overview.peak.height_millicores == pytest.approx(runs[best], abs=1)
-    assert overview.peak.pronounced
-    assert overview.peak.above_mean == pytest.approx(runs[best] / float(median.mean()) - 1, abs=1e-6)
+    window, peak = forecast.peak_window(0), overview.peak
+    assert window is not None and peak is not None and peak.pronounced
+    assert (peak.start_seconds, peak.end_seconds) == (window.start_seconds, window.end_seconds)
+    assert peak.end_seconds - peak.start_seconds == 2 * HOUR_SECONDS
+    assert peak.height_millicores == int(window.height)
+    assert peak.above_mean == pytest.approx(window.height / float(forecast.level(0.5)[0].mean()) - 1, abs=1e-6)
 
 
-def test_a_day_too_even_for_a_peak_window_still_shows_its_highest_hours(analysis: Analysis) -> None:
-    forecast = replace(analysis.cluster_forecasts[Resource.CPU], windows=((),))
-    even = replace(analysis, cluster_forecasts={**analysis.cluster_forecasts, Resource.CPU: forecast})
+def test_where_no_peak_is_expected_the_likeliest_hours_are_shown_as_mild(analysis: Analysis) -> None:
+    forecast = analysis.cluster_forecasts[Resource.CPU]
+    quiet = replace(forecast, windows=((),))
+    even = replace(analysis, cluster_forecasts={**analysis.cluster_forecasts, Resource.CPU: quiet})
     lines = browse.node_lines(even, Settings().recommender.reclaimable)
-    peak = summarised(even, lines, demo=True, strategy="cotenant").peak
-    median = forecast.level(0.5)[0]
-    assert peak is not None and not peak.pronounced
-    # Half hours: the highest mean of four of them in a row.
-    assert peak.height_millicores == int(max(float(median[k : k + 4].mean()) for k in range(len(median) - 3)))
+    peak, window = summarised(even, lines, demo=True, strategy="cotenant").peak, forecast.peak_window(0)
+    assert peak is not None and not peak.pronounced and window is not None
+    assert peak.start_seconds == window.start_seconds

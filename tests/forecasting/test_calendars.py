@@ -53,6 +53,17 @@ def test_a_holiday_ahead_is_forecast_as_a_sunday() -> None:
     assert np.array_equal(other.quantiles, plain.quantiles)
 
 
+def test_a_day_of_rest_has_the_peak_of_its_like_and_not_that_of_workdays() -> None:
+    past = TimeGrid(UNITY_DAY - 14 * DAY, 300, 14 * 288)
+    seconds = past.start_seconds + 300 * np.arange(past.size)
+    values = office(past.start_seconds, 14) + np.where(seconds % DAY // 7200 == 6, 500, 0)
+    values[(seconds // DAY + 3) % 7 == 6] = 100.0
+    usage = Usage((NodeRef("n"),), past, values[None].astype(np.float32), Resource.CPU, Statistic.MEAN)
+    workday, holiday = (forecast(usage, NOBODY, ForecastingSettings(holidays=c)).peak_window(0) for c in ("", "DE"))
+    assert workday is not None and workday.start_seconds == UNITY_DAY + 12 * 3600
+    assert holiday is None
+
+
 def test_a_holiday_is_one_where_people_live() -> None:
     calendar = Calendar.of(
         TimeGrid(UNITY_DAY - DAY, 1800, 48), 96, ForecastingSettings(holidays="DE", time_zone="Asia/Tokyo")

@@ -104,6 +104,30 @@ def test_a_daily_series_gets_its_shape_its_peak_and_its_error() -> None:
     assert (made.peak_level(0.95) < 1000).all()
 
 
+def test_a_peak_at_another_hour_each_day_is_announced() -> None:
+    values = np.random.default_rng(5).normal(100, 2, (3, 14 * DAY))
+    for day in range(14):
+        start = day * DAY + 12 * (8 + (5 * day) % 12)
+        values[:, start : start + 24] += 100
+    made = run(values)
+    # The median of such days is even; each of them has a peak of twice the rest between 8 and 22 o'clock.
+    assert set(made.reason) == {Reason.OK}
+    for row in range(3):
+        peak = made.peak_window(row)
+        assert peak is not None and peak.end_seconds - peak.start_seconds == 7200
+        assert 8 <= (peak.start_seconds - made.grid.start_seconds) / 3600 <= 20
+
+
+def test_a_total_s_peak_is_measured_against_what_is_allocatable() -> None:
+    # 500 -+ 60: 0.24 of the mean, 12 % of 1,000 but 1.2 % of 10,000.
+    values = 500 - 60 * np.cos(2 * np.pi * np.arange(14 * DAY) / DAY)[None]
+    usage = usage_of(np.repeat(values, 3, axis=0))
+    made = forecast(usage, NOBODY, DEFAULTS, allocatable=np.array([1e3, 1e4, np.nan]))
+    assert made.reason == (Reason.OK, Reason.NO_PEAK, Reason.NO_PEAK)
+    peak = made.peak_window(0)
+    assert peak is not None and peak.start_seconds < made.grid.start_seconds + 43_200 < peak.end_seconds
+
+
 def test_every_tested_model_s_loss_is_told_relative_to_the_first() -> None:
     made = run(np.append(days(14, 3), np.full((1, 14 * DAY), np.nan), axis=0))
     assert made.losses is not None and made.losses.shape == (4, len(made.members))

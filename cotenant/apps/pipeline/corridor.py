@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from msgspec.structs import replace
 
 from cotenant.apps.pipeline import (
@@ -72,7 +73,10 @@ def analyse(
     sums = {r: pod_totals(history, r) for r in Resource}
     prod = {r: of_node.prod for r, of_node in sums.items()}
     prod_forecasts = {r: _forecast(u, _portraits(u, settings), lean, progress) for r, u in prod.items()}
-    cluster_forecasts = {r: _forecast(u, _portraits(u, settings), settings, progress) for r, u in clusters.items()}
+    capacity = {r: np.array([overview.allocatable(history.inventory, r) or np.nan]) for r in Resource}
+    cluster_forecasts = {
+        r: _forecast(u, _portraits(u, settings), settings, progress, capacity[r]) for r, u in clusters.items()
+    }
     progress.stage("Reclaimable and recommendations", 2)
     now_seconds = clock.now_seconds()
     containers = {r: history.usage[s] for r, s in POD_SIGNAL.items()}
@@ -229,7 +233,13 @@ def _portraits(usage: Usage[Any], settings: Settings, progress: Progress | None 
     return portraits
 
 
-def _forecast(usage: Usage[Any], portraits: Portraits[Any], settings: Settings, progress: Progress) -> Forecasts[Any]:
-    forecasts = forecast(usage, portraits, settings.forecasting)
+def _forecast(
+    usage: Usage[Any],
+    portraits: Portraits[Any],
+    settings: Settings,
+    progress: Progress,
+    allocatable: npt.NDArray[np.float64] | None = None,
+) -> Forecasts[Any]:
+    forecasts = forecast(usage, portraits, settings.forecasting, allocatable=allocatable)
     progress.advance()
     return forecasts

@@ -17,14 +17,13 @@ from cotenant.core.model.identity import ClusterRef
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS, Forecasts, Window, WindowKind
+from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.core.model.views import BandSeries, Headline, NamespaceWaste, Overview, PeakAhead
+from forecasting.peak_time import RUN_SECONDS, busiest
 
 SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")
 REQUEST_SIGNAL = {Resource.CPU: Signal.CPU_REQUEST, Resource.MEMORY: Signal.MEMORY_REQUEST}
-PEAK_SECONDS = 2 * HOUR_SECONDS
-"""A peak is told by its busiest two hours; the window around it may be half a day."""
 
 
 def overview(analysis: Analysis, lines: NodeLines, *, demo: bool, strategy: str) -> Overview:
@@ -161,35 +160,25 @@ def _waste(analysis: Analysis, most: int = 15) -> list[NamespaceWaste]:
 
 
 def _peak(analysis: Analysis) -> PeakAhead | None:
-    """The highest two hours ahead, also where the day is too even for a peak window; None without a forecast."""
+    """The peak window; where none is expected, the likeliest two hours all the same; None without a forecast."""
     forecast = analysis.cluster_forecasts[Resource.CPU]
     median = forecast.level(0.5)[:1].astype(np.float64)
     if not median.size or not np.isfinite(median).all():
         return None
-    peaks = [window for window in forecast.windows[0] if window.kind is WindowKind.PEAK]
-    day = Window(WindowKind.PEAK, forecast.grid.start_seconds, forecast.grid.end_seconds, float(median.mean()))
-    start, end, height = _busiest(forecast, max(peaks, key=lambda window: window.height, default=day))
+    timing = forecast.level(0.5) if forecast.timing is None else forecast.timing
+    first = int(busiest(timing[:1], forecast.grid.step_seconds)[0])
+    start = forecast.grid.start_seconds + first * forecast.grid.step_seconds
+    end = start + RUN_SECONDS
+    height = float(median[0, first : first + RUN_SECONDS // forecast.grid.step_seconds].mean())
     return PeakAhead(
         start,
         end,
         int(height),
         int(height - np.nan_to_num(now(analysis.cluster_totals[Resource.CPU]))),
         _leader(analysis, start, end),
-        above_mean=height / day.height - 1 if day.height > 0 else 0.0,
-        pronounced=bool(peaks),
+        above_mean=height / float(median.mean()) - 1 if median.any() else 0.0,
+        pronounced=forecast.peak_window(0) is not None,
     )
-
-
-def _busiest(forecast: Forecasts[ClusterRef], window: Window) -> tuple[int, int, float]:
-    """(start, end, mean) of the run of two hours with the highest median inside a window; all of a shorter one."""
-    step = forecast.grid.step_seconds
-    inside = slice(forecast.grid.index_of(window.start_seconds), forecast.grid.index_of(window.end_seconds))
-    median = forecast.level(0.5)[0, inside].astype(np.float64)
-    length = min(PEAK_SECONDS // step, len(median))
-    means = np.convolve(median, np.full(length, 1 / length), mode="valid")
-    first = int(np.argmax(means))
-    start = window.start_seconds + first * step
-    return start, start + length * step, float(means[first])
 
 
 def _leader(analysis: Analysis, start_seconds: int, end_seconds: int) -> str:

@@ -87,9 +87,9 @@ def _requested(workload: Workload | None, resource: Resource) -> int | None:
 
 def _ahead(analysis: Analysis, i: int) -> dict[str, Any]:
     forecast = analysis.forecasts[Resource.CPU]
-    peaks = [w for w in forecast.windows[i] if w.kind is WindowKind.PEAK]
+    window = forecast.peak_window(i)
     return {
-        "peak_time": min((w.start_seconds for w in peaks), default=None),
+        "peak_time": window.start_seconds if window else None,
         "peak_cpu": float(forecast.peak_level(0.95)[i]),
         "model": forecast.model[i],
         "forecast_error": forecast.error[i].relative_wql,
@@ -216,9 +216,8 @@ def _forecasts(forecasts: Forecasts[Any], resource: Resource) -> list[dict[str, 
     peak, median = forecasts.peak_level(0.95), forecasts.peak_level(0.5)
     forecast_rows = []
     for i, ref in enumerate(forecasts.refs):
-        peaks = [w for w in forecasts.windows[i] if w.kind is WindowKind.PEAK]
+        highest = forecasts.peak_window(i)
         valleys = [w for w in forecasts.windows[i] if w.kind is WindowKind.VALLEY]
-        highest = max(peaks, key=_height, default=None)
         lowest = min(valleys, key=_height, default=None)
         forecast_rows.append(
             {

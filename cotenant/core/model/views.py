@@ -42,9 +42,7 @@ WORKLOADS: Final = Schema(
         ),
         Column("memory_max", "Memory max", Kind.BYTES, "Highest working set of the whole workload."),
         Column("memory_used_ratio", "Memory max/req", Kind.RATIO, "Highest working set / request."),
-        Column(
-            "peak_time", "Next peak", Kind.TIME, "Start of the next forecast peak window; empty when there is no peak."
-        ),
+        Column("peak_time", "Next peak", Kind.TIME, "Start of the day's peak window; empty when no peak is expected."),
         Column(
             "peak_cpu", "Peak CPU (q95)", Kind.MILLICORES, "95 % quantile of the next 24 hours' highest 5-minute value."
         ),
@@ -197,7 +195,7 @@ FORECASTS: Final = Schema(
             "peak", "24 h peak (q95)", Kind.INTEGER, "95 % quantile of the highest 5-minute value of the next 24 hours."
         ),
         Column("peak_median", "24 h peak (q50)", Kind.INTEGER, "Median of the same.", wide=True),
-        Column("peak_time", "Peak window", Kind.TIME, "Start of the highest peak window; empty when there is no peak."),
+        Column("peak_time", "Peak window", Kind.TIME, "Start of the day's peak window; empty when none is expected."),
         Column("peak_end", "until", Kind.TIME, "End of that window."),
         Column("valley_time", "Valley window", Kind.TIME, "Start of the lowest valley window.", wide=True),
         Column("model", "Model", Kind.TEXT, "Member chosen by back-test."),

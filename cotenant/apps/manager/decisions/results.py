@@ -23,7 +23,7 @@ from cotenant.core.model.pod_turnover import PodCensus
 from cotenant.core.model.recommendation import Action, Field, Recommendation
 from cotenant.core.model.reservations.plan import Proposal
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import Forecasts, WindowKind
+from cotenant.core.model.usage.forecast import Forecasts
 from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.usage import TimeGrid
 
@@ -231,13 +231,12 @@ def _container(recommendation: Recommendation) -> ContainerAdvice:
 
 
 def _series(forecast: Forecasts[NodeRef], row: int) -> SeriesOutlook:
-    peaks = [w for w in forecast.windows[row] if w.kind is WindowKind.PEAK]
-    highest = max(peaks, key=lambda w: w.height, default=None)
+    window = forecast.peak_window(row)
     return SeriesOutlook(
         median=_whole(forecast.level(MEDIAN)[row]),
         high=_whole(forecast.level(HIGH)[row]),
         peak=_whole(forecast.peak_level(HIGH)[row : row + 1])[0],
-        peak_seconds=highest.start_seconds if highest else None,
+        peak_seconds=window.start_seconds if window else None,
         model=forecast.model[row],
         reason=forecast.reason[row].value,
     )

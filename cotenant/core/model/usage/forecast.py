@@ -1,7 +1,7 @@
 """Forecast: what usage may be over the next 24 hours, and how wrong such forecasts were on this very series.
 
 Level and peak have different heads: `quantiles` describe each half hour's mean, `peak` the maximum 5-minute value of
-the whole horizon. "No peak" is an answer: `windows` is then empty and the reason says so.
+the whole horizon. "No peak" is an answer: `windows` is then empty and the reason says so; else they hold one peak.
 """
 
 from __future__ import annotations
@@ -103,6 +103,10 @@ class Forecasts(Generic[RefT]):
     timing: npt.NDArray[np.float32] | None = None
     members: tuple[str, ...] = ()
     losses: npt.NDArray[np.float32] | None = None
+
+    def peak_window(self, row: int) -> Window | None:
+        """The day's peak of a series; None where none is expected."""
+        return next((window for window in self.windows[row] if window.kind is WindowKind.PEAK), None)
 
     def level(self, q: float) -> npt.NDArray[np.float32]:
         """Path of one quantile level for every series, (n, grid.size)."""

@@ -105,10 +105,26 @@ class ForecastingSettings(Section, frozen=True):
         float, setting("Days that the other series' peak errors count for in each series'.", unit="days", ge=0)
     ] = 8.0
     peak_amplitude: Annotated[
-        float, setting("(p95 - p5) / mean of the path at or below which there is no peak.", unit="ratio", ge=0, le=5)
+        float,
+        setting(
+            "(p95 - p5) / mean of half hours above which a day has a peak; many such days make one expected.",
+            unit="ratio",
+            ge=0,
+            le=5,
+        ),
     ] = 0.3
+    cluster_peak_share: Annotated[
+        float,
+        setting(
+            "The same for the cluster's totals, of what is allocatable: (p95 - p5) / allocatable, on days that repeat.",
+            unit="ratio",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.03
     window_minutes: Annotated[
-        int, setting("Shortest peak or valley window.", unit="minutes", ge=30, le=720, multiple_of=30)
+        int,
+        setting("Shortest valley window; a peak window is two hours.", unit="minutes", ge=30, le=720, multiple_of=30),
     ] = 60
 
     week_workloads: Annotated[
