@@ -211,7 +211,7 @@ def _window(needed_pods: Counts, ahead: DayForecast, settings: PlanSettings) -> 
 def _reason(evaluation: Tested, past: Rehearsal, window: Span | None, settings: PlanSettings) -> str:
     """Reason code: ok, or why nothing is proposed."""
     if window is None:
-        return "no-peak"
+        return "no-window"
     if past.days < min(2, settings.backtest_days) or not math.isfinite(evaluation.skill):
         return "not-enough-history"
     if evaluation.skill <= settings.minimum_skill:

@@ -29,7 +29,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         plan("checkout", 10, 20, 6),
         plan("web", 14, 22, 900, namespace="shop"),
         plan("<img src=x onerror=alert(1)>", 30, 44, 4, reason="no-skill"),
-        plan("even", 0, 0, 0, reason="no-peak", start=None, end=None),
+        plan("even", 0, 0, 0, reason="no-window", start=None, end=None),
     ]
     made.store.write_table(Table.from_rows(PLANS, rows))
     with support.served(support.app_of(made)) as address:
@@ -71,7 +71,7 @@ def test_filters_reach_the_day_and_markup_stays_text(open_page: Open, planned: s
     expect(page.locator("#plans-figure")).to_contain_text("withheld: no-skill")
     # 900 pods of two cores are more than the eight nodes have free.
     expect(page.locator("#lane-figure")).to_contain_text("conflict")
-    expect(page.locator("#withheld")).to_contain_text("no-peak")
+    expect(page.locator("#withheld")).to_contain_text("no-window")
     assert page.locator("img[src=x]").count() == 0
     page.get_by_role("link", name="no-skill").first.click()
     expect(page.locator("#plan-day figcaption").first).to_contain_text("0 proposed, 1 withheld")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -48,9 +49,9 @@ def inventory() -> Inventory:
     return Inventory("test", START, (), workloads, ())
 
 
-def proposed(used: Usage[WorkloadRef]) -> tuple[Any, ...]:
+def proposed(used: Usage[WorkloadRef], settings: Settings = SETTINGS) -> tuple[Any, ...]:
     portraits = portrait.build(used.refs, np.arange(len(used.refs)), used, SETTINGS.portrait)
-    return plans.proposals(inventory(), used, forecast(used, portraits, SETTINGS.forecasting), SETTINGS)
+    return plans.proposals(inventory(), used, forecast(used, portraits, SETTINGS.forecasting), settings)
 
 
 def test_a_daily_peak_is_proposed_with_its_window_and_pods() -> None:
@@ -64,6 +65,14 @@ def test_a_daily_peak_is_proposed_with_its_window_and_pods() -> None:
     assert web.window.start_seconds == START + 21 * 86_400 + 18 * 3600
     assert web.window.end_seconds == START + 21 * 86_400 + 20 * 3600
     assert web.coverage > 0.95
+
+
+def test_a_peak_too_short_for_a_plan_is_not_called_even_usage() -> None:
+    longer = msgspec.structs.replace(
+        SETTINGS, plans=msgspec.structs.replace(SETTINGS.plans, minimum_window_minutes=240)
+    )
+    web = next(p for p in proposed(usage(21), longer) if p.workload == WEB)
+    assert (web.window, web.reason) == (None, "no-window")
 
 
 def test_kinds_whose_pods_come_and_go_otherwise_and_flat_workloads_are_not_proposed() -> None:

@@ -73,7 +73,7 @@ ROWS: Final = (
     plan("checkout", 10, 20, 6),
     plan("web", 14, 22, 9, namespace="shop"),
     plan("index", 30, 44, 4, reason="no-skill", skill=-0.3),
-    plan("even", 0, 0, 0, reason="no-peak", start=None, end=None, coverage=None, hit_ratio=None, skill=None),
+    plan("even", 0, 0, 0, reason="no-window", start=None, end=None, coverage=None, hit_ratio=None, skill=None),
 )
 
 
@@ -121,7 +121,7 @@ def test_a_bar_tells_its_state_by_pattern_outline_and_words() -> None:
 
 def test_a_plan_without_a_window_has_no_bar_but_a_reason() -> None:
     assert [b.name for b in proposed_plans.bars(ROWS)] == ["pay/checkout", "shop/web", "pay/index"]
-    assert ("no-peak", 1, SENTENCES[Reason.NO_PEAK]) in proposed_plans.withheld(ROWS)
+    assert ("no-window", 1, SENTENCES[Reason.NO_WINDOW]) in proposed_plans.withheld(ROWS)
 
 
 def test_the_summary_of_the_day_says_how_many_and_which_is_first() -> None:

@@ -52,6 +52,7 @@ class Reason(StrEnum):
     FROM_PORTRAIT = "from-portrait"
     SHORT_RECORD = "short-record"
     # reservation plans
+    NO_WINDOW = "no-window"
     NO_SKILL = "no-skill"
     UNCOVERED = "uncovered"
 
@@ -92,6 +93,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.COLOCATION_OFF: "Colocation is not enabled for this node; nothing is reclaimed.",
     Reason.NO_PEAK: "Usage is too even, or too few of the last days had a peak, to expect one.",
     Reason.FROM_PORTRAIT: "Not enough history to test a forecast; quantiles of the portrait are shown.",
+    Reason.NO_WINDOW: "No window still to begin is forecast to need more pods than run anyway.",
     Reason.NO_SKILL: "Forecasts of this workload were no better than the same time last week.",
     Reason.UNCOVERED: "Even the best quantile would have covered too little of its past peaks.",
     Reason.SHORT_RECORD: "Too short a record for a calibrated peak; Koordinator's formula stands in.",
