@@ -16,11 +16,12 @@ from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Severity
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
-from cotenant.core.model.views import FINDINGS, RECOMMENDATIONS, Overview
+from cotenant.core.model.views import FINDINGS, RECLAIMABLE, RECOMMENDATIONS, Overview
 from dashboard.changes import review as reviewing
 from dashboard.figures import band, heat, waste
 from dashboard.frame import panels
 from dashboard.frame.view import Page, View
+from dashboard.nodes import policy_offer
 from dashboard.sources.namespace_filter import OF_THESE
 from dashboard.tables import display, filters, select_bar
 from dashboard.tables import selection as choosing
@@ -48,6 +49,7 @@ def contents(view: View) -> Component:
         ("", [lambda: html.P(_lead(overview, view), className="lead")]),
         ("", [lambda: _headline(overview)]),
         ("", [lambda: _present(overview, view)]),
+        ("", [lambda: _policy(view)]),
         ("row wide-narrow", [lambda: _band_panel(overview), lambda: _heat_panel(overview)]),
         (
             "row thirds",
@@ -110,6 +112,23 @@ def _present(overview: Overview, view: View) -> Component:
 def _reclaimable(label: str, cpu: float, memory: float, detail: str) -> Component:
     value = [panels.amount(cpu, Resource.CPU), " · ", panels.amount(memory, Resource.MEMORY)]
     return panels.stat(label, value, detail)
+
+
+def _policy(view: View) -> Component:
+    """The offer of another reclaim policy where the back-test speaks for it; nothing otherwise."""
+    lent = view.source.snapshot().tables[RECLAIMABLE.name]
+    found = policy_offer.offer(view.source.policy_trial(), policy_offer.policies_now(lent))
+    if found is None:
+        return html.Div()
+    commands = [html.Li([f"{what}: ", html.Code(command)]) for what, command in policy_offer.COMMANDS]
+    how = [
+        html.Ul(commands, className="reasons"),
+        html.P([html.Code(policy_offer.FIELD), ". ", policy_offer.THRESHOLDS]),
+    ]
+    more = html.Details([html.Summary("How to switch"), *how], className="more")
+    return html.Div(
+        [html.P(policy_offer.sentence(found), className="said"), more], id="policy-offer", className="panel"
+    )
 
 
 def _peak(overview: Overview) -> Component:

@@ -25,6 +25,7 @@ from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.table import Kind, Table
 from cotenant.core.model.usage.backtest import BacktestReport
+from cotenant.core.model.usage.policy_trial import PolicyTrial
 from cotenant.core.model.views import PODS, RECOMMENDATIONS, WORKLOADS, Overview
 from dashboard.nodes.batch import Room
 from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
@@ -112,6 +113,10 @@ class Narrowing:
     def backtest(self) -> BacktestReport | None:
         """A report of the whole cluster by name: for who reads all of it."""
         return self._behind.backtest() if self._seen() is None else None
+
+    def policy_trial(self) -> PolicyTrial | None:
+        """Sums over nodes, which name no workload."""
+        return self._behind.policy_trial()
 
     def _seen(self) -> Namespaces | None:
         return self._people().reads

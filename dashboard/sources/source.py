@@ -23,6 +23,7 @@ from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.table import Kind, Schema, Table
 from cotenant.core.model.usage.backtest import BACKTEST, BacktestReport
+from cotenant.core.model.usage.policy_trial import POLICY_TRIAL, PolicyTrial
 from cotenant.core.model.usage.quality import QualityRecord
 from cotenant.core.model.usage.week import WEEKS
 from cotenant.core.model.views import (
@@ -131,6 +132,9 @@ class ResultSource(Protocol):
 
     def backtest(self) -> BacktestReport | None:
         """The report of the last `cotenant backtest` of this store; None when there was none."""
+
+    def policy_trial(self) -> PolicyTrial | None:
+        """Scores of the last `cotenant backtest --reclaim` of this store; None when there was none."""
 
 
 class StoreSource:
@@ -277,6 +281,10 @@ class StoreSource:
     def backtest(self) -> BacktestReport | None:
         """Read when asked for."""
         return self._store.read_document(BACKTEST, BacktestReport)
+
+    def policy_trial(self) -> PolicyTrial | None:
+        """Read when asked for."""
+        return self._store.read_document(POLICY_TRIAL, PolicyTrial)
 
     def _before(self, subject: Subject, snapshot: Snapshot) -> Row | None:
         """Hourly means up to the forecast, under the names of a portrait's row."""

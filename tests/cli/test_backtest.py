@@ -22,7 +22,9 @@ from cotenant.apps.cli.report.backtest_drawings import frontier, lines
 from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.progress import Silent
+from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.backtest import BACKTEST, BacktestReport, Frontier, FrontierCurve, FrontierPoint
+from cotenant.core.model.usage.policy_trial import POLICY_TRIAL, PolicyTrial
 from profiler.synthetic import SyntheticSpec
 
 COTENANT = Path(sys.executable).with_name("cotenant")
@@ -115,10 +117,16 @@ class Cells(HTMLParser):
         self.values += [v for name, v in attrs if name == "data-value" and v is not None]
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Sixteen days of a synthetic cluster."""
+    stored = Store(tmp_path_factory.mktemp("stored").as_uri(), CLUSTER)
+    fill(stored, SyntheticSpec(nodes=3, workloads=12, days=16, seed=5), Silent())
+    return stored
+
+
 @pytest.mark.slow
-def test_a_stored_history_is_scored_and_its_report_kept(tmp_path: Path) -> None:
-    store = Store(tmp_path.as_uri(), CLUSTER)
-    fill(store, SyntheticSpec(nodes=3, workloads=12, days=16, seed=5), Silent())
+def test_a_stored_history_is_scored_and_its_report_kept(store: Store) -> None:
     done = cotenant("--store", store.url, "--origins", "2", "--baselines", "B14", "-o", "html")
     assert done.returncode == 0, done.stderr
     kept = store.read_document(BACKTEST, BacktestReport)
@@ -134,6 +142,44 @@ def test_a_stored_history_is_scored_and_its_report_kept(tmp_path: Path) -> None:
     assert B14 in done.stdout
 
 
+@pytest.mark.slow
+def test_reclaim_policies_are_compared_on_the_stored_history_and_kept(store: Store, tmp_path: Path) -> None:
+    done = cotenant("--reclaim", "--store", store.url, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert "Decisions" in done.stderr
+    rows = {row["policy"]: row for row in json.loads(done.stdout)}
+    risks = [f"forecast, risk {risk} %" for risk in ("0.1", "0.5", "1", "5")]
+    assert list(rows) == ["usage", "maxUsageRequest", *risks, "highest of 14 days"]
+    # two of 16 days lie before the window; a day is the last one's horizon, and the last hours are no block yet
+    assert {row["tested_days"] for row in rows.values()} == {1.25}
+    assert rows["usage"]["verdict"] == "in force"
+    # a forecast with so few tests is not proven: it lends no more than usage
+    assert all(rows[name]["batch_cpu"] <= rows["usage"]["batch_cpu"] for name in risks)
+    assert rows["maxUsageRequest"]["batch_memory"] <= rows["usage"]["batch_memory"]
+    kept = store.read_document(POLICY_TRIAL, PolicyTrial)
+    assert kept is not None
+    assert kept.in_force == {Resource.CPU: "usage", Resource.MEMORY: "usage"}
+    lent = kept.score(Resource.CPU, "usage")
+    assert lent is not None and int(lent.amount) == rows["usage"]["batch_cpu"]
+    file = tmp_path / "policies.html"
+    again = cotenant("--reclaim", "--store", store.url, "-q", "-o", "html", "--output-file", str(file))
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+    page = Cells()
+    page.feed(file.read_text())
+    assert not page.tags & {"script", "link", "img", "iframe"}
+    assert str(rows["usage"]["cpu_violation"]) in page.values
+
+
+def test_too_few_days_for_reclaim_policies_are_named(tmp_path: Path) -> None:
+    short = Store(tmp_path.as_uri(), CLUSTER)
+    fill(short, SyntheticSpec(nodes=2, workloads=4, days=3, seed=5), Silent())
+    done = cotenant("--reclaim", "--store", short.url)
+    assert done.returncode == 1
+    assert "not enough history: 3.0 days" in done.stderr
+    assert "15 are needed" in done.stderr
+    assert short.read_document(POLICY_TRIAL, PolicyTrial) is None
+
+
 def test_what_cannot_be_done_is_said_with_its_exit_code(trace: str, tmp_path: Path) -> None:
     cases = [
         ((trace,), 2, "has 3 columns of numbers", "--column: cpu, memory, limit."),
@@ -141,6 +187,7 @@ def test_what_cannot_be_done_is_said_with_its_exit_code(trace: str, tmp_path: Pa
         ((trace, "--column", "cpu", "--baselines", "B99"), 2, "no baseline 'B99'", "There are: B1,"),
         ((trace, "--store", "file:///nowhere"), 2, "cannot be back-tested at once", "Leave out one"),
         (("--column", "cpu"), 2, "are those of a TRACE", "Name its file"),
+        ((trace, "--reclaim"), 2, "takes the stored history", "Leave out the other"),
         ((str(tmp_path / "no.parquet"),), 2, "no Parquet file at", "Name a file"),
         (
             (trace, "--column", "cpu", "--horizon", "7d"),

@@ -34,17 +34,20 @@ Floats = npt.NDArray[np.floating[Any]]
 RISKS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.08, 0.15, 0.3)
 FACTORS: Final = tuple(float(f) for f in np.geomspace(0.7, 3.0, 60))
 _RESAMPLED: Final = 500
-_FIRST: Final = RECORD_DAYS * BLOCKS_PER_DAY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReclaimTrial:
-    """n nodes of one class: totals (n, slots), NaN = gap, already capped; limits (n,); decisions every six hours."""
+    """n nodes of one class: totals (n, slots), NaN = gap, already capped; limits (n,); decisions every six hours.
+
+    record_days: of `totals` before the first decision; fewer where other records reach further back.
+    """
 
     totals: Floats
     limits: Floats
     slots_per_day: int = 288
     resource: Resource = Resource.CPU
+    record_days: int = RECORD_DAYS
 
     @property
     def blocks(self) -> Floats:
@@ -54,9 +57,9 @@ class ReclaimTrial:
 
     @property
     def decisions(self) -> npt.NDArray[np.intp]:
-        """Borders of blocks after two weeks of history that have a whole day after them."""
+        """Borders of blocks after the record's days that have a whole day after them."""
         size = self.totals.shape[1] * BLOCKS_PER_DAY // self.slots_per_day
-        return np.arange(_FIRST, size - BLOCKS_PER_DAY + 1)
+        return np.arange(self.record_days * BLOCKS_PER_DAY, size - BLOCKS_PER_DAY + 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

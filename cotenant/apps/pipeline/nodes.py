@@ -168,11 +168,18 @@ def system_peaks(history: History, resource: Resource, pods: Usage[NodeRef]) -> 
     A slot in which the node's pods were not measured says nothing of the system, unless none of them ever was. NaN for
     a node without any such slot.
     """
+    rest = system_usage(history, resource, pods)
+    peaks = koordinator_peaks(rest.values, rest.grid.slots_per_day, resource)
+    return {ref.name: float(peak) for ref, peak in zip(rest.refs, peaks, strict=True)}
+
+
+def system_usage(history: History, resource: Resource, pods: Usage[NodeRef]) -> Usage[NodeRef]:
+    """Usage of each node less that of its `pods`, floor 0; nodes without a row in both are left out."""
     nodes = history.node_usage[NODE_SIGNAL[resource]]
-    row_of = {ref.name: row for row, ref in enumerate(pods.refs)}
-    rows = [row for row, ref in enumerate(nodes.refs) if ref.name in row_of]
-    of_pods = pods.values[[row_of[nodes.refs[row].name] for row in rows]]
+    row_of = {ref: row for row, ref in enumerate(pods.refs)}
+    rows = [row for row, ref in enumerate(nodes.refs) if ref in row_of]
+    refs = tuple(nodes.refs[row] for row in rows)
+    of_pods = pods.values[[row_of[ref] for ref in refs]]
     empty = np.isnan(of_pods).all(axis=1, keepdims=True)
-    rest = np.maximum(nodes.values[rows] - np.where(empty, 0.0, of_pods), 0.0)
-    peaks = koordinator_peaks(rest, nodes.grid.slots_per_day, resource)
-    return {nodes.refs[row].name: float(peak) for row, peak in zip(rows, peaks, strict=True)}
+    rest = np.maximum(nodes.values[rows] - np.where(empty, np.float32(0), of_pods), np.float32(0))
+    return Usage(refs, nodes.grid, rest, nodes.resource, nodes.statistic)

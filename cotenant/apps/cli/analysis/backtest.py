@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from cotenant.apps.cli.report.backtest_report import BacktestContents
     from cotenant.core.adapters.store import Store
     from cotenant.core.model.progress import Progress
+    from cotenant.core.model.table import Table
     from cotenant.core.model.usage.backtest import Frontier
     from cotenant.core.settings.root import Settings
     from forecasting.backtest.contenders import Contender
@@ -72,6 +74,12 @@ PodsOption = Annotated[
     int | None,
     typer.Option("--pods-per-node", min=2, metavar="N", help="Draw what nodes of N such series could lend (-o html)."),
 ]
+ReclaimOption = Annotated[
+    bool,
+    typer.Option(
+        "--reclaim", help="Compare reclaim policies on the stored history: what each lends, and how often too much."
+    ),
+]
 OutputOption = Annotated[BacktestFormat, typer.Option("--output", "-o", help="How to write the scores.")]
 FileOption = Annotated[
     Path | None, typer.Option("--output-file", metavar="FILE", help="Write there instead of stdout.")
@@ -84,6 +92,7 @@ FileOption = Annotated[
         "cotenant backtest traces/ --column cpu_cores --limit-column cpu_request --origins 56 -o json",
         "cotenant backtest --metric memory  # the stored history, workload by workload",
         "cotenant backtest usage.parquet --baselines B1,B11,B14 -o html --output-file report.html",
+        "cotenant backtest --reclaim  # in cores and violations: what each reclaim policy would have done here",
     )
 )
 def backtest(
@@ -102,6 +111,7 @@ def backtest(
     known_share: KnownOption = 0.5,
     baselines: BaselinesOption = None,
     pods_per_node: PodsOption = None,
+    reclaim: ReclaimOption = False,
     cluster: ClusterOption = None,
     store: StoreOption = None,
     output: OutputOption = BacktestFormat.TABLE,
@@ -119,6 +129,11 @@ def backtest(
     if trace is None and (column or limit_column or limit is not None):
         raise UsageError("--column, --limit and --limit-column are those of a TRACE", fix="Name its file or folder.")
     place = open_store(settings, cluster) if trace is None else None
+    if reclaim:
+        if place is None or baselines or pods_per_node:
+            raise UsageError("--reclaim takes the stored history and no baselines", fix="Leave out the other options.")
+        _reclaim(place, settings, output, output_file, headers=not no_headers, quiet=quiet)
+        return
     plan, who = _plan(horizon, metric, known_share), _contenders(baselines, metric, horizon)
     with bars(quiet=quiet) as progress:
         series = _series(trace, place, metric, (column, limit, limit_column))
@@ -130,6 +145,25 @@ def backtest(
         _keep(place, contents, ledger)
     if not quiet:
         _say(contents, saved=place is not None)
+
+
+def _reclaim(
+    store: Store, settings: Settings, output: BacktestFormat, file: Path | None, *, headers: bool, quiet: bool
+) -> None:
+    """Reclaim policies instead of forecasts; the scores stay in the store for the overview."""
+    from cotenant.apps.cli.analysis.backtest_reclaim import keep, summary, table, trial
+    from cotenant.apps.cli.report.backtest_report import policies_page
+    from cotenant.core.adapters.clock import SystemClock
+
+    with bars(quiet=quiet) as progress:
+        tried = trial(store, settings, progress, SystemClock().now_seconds())
+    scores = table(tried)
+    lead = f"Reclaim policies on {tried.nodes} nodes of cluster {store.cluster}, {tried.tested_days:.1f} tested days."
+    _put(scores, lambda: policies_page(lead, tried.computed_seconds, scores), output, file, headers=headers)
+    keep(store, tried)
+    if not quiet:
+        message(summary(tried))
+        message("the scores are kept with the results: the overview offers a switch that they speak for")
 
 
 def _plan(horizon: Horizon, metric: Resource, known_share: float) -> BacktestPlan:
@@ -225,13 +259,18 @@ def _contents(series: Series, ledger: BacktestScores, frontiers: tuple[Frontier,
 def _write(contents: BacktestContents, output: BacktestFormat, file: Path | None, *, headers: bool) -> None:
     from cotenant.apps.cli.report.backtest_report import page
 
+    _put(contents.scores, lambda: page(contents), output, file, headers=headers)
+
+
+def _put(scores: Table, html: Callable[[], str], output: BacktestFormat, file: Path | None, *, headers: bool) -> None:
+    """To stdout or a file; StoreError when that cannot be written."""
     if output is BacktestFormat.HTML:
-        text = page(contents)
+        text = html()
     elif file is None:
-        print_table(contents.scores, Format(output.value), headers=headers)
+        print_table(scores, Format(output.value), headers=headers)
         return
     else:
-        text = "".join(render(contents.scores, Format(output.value), headers=headers))
+        text = "".join(render(scores, Format(output.value), headers=headers))
     if file is None:
         sys.stdout.write(text)
         return

@@ -39,11 +39,8 @@ class BacktestContents:
 
 def page(contents: BacktestContents) -> str:
     """The whole file."""
-    when = datetime.fromtimestamp(contents.computed_seconds, UTC).strftime("%Y-%m-%d %H:%M")
     body = "\n".join(
         [
-            f'<header><h1>Back-test</h1><p class="lead">{text(contents.title)}. {text(contents.plan)} '
-            f"Computed {when} UTC.</p></header>",
             *(f'<section><h2>{text(f.title)}</h2><div class="panel">{frontier(f)}</div></section>'
               for f in contents.frontiers),
             _charts(contents),
@@ -51,14 +48,29 @@ def page(contents: BacktestContents) -> str:
             _words(contents.scores),
         ]
     )  # fmt: skip
+    footer = (
+        "relWQL and the intervals are relative to B1, the seasonal naive of the day with empirical residual quantiles."
+    )
+    return _document(f"{contents.title}. {contents.plan}", contents.computed_seconds, body, footer)
+
+
+def policies_page(title: str, computed_seconds: int, scores: Table) -> str:
+    """The whole file of `cotenant backtest --reclaim`."""
+    shown = scores.schema.columns
+    body = f"{_section('Reclaim policies', scores, shown)}\n{_words(scores)}"
+    return _document(title, computed_seconds, body, "Each decision rests on what stood before it.")
+
+
+def _document(lead: str, computed_seconds: int, body: str, footer: str) -> str:
+    when = datetime.fromtimestamp(computed_seconds, UTC).strftime("%Y-%m-%d %H:%M")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>cotenant: back-test</title><style>{STYLE}{CHARTS}</style></head><body><main>\n{body}\n"
-        "<footer>Made by <code>cotenant backtest -o html</code>. relWQL and the intervals are relative to B1, the "
-        "seasonal naive of the day with empirical residual quantiles.</footer></main></body></html>\n"
+        f"<title>cotenant: back-test</title><style>{STYLE}{CHARTS}</style></head><body><main>\n"
+        f'<header><h1>Back-test</h1><p class="lead">{text(lead)} Computed {when} UTC.</p></header>\n{body}\n'
+        f"<footer>Made by <code>cotenant backtest -o html</code>. {text(footer)}</footer></main></body></html>\n"
     )
 
 
@@ -99,14 +111,18 @@ def _tables(scores: Table) -> Iterator[str]:
     shown = [c for c in scores.schema.columns if c.name != "stratum"]
     names = scores.columns["stratum"].astype(str)
     for stratum in dict.fromkeys(names.tolist()):
-        part = scores.take(names == stratum)
-        head = "".join(f'<th scope="col" title="{text(c.doc)}"{_class(c)}>{text(c.title)}</th>' for c in shown)
-        body = "".join(f"<tr>{''.join(_cell(c, row[c.name]) for c in shown)}</tr>" for row in part.rows())
-        yield (
-            f"<section><h2>{text('All series' if stratum == 'all' else stratum)}</h2>"
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{text(stratum)}"><table>'
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>"
-        )
+        yield _section("All series" if stratum == "all" else stratum, scores.take(names == stratum), shown)
+
+
+def _section(title: str, scores: Table, shown: Sequence[Column]) -> str:
+    """A table under its heading."""
+    head = "".join(f'<th scope="col" title="{text(c.doc)}"{_class(c)}>{text(c.title)}</th>' for c in shown)
+    body = "".join(f"<tr>{''.join(_cell(c, row[c.name]) for c in shown)}</tr>" for row in scores.rows())
+    return (
+        f"<section><h2>{text(title)}</h2>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(title)}"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>"
+    )
 
 
 def _words(scores: Table) -> str:

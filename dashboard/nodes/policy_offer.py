@@ -1,0 +1,46 @@
+"""The line on the overview that offers another reclaim policy, by what a back-test said of it here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.policy_trial import FORECAST, PolicySwitch, PolicyTrial, switch
+from dashboard.tables import display
+from dashboard.tables.filters import Indexed
+
+COMMANDS: Final = (
+    ("What each policy would have done here", "cotenant backtest --reclaim"),
+    ("Try it in the next scan", "cotenant --set recommender.reclaimable.cpu_policy=forecast scan"),
+    ("Switch the cluster: in colocation-config", "kubectl -n koordinator-system edit configmap slo-controller-config"),
+)
+"""What each command is for, and the command."""
+FIELD: Final = '"cpuCalculatePolicy": "forecast"'
+THRESHOLDS: Final = (
+    "Where resource-threshold-config is enabled, raise cpuSuppressThresholdPercent with it: the node agent takes back "
+    "what is lent above that."
+)
+
+
+def policies_now(lent: Indexed) -> set[str]:
+    """Policies of the present amounts of batch CPU, of the rows of RECLAIMABLE."""
+    columns = lent.table.columns
+    rows = (columns["band"] == Band.BATCH.value) & (columns["resource"] == Resource.CPU.value)
+    return {str(policy) for policy in columns["policy"][rows]}
+
+
+def offer(trial: PolicyTrial | None, now: Collection[str]) -> PolicySwitch | None:
+    """The switch that the trial speaks for; None where the present amounts are by `forecast` or by a third policy."""
+    found = None if trial is None else switch(trial)
+    return found if found is not None and found.now in now and FORECAST not in now else None
+
+
+def sentence(found: PolicySwitch) -> str:
+    """One line with its numbers."""
+    days = display.counted(int(found.tested_days), "tested day")
+    return (
+        f"Policy forecast would have lent {found.ratio:.1f} x the cores at {100 * found.violation:.1f} % violated "
+        f"decisions over {days}; now: {found.now}."
+    )
