@@ -35,7 +35,8 @@ class Evidence:
     memory its working set; portrait_rows: (n,) row of each container in them, -1 = none. usage: series per pod;
     usage_rows: for each signal the container index of each of its rows, -1 = a container that is not asked about.
     oom_kills: per container, oldest first. server: the metric server's answers; server_rows: the container of each.
-    inventory: the whole cluster, whatever containers are asked about.
+    inventory: the whole cluster, whatever containers are asked about. least_margins: (n,) of `cpu_day_risk`, from the
+    analysis before, NaN = none.
     """
 
     containers: tuple[ContainerRef, ...]
@@ -51,6 +52,7 @@ class Evidence:
     server: ServerQuantiles | None = None
     server_rows: Mapping[PodContainerRef, int] = attribute(default_factory=dict)
     inventory: Inventory = attribute(default_factory=lambda: Inventory("", 0, (), (), ()))
+    least_margins: Floats = attribute(default_factory=lambda: np.full(1, np.nan))
 
     def __len__(self) -> int:
         return len(self.containers)
@@ -69,6 +71,7 @@ class Evidence:
             usage_rows={s: place[rows] for s, rows in self.usage_rows.items()},
             oom_kills=tuple(self.oom_kills[i] for i in index),
             server_rows={pod: int(place[row]) for pod, row in self.server_rows.items()},
+            least_margins=np.broadcast_to(self.least_margins, len(self))[index],
         )
 
     def now(self, index: int, resource: Resource, field: Field) -> int | None:

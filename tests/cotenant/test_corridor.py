@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cotenant.apps.manager.decisions.results import collect
-from cotenant.apps.pipeline import browse, corridor, tables
+from cotenant.apps.pipeline import browse, corridor, day_margins, tables
 from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.apps.pipeline.explain import Explanations
 from cotenant.apps.pipeline.overview import overview as summarised
@@ -23,10 +23,12 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
-from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 from cotenant.core.model.views import FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview, portraits_of
 from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.recommender import CotenantSettings, RecommenderSettings
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
+from recommender.strategies.cotenant import day_risk
 
 pytestmark = pytest.mark.slow
 
@@ -198,3 +200,34 @@ def test_where_no_peak_is_expected_the_likeliest_hours_are_shown_as_mild(analysi
     peak, window = summarised(even, lines, demo=True, strategy="cotenant").peak, forecast.peak_window(0)
     assert peak is not None and not peak.pronounced and window is not None
     assert peak.start_seconds == window.start_seconds
+
+
+def test_the_margin_of_the_days_risk_falls_slowly_from_the_last_analysis_on(
+    store: Store, analysis: Analysis, cluster: SyntheticCluster
+) -> None:
+    now = cluster.inventory.time_seconds
+    own = RecommenderSettings(cotenant=CotenantSettings(cpu_day_risk=0.05))
+    lean = Settings().forecasting.__class__(booster_rows=0)
+    settings = Settings(recommender=own, forecasting=lean, profiler=Settings().profiler.__class__(window_days=8))
+    of_day = {r.container: v for r in analysis.recommendations for v in r.values if v.resource is Resource.CPU}
+    high, *_ = of_day
+    stored = [
+        replace(r, values=(replace(of_day[high], inputs={day_risk.MARGIN_INPUT: 50.0}),))
+        for r in analysis.recommendations
+        if r.container == high
+    ]
+    day_margins.write(store, settings, stored, now - DAY_SECONDS)
+    again = corridor.analyse(store, settings, FixedClock(now), Silent())
+    margins = {
+        r.container: v.inputs[day_risk.MARGIN_INPUT]
+        for r in again.recommendations
+        for v in r.values
+        if day_risk.MARGIN_INPUT in v.inputs
+    }
+    assert margins[high] == pytest.approx(50 * 0.96)
+    assert len(margins) > 50
+    assert max(m for ref, m in margins.items() if ref != high) < 48
+    corridor.publish(again, store, settings)
+    assert day_margins.read(store, settings, now)[high] == pytest.approx(50 * 0.96)
+    other = Settings(recommender=RecommenderSettings(cotenant=CotenantSettings(cpu_day_risk=0.1)))
+    assert day_margins.read(store, other, now) == {}

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.apps.backtest.recommendations import Days, by_risk, churn
 from cotenant.core.model.cluster import Container, Workload
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import Resource
@@ -55,7 +56,7 @@ def test_too_few_days_have_no_amount() -> None:
     found = day_risk.amounts(maxima, means, provided, 0.05).amounts
     assert np.isnan(found[0])
     assert np.isfinite(found[1:]).all()
-    assert np.isnan(day_risk.amounts(maxima[:, :7], means[:, :7], provided, 0.05).margin)
+    assert np.isnan(day_risk.amounts(maxima[:, :7], means[:, :7], provided, 0.05).margin).all()
 
 
 @settings(max_examples=40)
@@ -67,6 +68,35 @@ def test_less_risk_is_never_a_smaller_request_and_none_is_above_what_there_is(
     low, high = (day_risk.amounts(maxima, means, provided, r).amounts for r in sorted((one, other)))
     assert (low >= high).all()
     assert (low <= np.maximum(1.1 * provided, 1.5 * maxima.max(axis=1))).all()
+
+
+def test_requests_rise_at_once_with_the_margin_and_fall_slowly() -> None:
+    random = np.random.default_rng(4)
+    maxima, means, provided = fleet(200, 60)
+    # On one day in five several containers jump at once: the highest scores come and go with such days.
+    jumps = (random.random(60) < 0.2) & (random.random((200, 60)) < 0.05)
+    maxima = maxima * np.where(jumps, random.uniform(2, 8, size=60), 1.0)
+    days = Days(maxima[:, :, None].astype(np.float32), maxima, means)
+    damped = by_risk(days, np.tile(provided[:, None], 60), 0.01).calibrated[:, 15:]
+    pasts = [slice(day - 14, day) for day in range(15, 60)]
+    at_once = np.stack([day_risk.amounts(maxima[:, p], means[:, p], provided, 0.01).amounts for p in pasts], axis=1)
+    assert (damped >= at_once).all()
+    assert (damped == at_once).any()
+    assert churn(at_once) > 1
+    assert churn(damped) < 0.7 * churn(at_once)
+
+
+def test_a_margin_falls_by_a_share_of_itself_a_day_and_bounds_from_above_zero_alone() -> None:
+    assert np.isclose(day_risk.fallen(2.0, 1), 2 * 0.96)
+    assert np.isclose(day_risk.fallen(2.0, 0.5), 2 * 0.96**0.5)
+    assert np.isnan(day_risk.fallen(-0.1, 1))
+    maxima, means, provided = fleet(50, 14)
+    alone = day_risk.amounts(maxima, means, provided, 0.05)
+    least = np.where(np.arange(50) < 10, alone.margin + 1, alone.margin - 1)
+    bounded = day_risk.amounts(maxima, means, provided, 0.05, least)
+    assert np.array_equal(bounded.margin, np.fmax(alone.margin, least))
+    assert (bounded.amounts[:10] > alone.amounts[:10]).all()
+    assert np.array_equal(bounded.amounts[10:], alone.amounts[10:])
 
 
 def test_the_strategy_sizes_by_day_risk_when_asked() -> None:

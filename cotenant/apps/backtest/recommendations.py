@@ -129,10 +129,13 @@ class ByRisk:
 def by_risk(days: Days, provided: Floats, risk: float, history: int = 14) -> ByRisk:
     """Every day's request from the `history` days before it alone; provided: (n, days) known at the day's begin."""
     parts = [np.full(days.maxima.shape, np.nan) for _ in range(4)]
+    least = np.nan
     for day in range(1, days.maxima.shape[1]):
         past = slice(max(0, day - history), day)
         args = days.maxima[:, past], days.means[:, past], provided[:, day]
-        for part, column in zip(parts, (*day_risk.expected(*args), day_risk.amounts(*args, risk).amounts), strict=True):
+        sized = day_risk.amounts(*args, risk, least)
+        least = day_risk.fallen(float(sized.margin[0]), 1)
+        for part, column in zip(parts, (*day_risk.expected(*args), sized.amounts), strict=True):
             part[:, day] = column
     return ByRisk(*parts)
 

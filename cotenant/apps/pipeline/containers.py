@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -46,15 +47,21 @@ class ContainerResults:
 
 
 def assess(
-    history: History, settings: Settings, server: ServerQuantiles | None = None, series_at_once: int = SERIES_AT_ONCE
+    history: History,
+    settings: Settings,
+    server: ServerQuantiles | None = None,
+    series_at_once: int = SERIES_AT_ONCE,
+    least_margins: Mapping[ContainerRef, float] = MappingProxyType({}),
 ) -> ContainerResults:
-    """Recommendations in the inventory's order, findings the most severe first."""
+    """Recommendations in the inventory's order, findings the most severe first. least_margins: see `day_margins`."""
     own, strategy = settings.recommender, load_strategy(settings.recommender.strategy)
     scrape = history.quality.scrape_interval_seconds if history.quality else None
     deleted = gone_workloads(history.inventory)
     recommendations: list[Recommendation] = []
     findings = list(of_cluster(history.inventory, history.node_usage, history.window, own.findings))
-    for evidence in evidences(history, settings, server, series_at_once):
+    for part in evidences(history, settings, server, series_at_once):
+        margins = np.array([least_margins.get(ref, np.nan) for ref in part.containers], dtype=np.float64)
+        evidence = replace(part, least_margins=margins)
         proposed = withhold_deleted(recommend(strategy, evidence, own), deleted)
         founded = without_decreases(proposed, history.unread_seconds)
         recommendations += enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from cotenant.apps.pipeline import (
     browse,
+    day_margins,
     explain,
     node_explanations,
     node_history,
@@ -84,7 +85,7 @@ def analyse(
     peaks = prod_node_peaks(history, prod, containers, maxima, settings.node_peak)
     lendable = reclaimable(history, peaks, sums, settings.recommender.reclaimable, now_seconds)
     progress.advance()
-    judgement = assess(history, settings, server)
+    judgement = assess(history, settings, server, least_margins=day_margins.read(store, settings, now_seconds))
     progress.advance()
     week = weeks.foreseen(clusters, totals[POD_SIGNAL[Resource.CPU]], settings.forecasting)
     proposals = plans.proposals(history.inventory, totals[POD_SIGNAL[Resource.CPU]], forecasts[Resource.CPU], settings)
@@ -138,6 +139,7 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
         store.write_table(table)
     store.remove_others({table.schema.name for table in browsable}, portraits_of("").name)
     node_history.write(store, analysis.node_maxima)
+    day_margins.write(store, settings, analysis.recommendations, analysis.computed_seconds)
     explain.write(store, analysis.recommendations)
     node_explanations.write(store, analysis, settings.recommender.reclaimable)
     summed = overview.overview(analysis, lines, demo=demo, strategy=settings.recommender.strategy)

@@ -88,7 +88,7 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
     }
     # a job shorter than the start-up phase has nothing else
     amounts = with_margin(np.where(np.isfinite(steady), steady, startup), policies)
-    by_risk, shown["day_risk_margin"] = _by_day_risk(evidence, own.cpu_day_risk)
+    by_risk, shown[day_risk.MARGIN_INPUT] = _by_day_risk(evidence, own.cpu_day_risk)
     by_risk = jobs.shared(by_risk, group)
     amounts = np.where(np.isfinite(by_risk), by_risk, amounts)
     return ResourceDemand(
@@ -155,7 +155,7 @@ def _by_day_risk(evidence: Evidence, risk: float | None) -> tuple[Floats, Floats
         for column in (portrait.daily_maxima, portrait.daily_means)
     )
     provided = np.fmax(evidence.limits[CPU], evidence.requests[CPU])
-    risk_amounts = day_risk.amounts(maxima, means, provided, risk)
+    risk_amounts = day_risk.amounts(maxima, means, provided, risk, evidence.least_margins)
     return risk_amounts.amounts, np.where(np.isfinite(risk_amounts.amounts), risk_amounts.margin, np.nan)
 
 

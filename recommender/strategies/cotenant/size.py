@@ -14,6 +14,7 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import MIB, MILLICORES_PER_CORE, Resource
 from cotenant.core.settings.sections.recommender import CotenantSettings
 from recommender.base import proportional_limit, rounded_up
+from recommender.strategies.cotenant import day_risk
 from recommender.strategies.cotenant.annotations import PREFIX
 from recommender.strategies.cotenant.demand import ResourceDemand
 from recommender.strategies.cotenant.draft import Draft
@@ -191,7 +192,7 @@ def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason
             formula = f"max(highest ever seen x {margin:g}, limit at an OOM kill + bump)"
             return Reason.OOM_BUMP if won else Reason.OBSERVED_MAXIMUM, formula
         return Reason.OBSERVED_MAXIMUM, f"highest ever seen x {margin:g}"
-    if np.isfinite(demand.columns["day_risk_margin"][i]):
+    if np.isfinite(demand.columns[day_risk.MARGIN_INPUT][i]):
         terms = "(highest of 14 days + of 7) / 2 + margin for the day's risk x provided x (highest / mean) ^ 0.75"
         return Reason.QOS_CLASS if place.guaranteed else Reason.OK, f"min({terms}, 1.1 x provided or 1.5 x highest)"
     terms = f"p{100 * place.policy.cpu_fraction:g} of demand"

@@ -146,7 +146,7 @@ class CotenantSettings(Section, frozen=True):
         Fraction | None,
         setting(
             "Size CPU requests by days instead: at most this share of days, over all containers, may hold a moment "
-            "above the request, by back-test; null = by the profile."
+            "above the request, by back-test; its margin rises at once and falls slowly. null = by the profile."
         ),
     ] = None
     memory_margin_fraction: Annotated[
