@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.reasons import Reason
-from cotenant.core.model.usage.forecast import LEVELS, Forecasts, MeasuredError, ModelCard, RefT, Window
+from cotenant.core.model.usage.forecast import LEVELS, FinePath, Forecasts, MeasuredError, ModelCard, RefT, Window
 from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting import plugins
 from forecasting.base import Array, Forecaster, conform
 from forecasting.calendars import Calendar
+from forecasting.five_minutes import five_minutes
 from forecasting.peak_time import peak_timing
 from forecasting.peaks import daily_maxima, peak_quantiles
 from forecasting.shard import forecast_shard
@@ -45,13 +46,14 @@ def forecast(
     settings: ForecastingSettings,
     members: Sequence[Forecaster] | None = None,
     allocatable: Floats | None = None,
+    fine: bool = True,
 ) -> Forecasts[RefT]:
     """Forecast the 24 hours after the last whole half hour of `usage`, whose step must divide half an hour.
 
     Members are the built-in ones and the settings' plug-ins unless given; the first is the baseline of the measured
     errors. allocatable: (n,), how much of the resource there is, for totals of a cluster, whose peaks are measured
-    against it; NaN or None for other series. Portraits may be of more series and in any order; a series without a
-    sample in both has NO_DATA. Values that are negative or not finite count as gaps.
+    against it; NaN or None for other series. fine: single values too. Portraits may be of more series and in any order;
+    a series without a sample in both has NO_DATA. Values that are negative or not finite count as gaps.
     """
     if usage.resource is None or STEP_SECONDS % usage.grid.step_seconds:
         raise ValueError("a forecast needs usage of a resource at a step that divides half an hour")
@@ -59,11 +61,9 @@ def forecast(
     past, coarse = _aligned(usage, settings)
     levels, highest = _from_portraits(portraits, usage.refs)
     reasons = _reasons(coarse, ~np.isnan(highest), settings)
-    path = conform(np.repeat(levels[:, None, :], HORIZON, axis=1), coarse.values)
-    path[np.array([r is Reason.NO_DATA for r in reasons], dtype=bool)] = np.nan
-    model, error = [PORTRAIT_MODEL] * len(reasons), [_UNKNOWN] * len(reasons)
+    path = _portrayed(levels, coarse, reasons)
+    model, error, cards = [PORTRAIT_MODEL] * len(reasons), [_UNKNOWN] * len(reasons), list[ModelCard]()
     losses = np.full((len(reasons), len(members)), np.nan, dtype=np.float32)
-    cards: list[ModelCard] = []
     clock = WallClock.of(coarse.grid, HORIZON, settings.time_zone)
     calendar = Calendar.of(coarse.grid, HORIZON, settings)
     local = clock.local(calendar.ordinary(coarse.values))
@@ -98,6 +98,7 @@ def forecast(
         members=tuple(member.name for member in members),
         losses=losses,
         timing=timing,
+        fine=_fine(path, past, coarse, reasons) if fine else None,
     )
 
 
@@ -114,12 +115,27 @@ def _aligned(usage: Usage[RefT], settings: ForecastingSettings) -> tuple[Usage[R
     return past, coarse.tail(settings.history_days * HORIZON)
 
 
+def _fine(path: Array, past: Usage[RefT], coarse: Usage[RefT], reasons: Sequence[Reason]) -> FinePath:
+    """Quantiles of 5-minute values; those of a portrait are of such values already."""
+    fine = five_minutes(path, past, coarse)
+    portrayed = ~_tested(reasons)
+    fine.quantiles[portrayed], fine.profile[portrayed] = path[portrayed], 1
+    return fine
+
+
 def _from_portraits(portraits: Portraits[RefT], refs: Sequence[RefT]) -> tuple[Floats, Floats]:
     """Portrait's quantiles (n, levels) and maximum (n,) of each series; NaN where it has none."""
     row = {ref: index for index, ref in enumerate(portraits.refs)}
     index = np.array([row.get(ref, -1) for ref in refs], dtype=np.int64)
     levels = np.append(portraits.histograms.percentiles(LEVELS), np.full((1, len(LEVELS)), np.nan), axis=0)
     return levels[index], np.append(portraits.maximum, np.nan)[index]
+
+
+def _portrayed(levels: Floats, coarse: Usage[RefT], reasons: Sequence[Reason]) -> Array:
+    """A path that stays at the portrait's quantiles all day; NaN where there is no data."""
+    path = conform(np.repeat(levels[:, None, :], HORIZON, axis=1), coarse.values)
+    path[np.array([reason is Reason.NO_DATA for reason in reasons], dtype=bool)] = np.nan
+    return path
 
 
 def _reasons(coarse: Usage[RefT], portrayed: npt.NDArray[np.bool_], settings: ForecastingSettings) -> list[Reason]:

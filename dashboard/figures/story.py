@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures import base, lines
 from dashboard.figures.base import Chart
 from dashboard.figures.lines import SCALE, UNIT, Floats, Trace
@@ -39,6 +40,8 @@ class Line:
     request: Floats = field(default_factory=lambda: np.empty(0))
     ahead: Sequence[int] = ()
     quantiles: Mapping[str, Floats] = field(default_factory=dict)
+    fine_95: Floats = field(default_factory=lambda: np.empty(0))
+    """0.95 quantile of the 5-minute values of the day from `ahead` on; `quantiles` are of half hours."""
     limit: float | None = None
     proposed: float | None = None
     """Request after the recommendation."""
@@ -56,6 +59,7 @@ def chart(line: Line) -> Chart:
     traces = [
         *lines.fan({q: path / scale for q, path in line.quantiles.items()}, ahead),
         *_thinned(line.highest / scale, past, "Highest 5 min", base.faded(base.BLUE, 0.45), width=1),
+        *_fine(line, scale),
         *_thinned(line.mean / scale, past, "Usage", base.BLUE, width=2),
         *_thinned(line.request / scale, past, "Request", base.ORANGE, dash="dash"),
         *_levels(line, both, scale),
@@ -85,6 +89,14 @@ def _thinned(values: Floats, x: Sequence[float], name: str, colour: str, **style
         return []
     positions = base.thinned(values)
     return [lines.line([x[i] for i in positions], values[positions], name, colour, **style)]
+
+
+def _fine(line: Line, scale: int) -> list[Trace]:
+    """What 5-minute values stay below, beside the same of half hours."""
+    step = DAY_SECONDS // max(1, line.fine_95.size)
+    times = [second + step * k for second in line.ahead[:1] for k in range(line.fine_95.size)]
+    colour = base.faded(base.VIOLET, 0.45)
+    return _thinned(line.fine_95[: len(times)] / scale, base.milliseconds(times), "p95 of 5 min", colour, width=1)
 
 
 def _levels(line: Line, x: Sequence[float], scale: int) -> list[Trace]:

@@ -204,6 +204,7 @@ def line(foreseen: ForecastDetail, resource: Resource) -> chart.Line:
         request=foreseen.request[recent],
         ahead=ahead,
         quantiles=paths,
+        fine_95=workload_story.fine_95(foreseen.row),
         window=(int(start), int(end)) if start is not None and end is not None else None,
     )
 

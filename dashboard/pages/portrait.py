@@ -238,6 +238,7 @@ def line(workload_story: Story, resource: Resource) -> chart.Line:
         request=story.floats(row["request"] if row else []),
         ahead=ahead,
         quantiles=paths,
+        fine_95=story.fine_95(forecast or {}),
         limit=story.total(workload_story, resource, Field.LIMIT, proposed=False),
         proposed=story.total(workload_story, resource, Field.REQUEST, proposed=True),
         window=_window(forecast),

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.usage.forecast import LEVELS
-from forecasting.backtest.plan import Past
+from cotenant.core.model.usage.usage import TimeGrid
+from forecasting.backtest.plan import Past, joined
 from forecasting.backtest.windows import amplitude
 from forecasting.base import Array, Forecaster
 
@@ -49,21 +50,30 @@ class Contender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PathContender:
-    """A forecaster on the plan's step; its median is the path of its windows, its highest median its peak."""
+    """A forecaster on the plan's step; its median is the path of its windows, its highest median its peak.
+
+    With `joined_slots` above 1 it forecasts so many slots of the plan as one, and each of them gets that forecast.
+    """
 
     forecaster: Forecaster
+    joined_slots: int = 1
 
     @property
     def name(self) -> str:
-        """The forecaster's."""
-        return self.forecaster.name
+        """The forecaster's, and how many slots it takes as one."""
+        return self.forecaster.name + (f", {self.joined_slots} slots as one" if self.joined_slots > 1 else "")
 
     def answer(self, past: Past, horizon: int) -> ContenderForecast:
         """Forecast of `horizon` coarse slots after the past; the median is the path in which windows are sought.
 
         Such a forecaster has no peak head, so `peak` is NaN; it claims a peak where its median moves enough.
         """
-        quantiles = self.forecaster.quantiles(past.coarse, past.coarse_grid, horizon)
+        slots, grid = self.joined_slots, past.coarse_grid
+        whole = grid.size // slots * slots
+        history = joined(past.coarse[:, grid.size - whole :], slots, past.statistic) if slots > 1 else past.coarse
+        step = slots * grid.step_seconds
+        before = TimeGrid(grid.end_seconds - whole * grid.step_seconds, step, whole // slots)
+        quantiles = np.repeat(self.forecaster.quantiles(history, before, horizon // slots), slots, axis=1)
         shape = quantiles[:, :, MEDIAN]
         return ContenderForecast(
             quantiles, shape, amplitude(shape), np.full((len(shape), len(LEVELS)), np.nan, dtype=np.float32)

@@ -15,14 +15,14 @@ from cotenant.core.model.usage.usage import DAY_SECONDS, Usage
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.backtest.contenders import ContenderForecast
 from forecasting.backtest.plan import Past
-from forecasting.engine import HORIZON, STEP_SECONDS, forecast
+from forecasting.engine import STEP_SECONDS, forecast
 
 ENGINE: Final = "cotenant"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineContender:
-    """The forecasts that the product serves: from the measured values, next 24 hours on half hours only."""
+    """The forecasts that the product serves: the next 24 hours, of half hours or of the single measured values."""
 
     resource: Resource = Resource.CPU
     settings: ForecastingSettings = field(default_factory=ForecastingSettings)
@@ -30,14 +30,20 @@ class EngineContender:
 
     def answer(self, past: Past, horizon: int) -> ContenderForecast:
         """See Contender; ValueError for another step or horizon than the engine's."""
-        if horizon != HORIZON or past.coarse_grid.step_seconds != STEP_SECONDS:
-            raise ValueError("the engine forecasts 24 hours on half hours")
+        step, end = past.coarse_grid.step_seconds, past.coarse_grid.end_seconds
+        if step not in (STEP_SECONDS, past.fine_grid.step_seconds) or horizon * step != DAY_SECONDS:
+            raise ValueError("the engine forecasts 24 hours, of half hours or at the step of the measurement")
+        if end % STEP_SECONDS:
+            raise ValueError(f"the engine forecasts from a whole half hour on, not from {end} s")
         refs = tuple(NodeRef(str(row)) for row in range(len(past.fine)))
         usage = Usage(refs, past.fine_grid, past.fine, self.resource, past.statistic)
         forecasts = forecast(usage, no_portraits(self.resource), self.settings)
         announced = np.array([forecasts.peak_window(row) is not None for row in range(len(refs))], dtype=bool)
         shape = forecasts.level(0.5) if forecasts.timing is None else forecasts.timing
-        return ContenderForecast(forecasts.quantiles, shape, announced, forecasts.peak)
+        quantiles = forecasts.quantiles
+        if step != STEP_SECONDS and forecasts.fine is not None:
+            quantiles, shape = forecasts.fine.paths(), np.repeat(shape, STEP_SECONDS // step, axis=1)
+        return ContenderForecast(quantiles, shape, announced, forecasts.peak)
 
 
 def no_portraits(resource: Resource) -> Portraits[NodeRef]:

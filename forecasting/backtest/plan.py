@@ -13,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.usage import usage
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Statistic, TimeGrid
+from cotenant.core.model.usage.usage import (
+    DAY_SECONDS,
+    FIVE_MINUTES_SECONDS,
+    HOUR_SECONDS,
+    FloatMatrix,
+    Statistic,
+    TimeGrid,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,8 @@ class BacktestPlan:
 JUDGED_SHARE: Final = 0.5
 HALF_HOURS: Final = BacktestPlan()
 """14 days of history, every 6 hours, 24 hours ahead on half hours."""
+FIVE_MINUTES: Final = BacktestPlan(step_seconds=FIVE_MINUTES_SECONDS)
+"""The same on single 5-minute values; the origins are to be those of HALF_HOURS, as the engine's days begin there."""
 HOURLY_WEEK: Final = BacktestPlan(horizon_hours=168, step_seconds=HOUR_SECONDS)
 """The same, 7 days ahead on whole hours."""
 

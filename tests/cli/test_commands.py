@@ -109,6 +109,11 @@ def test_a_forecast_has_48_half_hours_with_ordered_quantiles(url: str) -> None:
     assert len(path) == 48
     assert all(p["q10"] <= p["q50"] <= p["q90"] <= p["q95"] for p in path)
     assert "model" in done.stderr
+    done = cotenant("forecast", name, "--fine", "--store", url, "-o", "json")
+    fine = json.loads(done.stdout)
+    assert [len(fine), fine[1]["time"] - fine[0]["time"]] == [288, 300]
+    assert all(p["q10"] <= p["q50"] <= p["q90"] <= p["q95"] for p in fine)
+    assert [p["q95"] for p in fine[::6]] != [p["q95"] for p in path]
 
 
 @pytest.mark.slow

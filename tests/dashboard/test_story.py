@@ -19,10 +19,12 @@ from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Backtest, Field, Recommendation, Restart, Trust, Value
 from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.model.usage.forecast import fine_path
 from cotenant.core.model.views import EVENTS, FORECASTS, RECOMMENDATIONS, WORKLOADS, Overview, portraits_of
 from cotenant.core.settings.sections.dashboard import DashboardSettings
 from cotenant.core.settings.sections.recommender import PriceSettings
 from dashboard.changes import proposals
+from dashboard.figures import story as chart
 from dashboard.frame.view import DashboardContext, View
 from dashboard.nodes import workload_story
 from dashboard.nodes.workload_story import Story, Subject
@@ -275,6 +277,24 @@ def test_the_worst_are_those_with_the_highest_loss_and_the_least_coverage(made: 
     assert worst["relative_wql"] > 1 and f"cpu {worst['relative_wql']:.2f}" in quality and worst["name"] in quality
     least = min(measured, key=lambda r: r["coverage_95"])
     assert f"{100 * least['coverage_95']:.0f} %" in quality and "How a model is chosen" in quality
+
+
+def test_a_chart_says_what_5_minute_values_stay_below(made: Results) -> None:
+    source = StoreSource(made.store, DashboardSettings())
+    row = next(
+        r for r in made.store.read_table(FORECASTS).rows() if r["scope"] == "workload" and r["resource"] == "cpu"
+    )
+    detail = source.foreseen(Subject(row["scope"], row["namespace"], row["kind"], row["name"], row["resource"]))
+    assert detail is not None
+    line = forecast.line(detail, Resource.CPU)
+    traces = {trace["name"]: trace for trace in chart.chart(line).figure["data"]}
+    fine, half_hours = traces["p95 of 5 min"], traces["p95"]
+    assert len(fine["y"]) == 288 and fine["x"][:7:6] == half_hours["x"][:2]
+    np.testing.assert_allclose(np.array(fine["y"]) * 1000, fine_path(row["fine_q95"], row["fine_profile"]), rtol=1e-3)
+    old = replace(detail, row={**row, "fine_q95": [], "fine_profile": []})  # results of an earlier version
+    assert "p95 of 5 min" not in {
+        trace["name"] for trace in chart.chart(forecast.line(old, Resource.CPU)).figure["data"]
+    }
 
 
 def test_the_models_of_a_series_are_compared_best_first(made: Results) -> None:

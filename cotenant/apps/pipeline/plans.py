@@ -196,7 +196,7 @@ def _rehearsed(recent: Usage[WorkloadRef], rows: list[int], settings: Settings) 
         grid = TimeGrid(recent.grid.start_seconds, step, cut)
         past = Usage(refs, grid, values[:, :cut], recent.resource, recent.statistic)
         portraits = portrait.build(refs, np.arange(len(refs)), past, settings.portrait)
-        quantiles = forecast(past, portraits, lean).quantiles
+        quantiles = forecast(past, portraits, lean, fine=False).quantiles
         slots = np.arange(cut, min(cut + every, values.shape[1]))
         in_force[:, slots] = quantiles[:, (slots - cut) // factor]
     return in_force

@@ -17,7 +17,7 @@ from cotenant.core.model.identity import ClusterRef, NodeRef, WorkloadRef
 from cotenant.core.model.recommendation import Field, Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
-from cotenant.core.model.usage.forecast import Forecasts, Window, WindowKind
+from cotenant.core.model.usage.forecast import LEVELS, Forecasts, Window, WindowKind
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.core.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, REPLICAS, WORKLOADS
 from recommender.findings import rows
@@ -212,7 +212,10 @@ def forecasts(analysis: Analysis) -> Table:
 
 
 def _forecasts(forecasts: Forecasts[Any], resource: Resource) -> list[dict[str, Any]]:
-    paths = {f"q{int(q * 100)}": forecasts.level(q) for q in (0.1, 0.5, 0.9, 0.95)}
+    levels = {f"q{int(q * 100)}": LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95)}
+    paths = {name: forecasts.quantiles[..., place] for name, place in levels.items()}
+    if (fine := forecasts.fine) is not None:
+        paths |= {f"fine_{name}": fine.quantiles[..., place] for name, place in levels.items()}
     peak, median = forecasts.peak_level(0.95), forecasts.peak_level(0.5)
     forecast_rows = []
     for i, ref in enumerate(forecasts.refs):
@@ -234,7 +237,10 @@ def _forecasts(forecasts: Forecasts[Any], resource: Resource) -> list[dict[str, 
                 "reason": forecasts.reason[i].value,
                 "losses": _losses(forecasts, i),
                 "start": forecasts.grid.start_seconds,
-                **{name: [float(v) for v in path[i]] for name, path in paths.items()},
+                **{name: path[i].tolist() for name, path in paths.items()},
+                "fine_profile": []
+                if fine is None or (fine.profile[i] == 1).all()
+                else fine.profile[i].ravel().tolist(),
             }
         )
     return forecast_rows

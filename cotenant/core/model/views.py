@@ -220,10 +220,12 @@ FORECASTS: Final = Schema(
             wide=True,
         ),
         Column("start", "Start", Kind.TIME, "Start of the first half hour.", wide=True),
-        Column("q10", "q10", Kind.LIST, "0.1 quantile of 48 half hours.", wide=True),
-        Column("q50", "q50", Kind.LIST, "Median of 48 half hours.", wide=True),
-        Column("q90", "q90", Kind.LIST, "0.9 quantile of 48 half hours.", wide=True),
-        Column("q95", "q95", Kind.LIST, "0.95 quantile of 48 half hours.", wide=True),
+        *(
+            Column(f"{name}{q}", f"{name}{q}", Kind.LIST, f"0.{q} quantile of {what} in 48 half hours.", wide=True)
+            for name, what in (("q", "the mean (memory: highest value)"), ("fine_q", "a 5-minute value, unscaled"))
+            for q in (10, 50, 90, 95)
+        ),
+        Column("fine_profile", "5 min profile", Kind.LIST, "What each fine_q is scaled by; empty: 1.", wide=True),
     ),
     ("scope", "namespace", "kind", "name", "resource"),
 )

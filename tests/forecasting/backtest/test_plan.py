@@ -17,7 +17,7 @@ from cotenant.core.settings.sections.portrait import PortraitSettings
 from forecasting.backtest.baselines import DEFAULT, SLOW, by_name
 from forecasting.backtest.contenders import Contender, PathContender
 from forecasting.backtest.engine import EngineContender
-from forecasting.backtest.plan import HALF_HOURS, HOURLY_WEEK, BacktestPlan, joined, origins, trial
+from forecasting.backtest.plan import FIVE_MINUTES, HALF_HOURS, HOURLY_WEEK, BacktestPlan, joined, origins, trial
 from forecasting.engine import forecast
 from profiler.portrait import build
 
@@ -135,6 +135,30 @@ def test_what_is_scored_is_what_the_product_serves(signal):
     first = history()[:5, cut : cut + 6]
     actual = np.nanmax(first, axis=1) if spec.statistic.value == "max" else np.nanmean(first, axis=1)
     assert one.actual[:, 0] == pytest.approx(actual, rel=1e-6)
+
+
+def test_what_is_scored_at_5_minutes_is_what_the_product_serves_there():
+    past = trial(history()[:2], GRID, MONDAY + 15 * DAY_SECONDS, FIVE_MINUTES).past
+    refs = (NodeRef("0"), NodeRef("1"))
+    usage = Usage(refs, past.fine_grid, past.fine, Resource.CPU, past.statistic)
+    fine = forecast(usage, build(refs, np.arange(2), usage, PortraitSettings()), ForecastingSettings()).fine
+    assert fine is not None
+    answer = EngineContender().answer(past, FIVE_MINUTES.horizon)
+    np.testing.assert_array_equal(answer.quantiles, fine.paths())
+    assert answer.shape.shape == (2, FIVE_MINUTES.horizon)
+    with pytest.raises(ValueError, match="from a whole half hour on"):
+        odd = trial(history()[:2], GRID, MONDAY + 15 * DAY_SECONDS + 300, FIVE_MINUTES)
+        EngineContender().answer(odd.past, FIVE_MINUTES.horizon)
+
+
+def test_a_baseline_may_be_made_on_half_hours_and_scored_on_their_values():
+    moment, baseline = MONDAY + 15 * DAY_SECONDS, by_name("B1")
+    half_hours, values = (trial(history()[:2], GRID, moment, plan).past for plan in (HALF_HOURS, FIVE_MINUTES))
+    coarse = PathContender(baseline).answer(half_hours, HALF_HOURS.horizon)
+    joint = PathContender(baseline, joined_slots=6)
+    repeated = joint.answer(values, FIVE_MINUTES.horizon)
+    np.testing.assert_array_equal(repeated.quantiles, np.repeat(coarse.quantiles, 6, axis=1))
+    assert joint.name == f"{baseline.name}, 6 slots as one"
 
 
 def test_a_week_ahead_on_whole_hours():

@@ -16,6 +16,7 @@ from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Column, Kind, Schema, Table
+from cotenant.core.model.usage.forecast import fine_path
 
 if TYPE_CHECKING:
     from cotenant.core.settings.root import Settings
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 app = new_app()
 
 HALF_HOUR_SECONDS: Final = 1800
+QUANTILES: Final = (10, 50, 90, 95)
 PATH_KINDS: Final = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
 
 
@@ -38,6 +40,7 @@ class ForecastScope(StrEnum):
     epilog=examples(
         "cotenant forecast  # cluster totals",
         "cotenant forecast pay/Deployment/checkout  # half hour by half hour",
+        "cotenant forecast pay/Deployment/checkout --fine  # 5-minute values",
         "cotenant forecast --scope node --resource memory -o csv",
         "cotenant forecast --scope workload -n feed",
     )
@@ -49,6 +52,9 @@ def forecast(
     ] = None,
     scope: Annotated[ForecastScope, typer.Option("--scope", help="Whose forecasts to list.")] = ForecastScope.CLUSTER,
     resource: Annotated[Resource, typer.Option("--resource", "-r", help="cpu or memory.")] = Resource.CPU,
+    fine: Annotated[
+        bool, typer.Option("--fine", help="Quantiles of single 5-minute values of the workload, not of half hours.")
+    ] = False,
     cluster: ClusterOption = None,
     store: StoreOption = None,
     namespace: NamespaceOption = None,
@@ -65,7 +71,7 @@ def forecast(
         print_table(_in_unit(of_resource.take(mask), resource), output, headers=not no_headers)
         return
     row = _row(of_resource, workload)
-    print_table(path(row, resource), output, headers=not no_headers)
+    print_table(path(row, resource, fine=fine), output, headers=not no_headers)
     _say(row)
 
 
@@ -92,22 +98,29 @@ def _row(table: Table, workload: str) -> dict[str, Any]:
     raise NoData(f"no forecast for {workload}", fix="cotenant forecast --scope workload lists all of them.")
 
 
-def path(row: dict[str, Any], resource: Resource) -> Table:
-    """One row per half hour."""
+def path(row: dict[str, Any], resource: Resource, *, fine: bool = False) -> Table:
+    """One row per half hour, or per 5-minute value; NoData where the results have no such quantiles."""
     kind = PATH_KINDS[resource]
+    what = "a 5-minute value" if fine else f"the half hour's {'mean' if resource is Resource.CPU else 'highest value'}"
     schema = Schema(
         "path",
         (
-            Column("time", "Time (UTC)", Kind.TIME, "Start of the half hour."),
-            *(Column(f"q{q}", f"q{q}", kind, f"{q} % quantile of the half hour's mean.") for q in (10, 50, 90, 95)),
+            Column("time", "Time (UTC)", Kind.TIME, "Start of the 5 minutes." if fine else "Start of the half hour."),
+            *(Column(f"q{q}", f"q{q}", kind, f"{q} % quantile of {what}.") for q in QUANTILES),
         ),
         ("time",),
     )
-    names = ("q10", "q50", "q90", "q95")
-    steps = zip(*(row[name] for name in names), strict=True)
-    times = (row["start"] + i * HALF_HOUR_SECONDS for i in range(len(row["q50"])))
+    names = [f"q{q}" for q in QUANTILES]
+    paths = [fine_path(row[f"fine_{name}"], row["fine_profile"]).tolist() if fine else row[name] for name in names]
+    if fine and row["q50"] and not paths[0]:
+        raise NoData("the last run stored no quantiles of 5-minute values", fix="Run `cotenant scan` again.")
+    step = len(row["q50"]) * HALF_HOUR_SECONDS // max(1, len(paths[0]))
     return Table.from_rows(
-        schema, [{"time": t, **dict(zip(names, step, strict=True))} for t, step in zip(times, steps, strict=True)]
+        schema,
+        [
+            {"time": row["start"] + place * step, **dict(zip(names, levels, strict=True))}
+            for place, levels in enumerate(zip(*paths, strict=True))
+        ],
     )
 
 
@@ -117,5 +130,5 @@ def _say(row: dict[str, Any]) -> None:
     if row["relative_wql"] is not None and row["coverage_95"] is not None:
         loss, coverage = row["relative_wql"], row["coverage_95"]
         message(
-            f"measured on this series: loss {loss:.2f} x the seasonal naive's, q95 held {coverage:.0%} of the values"
+            f"measured on this series: loss {loss:.2f} x the seasonal naive's, q95 held {coverage:.0%} of half hours"
         )

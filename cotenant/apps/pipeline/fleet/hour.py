@@ -96,7 +96,7 @@ def refreshed(moved: ShardState, newer: Usage[PodContainerRef], settings: Settin
     if fresh.size:
         young = blocks.select(moved.portraits, fresh)
         results = blocks.chained(
-            results, blocks.results(young, forecast(_of(newer, young), young, settings.forecasting))
+            results, blocks.results(young, forecast(_of(newer, young), young, settings.forecasting, fine=False))
         )
     results = blocks.with_portraits(results, moved.portraits)
     return _with_peak(results, moved, settings)
@@ -104,7 +104,7 @@ def refreshed(moved: ShardState, newer: Usage[PodContainerRef], settings: Settin
 
 def anew(moved: ShardState, window: Usage[PodContainerRef], settings: Settings) -> Block:
     """Results with a forecast from the whole window. Pure."""
-    forecasts = forecast(_of(window, moved.portraits), moved.portraits, settings.forecasting)
+    forecasts = forecast(_of(window, moved.portraits), moved.portraits, settings.forecasting, fine=False)
     return blocks.results(moved.portraits, forecasts)
 
 

@@ -61,5 +61,5 @@ def compute(task: ShardTask) -> str:
 def decide(usage: Usage[PodContainerRef], settings: Settings) -> tuple[Block, Block]:
     """Results and state of a shard's usage. Pure."""
     portraits = portrait.build(usage.refs, np.arange(len(usage.refs)), usage, settings.portrait)
-    forecasts = forecast(usage, portraits, settings.forecasting)
+    forecasts = forecast(usage, portraits, settings.forecasting, fine=False)
     return blocks.results(portraits, forecasts), blocks.state(portraits, Hours.of(usage.values))

@@ -6,6 +6,7 @@ the whole horizon. "No peak" is an answer: `windows` is then empty and the reaso
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
@@ -20,6 +21,8 @@ from cotenant.core.model.usage.usage import TimeGrid
 
 LEVELS: Final[tuple[float, ...]] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 """Quantile levels of every forecast, in this order on the last axis."""
+
+_VALUES_PER_HALF_HOUR: Final = 6
 
 RefT = TypeVar("RefT", bound=SeriesRef)
 
@@ -80,13 +83,44 @@ class ModelCard:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class FinePath:
+    """Quantiles of single values of `step_seconds` inside the slots of a path, kept in the size of the path.
+
+    quantiles: (n, slots, levels), of a value anywhere in the slot; profile: (n, slots, k), the factor of each of the k
+    values of a slot, around 1.
+    """
+
+    step_seconds: int
+    quantiles: npt.NDArray[np.float32]
+    profile: npt.NDArray[np.float32]
+
+    def paths(self) -> npt.NDArray[np.float32]:
+        """Quantiles of every single value, (n, slots x k, levels)."""
+        every = self.quantiles[:, :, None, :] * self.profile[..., None]
+        return every.reshape(len(every), -1, every.shape[-1])
+
+    def level(self, q: float) -> npt.NDArray[np.float32]:
+        """Path of one quantile level of single values, (n, slots x k)."""
+        every = self.quantiles[:, :, None, LEVELS.index(q)] * self.profile
+        return every.reshape(len(every), -1)
+
+
+def fine_path(half_hours: Sequence[float | None], profile: Sequence[float | None]) -> npt.NDArray[np.float64]:
+    """One quantile of every single value of a day, from a stored level of FinePath and its profile (empty: all 1)."""
+    path = np.array(half_hours, dtype=np.float64)
+    factors = np.array(profile, dtype=np.float64) if len(profile) else np.ones(len(path) * _VALUES_PER_HALF_HOUR)
+    return np.repeat(path, len(factors) // max(len(path), 1)) * factors
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Forecasts(Generic[RefT]):
     """Forecasts of n series.
 
-    quantiles: (n, grid.size, len(LEVELS)); peak: (n, len(LEVELS)); both non-decreasing in the level.
-    Values are finite and >= 0 in the resource's unit, or all NaN for a series whose reason is NO_DATA. cards: models
-    that were trained for them. timing: (n, grid.size), a curve without unit whose highest run of two hours is where the
-    day's peak is most likely; not for heights. losses: (n, members), the quantile loss of each model that was tested
+    quantiles: (n, grid.size, len(LEVELS)), of each half hour's mean (memory: of its highest value); fine: of single
+    values inside the half hours; peak: (n, len(LEVELS)); all non-decreasing in the level. Values are finite and >= 0 in
+    the resource's unit, or all NaN for a series whose reason is NO_DATA. cards: models that were trained for them.
+    timing: (n, grid.size), a curve without unit whose highest run of two hours is where the day's peak is most likely;
+    not for heights. losses: (n, members), the quantile loss of each model that was tested
     relative to the first in the back-tests (newer days and a share of all series weigh in), NaN where none was made.
     """
 
@@ -103,6 +137,7 @@ class Forecasts(Generic[RefT]):
     timing: npt.NDArray[np.float32] | None = None
     members: tuple[str, ...] = ()
     losses: npt.NDArray[np.float32] | None = None
+    fine: FinePath | None = None
 
     def peak_window(self, row: int) -> Window | None:
         """The day's peak of a series; None where none is expected."""
