@@ -6,18 +6,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
-from cotenant.apps.manager.decisions.results import collect
+from cotenant.apps.manager.controllers.colocation_controller import _peak
+from cotenant.apps.manager.decisions.results import RunResults, collect
 from cotenant.apps.pipeline import browse, corridor, day_margins, tables
 from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.apps.pipeline.explain import Explanations
+from cotenant.apps.pipeline.nodes import prod_peaks, system_peaks
 from cotenant.apps.pipeline.overview import overview as summarised
 from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
+from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Recommendation
@@ -190,6 +194,40 @@ def test_every_surface_shows_the_same_peak_window(overview: Overview, analysis: 
     assert peak.end_seconds - peak.start_seconds == 2 * HOUR_SECONDS
     assert peak.height_millicores == int(window.height)
     assert peak.above_mean == pytest.approx(window.height / float(forecast.level(0.5)[0].mean()) - 1, abs=1e-6)
+
+
+def test_the_managers_peaks_are_those_behind_the_amounts(analysis: Analysis) -> None:
+    sent = msgspec.json.decode(msgspec.json.encode(collect(analysis)), type=RunResults)
+    for resource in Resource:
+        system = system_peaks(analysis.history, resource, analysis.pod_totals[resource].pods)
+        behind = prod_peaks(analysis.prod_peaks[resource], system)
+        received = {name: _peak(peak) for name, peak in sent.prod_peaks[resource].items()}
+        assert {name: (p.peak, p.origins, p.system_peak) for name, p in received.items()} == {
+            name: (p.peak, p.origins, p.system_peak) for name, p in behind.items()
+        }
+        assert len(received) == SPEC.nodes and all(p.system_peak > 0 for p in received.values())
+
+
+def test_the_line_of_batch_holds_peaks_back_where_the_amount_rests_on_a_proven_forecast(analysis: Analysis) -> None:
+    node = analysis.history.inventory.nodes[0]
+    rows = [
+        replace(r, terms={**r.terms, "system_peak": 0}) if (r.node, r.resource) == (node.name, Resource.CPU) else r
+        for r in analysis.reclaimable
+    ]
+    settings = Settings().recommender.reclaimable
+    before, after = (
+        browse.node_lines(one, settings)[Resource.CPU]["batch"].values
+        for one in (analysis, replace(analysis, reclaimable=tuple(rows)))
+    )
+    np.testing.assert_array_equal(before[1:], after[1:])
+    totals = analysis.pod_totals[Resource.CPU]
+    high, pods = (of.coarser(12).values[0] for of in (totals.high, totals.pods))
+    used = analysis.history.node_usage[Signal.NODE_CPU_USAGE_MEAN]
+    of_node = used.coarser(12).values[used.row_of[NodeRef(node.name)]]
+    capacity, allocatable = node.capacity[Resource.CPU], node.allocatable[Resource.CPU]
+    system = np.maximum(of_node - pods, capacity - allocatable)
+    expected = capacity - system[-24:].max() - high[-24:].max()
+    assert after[0, -1] == pytest.approx(max(expected, 0), rel=1e-4)
 
 
 def test_where_no_peak_is_expected_the_likeliest_hours_are_shown_as_mild(analysis: Analysis) -> None:
