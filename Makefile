@@ -55,11 +55,15 @@ cluster-down: $(VENV)/.test  ## End it
 	@$(PY) -m tests.cluster.up down
 
 # --- proofs -------------------------------------------------------------------------------------------------------------
-test: $(VENV)/.test system cluster-binaries  ## Every test (real Prometheus, Chromium and Kubernetes)
-	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 $(ARGS)
+test: $(VENV)/.test system cluster-binaries  ## Every test in its small form (real Prometheus, Chromium and Kubernetes)
+	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m "not soak" $(ARGS)
+
+.PHONY: soak
+soak: $(VENV)/.test system cluster-binaries  ## What the full form has more: every page in both themes, every fault at every place
+	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m soak $(ARGS)
 
 test-fast: $(VENV)/.test  ## The inner loop: no server, no browser, under 2 minutes
-	@$(PY) -m pytest -q -n $(JOBS) -m "not slow and not browser and not prometheus and not cluster" $(ARGS)
+	@$(PY) -m pytest -q -n $(JOBS) -m "not slow and not browser and not prometheus and not cluster and not soak" $(ARGS)
 
 .PHONY: test-v2
 test-v2: $(VENV)/.test system  ## The node agent on a real cgroup v2 kernel, in a guest

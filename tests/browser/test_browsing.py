@@ -19,6 +19,7 @@ from tests.browser.conftest import Open
 from tests.browser.test_pages import STILL, THEMES, api, column, pictured, settled
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
+from tests.support.extent import full
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 LETTERS = {page.letter: page.title for page in pages.ALL if page.letter}
@@ -99,7 +100,7 @@ def test_every_page_is_reached_by_two_keys(open_page: Open, address: str) -> Non
         expect(page.locator("#nav [aria-current=page]")).to_contain_text(title)
 
 
-@pytest.mark.parametrize("path", ["workloads", "recommendations", "nodes", "pods", "findings", "forecast"])
+@pytest.mark.parametrize("path", ["recommendations", "nodes", *full("workloads", "pods", "findings", "forecast")])
 def test_rows_are_walked_selected_exported_and_opened_by_keyboard(open_page: Open, address: str, path: str) -> None:
     page = settled(open_page(f"{address}/{path}"))
     page.keyboard.press("j")
@@ -149,9 +150,11 @@ def test_yaml_of_the_shown_rows_can_be_applied(open_page: Open, address: str) ->
     "link",
     [
         "/recommendations?severity in (critical,warning)&kind!=Job&sort=-memory_delta_total&columns=workload,severity",
-        "/workloads?workload=*a*&ns!=pay&sort=cpu_p95",
-        "/nodes?q=node-00&sort=-batch_memory",
-        "/findings?severity=warning&sort=workload",
+        *full(
+            "/workloads?workload=*a*&ns!=pay&sort=cpu_p95",
+            "/nodes?q=node-00&sort=-batch_memory",
+            "/findings?severity=warning&sort=workload",
+        ),
     ],
 )
 def test_a_link_shows_the_same_rows_to_somebody_else(open_page: Open, address: str, link: str) -> None:

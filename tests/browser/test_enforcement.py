@@ -52,7 +52,9 @@ def at(acted: tuple[str, Results], path: str = "enforcement") -> str:
     return f"{acted[0]}/{path}"
 
 
-@pytest.mark.parametrize(("node", "theme"), [("node-000", "light"), ("node-001", "dark")])
+@pytest.mark.parametrize(
+    ("node", "theme"), [("node-000", "light"), pytest.param("node-001", "dark", marks=pytest.mark.soak)]
+)
 def test_a_node_is_drawn_without_a_serious_accessibility_fault(
     open_page: Open, acted: tuple[str, Results], axe: str, node: str, theme: str, tmp_path: Path
 ) -> None:

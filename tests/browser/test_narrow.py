@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import Open
 from tests.browser.test_pages import settled
+from tests.support.extent import full
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 TELEPHONE = {"width": 390, "height": 844}
@@ -20,7 +21,7 @@ BROKEN = """() => [...document.querySelectorAll('.facts th[scope=col]')].filter(
 """Headings drawn on more lines than they have words."""
 
 
-@pytest.mark.parametrize("path", ["/", "/recommendations", "/nodes", "/reservations", "/batch", "/enforcement"])
+@pytest.mark.parametrize("path", ["/", "/recommendations", *full("/nodes", "/reservations", "/batch", "/enforcement")])
 def test_nothing_of_the_bar_or_the_heading_is_off_a_narrow_screen(address: str, open_page: Open, path: str) -> None:
     page = settled(open_page(f"{address}{path}", size=TELEPHONE))
     expect(page.locator("#help-button")).to_be_in_viewport()
@@ -28,7 +29,7 @@ def test_nothing_of_the_bar_or_the_heading_is_off_a_narrow_screen(address: str, 
     assert page.evaluate("document.documentElement.scrollWidth") <= TELEPHONE["width"]
 
 
-@pytest.mark.parametrize("path", ["/", "/recommendations", "/nodes", "/reservations", "/batch", "/enforcement"])
+@pytest.mark.parametrize("path", ["/", "/recommendations", *full("/nodes", "/reservations", "/batch", "/enforcement")])
 def test_no_page_scrolls_sideways_on_a_laptop(address: str, open_page: Open, path: str) -> None:
     page = settled(open_page(f"{address}{path}", size={"width": 1440, "height": 900}))
     for width, height in ((1440, 900), (1366, 768)):
@@ -50,7 +51,7 @@ CUT = """() => [...document.querySelectorAll('.grid .ag-header-cell-text')].filt
 """Headings of a list that lose their end."""
 
 
-@pytest.mark.parametrize("path", ["/workloads", "/recommendations", "/nodes", "/pods"])
+@pytest.mark.parametrize("path", ["/recommendations", *full("/workloads", "/nodes", "/pods")])
 def test_no_heading_of_a_list_is_cut(address: str, open_page: Open, path: str) -> None:
     page = settled(open_page(f"{address}{path}", size={"width": 1280, "height": 800}))
     expect(page.locator(".grid .ag-header-cell-text").filter(has_text=re.compile(r"\w")).first).to_be_visible()

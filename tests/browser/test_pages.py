@@ -19,12 +19,13 @@ from dashboard.sources.source import StoreSource
 from tests.browser.conftest import Open
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
+from tests.support.extent import full
 from tests.support.pictures import pictured
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 STILL = "() => document.getAnimations().every(a => a.playState !== 'running')"
 """Nothing slides or fades any more."""
-THEMES = ("light", "dark")
+THEMES = ("light", *full("dark"))
 PAGES = {
     "overview": "/",
     "workloads": "/workloads",
@@ -37,6 +38,7 @@ PAGES = {
     "findings": "/findings",
     "health": "/health",
 }
+FURTHER = [path for name, path in PAGES.items() if name not in ("overview", "enforcement")]
 
 
 def settled(page: Page) -> Page:
@@ -284,7 +286,7 @@ def test_the_whole_way_works_by_keyboard(open_page: Open, address: str) -> None:
     expect(page.get_by_role("dialog")).to_be_visible()
 
 
-@pytest.mark.parametrize("path", ["workloads", "recommendations", "nodes", "pods"])
+@pytest.mark.parametrize("path", ["recommendations", *full("workloads", "nodes", "pods")])
 def test_rows_on_their_way_are_blank_and_keys_do_no_harm(open_page: Open, address: str, path: str) -> None:
     page = open_page("about:blank")
     held: list[Route] = []
@@ -375,7 +377,7 @@ LIVE = {"/enforcement": "cotenant enforcement gather", "/changes": "cotenant das
 """Pages that need no scan, and the command that helps there."""
 
 
-@pytest.mark.parametrize("path", PAGES.values())
+@pytest.mark.parametrize("path", [PAGES["overview"], PAGES["enforcement"], *full(*FURTHER)])
 def test_an_empty_store_says_which_command_fills_it(open_page: Open, tmp_path: Path, path: str) -> None:
     source = StoreSource(Store(tmp_path.as_uri(), "c"), support.QUICK)
     with support.served(support.app_on(source)) as address:
@@ -383,7 +385,7 @@ def test_an_empty_store_says_which_command_fills_it(open_page: Open, tmp_path: P
         expect(page.get_by_text(LIVE.get(path, "cotenant scan --prometheus URL")).first).to_be_visible()
 
 
-@pytest.mark.parametrize("path", PAGES.values())
+@pytest.mark.parametrize("path", [PAGES["overview"], PAGES["enforcement"], *full(*FURTHER)])
 def test_a_broken_store_is_an_error_in_words_not_a_traceback(open_page: Open, tmp_path: Path, path: str) -> None:
     store = Store(tmp_path.as_uri(), "c")
     source = StoreSource(store, support.QUICK)

@@ -10,6 +10,7 @@ import pytest
 from cotenant.apps.cli.report.scan_report import page as report
 from tests.browser.conftest import Open
 from tests.cli.test_report import contents, recommendation, row
+from tests.support.extent import full
 from tests.support.overview import overview
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -26,7 +27,7 @@ def file(tmp_path: Path) -> str:
     return (tmp_path / "report.html").as_uri()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", *full("dark")])
 def test_the_report_is_accessible_and_asks_nobody(open_page: Open, axe: str, theme: str, file: str) -> None:
     asked: list[str] = []
     page = open_page(file, theme=theme)

@@ -19,12 +19,13 @@ from dashboard.sources.source import StoreSource
 from tests.browser.conftest import Open
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
+from tests.support.extent import full
 from tests.support.pictures import pictured
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 CHECKOUT = "/workload/pay/Deployment/checkout"
 PAGES = {"portrait": CHECKOUT, "portrait-memory": f"{CHECKOUT}?show=memory", "forecast": "/forecast"}
-THEMES = ("light", "dark")
+THEMES = ("light", *full("dark"))
 DRAWN = """() => {
     const names = [...document.querySelectorAll('.ag-row .ag-cell:is([col-id=workload], [col-id=name])')];
     const plots = [...document.querySelectorAll('.js-plotly-plot')];
@@ -235,7 +236,7 @@ def test_search_on_a_portrait_leads_to_the_workloads(open_page: Open, address: s
     expect(page.locator("h1")).to_have_text("Workloads")
 
 
-@pytest.mark.parametrize("path", PAGES.values())
+@pytest.mark.parametrize("path", [*full(*PAGES.values())])
 def test_an_empty_store_says_which_command_fills_it(open_page: Open, tmp_path: Path, path: str) -> None:
     source = StoreSource(Store(tmp_path.as_uri(), "c"), support.QUICK)
     with support.served(support.app_on(source)) as address:
@@ -243,7 +244,7 @@ def test_an_empty_store_says_which_command_fills_it(open_page: Open, tmp_path: P
         expect(page.get_by_text("cotenant scan --prometheus URL")).to_be_visible()
 
 
-@pytest.mark.parametrize("path", PAGES.values())
+@pytest.mark.parametrize("path", [*full(*PAGES.values())])
 def test_a_broken_store_is_an_error_in_words_not_a_traceback(open_page: Open, tmp_path: Path, path: str) -> None:
     (tmp_path / "c" / "results" / "overview.json").mkdir(parents=True)  # a folder where a file should be
     with support.served(support.app_on(StoreSource(Store(tmp_path.as_uri(), "c"), support.QUICK))) as address:
@@ -281,6 +282,7 @@ def test_names_from_the_cluster_are_text_whatever_they_hold(open_page: Open, tmp
         assert page.locator("img[src=x]").count() == 0
 
 
+@pytest.mark.soak
 def test_leaving_and_coming_back_many_times_keeps_the_heap(open_page: Open, address: str) -> None:
     page = drawn(open_page(address + CHECKOUT))
     session = page.context.new_cdp_session(page)

@@ -1,0 +1,14 @@
+"""A test's small form, which `make test` runs, and its full form, which `make soak` adds.
+
+@pytest.mark.parametrize("theme", ["light", *full("dark")])
+"""
+
+from __future__ import annotations
+
+import pytest
+from _pytest.mark import ParameterSet
+
+
+def full(*values: object) -> list[ParameterSet]:
+    """Parameters of the full form alone: what fails for one of them nearly always fails for the small form's too."""
+    return [pytest.param(value, marks=pytest.mark.soak) for value in values]
