@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS, FinePath
+from cotenant.core.model.usage.forecast import LEVELS, FinePath, fine_path
 from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.engine import forecast
@@ -113,6 +113,15 @@ def test_q95_of_what_is_served_holds_95_percent_of_the_5_minute_values() -> None
     before, after = ((actual <= path).mean() for path in (half_hours, served.fine.level(0.95)))
     assert before < 0.92
     assert 0.93 <= after <= 0.97
+
+
+def test_what_tables_store_gives_the_same_path() -> None:
+    rng = np.random.default_rng(0)
+    fine = refined(rng.gamma(2, 50, (1, 8 * DAY)), np.sort(rng.gamma(20, 5, (1, SLOTS, len(LEVELS)))))
+    stored = fine.quantiles[0, :, Q95].tolist()
+    np.testing.assert_allclose(fine_path(stored, fine.profile.ravel().tolist()), fine.level(0.95)[0], rtol=1e-6)
+    np.testing.assert_array_equal(fine_path(stored, ()), np.repeat(stored, PARTS))
+    assert fine_path((), ()).size == 0  # results of a version that had none
 
 
 def test_a_portrait_is_of_5_minute_values_already() -> None:
