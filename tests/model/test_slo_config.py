@@ -306,5 +306,24 @@ def test_a_slip_in_colocation_config_is_told_with_key_value_unit_and_fix(
     assert all(part in f"{finding} {finding.fix}" for part in words), f"{finding} {finding.fix}"
 
 
+@pytest.mark.parametrize(
+    ("policies", "thresholds", "named"),
+    [
+        ({"cpuCalculatePolicy": "forecast"}, {"enable": True}, ["cpuSuppressThresholdPercent 65"]),
+        ({"memoryCalculatePolicy": "forecast"}, {"enable": True}, ["memoryEvictThresholdPercent 70"]),
+        ({"cpuCalculatePolicy": "forecast"}, {"enable": True, "cpuSuppressThresholdPercent": 95}, []),
+        ({"cpuCalculatePolicy": "forecast"}, {"enable": False}, []),
+        ({"cpuCalculatePolicy": "usage"}, {"enable": True}, []),
+    ],
+)
+def test_thresholds_that_take_back_what_a_forecast_lends_are_noticed(
+    policies: dict[str, str], thresholds: dict[str, Any], named: list[str]
+) -> None:
+    data = texts(colocation={"enable": True, **policies}, thresholds={"clusterStrategy": thresholds})
+    config = SloConfig().updated(data)
+    assert [f"{f.deviation.path.split('.')[-1]} {f.deviation.value}" for f in config.findings] == named
+    assert not any(f.fatal for f in config.findings) and not config.unread
+
+
 def test_a_node_may_be_filled_whole_without_a_word() -> None:
     assert SloConfig().updated({"colocation-config": '{"cpuReclaimThresholdPercent": 100}'}).findings == ()

@@ -24,6 +24,13 @@ _PROFILE: Final = ("name", "nodeSelector")
 _SELECTORS: Final = frozenset({"nodeSelector"})
 """Kept as written: without its null, {"matchLabels": {"pool": null}} would select every node."""
 BUILT_IN_LAYER: Final = "built-in"
+_TAKEN_BACK: Final = {
+    "cpuCalculatePolicy": "cpuSuppressThresholdPercent",
+    "memoryCalculatePolicy": "memoryEvictThresholdPercent",
+}
+"""Policy of a resource -> the threshold above which the node agent takes batch's use of it back."""
+_AMPLE_PERCENT: Final = 90
+"""Of the node: from here on a threshold leaves batch nearly all that policy `forecast` lends."""
 _LENGTH_CAP: Final = 1024**2
 """A ConfigMap holds no more."""
 
@@ -111,6 +118,7 @@ class SloConfig:
                 unread.add(key)
             else:
                 layers[key] = in_force
+        findings += _taken_back(layers)
         return SloConfig(layers, frozenset(unread), tuple(findings), texts)
 
     def first_match(self, key: SloKey, labels: Mapping[str, str]) -> int | None:
@@ -170,6 +178,21 @@ def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding
         wrong += _contradictions(form, layers)
         layers = None if any(d.fatal for d in wrong) else layers
     return layers, tuple(SloConfigFinding(key.value, d, _fix(form, d)) for d in wrong)
+
+
+def _taken_back(layers: Mapping[SloKey, Layers]) -> Iterator[SloConfigFinding]:
+    """Enabled thresholds that take back what policy `forecast` lends above them, by both keys' values of the cluster.
+
+    Koordinator's thresholds match the percentages that its own policies keep back, and `forecast` keeps none.
+    """
+    form, policies = FORMS[SloKey.THRESHOLDS], layers.get(SloKey.COLOCATION, Layers()).cluster
+    thresholds = merged(form.built_in, layers.get(SloKey.THRESHOLDS, Layers()).cluster)
+    for policy, name in _TAKEN_BACK.items():
+        percent = thresholds[name]
+        if policies.get(policy) == "forecast" and thresholds.get("enable") and percent < _AMPLE_PERCENT:
+            problem = f'percent of a node takes back what {policy} "forecast" lends above it'
+            deviation = Deviation(f"$.{form.cluster}.{name}", percent, problem, fatal=False)
+            yield SloConfigFinding(SloKey.THRESHOLDS.value, deviation, f"Set {name} to 95, or cap batch below it.")
 
 
 def _decoded(text: str) -> Any:
