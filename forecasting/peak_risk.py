@@ -9,7 +9,8 @@ A few weeks say little about jumps that come once in a thousand decisions, and n
 held. So the share of scores above a threshold t is a mixture: of the cluster's own scores with the weight d / (d +
 prior days), d the days of its decisions, and of the tail of public traces (`peak_tails`) with the rest. Tails are
 compared in units of the cluster's own scores, z = (t - median) / (q90 - median). Past decisions overlap and whole
-classes move together, so d days of them are worth less than their number: the risk is lowered by the same weight.
+classes move together, so d days of them are worth less than their number: the risk is lowered by the same weight. Of
+fewer than ten nodes a day counts for a tenth a node.
 
 A node that would have passed the class's peak far more often than allowed gets its own quantile when that is higher.
 What is published as the violation rate is measured forward: past decisions in six parts, each but the first counted
@@ -35,6 +36,8 @@ Flags = npt.NDArray[np.bool_]
 
 _FEWEST_OWN: Final = 12
 """Decisions of its own that a node needs before they may overrule the class."""
+_FULL_CLASS: Final = 10
+"""Nodes of which a day of decisions counts as a day of evidence."""
 _PARTS: Final = 6
 _LOG_EXCEEDANCES: Final = np.log(EXCEEDANCES)
 _GRID: Final = np.linspace(0, len(EXCEEDANCES) - 1, 20 * len(EXCEEDANCES))
@@ -129,7 +132,7 @@ def served(
 
     Each alone keeps the risk there; their mean is steadier than the better one.
     """
-    days = usable.any(axis=0).sum() / BLOCKS_PER_DAY
+    days = min(usable.any(axis=0).sum(), usable.sum() / _FULL_CLASS) / BLOCKS_PER_DAY
     weights = np.where(usable, of.limits[:, None], 0.0)
     weights /= weights.sum()
     candidates: list[list[tuple[float, int, Floats]]] = [[] for _ in risks]

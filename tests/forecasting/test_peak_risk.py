@@ -59,6 +59,15 @@ def test_every_shape_has_a_rising_tail():
         assert list(TAILS[shape.name]) == sorted(TAILS[shape.name])
 
 
+def test_few_nodes_risk_less_than_many_on_the_same_past():
+    blocks = np.random.default_rng(6).uniform(80, 100, (2, 80))
+    few, many = (calibrate(Prepared.of(records(np.tile(blocks, (n, 1)), 81), np.full(2 * n, 1000.0)), 0.05,
+                           NodePeakSettings()) for n in (1, 20))  # fmt: skip
+    assert few is not None
+    assert many is not None
+    assert (few.peaks > many.peaks[:2]).all()
+
+
 def test_five_of_six_parts_of_the_past_decisions_are_tested():
     # 14 days: decisions from a week of record on that have an outcome stand on six days and a border.
     blocks = np.random.default_rng(3).uniform(90, 100, (40, 56))
