@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +19,9 @@ SLOTS = 288
 
 @dataclass(frozen=True)
 class Population:
-    """VMs (n, slots), limits (n,), and how nodes are made of them; musts: at violation -> least share.
+    """VMs (n, slots), limits (n,), and how nodes are made of them.
 
-    alone: each VM is a node.
+    risk: the product's for this resource; alone: each VM is a node.
     """
 
     name: str
@@ -29,7 +29,6 @@ class Population:
     limits: np.ndarray
     groups: int
     sizes: tuple[int, int]
-    musts: dict[float, float] = field(default_factory=dict)
     risk: float = 0.01
     resource: Resource = Resource.CPU
     alone: bool = False
@@ -67,14 +66,13 @@ def bitbrains(folder: Path) -> Iterator[Population]:
     limits = np.nanmedian(np.where(cores > 0, cores, np.nan), axis=1) * 100
     cpu = percent * cores
     share = np.where(cores > 0, percent, np.nan)
-    yield Population("bitbrains_rnd CPU, groups of 10", cpu, limits, 60, (10, 10), {0.01: 0.935, 0.05: 0.965})
+    yield Population("bitbrains_rnd CPU, groups of 10", cpu, limits, 60, (10, 10))
     yield Population(
         "bitbrains_rnd CPU in % of each VM, groups of 10",
         share,
         np.full(len(share), 100.0),
         60,
         (10, 10),
-        {0.01: 0.935, 0.05: 0.965},
     )
     active = np.nan_to_num(cpu).mean(axis=1) >= 0.01 * limits
     yield Population(
@@ -83,27 +81,21 @@ def bitbrains(folder: Path) -> Iterator[Population]:
         limits[active],
         60,
         (3, 5),
-        {0.01: 0.85, 0.05: 0.93},
     )
     sizes = np.nanmedian(np.where(size > 0, size, np.nan), axis=1)
-    yield Population("bitbrains_rnd memory, groups of 10", used, sizes, 60, (10, 10), {}, 0.005, Resource.MEMORY)
+    yield Population("bitbrains_rnd memory, groups of 10", used, sizes, 60, (10, 10), 0.005, Resource.MEMORY)
 
 
 def azure(folder: Path) -> Iterator[Population]:
     percent, _ = trace_matrix(folder, "azure_v1_vms", "cpu_avg_pct")
-    musts = {0.01: 0.93, 0.05: 0.965}
     whole = percent[throughout(percent)]
-    yield Population(
-        "azure_v1, 39 VMs of 29 days, groups of 20", whole, np.full(len(whole), 100.0), 30, (20, 20), musts
-    )
+    yield Population("azure_v1, 39 VMs of 29 days, groups of 20", whole, np.full(len(whole), 100.0), 30, (20, 20))
     shorter = percent[:, : int(np.isfinite(percent).sum(axis=1).min())]
-    yield Population(
-        "azure_v1, 89 VMs of 28 days, groups of 20", shorter, np.full(len(shorter), 100.0), 30, (20, 20), musts
-    )
+    yield Population("azure_v1, 89 VMs of 28 days, groups of 20", shorter, np.full(len(shorter), 100.0), 30, (20, 20))
 
 
 def azure_small(folder: Path) -> Population:
-    """Azure VMs on small nodes, and none of the musts."""
+    """Azure VMs on small nodes."""
     *_, shorter = azure(folder)
     return Population("azure_v1, 89 VMs of 28 days, groups of 3-8", shorter.usage, shorter.limits, 60, (3, 8))
 
