@@ -24,7 +24,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
@@ -63,11 +63,15 @@ class Vms:
 
 @dataclass(frozen=True)
 class Node:
-    """What runs on a node, slot by slot: usage, limits of what runs, limits of what is cold."""
+    """What runs on a node, slot by slot: usage, limits of what runs, limits of what is cold.
+
+    arrivals: (first slot, end, limit) of pods while they stand beside all that the node's history knows.
+    """
 
     used: np.ndarray
     limits: np.ndarray
     cold: np.ndarray
+    arrivals: list[tuple[int, int, float]] = field(default_factory=list)
 
     @classmethod
     def empty(cls, slots: int) -> Node:
@@ -86,6 +90,7 @@ class Node:
             first = slice(start, min(start + START, end))
             self.used[first] += limit - vms.usage[row, source[: first.stop - start]]
             if new:
+                self.arrivals.append((start, end, float(limit)))
                 self.cold[start : min(start + DAY, end)] += limit
 
 
@@ -112,9 +117,14 @@ def node(vms: Vms, rng: np.random.Generator) -> Node:
             at = end + int(rng.exponential(3 * HOUR))
     ends = [0, *np.cumsum(np.maximum(DAY // 2, rng.exponential(3 * DAY, slots // DAY))).astype(int).tolist()]
     for row in rng.choice(len(vms.limits), ROLLED, replace=False).tolist():
+        before = 0
         for start, end in itertools.pairwise(ends):
             late = int(rng.integers(HOUR))
-            made.run(vms, row, (start + late if start else 0, end + late + OVERLAP))
+            first = start + late if start else 0
+            made.run(vms, row, (first, end + late + OVERLAP))
+            if first < before:  # the old pod is there still
+                made.arrivals.append((first, before, float(vms.limits[row])))
+            before = end + late + OVERLAP
     for row in rng.choice(len(vms.limits), SCALED, replace=False).tolist():
         for day in range(whole):
             made.run(vms, row, (day * DAY + 8 * HOUR, day * DAY + 19 * HOUR))

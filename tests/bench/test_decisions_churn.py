@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from bench.decisions_churn import DAY, START, Node, Vms, node
+from bench.decisions_churn import DAY, HOUR, OVERLAP, START, Node, Vms, node
+from bench.decisions_short import announced_of
 
 SLOTS = 6 * DAY
 VMS = Vms(np.full((8, SLOTS), 50.0), np.full(8, 200.0))
@@ -23,6 +25,23 @@ def test_a_pod_that_was_there_before_is_neither() -> None:
     made.run(VMS, 0, (-5, DAY), new=True)
     assert made.used[:DAY].tolist() == [50.0] * DAY
     assert not made.cold.any()
+
+
+def test_what_starts_is_announced_until_the_next_decision_and_a_rollout_while_both_run() -> None:
+    size, start = DAY // 4, 15 * DAY + 10
+    made = Node.empty(20 * DAY)
+    made.run(VMS, 0, (start, start + 3 * DAY), new=True)
+    decisions = np.arange(15 * 4, 17 * 4)
+    (added,) = announced_of([made], decisions)
+    assert added.tolist() == [0.0] * 10 + [200.0] * (size - 10) + [0.0] * (len(added) - size)
+    # the totals of a node know as much coming and going as it usually has
+    made.cold[: 15 * DAY] = 150.0
+    made.cold[15 * DAY - 1] = 30.0
+    (less,) = announced_of([made], decisions[:1])
+    assert less.tolist() == pytest.approx([0.0] * 10 + [200.0 - 120.0] * (size - 10), abs=5)
+    rolled = node(VMS, np.random.default_rng(7)).arrivals
+    moves = [(first, end) for first, end, _ in rolled if end - first <= HOUR + OVERLAP and first > 0]
+    assert moves and all(first < end for first, end in moves)
 
 
 def test_a_node_is_the_same_for_the_same_seed_and_never_above_its_limits() -> None:

@@ -4,23 +4,46 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from cotenant.apps.manager.controllers.colocation_controller import ColocationController
+from cotenant.apps.manager.decisions.results import PlacedPods, ProdPeak, RunResults, StoredCensus
 from cotenant.apps.manager.feature import ControllerCondition
 from cotenant.apps.manager.loop import Unled
 from cotenant.apps.manager.mirrors import mirrors_of
 from cotenant.apps.manager.pipeline import Pipeline
 from cotenant.apps.manager.run import Manager
+from cotenant.core.adapters.kube import Mirror
+from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.model.resource import Resource
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.manager import ManagerSettings
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import BATCH_CPU, BATCH_MEMORY, SLO, Scene
 
+CPU = Resource.CPU
 Start = Callable[..., Manager]
 Nodes = Callable[..., list[str]]
+
+
+@contextmanager
+def watching(
+    scene: Scene, results: Callable[[], RunResults]
+) -> Iterator[tuple[ColocationController, dict[str, Mirror[Any]]]]:
+    """The controller alone before its mirrors, which have listed everything."""
+    settings = Settings(manager=ManagerSettings(namespace=scene.namespace))
+    mirrors = mirrors_of(scene.plane.client(scene.account), settings, ["colocation"], threading.Event())
+    for mirror in mirrors.values():
+        mirror.start()
+    try:
+        wait_for("the lists", lambda: all(m.wait_synced(0) for n, m in mirrors.items() if n != "topologies"), 60)
+        yield ColocationController(mirrors, results, 60.0), mirrors
+    finally:
+        for mirror in mirrors.values():
+            mirror.stop()
 
 
 def batch_pod(name: str, node: str, milli: int) -> dict[str, Any]:
@@ -60,13 +83,7 @@ def test_a_node_that_goes_between_look_and_write_is_no_fault_of_the_others(scene
     size = {"cpu": "16", "memory": "64Gi", "pods": "110"}
     scene.api.create("/api/v1/nodes", {"metadata": {"name": gone}, "status": {"capacity": size, "allocatable": size}})
     scene.report([gone, left])
-    settings = Settings(manager=ManagerSettings(namespace=scene.namespace))
-    mirrors = mirrors_of(scene.plane.client(scene.account), settings, ["colocation"], threading.Event())
-    feature = ColocationController(mirrors, Pipeline(settings, "test", Unled()).results, 60.0)
-    for mirror in mirrors.values():
-        mirror.start()
-    try:
-        wait_for("the lists", lambda: all(m.wait_synced(0) for n, m in mirrors.items() if n != "topologies"), 60)
+    with watching(scene, Pipeline(Settings(), "test", Unled()).results) as (feature, mirrors):
         assert feature.decide({n: m.changes() for n, m in mirrors.items()}, time.time()).intents == ()
         scene.configure(colocation_config={"enable": True, "cpuReclaimTresholdPercent": 50})
         wait_for("the configuration", mirrors["config"].snapshot)
@@ -78,9 +95,55 @@ def test_a_node_that_goes_between_look_and_write_is_no_fault_of_the_others(scene
         assert (
             "$.cpuReclaimTresholdPercent: 50 is not read here; do you mean cpuReclaimThresholdPercent?" in note.message
         )
-    finally:
-        for mirror in mirrors.values():
-            mirror.stop()
+
+
+def prod_pod(name: str, node: str, cpu: str) -> dict[str, Any]:
+    requests = {"requests": {"cpu": cpu, "memory": "1Gi"}}
+    containers = [{"name": "main", "image": "example.invalid/a:1", "resources": requests}]
+    return {"metadata": {"name": name}, "spec": {"nodeName": node, "containers": containers}}
+
+
+def test_a_pod_that_came_after_the_analysis_lowers_batch_cpu_at_once_and_one_that_replaced_another_does_not(
+    scene: Scene, fake_nodes: Nodes
+) -> None:
+    (node,), now = fake_nodes(1, cpu="16", memory="64Gi"), int(time.time())
+    pods = f"/api/v1/namespaces/{scene.namespace}/pods"
+    census = StoredCensus(now - 1800, (PlacedPods(node, scene.namespace, "Pod", "web", 1),))
+    results = RunResults(now, prod_peaks={CPU: {node: ProdPeak(2000.0, 0.0, 9, 0.0)}}, prod_census=census)
+    scene.configure(colocation_config={"enable": True, "cpuCalculatePolicy": "forecast"})
+
+    def report(*names: str) -> None:
+        usage = {"podUsage": {"resources": {"cpu": "100m", "memory": "1Gi"}}}
+        scene.report([node], pods=[{"namespace": scene.namespace, "name": n, **usage} for n in names])
+        wait_for("the report", lambda: [p.name for p in mirrors["nodemetrics"].snapshot()["", node].pods] == [*names])
+
+    def lent() -> int:
+        intents = feature.decide({n: m.changes() for n, m in mirrors.items()}, time.time()).intents
+        (body,) = [one.body for one in intents if isinstance(one, Apply) and one.address.name == node]
+        return int(body["status"]["allocatable"][BATCH_CPU])
+
+    def present(name: str) -> bool:
+        return (scene.namespace, name) in mirrors["pods"].snapshot()
+
+    def come(name: str, cpu: str) -> None:
+        scene.api.create(pods, prod_pod(name, node, cpu))
+        wait_for(f"{name} in the mirror", lambda: present(name))
+
+    scene.report([node])
+    with watching(scene, lambda: results) as (feature, mirrors):
+        wait_for("the configuration", mirrors["config"].snapshot)
+        come("web", "4")
+        report("web")
+        # 16,000 m less 1,000 m of the system and the peak of 2,000 m, which knows one pod of web
+        assert lent() == 13_000
+        come("surge", "3")
+        report("surge", "web")
+        assert lent() == 10_000
+        scene.api.delete(f"{pods}/web")
+        wait_for("web to go", lambda: not present("web"))
+        come("web", "4")
+        report("surge")
+        assert lent() == 10_000
 
 
 def test_disabling_colocation_takes_the_resources_off_the_nodes(

@@ -114,7 +114,7 @@ def tally(trial: ReclaimTrial, peaks: Floats) -> Tally:
     passed = judged & (predicted < came - 1e-6 * limits)
     with np.errstate(invalid="ignore", divide="ignore"):
         depth = np.where(passed, (came - predicted) / came, 0.0)
-    over, measured = _over(trial, predicted)
+    over, measured = overshoot(trial, predicted)
     return Tally(
         decisions=judged.sum(axis=1).astype(float),
         violated=passed.sum(axis=1).astype(float),
@@ -245,11 +245,18 @@ def _came(trial: ReclaimTrial) -> Floats:
     return result
 
 
-def _over(trial: ReclaimTrial, predicted: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Usage above the prediction in force (until the next decision), and where it is known, (n, slots)."""
+def overshoot(
+    trial: ReclaimTrial, predicted: Floats, announced: Floats | None = None
+) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Usage above the prediction in force (until the next decision), and where it is known, (n, slots).
+
+    announced: what joined the prediction since its decision, in the same slots: from the first decision to six hours
+    after the last one.
+    """
     size, ends = trial.slots_per_day // BLOCKS_PER_DAY, trial.decisions
     used = trial.totals[:, ends[0] * size : (ends[-1] + 1) * size]
     measured = np.isfinite(used)
     bound = np.repeat(np.where(np.isfinite(predicted), predicted, np.inf), size, axis=1)
+    bound = bound if announced is None else bound + announced
     over: Floats = np.where(measured, np.maximum(np.where(measured, used, 0) - bound, 0), 0.0)
     return over, measured
