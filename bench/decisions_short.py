@@ -7,7 +7,9 @@ that is lent at every moment, and nothing is kept back but the peak's own risk.
 
 "With announced changes": between two decisions a pod that starts counts with its request (its limit here) at once,
 beyond those that it replaced and beyond the node's usual coming and going, as `recommender.colocation` does; batch is
-taken to follow the amount. "Without": it counts from the next decision on. Where batch pods that run already cannot be
+taken to follow the amount. A pod here never uses more than it requests, so nothing that starts can pass that sum; on
+nodes whose pods use more than they request it is less.
+"Without": it counts from the next decision on. Where batch pods that run already cannot be
 moved, the truth lies between the two. Units: bitbrains in provisioned cores; azure states no cores, so a VM is one.
 
 Samples are means of five minutes. What happens inside them is not known, but azure's table has each VM's maximum: the

@@ -56,7 +56,7 @@ def postponed(ledger: Ledger, now_seconds: float) -> Mapping[WorkloadRef, Postpo
     for entry in ledger.entries():
         if entry.event not in (POSTPONED, RECALLED):
             continue
-        workload = _workload(entry.subject)
+        workload = WorkloadRef.parse(entry.subject)
         if workload is None:
             continue
         hidden.pop(workload, None)
@@ -69,8 +69,3 @@ def postponed(ledger: Ledger, now_seconds: float) -> Mapping[WorkloadRef, Postpo
                 workload, body.until_seconds, entry.actor, body.reason, entry.seconds
             )
     return {w: one for w, one in hidden.items() if one.until_seconds is None or one.until_seconds > now_seconds}
-
-
-def _workload(subject: str) -> WorkloadRef | None:
-    parts = subject.split("/")
-    return WorkloadRef(*parts) if len(parts) == 3 else None
