@@ -11,12 +11,14 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.cli.lean import LEAN
 from tests.support.dashboard import WEEK, results
 
 pytestmark = pytest.mark.server
@@ -30,9 +32,10 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COTENANT, *words], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([COTENANT, *words], capture_output=True, text=True, timeout=120, check=False, env=LEAN)
 
 
+@cache
 def rows(url: str, output: str, *words: str) -> list[dict[str, Any]]:
     done = cotenant("scan", "--offline", "--quiet", "--store", url, "-o", output, *words)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 COTENANT = Path(sys.executable).with_name("cotenant")
 PATIENCE = 900.0

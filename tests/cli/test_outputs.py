@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import subprocess
 import sys
 import urllib.request
@@ -19,6 +18,7 @@ import yaml
 from cotenant.apps.simulation.demo import CLUSTER
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
+from tests.cli.lean import LEAN
 from tests.cli.test_report import Parsed
 from tests.edges.test_webhook import Receiver, status
 from tests.support.dashboard import WEEK, Results, app_of, results, served
@@ -33,12 +33,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return results(tmp_path_factory.mktemp("store"), spec=WEEK).store.url
 
 
-QUICK = {**os.environ, "COTENANT_FORECASTING__BOOSTER_ROWS": "0"}
-"""What is written does not depend on how well it was forecast; the boosted member takes half of the time."""
-
-
 def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COTENANT, *words], capture_output=True, text=True, timeout=180, check=False, env=QUICK)
+    return subprocess.run([COTENANT, *words], capture_output=True, text=True, timeout=180, check=False, env=LEAN)
 
 
 @cache
