@@ -3,7 +3,7 @@
 Policy `forecast` (risks of RISKS_PERCENT) and policy `usage` (Koordinator's formula with its default of 60 %) decide
 every six hours after 14 days of history, by the product's formulas and the calibrated peaks that it serves, with its
 default settings; an unproven forecast keeps Koordinator's margin. Offered: mean of batch-cpu over nodes and decisions.
-Forecast's curve over risks is read at the violation of `usage` or at 1 %, whichever is higher.
+Forecast's curve over risks is read, linear between them, at the violation of `usage` or at 1 %, whichever is higher.
 
 Made up: a VM is a pod and a group of VMs a node, whose capacity is the sum of their provisioned sizes; outside of pods
 it uses 2 % of its capacity and 2 % of what its pods use. A pod requests its 95th percentile of all days and a fifth, at
@@ -31,7 +31,7 @@ from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
 
-RISKS_PERCENT = (0.2, 1.0, 5.0, 10.0)
+RISKS_PERCENT = (0.5, 1.0, 10.0)
 TOLERATED = 0.01
 LEAST_RATIO = 1.3
 DRAWS = 1
