@@ -33,8 +33,9 @@ class NodeColumns:
     prod_used: over prod pods and pods without a class; prod_reclaimable: requested by them and not used, by forecast;
     announced: requests of prod pods and reserved capacity that came after the forecast's history, beyond what left;
     prod_peak: forecast of the 24-hour peak of prod_used, NaN = none; system_peak: of what runs outside of pods, host
-    applications included, NaN = none; violation: share of back-tested decisions whose prod_peak was passed, NaN = not
-    measured; origins: days of them; cpu_ratio: CPU normalization, 1 = none;
+    applications included, NaN = none; mid_peak: highest use of HP pods that prod_used does not hold; violation: share
+    of back-tested decisions whose prod_peak was passed, NaN = not measured; origins: days of them; cpu_ratio: CPU
+    normalization, 1 = none;
     third_batch, third_mid: taken by other schedulers; measured_seconds: Unix time of the newest report, NaN = none.
     """
 
@@ -55,6 +56,7 @@ class NodeColumns:
     announced: Integers
     prod_peak: Floats
     system_peak: Floats
+    mid_peak: Floats
     violation: Floats
     origins: Integers
     cpu_ratio: Floats
@@ -73,20 +75,22 @@ class PeakForecast:
     """The calibrated 24-hour peak of what prod uses on one node, and how such peaks did before.
 
     violation: share of back-tested decisions whose peak was passed, NaN = not measured; origins: days of them;
-    system_peak: of what runs outside of pods, NaN = not known.
+    system_peak: of what runs outside of pods, NaN = not known; mid_peak: highest use of pods above batch that the peak
+    does not hold.
     """
 
     peak: float
     violation: float
     origins: int
     system_peak: float = math.nan
+    mid_peak: float = 0.0
 
 
 NO_FORECAST: Final = PeakForecast(float("nan"), float("nan"), 0)
 
 
 def forecast_columns(nodes: tuple[str, ...], forecast_by_node: Mapping[str, PeakForecast]) -> dict[str, Any]:
-    """The forecast's columns of NodeColumns for one resource: both peaks, violation, origins, (n,) each.
+    """The forecast's columns of NodeColumns for one resource: the peaks, violation, origins, (n,) each.
 
     A node without a forecast gets NaN and 0 days, by which the formulas fall back to present usage.
     """
@@ -94,6 +98,7 @@ def forecast_columns(nodes: tuple[str, ...], forecast_by_node: Mapping[str, Peak
     return {
         "prod_peak": np.array([f.peak for f in forecasts], dtype=np.float64),
         "system_peak": np.array([f.system_peak for f in forecasts], dtype=np.float64),
+        "mid_peak": np.array([f.mid_peak for f in forecasts], dtype=np.float64),
         "violation": np.array([f.violation for f in forecasts], dtype=np.float64),
         "origins": np.array([f.origins for f in forecasts], dtype=np.int64),
     }

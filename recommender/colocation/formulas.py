@@ -274,11 +274,12 @@ def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term],
 def _peak(columns: NodeColumns) -> Integers:
     """Forecast peak of prod's usage, and the present demand of what that forecast does not know.
 
-    That is: mid pods, pods without a metric (by request) and the CPUs that LSE pods keep. Prod pods that came after the
-    forecast's history are in `announced` instead, as far as they did not replace others.
+    Not known are: mid pods, pods without a metric (by request) and the CPUs that LSE pods keep; the highest use of mid
+    pods counts instead where that is more. Prod pods that came after the forecast's history are in `announced` instead,
+    as far as they did not replace others.
     """
     unknown: Integers = np.maximum(columns.hp_used - columns.prod_used, 0)
-    return whole(columns.prod_peak) + unknown
+    return whole(columns.prod_peak) + np.maximum(unknown, whole(columns.mid_peak))
 
 
 def normalization(amount: Integers, ratio: Floats) -> Integers:

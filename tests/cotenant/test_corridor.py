@@ -15,7 +15,7 @@ from cotenant.apps.manager.decisions.results import RunResults, collect
 from cotenant.apps.pipeline import browse, corridor, day_margins, tables
 from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.apps.pipeline.explain import Explanations
-from cotenant.apps.pipeline.nodes import prod_peaks, system_peaks
+from cotenant.apps.pipeline.nodes import mid_peaks, prod_peaks, system_peaks
 from cotenant.apps.pipeline.overview import overview as summarised
 from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.clock import FixedClock
@@ -200,11 +200,13 @@ def test_the_managers_peaks_are_those_behind_the_amounts(analysis: Analysis) -> 
     sent = msgspec.json.decode(msgspec.json.encode(collect(analysis)), type=RunResults)
     for resource in Resource:
         system = system_peaks(analysis.history, resource, analysis.pod_totals[resource].pods)
-        behind = prod_peaks(analysis.prod_peaks[resource], system)
+        mid = mid_peaks(analysis.pod_totals[resource])
+        behind = prod_peaks(analysis.prod_peaks[resource], system, mid)
         received = {name: _peak(peak) for name, peak in sent.prod_peaks[resource].items()}
-        assert {name: (p.peak, p.origins, p.system_peak) for name, p in received.items()} == {
-            name: (p.peak, p.origins, p.system_peak) for name, p in behind.items()
+        assert {name: (p.peak, p.origins, p.system_peak, p.mid_peak) for name, p in received.items()} == {
+            name: (p.peak, p.origins, p.system_peak, p.mid_peak) for name, p in behind.items()
         }
+        assert any(p.mid_peak > 0 for p in received.values())
         assert len(received) == SPEC.nodes and all(p.system_peak > 0 for p in received.values())
 
 

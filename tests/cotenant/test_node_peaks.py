@@ -8,9 +8,9 @@ import pytest
 
 from cotenant.apps.backtest.reclaim import ReclaimTrial, calibrated
 from cotenant.apps.manager.decisions.results import StoredCensus
-from cotenant.apps.pipeline.analysis import History
+from cotenant.apps.pipeline.analysis import History, PodTotals
 from cotenant.apps.pipeline.node_peaks import cold_requests, prod_census, unusually_cold
-from cotenant.apps.pipeline.nodes import _prod_reclaimable, pod_totals, prod_peaks, system_peaks
+from cotenant.apps.pipeline.nodes import _prod_reclaimable, mid_peaks, pod_totals, prod_peaks, system_peaks
 from cotenant.core.model.cluster import Inventory, Node, Pod
 from cotenant.core.model.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.qos import PriorityClass
@@ -80,6 +80,15 @@ def test_of_a_young_node_the_systems_peak_is_not_lent_either(model, node_level, 
     )  # fmt: skip
     system = system_peaks(history, Resource.CPU, pod_totals(history, Resource.CPU).pods)
     assert _prod_reclaimable(inventory, Resource.CPU, short, system) == {"a": pytest.approx(lent)}
+
+
+def test_pods_above_batch_that_are_not_prods_count_with_their_highest_use_of_the_last_two_weeks() -> None:
+    # 300 of mid pods in one slot of node a, beside 200 of prod throughout; nobody measured pods of node b
+    refs = (NodeRef("a"), NodeRef("b"))
+    prod, high = series(refs, 200.0), series(refs, 200.0)
+    high.values[0, 7] = 500.0
+    prod.values[1], high.values[1] = np.nan, np.nan
+    assert mid_peaks(PodTotals(prod, high, high)) == {"a": 300.0, "b": 0.0}
 
 
 def test_hours_without_a_sample_of_the_pods_say_nothing_of_the_system() -> None:
@@ -156,8 +165,8 @@ def test_formulas_get_the_measured_violation_rate():
         model=("record", "koordinator"),
         reason=(Reason.OK, Reason.NO_DATA),
     )
-    found = prod_peaks(made, {"a": 70.0})
-    assert found["a"].system_peak == 70.0
+    found = prod_peaks(made, {"a": 70.0}, {"a": 30.0})
+    assert (found["a"].system_peak, found["a"].mid_peak) == (70.0, 30.0)
     assert set(found) == {"a"}
     assert (found["a"].peak, found["a"].violation, found["a"].origins) == (1500.0, pytest.approx(0.02), 6)
 

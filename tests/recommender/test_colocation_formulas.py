@@ -28,7 +28,7 @@ NOW = 1_700_000_000
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 
 
-FLOATS = {"prod_peak": np.nan, "system_peak": np.nan, "violation": np.nan, "cpu_ratio": 1.0}
+FLOATS = {"prod_peak": np.nan, "system_peak": np.nan, "mid_peak": 0.0, "violation": np.nan, "cpu_ratio": 1.0}
 
 
 def columns(resource: Resource = CPU, measured: float = NOW, **terms: float) -> NodeColumns:
@@ -218,7 +218,7 @@ forecast_settings = st.builds(
 def foreseen_nodes(draw: st.DrawFn) -> NodeColumns:
     """A node with a forecast of prod and of the system, tested on 0..9 days; mid pods are within HP usage."""
     node, prod = draw(some_columns), draw(amounts)
-    peaks = {name: np.array([float(draw(amounts))]) for name in ("prod_peak", "system_peak")}
+    peaks = {name: np.array([float(draw(amounts))]) for name in ("prod_peak", "system_peak", "mid_peak")}
     used = np.array([prod]), np.array([prod + draw(amounts)])
     evidence = np.array([draw(st.sampled_from([0.0, 0.1, 0.11, np.nan]))]), np.array([draw(st.integers(0, 9))])
     return replace(node, prod_used=used[0], hp_used=used[1], violation=evidence[0], origins=evidence[1], **peaks)
@@ -255,7 +255,7 @@ def taken(found: Reclaimable) -> dict[str, int]:
 @given(
     foreseen_nodes(),
     forecast_settings,
-    st.sampled_from(["hp_used", "system_used", "prod_peak", "system_peak"]),
+    st.sampled_from(["hp_used", "system_used", "prod_peak", "system_peak", "mid_peak"]),
     amounts,
 )
 def test_a_higher_forecast_or_use_never_frees_capacity(
@@ -288,6 +288,9 @@ def test_a_proven_forecast_without_its_margin_by_hand() -> None:
     assert batch(node, plain(settings, "usage"), NOW)[0].amount == 33_000
     # what the system will need is not known: Koordinator's margin stays, 100 - 40 - 7 - 40
     assert batch(replace(node, system_peak=np.array([np.nan])), settings, NOW)[0].amount == 13_000
+    # mid pods use 3 of the 23 now and used 8 at their highest: 100 - 9 - (40 + 8)
+    mid = replace(node, hp_used=np.array([23_000]), mid_peak=np.array([8_000.0]))
+    assert batch(mid, settings, NOW)[0].amount == 43_000
 
 
 @given(some_columns, some_settings)

@@ -131,7 +131,11 @@ def _columns(past: NodesPast, slots: npt.NDArray[np.intp]) -> NodeColumns:
     is_known = np.isfinite(rows["high"]) & np.isfinite(rows["system"])
     zeros, none = np.zeros(len(capacity), dtype=np.int64), np.full(len(capacity), np.nan)
     terms: dict[str, Any] = {f.name: zeros for f in fields(NodeColumns)}
-    terms |= dict.fromkeys(("prod_peak", "system_peak", "violation"), none) | {"cpu_ratio": np.ones(len(capacity))}
+    terms |= (
+        dict.fromkeys(("prod_peak", "system_peak", "violation"), none)
+        | {"mid_peak": np.zeros(len(capacity))}
+        | {"cpu_ratio": np.ones(len(capacity))}
+    )
     terms |= {"capacity": whole(capacity), "reserved": whole(reserved), "system_used": whole(rows["system"])}
     terms |= {"hp_used": whole(rows["high"]), "prod_used": whole(rows["prod"])}
     terms |= {"hp_max": zeros if past.demand is None else whole(past.demand.ravel())}
@@ -155,8 +159,16 @@ def _forecasts(
         before = past.system[:, : int(slots[index])]
         system.append(koordinator_peaks(before, past.grid.slots_per_day, past.resource))
         progress.advance()
-    system_peak = np.stack(system, axis=1).astype(np.float64).ravel()
-    return {r: {**_column(served, i), "system_peak": system_peak} for i, r in enumerate(risks_percent)}
+    beside = {"system_peak": np.stack(system, axis=1).astype(np.float64).ravel(), "mid_peak": _mid_peaks(past, slots)}
+    return {r: {**_column(served, i), **beside} for i, r in enumerate(risks_percent)}
+
+
+def _mid_peaks(past: NodesPast, slots: npt.NDArray[np.intp]) -> Floats:
+    """Highest use of the pods above batch that are not prod's in the 14 days before each decision, (n x D,)."""
+    mid = np.maximum(np.nan_to_num(past.high) - np.nan_to_num(past.prod), 0.0)
+    longest = RECORD_DAYS * past.grid.slots_per_day
+    highest = [mid[:, max(0, slot - longest) : slot].max(axis=1) for slot in slots.tolist()]
+    return np.stack(highest, axis=1).astype(np.float64).ravel()
 
 
 def _column(served: Sequence[NodePeaks[NodeRef]], risk: int) -> dict[str, Any]:

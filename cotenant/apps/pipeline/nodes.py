@@ -20,6 +20,7 @@ from cotenant.core.model.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import Signal, Usage
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
 from forecasting.node_peak import FALLBACK, NodePeaks, koordinator_peaks
+from forecasting.peak_records import RECORD_DAYS
 from profiler.pool import Members, by_node, total
 from recommender.colocation.columns import PeakForecast
 from recommender.colocation.formulas import Parameters, batch, mid, prod_reclaimable
@@ -77,7 +78,7 @@ def reclaimable(
     chosen = strategies(history.inventory, ColocationConfig.of_settings(settings))
     messages: list[Reclaimable] = []
     for resource in Resource:
-        usages = _usages(history, resource, prod[resource], totals[resource].pods)
+        usages = _usages(history, resource, prod[resource], totals[resource])
         columns = node_columns(history.inventory, resource, usages)
         parameters = Parameters.of(chosen, resource)
         messages += [m for formula in (batch, mid) for m in formula(columns, parameters, now_seconds).messages()]
@@ -99,28 +100,41 @@ def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tu
     return {(p.namespace, p.name) for p in inventory.pods if p.effective_priority in classes}
 
 
-def _usages(history: History, resource: Resource, prod: NodePeaks[NodeRef], pods: Usage[NodeRef]) -> Usages:
+def _usages(history: History, resource: Resource, prod: NodePeaks[NodeRef], totals: PodTotals) -> Usages:
     nodes = history.node_usage[NODE_SIGNAL[resource]]
     values, measured = newest(nodes)
     names = [ref.name for ref in nodes.refs]
-    system = system_peaks(history, resource, pods)
+    system = system_peaks(history, resource, totals.pods)
     return Usages(
         pods=pods_now(history.usage[POD_SIGNAL[resource]]),
         nodes=dict(zip(names, (float(v) for v in values), strict=True)),
         measured_seconds=dict(zip(names, (float(t) for t in measured), strict=True)),
         prod_reclaimable=_prod_reclaimable(history.inventory, resource, prod, system),
-        prod_peaks=prod_peaks(prod, system),
+        prod_peaks=prod_peaks(prod, system, mid_peaks(totals)),
     )
 
 
-def prod_peaks(prod: NodePeaks[NodeRef], system: Mapping[str, float]) -> dict[str, PeakForecast]:
+def mid_peaks(totals: PodTotals) -> dict[str, float]:
+    """By node: highest use of pods above batch that are not prod's in the last 14 days, in the resource's unit.
+
+    They are too few for a calibrated peak of their own, and by present use alone the risk is not held where they burst.
+    """
+    slots = RECORD_DAYS * totals.prod.grid.slots_per_day
+    mid = np.nan_to_num(totals.high.tail(slots).values) - np.nan_to_num(totals.prod.tail(slots).values)
+    highest = np.maximum(mid.max(axis=1, initial=0.0), 0.0)
+    return {ref.name: float(amount) for ref, amount in zip(totals.high.refs, highest, strict=True)}
+
+
+def prod_peaks(
+    prod: NodePeaks[NodeRef], system: Mapping[str, float], mid: Mapping[str, float]
+) -> dict[str, PeakForecast]:
     """By node with one: prod's 24-hour peak at the first risk, its measured violation rate and days of that.
 
-    system: by node, of `system_peaks`.
+    system, mid: by node, of `system_peaks` and `mid_peaks`.
     """
     rows = zip(prod.peaks[:, 0].tolist(), prod.violation[:, 0].tolist(), prod.days.tolist(), strict=True)
     return {
-        ref.name: PeakForecast(peak, violation, days, system.get(ref.name, np.nan))
+        ref.name: PeakForecast(peak, violation, days, system.get(ref.name, np.nan), mid.get(ref.name, 0.0))
         for ref, (peak, violation, days) in zip(prod.refs, rows, strict=True)
         if np.isfinite(peak)
     }

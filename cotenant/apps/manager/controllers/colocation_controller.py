@@ -166,7 +166,7 @@ class ColocationController:
 
 def _peak(peak: ProdPeak) -> PeakForecast:
     violation, system = (math.nan if value is None else value for value in (peak.violation, peak.system))
-    return PeakForecast(peak.peak, violation, peak.origins, system)
+    return PeakForecast(peak.peak, violation, peak.origins, system, peak.mid)
 
 
 def _split(mirror: Mirror[Any], changed: set[Key]) -> tuple[list[Any], set[Key]]:

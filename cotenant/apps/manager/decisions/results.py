@@ -17,7 +17,7 @@ import numpy as np
 
 from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.apps.pipeline.node_peaks import prod_census
-from cotenant.apps.pipeline.nodes import prod_peaks, system_peaks
+from cotenant.apps.pipeline.nodes import mid_peaks, prod_peaks, system_peaks
 from cotenant.core.model.identity import NodeRef, WorkloadRef
 from cotenant.core.model.pod_turnover import PodCensus
 from cotenant.core.model.recommendation import Action, Field, Recommendation
@@ -96,13 +96,15 @@ class ProdPeak(msgspec.Struct, frozen=True):
     """Calibrated 24-hour peak of prod's use of one node, in the resource's unit, and how such forecasts did.
 
     violation: share of back-tested decisions whose peak was passed; None = not measured; origins: days of them;
-    system: peak of what runs outside of pods; None = not known.
+    system: peak of what runs outside of pods; None = not known; mid: highest use of the pods above batch that are not
+    prod's.
     """
 
     peak: float
     violation: float | None
     origins: int
     system: float | None = None
+    mid: float = 0.0
 
 
 class PlacedPods(msgspec.Struct, frozen=True, array_like=True):
@@ -282,8 +284,8 @@ def _prod_peaks(analysis: Analysis) -> dict[Resource, dict[str, ProdPeak]]:
     for resource, peaks in analysis.prod_peaks.items():
         system = system_peaks(analysis.history, resource, analysis.pod_totals[resource].pods)
         by_resource[resource] = {
-            name: ProdPeak(p.peak, _finite(p.violation), p.origins, _finite(p.system_peak))
-            for name, p in prod_peaks(peaks, system).items()
+            name: ProdPeak(p.peak, _finite(p.violation), p.origins, _finite(p.system_peak), p.mid_peak)
+            for name, p in prod_peaks(peaks, system, mid_peaks(analysis.pod_totals[resource])).items()
         }
     return by_resource
 
