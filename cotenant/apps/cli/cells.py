@@ -51,13 +51,19 @@ def _number(value: float) -> str:
     return "0" if shown == "-0" else shown
 
 
+def _percent(value: float) -> str:
+    """Whole percents; below ten two digits, because 0.5 % and 1 % are different risks."""
+    percent = 100 * value
+    return f"{percent:.0f}%" if abs(percent) >= 10 else f"{_number(float(f'{percent:.2g}'))}%"
+
+
 _HUMAN: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.TEXT: visible,
     Kind.INTEGER: str,
     Kind.NUMBER: _number,
     Kind.MILLICORES: format_millicores,
     Kind.BYTES: _bytes,
-    Kind.RATIO: lambda value: f"{100 * value:.0f}%",
+    Kind.RATIO: _percent,
     Kind.TIME: _time,
     Kind.LIST: sparkline,
 }
