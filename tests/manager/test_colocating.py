@@ -192,13 +192,14 @@ def test_a_broken_key_keeps_its_last_good_value_and_tells_people(
     scene.configure(colocation_config={"enable": True}, resource_threshold_config=thresholds)
     started()
     wait_for("batch resources", lambda: scene.lent(nodes))
-    thresholds["clusterStrategy"]["memoryEvictThresholdPercent"] = 80
-    scene.configure(colocation_config='{"enable": fals', resource_threshold_config=thresholds)
 
     def evicts_at() -> set[int]:
-        slos = [scene.api.get(f"{SLO}/nodeslos/{n}")["spec"] for n in nodes]
-        return {s["resourceUsedThresholdWithBE"]["memoryEvictThresholdPercent"] for s in slos}
+        slos = [s for s in scene.api.items(f"{SLO}/nodeslos") if s["metadata"]["name"] in nodes]
+        return {s["spec"]["resourceUsedThresholdWithBE"]["memoryEvictThresholdPercent"] for s in slos}
 
+    wait_for("a NodeSLO", lambda: evicts_at() == {70})
+    thresholds["clusterStrategy"]["memoryEvictThresholdPercent"] = 80
+    scene.configure(colocation_config='{"enable": fals', resource_threshold_config=thresholds)
     wait_for("the other key's new value", lambda: evicts_at() == {80})
     wait_for("an Event", lambda: scene.events("InvalidConfig"))
     wait_for("a condition", lambda: scene.state("colocation").get("reason") == "Degraded")
