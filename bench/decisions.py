@@ -28,7 +28,7 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 import numpy as np
 
-from bench.record import Row, below, record, traces
+from bench.record import Row, below, record_on_traces
 from bench.traces import share_matrix, trace_matrix
 from cotenant.apps.backtest.sources import USAGE
 from cotenant.core.model.resource import Resource
@@ -41,7 +41,6 @@ from forecasting.backtest.engine import ENGINE, EngineContender
 from forecasting.backtest.plan import HALF_HOURS, BacktestPlan, origins
 from forecasting.backtest.run import BacktestScores, Shard, join, run
 
-COMMAND = ".venv/bin/python -m bench.decisions"
 ACTIVE = 1.0
 EACH, TOGETHER = 0.93, 0.90
 B1, B14 = by_name(BASELINE).name, by_name(STRONG).name
@@ -205,11 +204,8 @@ def young(population: Population, shard: Shard) -> Iterator[Row]:
         yield Row(f"{population.name}: relWQL of series {days:g} d old", round(found.value, 3), "ratio", note=note)
 
 
-def main() -> None:
-    folder = traces()
-    if folder is None:
-        print("no real traces: set COTENANT_TRACES to their folder; nothing was measured")
-        return
+def measure(folder: Path) -> list[Row]:
+    """All rows, in the order of the page."""
     rows: list[Row] = []
     ratios = []
     for population in POPULATIONS:
@@ -221,8 +217,8 @@ def main() -> None:
             rows += [*recovery(population, shard), *young(population, shard)]
     together = float(np.exp(np.mean(np.log(ratios))))
     first = below("relWQL / that of B14, geometric mean of four populations", round(together, 3), "ratio", TOGETHER)
-    record("decisions", COMMAND, [first, *rows])
+    return [first, *rows]
 
 
 if __name__ == "__main__":
-    main()
+    record_on_traces("decisions", measure)

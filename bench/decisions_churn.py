@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +30,7 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 import numpy as np
 
-from bench.record import Row, below, record, traces
+from bench.record import Row, below, record_on_traces
 from bench.traces import trace_matrix
 from cotenant.apps.backtest.reclaim import (
     RISKS,
@@ -165,11 +164,8 @@ def rows_of(found: dict[str, dict[float, Tally]], starts: float) -> Iterator[Row
         )
 
 
-def main() -> int:
-    folder = traces()
-    if folder is None:
-        print("no real traces: set COTENANT_TRACES to their folder; nothing was measured")
-        return 0
+def measure(folder: Path) -> list[Row]:
+    """All rows, in the order of the page."""
     vms, found, starts = load(folder), {name: [] for name in ("ours", "whole", "none", "static")}, []
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
@@ -185,11 +181,8 @@ def main() -> int:
     together = {
         name: {knob: joined([one[knob] for one in draws]) for knob in draws[0]} for name, draws in found.items()
     }
-    record(
-        "decisions_churn", ".venv/bin/python -m bench.decisions_churn", list(rows_of(together, float(np.mean(starts))))
-    )
-    return 0
+    return list(rows_of(together, float(np.mean(starts))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    record_on_traces("decisions_churn", measure)

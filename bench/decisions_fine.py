@@ -23,7 +23,7 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 import numpy as np
 
 from bench.decisions import B1, POPULATIONS, Population, within
-from bench.record import Row, above, below, record, traces
+from bench.record import Row, above, below, record_on_traces
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import LEVELS
@@ -37,7 +37,6 @@ from forecasting.backtest.run import BacktestScores, run
 from forecasting.engine import STEP_SECONDS
 from forecasting.five_minutes import five_minutes
 
-COMMAND = ".venv/bin/python -m bench.decisions_fine"
 Q95 = LEVELS.index(0.95)
 NAMED = ("B1", "B2", "B14")
 SLOTS = STEP_SECONDS // FIVE_MINUTES.step_seconds
@@ -98,11 +97,8 @@ def cost() -> Row:
     return below(f"quantiles of 5-minute values, {SERIES:,} series x 14 d, one core", min(seconds), "s", 0.5)
 
 
-def main() -> None:
-    folder = traces()
-    if folder is None:
-        print("no real traces: set COTENANT_TRACES to their folder; nothing was measured")
-        return
+def measure(folder: Path) -> list[Row]:
+    """All rows, in the order of the page."""
     rows: list[Row] = []
     ratios = []
     for population in (*POPULATIONS, *OTHERS):
@@ -111,8 +107,8 @@ def main() -> None:
         rows += of_population
     share = sum(ratio <= CEILING for ratio in ratios) / len(ratios)
     what = f"share of populations whose loss is at most {CEILING:.2f} of the best baseline's"
-    record("decisions_fine", COMMAND, [above(what, round(share, 3), "ratio", ENOUGH), *rows, cost()])
+    return [above(what, round(share, 3), "ratio", ENOUGH), *rows, cost()]
 
 
 if __name__ == "__main__":
-    main()
+    record_on_traces("decisions_fine", measure)

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.decisions import POPULATIONS, Population
-from bench.record import Row, above, record, traces
+from bench.record import Row, above, record_on_traces
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.usage.forecast import Forecasts
 from cotenant.core.model.usage.usage import FloatMatrix, Usage
@@ -45,7 +45,6 @@ from forecasting.windows import swing
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
-COMMAND = ".venv/bin/python -m bench.decisions_peaks"
 ANNOUNCED, SILENT, GAIN = 0.78, 0.88, 0.05
 ORIGINS = 14
 SETTINGS = ForecastingSettings()
@@ -175,16 +174,13 @@ def rows_of(name: str, real: Flags, answers: Mapping[str, Answers]) -> Iterator[
     )
 
 
-def main() -> None:
-    folder = traces()
-    if folder is None:
-        print("no real traces: set COTENANT_TRACES to their folder; nothing was measured")
-        return
+def measure(folder: Path) -> list[Row]:
+    """All rows, in the order of the page."""
     rows: list[Row] = []
     for peak_set in SETS:
         rows += rows_of(peak_set.population.name, *answers_of(peak_set, peak_set.shard(folder)))
-    record("decisions_peaks", COMMAND, rows)
+    return rows
 
 
 if __name__ == "__main__":
-    main()
+    record_on_traces("decisions_peaks", measure)

@@ -18,11 +18,12 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from bench.populations import SEEDS, SLOTS, Population, azure, bitbrains
-from bench.record import Row, above, record, traces
+from bench.record import Row, above, record_on_traces
 from cotenant.apps.backtest.policies import HIGHEST, NodesPast, decision_slots, scores
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import Resource
@@ -88,18 +89,15 @@ def rows_of(of: Population) -> list[Row]:
     return rows
 
 
-def main() -> None:
-    folder = traces()
-    if folder is None:
-        print("no real traces: set COTENANT_TRACES to their folder; nothing was measured")
-        return
+def measure(folder: Path) -> list[Row]:
+    """All rows, in the order of the page."""
     rows: list[Row] = []
     for population in (*bitbrains(folder), *azure(folder)):
         if population.resource is Resource.CPU:
             rows += rows_of(population)
             print(f"{population.name}: done", flush=True)
-    record("decisions_policy", ".venv/bin/python -m bench.decisions_policy", rows)
+    return rows
 
 
 if __name__ == "__main__":
-    main()
+    record_on_traces("decisions_policy", measure)

@@ -32,6 +32,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
@@ -39,7 +40,7 @@ import numpy as np
 
 from bench.peak_prior import populations, tails
 from bench.populations import SEEDS, SLOTS, Population, azure, azure_small, bitbrains
-from bench.record import Row, above, below, record, traces
+from bench.record import Row, above, below, record_on_traces
 from cotenant.apps.backtest.reclaim import (
     RISKS,
     ReclaimTrial,
@@ -187,11 +188,8 @@ def by_pods(of: Population, seed: int) -> list[Row]:
     return made
 
 
-def main() -> None:
-    folder = traces()
-    if folder is None:
-        print("no real traces: set COTENANT_TRACES to their folder; nothing was measured")
-        return
+def measure(folder: Path) -> list[Row]:
+    """All rows, in the order of the page."""
     without_azure = tails(populations(folder), ("azure_v1",))
     rows: list[Row] = []
     for population in (*azure(folder), azure_small(folder), *bitbrains(folder)):
@@ -199,8 +197,8 @@ def main() -> None:
         rows += compared(population, trials, without_azure if population.name.startswith("azure_v1") else TAILS)
         rows += by_pods(population, SEEDS[0])
         print(f"{population.name}: done", flush=True)
-    record("decisions_reclaim", ".venv/bin/python -m bench.decisions_reclaim", [*over_all(rows), *rows])
+    return [*over_all(rows), *rows]
 
 
 if __name__ == "__main__":
-    main()
+    record_on_traces("decisions_reclaim", measure)

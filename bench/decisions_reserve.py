@@ -14,14 +14,14 @@ with the bootstrap over workloads; nothing was chosen by looking at these figure
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.plans_replay import DAY, DAYS, HISTORY_DAYS, forecasts, sets
-from bench.record import Row, below, record, traces
+from bench.record import Row, below, record_on_traces
 from recommender.plans.size import level_path, newsvendor
 
 Floats = npt.NDArray[np.float64]
@@ -86,11 +86,8 @@ def rows_of(name: str, costs: Mapping[str, Floats], *, judged: bool) -> list[Row
 NAMES = {"cron": "the same time last week", "peak": "last week's peak, always", "nothing": "nothing reserved"}
 
 
-def main() -> int:
-    folder = traces()
-    if folder is None:
-        print("no real traces: set COTENANT_TRACES to their folder; nothing was measured")
-        return 0
+def measure(folder: Path) -> list[Row]:
+    """All rows, in the order of the page."""
     found = list(sets(folder, DAYS))
     width = DAYS * DAY
     values = np.concatenate([np.pad(s.values, ((0, 0), (0, width - s.values.shape[1])), constant_values=np.nan)
@@ -119,9 +116,8 @@ def main() -> int:
         chosen = alive & (names == part.name)
         if chosen.any():
             rows += rows_of(part.name, {kind: j[chosen] for kind, j in measured[K].items()}, judged=False)
-    record("decisions_reserve", ".venv/bin/python -m bench.decisions_reserve", rows)
-    return 0
+    return rows
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    record_on_traces("decisions_reserve", measure)

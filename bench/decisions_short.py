@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,7 @@ import numpy as np
 from bench import decisions_churn as churn
 from bench.peak_prior import populations, tails
 from bench.populations import SEEDS, Population, azure, azure_small, bitbrains, throughout
-from bench.record import Row, below, record, traces
+from bench.record import Row, below, record_on_traces
 from bench.traces import trace_matrix
 from cotenant.apps.backtest.reclaim import ReclaimTrial, calibrated, overshoot
 from cotenant.apps.backtest.shortage import Reaction, core_seconds_short
@@ -167,16 +166,11 @@ def churn_rows(folder: Path) -> Iterator[Row]:
         yield row(f"pods come and go, {name}", shortages)
 
 
-def main() -> int:
-    folder = traces()
-    if folder is None:
-        print("no real traces: set COTENANT_TRACES to their folder; nothing was measured")
-        return 0
+def measure(folder: Path) -> list[Row]:
+    """All rows, in the order of the page."""
     without_azure = tails(populations(folder), ("azure_v1",))
-    rows = [*throughout_rows(folder, without_azure), *churn_rows(folder), *bound_rows(folder, without_azure)]
-    record("decisions_short", ".venv/bin/python -m bench.decisions_short", rows)
-    return 0
+    return [*throughout_rows(folder, without_azure), *churn_rows(folder), *bound_rows(folder, without_azure)]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    record_on_traces("decisions_short", measure)

@@ -10,7 +10,6 @@ sets with other origins and draws; what would have to be better to be worth serv
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 import numpy as np
 import pandas as pd
 
-from bench.record import Row, record, traces
+from bench.record import Row, record_on_traces
 from bench.traces import trace_matrix
 from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
@@ -103,15 +102,10 @@ def rows_of(name: str, shard: Shard, days: int) -> Iterator[Row]:
     yield Row(f"{name}, {days} d of history: week ahead / B14", round(paired.value, 3), "ratio", note=sure)
 
 
-def main() -> int:
-    folder = traces()
-    if folder is None:
-        print("no real traces: set COTENANT_TRACES to their folder; nothing was measured")
-        return 0
-    rows = [row for name, shard in shards(folder) for days in (14, 15, 28) for row in rows_of(name, shard, days)]
-    record("decisions_week", ".venv/bin/python -m bench.decisions_week", rows)
-    return 0
+def measure(folder: Path) -> list[Row]:
+    """All rows, in the order of the page."""
+    return [row for name, shard in shards(folder) for days in (14, 15, 28) for row in rows_of(name, shard, days)]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    record_on_traces("decisions_week", measure)

@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -61,6 +61,15 @@ def traces() -> Path | None:
     """Folder of real traces for development, or None (then say so and record nothing)."""
     folder = Path(os.environ.get("COTENANT_TRACES", ROOT.parent / "shared" / "data"))
     return folder if folder.is_dir() else None
+
+
+def record_on_traces(name: str, measure: Callable[[Path], Iterable[Row]]) -> None:
+    """Record what `bench.NAME` measures on the folder of traces; without one say that nothing was."""
+    folder = traces()
+    if folder is None:
+        print("no real traces: set COTENANT_TRACES to their folder; nothing was measured")
+        return
+    record(name, f".venv/bin/python -m bench.{name}", list(measure(folder)))
 
 
 def _commit() -> str:

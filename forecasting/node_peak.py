@@ -125,6 +125,18 @@ def koordinator_peaks(usage: Floats, slots_per_day: int, resource: Resource, pod
     return total if pods is None else np.fmax(total, pods)
 
 
+def mid_peaks(high: Floats, prod: Floats, slots_per_day: int) -> Floats:
+    """Highest use in the last 14 days of the pods above batch that are not prod's, (n,), in the unit of usage.
+
+    high, prod: (n, slots), totals of all pods above batch and of prod's, NaN = no pods. Such pods are too few for a
+    calibrated peak of their own, and by present use alone the risk is not held where they burst.
+    """
+    recent = slice(-RECORD_DAYS * slots_per_day, None)
+    rest = np.nan_to_num(high[:, recent]) - np.nan_to_num(prod[:, recent])
+    highest: Floats = rest.max(axis=1, initial=0.0)
+    return highest
+
+
 def pod_peaks(usage: Floats, requests: Floats, slots_per_day: int, resource: Resource) -> Floats:
     """1.1 x the decayed percentile of each pod, (pods,); a pod younger than 24 h counts with its request."""
     cold = np.isfinite(usage).sum(axis=1) < slots_per_day

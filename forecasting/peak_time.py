@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 RUN_SECONDS: Final = 2 * HOUR_SECONDS
 """Length of a peak window."""
-_DAYS: Final = 14
+PAST_DAYS: Final = 14
 _DAY_DECAY: Final = 0.93
 _WEEKDAY_WEIGHT: Final = 3.0
 _WEEK: Final = 7
@@ -41,7 +41,7 @@ def past_days(history: FloatMatrix, slots_per_day: int) -> tuple[npt.NDArray[np.
 
     history: (n, slots); at most 14 days; a day counts where at least 70 % of it is known, (n, days).
     """
-    count = min(_DAYS, history.shape[1] // slots_per_day)
+    count = min(PAST_DAYS, history.shape[1] // slots_per_day)
     recent = history[:, history.shape[1] - count * slots_per_day :]
     days = recent.reshape(len(history), count, slots_per_day).astype(np.float64)
     return days, (~np.isnan(days)).mean(axis=2) >= _LEAST_PRESENT

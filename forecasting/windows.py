@@ -22,7 +22,7 @@ from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.base import Array
 from forecasting.empirical import row_quantiles
-from forecasting.peak_time import RUN_SECONDS, busiest, past_days
+from forecasting.peak_time import PAST_DAYS, RUN_SECONDS, busiest, past_days
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
@@ -111,7 +111,7 @@ def vote_limit(votes: Floats, with_peak: Flags, counts: Flags) -> float:
 
 def daily_correlation(history: FloatMatrix, slots_per_day: int) -> npt.NDArray[np.float64]:
     """Correlation of the last 14 days' slots with those one day before, (n,); 1 where it cannot be known."""
-    recent = history[:, -14 * slots_per_day :].astype(np.float64)
+    recent = history[:, -PAST_DAYS * slots_per_day :].astype(np.float64)
     now, before = recent[:, slots_per_day:], recent[:, : max(0, recent.shape[1] - slots_per_day)]
     both = ~np.isnan(now) & ~np.isnan(before)
     count = np.maximum(both.sum(axis=1), 1)[:, None]

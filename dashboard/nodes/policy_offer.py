@@ -33,14 +33,14 @@ def policies_now(lent: Indexed) -> set[str]:
 
 def offer(trial: PolicyTrial | None, now: Collection[str]) -> PolicySwitch | None:
     """The switch that the trial speaks for; None where the present amounts are by `forecast` or by a third policy."""
-    found = None if trial is None else switch(trial)
-    return found if found is not None and found.now in now and FORECAST not in now else None
+    supported = None if trial is None else switch(trial)
+    return supported if supported is not None and supported.now in now and FORECAST not in now else None
 
 
-def sentence(found: PolicySwitch) -> str:
+def sentence(offered: PolicySwitch) -> str:
     """One line with its numbers."""
-    days = display.counted(int(found.tested_days), "tested day")
+    days = display.counted(int(offered.tested_days), "tested day")
     return (
-        f"Policy forecast would have lent {found.ratio:.1f} x the cores at {100 * found.violation:.1f} % violated "
-        f"decisions over {days}; now: {found.now}."
+        f"Policy forecast would have lent {offered.ratio:.1f} x the cores at {100 * offered.violation:.1f} % violated "
+        f"decisions over {days}; now: {offered.now}."
     )

@@ -117,8 +117,8 @@ def _reclaimable(label: str, cpu: float, memory: float, detail: str) -> Componen
 def _policy(view: View) -> Component:
     """The offer of another reclaim policy where the back-test speaks for it; nothing otherwise."""
     lent = view.source.snapshot().tables[RECLAIMABLE.name]
-    found = policy_offer.offer(view.source.policy_trial(), policy_offer.policies_now(lent))
-    if found is None:
+    offered = policy_offer.offer(view.source.policy_trial(), policy_offer.policies_now(lent))
+    if offered is None:
         return html.Div()
     commands = [html.Li([f"{what}: ", html.Code(command)]) for what, command in policy_offer.COMMANDS]
     how = [
@@ -127,7 +127,7 @@ def _policy(view: View) -> Component:
     ]
     more = html.Details([html.Summary("How to switch"), *how], className="more")
     return html.Div(
-        [html.P(policy_offer.sentence(found), className="said"), more], id="policy-offer", className="panel"
+        [html.P(policy_offer.sentence(offered), className="said"), more], id="policy-offer", className="panel"
     )
 
 

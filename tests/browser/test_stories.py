@@ -236,7 +236,7 @@ def test_search_on_a_portrait_leads_to_the_workloads(open_page: Open, address: s
     expect(page.locator("h1")).to_have_text("Workloads")
 
 
-@pytest.mark.parametrize("path", [*full(*PAGES.values())])
+@pytest.mark.parametrize("path", full(*PAGES.values()))
 def test_an_empty_store_says_which_command_fills_it(open_page: Open, tmp_path: Path, path: str) -> None:
     source = StoreSource(Store(tmp_path.as_uri(), "c"), support.QUICK)
     with support.served(support.app_on(source)) as address:
@@ -244,7 +244,7 @@ def test_an_empty_store_says_which_command_fills_it(open_page: Open, tmp_path: P
         expect(page.get_by_text("cotenant scan --prometheus URL")).to_be_visible()
 
 
-@pytest.mark.parametrize("path", [*full(*PAGES.values())])
+@pytest.mark.parametrize("path", full(*PAGES.values()))
 def test_a_broken_store_is_an_error_in_words_not_a_traceback(open_page: Open, tmp_path: Path, path: str) -> None:
     (tmp_path / "c" / "results" / "overview.json").mkdir(parents=True)  # a folder where a file should be
     with support.served(support.app_on(StoreSource(Store(tmp_path.as_uri(), "c"), support.QUICK))) as address:

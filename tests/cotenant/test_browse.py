@@ -9,7 +9,6 @@ import pytest
 
 from cotenant.apps.pipeline import browse, corridor
 from cotenant.apps.pipeline.analysis import Analysis
-from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.identity import PodContainerRef
@@ -32,16 +31,6 @@ from profiler.synthetic import SyntheticCluster, SyntheticSpec
 pytestmark = pytest.mark.slow
 
 SPEC = SyntheticSpec(nodes=6, workloads=40, days=9, seed=21)
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
-
-
-@pytest.fixture(scope="module")
-def cluster(store: Store) -> SyntheticCluster:
-    return fill(store, SPEC, Silent())
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +14,8 @@ from cotenant.apps.manager.decisions.results import RunResults, collect
 from cotenant.apps.pipeline import browse, corridor, day_margins, tables
 from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.apps.pipeline.explain import Explanations
-from cotenant.apps.pipeline.nodes import mid_peaks, prod_peaks, system_peaks
+from cotenant.apps.pipeline.nodes import peak_forecasts
 from cotenant.apps.pipeline.overview import overview as summarised
-from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
@@ -37,16 +35,6 @@ from recommender.strategies.cotenant import day_risk
 pytestmark = pytest.mark.slow
 
 SPEC = SyntheticSpec(nodes=8, workloads=60, days=8, seed=3)
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    yield Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
-
-
-@pytest.fixture(scope="module")
-def cluster(store: Store) -> SyntheticCluster:
-    return fill(store, SPEC, Silent())
 
 
 @pytest.fixture(scope="module")
@@ -199,9 +187,8 @@ def test_every_surface_shows_the_same_peak_window(overview: Overview, analysis: 
 def test_the_managers_peaks_are_those_behind_the_amounts(analysis: Analysis) -> None:
     sent = msgspec.json.decode(msgspec.json.encode(collect(analysis)), type=RunResults)
     for resource in Resource:
-        system = system_peaks(analysis.history, resource, analysis.pod_totals[resource].pods)
-        mid = mid_peaks(analysis.pod_totals[resource])
-        behind = prod_peaks(analysis.prod_peaks[resource], system, mid)
+        prod, totals = analysis.prod_peaks[resource], analysis.pod_totals[resource]
+        behind = peak_forecasts(analysis.history, resource, prod, totals)
         received = {name: _peak(peak) for name, peak in sent.prod_peaks[resource].items()}
         assert {name: (p.peak, p.origins, p.system_peak, p.mid_peak) for name, p in received.items()} == {
             name: (p.peak, p.origins, p.system_peak, p.mid_peak) for name, p in behind.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,16 +27,6 @@ CPU = Resource.CPU
 SPEC = SyntheticSpec(nodes=3, workloads=5, days=28, seed=5)
 SETTINGS = replace_setting(Settings(), forecasting=ForecastingSettings(booster_rows=0))
 """Without a booster, which takes most of the time and has no say in a node's peak."""
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    yield Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
-
-
-@pytest.fixture(scope="module")
-def cluster(store: Store) -> SyntheticCluster:
-    return fill(store, SPEC, Silent())
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from cotenant.apps.backtest.reclaim import ReclaimTrial, calibrated
 from cotenant.apps.manager.decisions.results import StoredCensus
 from cotenant.apps.pipeline.analysis import History, PodTotals
 from cotenant.apps.pipeline.node_peaks import cold_requests, prod_census, unusually_cold
-from cotenant.apps.pipeline.nodes import _prod_reclaimable, mid_peaks, pod_totals, prod_peaks, system_peaks
+from cotenant.apps.pipeline.nodes import _prod_reclaimable, peak_forecasts, pod_totals, system_peaks
 from cotenant.core.model.cluster import Inventory, Node, Pod
 from cotenant.core.model.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.qos import PriorityClass
@@ -18,7 +18,7 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, Statistic, TimeGrid, Usage
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
-from forecasting.node_peak import FALLBACK, NodePeaks
+from forecasting.node_peak import FALLBACK, NodePeaks, mid_peaks
 
 NOW = 100 * DAY_SECONDS
 WEB = WorkloadRef("shop", "Deployment", "web")
@@ -78,8 +78,8 @@ def test_of_a_young_node_the_systems_peak_is_not_lent_either(model, node_level, 
         (NodeRef("a"),), Resource.CPU, (0.05,), np.array([[400.0]]), np.array([[np.nan]]), np.zeros(1, dtype=np.intp),
         (model,), (Reason.OK,),
     )  # fmt: skip
-    system = system_peaks(history, Resource.CPU, pod_totals(history, Resource.CPU).pods)
-    assert _prod_reclaimable(inventory, Resource.CPU, short, system) == {"a": pytest.approx(lent)}
+    forecasts = peak_forecasts(history, Resource.CPU, short, pod_totals(history, Resource.CPU))
+    assert _prod_reclaimable(inventory, Resource.CPU, short, forecasts) == {"a": pytest.approx(lent)}
 
 
 def test_pods_above_batch_that_are_not_prods_count_with_their_highest_use_of_the_last_two_weeks() -> None:
@@ -88,7 +88,7 @@ def test_pods_above_batch_that_are_not_prods_count_with_their_highest_use_of_the
     prod, high = series(refs, 200.0), series(refs, 200.0)
     high.values[0, 7] = 500.0
     prod.values[1], high.values[1] = np.nan, np.nan
-    assert mid_peaks(PodTotals(prod, high, high)) == {"a": 300.0, "b": 0.0}
+    assert mid_peaks(high.values, prod.values, prod.grid.slots_per_day).tolist() == [300.0, 0.0]
 
 
 def test_hours_without_a_sample_of_the_pods_say_nothing_of_the_system() -> None:
@@ -165,8 +165,13 @@ def test_formulas_get_the_measured_violation_rate():
         model=("record", "koordinator"),
         reason=(Reason.OK, Reason.NO_DATA),
     )
-    found = prod_peaks(made, {"a": 70.0}, {"a": 30.0})
-    assert (found["a"].system_peak, found["a"].mid_peak) == (70.0, 30.0)
+    # The node uses 300 and its pods 200, so the system's peak is 1.1 x 100; of the pods' 200, prod uses 170.
+    refs = (NodeRef("a"),)
+    nodes = {Signal.NODE_CPU_USAGE_MEAN: series(refs, 300.0)}
+    history = History(Inventory("c", 0, (), (), ()), TimeGrid(0, 300, 576), {}, nodes, None)
+    totals = PodTotals(series(refs, 170.0), series(refs, 200.0), series(refs, 200.0))
+    found = peak_forecasts(history, Resource.CPU, made, totals)
+    assert (found["a"].system_peak, found["a"].mid_peak) == (pytest.approx(110.0), 30.0)
     assert set(found) == {"a"}
     assert (found["a"].peak, found["a"].violation, found["a"].origins) == (1500.0, pytest.approx(0.02), 6)
 

@@ -23,7 +23,7 @@ from cotenant.core.model.usage.policy_trial import FORECAST, PolicyScore
 from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
-from forecasting.node_peak import NodeLimits, NodePeaks, koordinator_peaks, node_peaks
+from forecasting.node_peak import NodeLimits, NodePeaks, koordinator_peaks, mid_peaks, node_peaks
 from forecasting.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima
 from recommender.colocation.columns import NodeColumns, whole
 from recommender.colocation.formulas import Parameters, batch, proven
@@ -108,9 +108,9 @@ def _score(
     chosen = FORECAST if policy == HIGHEST else policy
     strategy = replace(ColocationStrategy.of_settings(settings), cpu_policy=chosen, memory_policy=chosen)
     parameters = Parameters.of([strategy] * len(columns.nodes), columns.resource)
-    found = batch(columns, parameters, now_seconds=0.0)
+    offered = batch(columns, parameters, now_seconds=0.0)
     shape = len(trial.limits), len(trial.decisions)
-    lent = np.where(found.lent, found.amounts.astype(np.float64), np.nan).reshape(shape)
+    lent = np.where(offered.lent, offered.amounts.astype(np.float64), np.nan).reshape(shape)
     result = tally(trial, trial.limits[:, None] - lent)
     nodes = np.isfinite(lent).any(axis=1).sum()
     return PolicyScore(
@@ -131,11 +131,8 @@ def _columns(past: NodesPast, slots: npt.NDArray[np.intp]) -> NodeColumns:
     is_known = np.isfinite(rows["high"]) & np.isfinite(rows["system"])
     zeros, none = np.zeros(len(capacity), dtype=np.int64), np.full(len(capacity), np.nan)
     terms: dict[str, Any] = {f.name: zeros for f in fields(NodeColumns)}
-    terms |= (
-        dict.fromkeys(("prod_peak", "system_peak", "violation"), none)
-        | {"mid_peak": np.zeros(len(capacity))}
-        | {"cpu_ratio": np.ones(len(capacity))}
-    )
+    terms |= dict.fromkeys(("prod_peak", "system_peak", "violation"), none)
+    terms |= {"mid_peak": np.zeros(len(capacity)), "cpu_ratio": np.ones(len(capacity))}
     terms |= {"capacity": whole(capacity), "reserved": whole(reserved), "system_used": whole(rows["system"])}
     terms |= {"hp_used": whole(rows["high"]), "prod_used": whole(rows["prod"])}
     terms |= {"hp_max": zeros if past.demand is None else whole(past.demand.ravel())}
@@ -151,24 +148,20 @@ def _forecasts(
     progress: Progress,
 ) -> Mapping[float, dict[str, Any]]:
     """By risk: the forecast's columns of `_columns`, each decision from the slots before it alone."""
-    served, system = [], []
+    served, system, mid = [], [], []
     for index, usage in enumerate(_histories(past, slots, settings)):
         limits = NodeLimits(past.capacity - past.reserved, past.cold[:, index].astype(np.float64))
         risks = [risk / 100 for risk in risks_percent]
         served.append(node_peaks(usage, limits, risks, settings, older=past.older))
-        before = past.system[:, : int(slots[index])]
-        system.append(koordinator_peaks(before, past.grid.slots_per_day, past.resource))
+        before, slots_per_day = slice(int(slots[index])), past.grid.slots_per_day
+        system.append(koordinator_peaks(past.system[:, before], slots_per_day, past.resource))
+        mid.append(mid_peaks(past.high[:, before], past.prod[:, before], slots_per_day))
         progress.advance()
-    beside = {"system_peak": np.stack(system, axis=1).astype(np.float64).ravel(), "mid_peak": _mid_peaks(past, slots)}
+    beside = {
+        name: np.stack(columns, axis=1).astype(np.float64).ravel()
+        for name, columns in (("system_peak", system), ("mid_peak", mid))
+    }
     return {r: {**_column(served, i), **beside} for i, r in enumerate(risks_percent)}
-
-
-def _mid_peaks(past: NodesPast, slots: npt.NDArray[np.intp]) -> Floats:
-    """Highest use of the pods above batch that are not prod's in the 14 days before each decision, (n x D,)."""
-    mid = np.maximum(np.nan_to_num(past.high) - np.nan_to_num(past.prod), 0.0)
-    longest = RECORD_DAYS * past.grid.slots_per_day
-    highest = [mid[:, max(0, slot - longest) : slot].max(axis=1) for slot in slots.tolist()]
-    return np.stack(highest, axis=1).astype(np.float64).ravel()
 
 
 def _column(served: Sequence[NodePeaks[NodeRef]], risk: int) -> dict[str, Any]:

@@ -23,10 +23,16 @@ from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from cotenant.core.model.usage.week import WeekDecomposition, Weeks
 from forecasting.node_peak import NodePeaks
 from forecasting.peak_records import BLOCKS_PER_DAY
+from recommender.colocation.columns import PeakForecast
 from recommender.replicas import ReplicaFloor
 
 BLOCK_SECONDS: Final = DAY_SECONDS // BLOCKS_PER_DAY
 """Six hours: of one maximum of a node's total, and between two decisions on its peak."""
+
+
+def next_border(seconds: int) -> int:
+    """The first UTC border of six hours from a moment on, Unix seconds."""
+    return -(-seconds // BLOCK_SECONDS) * BLOCK_SECONDS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,6 +125,9 @@ class Analysis:
 
     prod_peaks: Mapping[Resource, NodePeaks[NodeRef]]
     """The highest use of them in the next 24 hours, at the risk of the settings."""
+
+    peak_forecasts: Mapping[Resource, Mapping[str, PeakForecast]]
+    """By node: the same at the first risk with all that batch amounts rest on beside it, as the manager gets it."""
 
     node_maxima: Mapping[Resource, NodeMaxima]
     """What their peaks are calibrated on, days before the window included; the next analysis goes on from it."""

@@ -29,7 +29,7 @@ from cotenant.apps.pipeline import (
 from cotenant.apps.pipeline.analysis import Analysis, History
 from cotenant.apps.pipeline.containers import assess
 from cotenant.apps.pipeline.node_peaks import prod_node_peaks
-from cotenant.apps.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, pod_totals, reclaimable
+from cotenant.apps.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, peak_forecasts, pod_totals, reclaimable
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
@@ -83,7 +83,8 @@ def analyse(
     containers = {r: history.usage[s] for r, s in POD_SIGNAL.items()}
     maxima = node_history.maxima_of_nodes(store, history, prod, settings.node_peak)
     peaks = prod_node_peaks(history, prod, containers, maxima, settings.node_peak)
-    lendable = reclaimable(history, peaks, sums, settings.recommender.reclaimable, now_seconds)
+    foreseen = {r: peak_forecasts(history, r, peaks[r], sums[r]) for r in Resource}
+    lendable = reclaimable(history, peaks, foreseen, settings.recommender.reclaimable, now_seconds)
     progress.advance()
     judgement = assess(history, settings, server, least_margins=day_margins.read(store, settings, now_seconds))
     progress.advance()
@@ -100,6 +101,7 @@ def analyse(
         node_forecasts=node_forecasts,
         prod_forecasts=prod_forecasts,
         prod_peaks=peaks,
+        peak_forecasts=foreseen,
         node_maxima=maxima,
         cluster_forecasts=cluster_forecasts,
         reclaimable=lendable,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.apps.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima
+from cotenant.apps.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima, next_border
 from cotenant.apps.pipeline.nodes import POD_SIGNAL, PROD, node_refs, of_classes
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.identity import NodeRef
@@ -51,10 +51,10 @@ def _older(store: Store, history: History, resource: Resource, settings: NodePea
     """Up to the first whole block of the window, as many days as decisions and their records need."""
     refs = node_refs(history.inventory)
     window, days = history.window, settings.calibration_days + RECORD_DAYS
-    end = _next_border(window.start_seconds)
-    since = end if history.since_seconds is None else _next_border(history.since_seconds)
+    end = next_border(window.start_seconds)
+    since = end if history.since_seconds is None else next_border(history.since_seconds)
     stored = _read(store, resource) or NodeMaxima((), end, np.empty((0, 0), dtype=np.float32))
-    start = min(end, max(min(since, stored.start_seconds), _next_border(window.end_seconds - days * DAY_SECONDS)))
+    start = min(end, max(min(since, stored.start_seconds), next_border(window.end_seconds - days * DAY_SECONDS)))
     older = NodeMaxima(refs, start, np.full((len(refs), (end - start) // BLOCK_SECONDS), np.nan, dtype=np.float32))
     older.take(stored)
     for first, last in ((start, min(end, stored.start_seconds)), (max(start, stored.end_seconds), end)):
@@ -100,7 +100,3 @@ def _days(start: int, end: int) -> Iterator[TimeGrid]:
         until = min(end, (start // DAY_SECONDS + 1) * DAY_SECONDS)
         yield TimeGrid.between(start, until, FIVE_MINUTES_SECONDS)
         start = until
-
-
-def _next_border(seconds: int) -> int:
-    return -(-seconds // BLOCK_SECONDS) * BLOCK_SECONDS

@@ -81,6 +81,13 @@ def unusually_cold(
     return {node: float(amount) for node, amount in zip(pods.nodes, more, strict=True) if amount > 0}
 
 
+def cold_pods(inventory: Inventory, resource: Resource, now_seconds: float, since_seconds: float) -> dict[str, float]:
+    """By node: requests of prod pods that its total cannot know of, by the rule of the resource."""
+    if resource is Resource.CPU:
+        return unusually_cold(inventory, resource, now_seconds, since_seconds)
+    return cold_requests(inventory, resource, now_seconds)  # memory lent in error comes back by eviction alone
+
+
 def prod_census(inventory: Inventory, now_seconds: float, since_seconds: float) -> PodCensus:
     """What `unusually_cold` knows of each node's pods at a moment, for judging those that come later by the same rule.
 
@@ -164,10 +171,7 @@ def _room(inventory: Inventory, total: Usage[NodeRef]) -> NodeLimits:
     assert total.resource is not None
     room = {n.name: float(n.allocatable.get(total.resource, 0)) for n in inventory.nodes}
     now = total.grid.end_seconds
-    if total.resource is Resource.CPU:
-        cold = unusually_cold(inventory, total.resource, now, total.grid.start_seconds)
-    else:  # what memory was lent in error comes back by eviction alone
-        cold = cold_requests(inventory, total.resource, now)
+    cold = cold_pods(inventory, total.resource, now, total.grid.start_seconds)
     stated = np.array([room.get(ref.name, 0.0) for ref in total.refs], dtype=np.float64)
     used = np.nan_to_num(total.values).max(axis=1, initial=0.0)
     return NodeLimits(

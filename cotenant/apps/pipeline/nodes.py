@@ -19,10 +19,9 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import Signal, Usage
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
-from forecasting.node_peak import FALLBACK, NodePeaks, koordinator_peaks
-from forecasting.peak_records import RECORD_DAYS
+from forecasting.node_peak import FALLBACK, NodePeaks, koordinator_peaks, mid_peaks
 from profiler.pool import Members, by_node, total
-from recommender.colocation.columns import PeakForecast
+from recommender.colocation.columns import NO_FORECAST, PeakForecast
 from recommender.colocation.formulas import Parameters, batch, mid, prod_reclaimable
 from recommender.colocation.inventory import Usages, node_columns, strategies
 from recommender.colocation.strategy import ColocationConfig
@@ -70,7 +69,7 @@ def of_classes(
 def reclaimable(
     history: History,
     prod: Mapping[Resource, NodePeaks[NodeRef]],
-    totals: Mapping[Resource, PodTotals],
+    forecasts: Mapping[Resource, Mapping[str, PeakForecast]],
     settings: ReclaimableSettings,
     now_seconds: float,
 ) -> tuple[Reclaimable, ...]:
@@ -78,7 +77,7 @@ def reclaimable(
     chosen = strategies(history.inventory, ColocationConfig.of_settings(settings))
     messages: list[Reclaimable] = []
     for resource in Resource:
-        usages = _usages(history, resource, prod[resource], totals[resource])
+        usages = _usages(history, resource, prod[resource], forecasts[resource])
         columns = node_columns(history.inventory, resource, usages)
         parameters = Parameters.of(chosen, resource)
         messages += [m for formula in (batch, mid) for m in formula(columns, parameters, now_seconds).messages()]
@@ -100,38 +99,31 @@ def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tu
     return {(p.namespace, p.name) for p in inventory.pods if p.effective_priority in classes}
 
 
-def _usages(history: History, resource: Resource, prod: NodePeaks[NodeRef], totals: PodTotals) -> Usages:
+def _usages(
+    history: History, resource: Resource, prod: NodePeaks[NodeRef], forecasts: Mapping[str, PeakForecast]
+) -> Usages:
     nodes = history.node_usage[NODE_SIGNAL[resource]]
     values, measured = newest(nodes)
     names = [ref.name for ref in nodes.refs]
-    system = system_peaks(history, resource, totals.pods)
     return Usages(
         pods=pods_now(history.usage[POD_SIGNAL[resource]]),
         nodes=dict(zip(names, (float(v) for v in values), strict=True)),
         measured_seconds=dict(zip(names, (float(t) for t in measured), strict=True)),
-        prod_reclaimable=_prod_reclaimable(history.inventory, resource, prod, system),
-        prod_peaks=prod_peaks(prod, system, mid_peaks(totals)),
+        prod_reclaimable=_prod_reclaimable(history.inventory, resource, prod, forecasts),
+        prod_peaks=forecasts,
     )
 
 
-def mid_peaks(totals: PodTotals) -> dict[str, float]:
-    """By node: highest use of pods above batch that are not prod's in the last 14 days, in the resource's unit.
-
-    They are too few for a calibrated peak of their own, and by present use alone the risk is not held where they burst.
-    """
-    slots = RECORD_DAYS * totals.prod.grid.slots_per_day
-    mid = np.nan_to_num(totals.high.tail(slots).values) - np.nan_to_num(totals.prod.tail(slots).values)
-    highest = np.maximum(mid.max(axis=1, initial=0.0), 0.0)
-    return {ref.name: float(amount) for ref, amount in zip(totals.high.refs, highest, strict=True)}
-
-
-def prod_peaks(
-    prod: NodePeaks[NodeRef], system: Mapping[str, float], mid: Mapping[str, float]
+def peak_forecasts(
+    history: History, resource: Resource, prod: NodePeaks[NodeRef], totals: PodTotals
 ) -> dict[str, PeakForecast]:
-    """By node with one: prod's 24-hour peak at the first risk, its measured violation rate and days of that.
+    """By node with one: prod's 24-hour peak at the first risk, how such peaks did, and the peaks of what is beside it.
 
-    system, mid: by node, of `system_peaks` and `mid_peaks`.
+    Batch amounts under the policy `forecast` rest on it, here and in the manager.
     """
+    system = system_peaks(history, resource, totals.pods)
+    highest = mid_peaks(totals.high.values, totals.prod.values, totals.prod.grid.slots_per_day)
+    mid = dict(zip((ref.name for ref in totals.high.refs), highest.tolist(), strict=True))
     rows = zip(prod.peaks[:, 0].tolist(), prod.violation[:, 0].tolist(), prod.days.tolist(), strict=True)
     return {
         ref.name: PeakForecast(peak, violation, days, system.get(ref.name, np.nan), mid.get(ref.name, 0.0))
@@ -150,7 +142,7 @@ def pods_now(usage: AnyUsage[PodContainerRef]) -> dict[tuple[str, str], float]:
 
 
 def _prod_reclaimable(
-    inventory: Inventory, resource: Resource, prod: NodePeaks[NodeRef], system: Mapping[str, float]
+    inventory: Inventory, resource: Resource, prod: NodePeaks[NodeRef], forecasts: Mapping[str, PeakForecast]
 ) -> dict[str, float]:
     """Requested by prod less its calibrated 24-hour peak, by node with a peak.
 
@@ -166,7 +158,7 @@ def _prod_reclaimable(
     room = {n.name: float(n.allocatable.get(resource, 0)) for n in inventory.nodes}
     names = [ref.name for ref in prod.refs]
     young = np.array([model == FALLBACK for model in prod.model], dtype=bool)
-    also = np.where(young, [system.get(name, np.nan) for name in names], 0.0)
+    also = np.where(young, [forecasts.get(name, NO_FORECAST).system_peak for name in names], 0.0)
     amounts = prod_reclaimable(
         np.array([requested[name] for name in names]),
         np.array([room[name] for name in names]),

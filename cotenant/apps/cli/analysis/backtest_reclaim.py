@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from cotenant.apps.backtest.policies import RISKS_PERCENT, NodesPast, decision_slots, scores
 from cotenant.apps.pipeline import corridor, node_history
-from cotenant.apps.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima, PodTotals
-from cotenant.apps.pipeline.node_peaks import cold_requests, unusually_cold
+from cotenant.apps.pipeline.analysis import History, NodeMaxima, PodTotals, next_border
+from cotenant.apps.pipeline.node_peaks import cold_pods
 from cotenant.apps.pipeline.nodes import HIGH, POD_SIGNAL, node_refs, of_classes, pod_totals, system_usage
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
@@ -75,21 +75,21 @@ def trial(store: Store, settings: Settings, progress: Progress, now_seconds: flo
             fix="Scan on, or scan once with a longer profiler.window_days where the source has it.",
         )
     own = {r: 100 * settings.node_peak.risk(r) for r in Resource}
-    found: list[PolicyScore] = []
+    policy_scores: list[PolicyScore] = []
     progress.stage("Decisions", sum(len(decision_slots(p.grid, p.older)) for p in pasts.values()))
     risks = sorted({*RISKS_PERCENT, *own.values()})
     for past in pasts.values():
-        found += scores(past, settings.recommender.reclaimable, settings.node_peak, progress, risks)
+        policy_scores += scores(past, settings.recommender.reclaimable, settings.node_peak, progress, risks)
     reclaimable = settings.recommender.reclaimable
     in_force = {Resource.CPU: reclaimable.cpu_policy, Resource.MEMORY: reclaimable.memory_policy}
     count = len(history.inventory.nodes)
-    return PolicyTrial(int(now_seconds), days, tested, count, dict(in_force), own, tuple(found))
+    return PolicyTrial(int(now_seconds), days, tested, count, dict(in_force), own, tuple(policy_scores))
 
 
 def nodes_past(history: History, resource: Resource, totals: PodTotals, maxima: NodeMaxima) -> NodesPast:
     """What the nodes did since the window's first UTC border of six hours, and maxima of prod before it."""
     inventory, window = history.inventory, history.window
-    first = -(-window.start_seconds // BLOCK_SECONDS) * BLOCK_SECONDS
+    first = next_border(window.start_seconds)
     grid = TimeGrid.between(first, window.end_seconds, window.step_seconds)
     older = maxima.before(first)
     older = older[:, np.isfinite(older).any(axis=0).argmax() :] if np.isfinite(older).any() else older[:, :0]
@@ -127,14 +127,9 @@ def _of_nodes(usage: Usage[NodeRef], nodes: Sequence[Any], grid: TimeGrid, absen
 def _cold(history: History, resource: Resource, moments: Sequence[float]) -> Floats:
     """Requests of prod pods without a past by node and decision, as the pipeline counts them."""
     inventory, since = history.inventory, history.window.start_seconds
-    columns = []
-    for moment in moments:
-        by_cpu = resource is Resource.CPU
-        cold = (
-            unusually_cold(inventory, resource, moment, since) if by_cpu else cold_requests(inventory, resource, moment)
-        )
-        columns.append([cold.get(node.name, 0.0) for node in inventory.nodes])
-    return np.array(columns, dtype=np.float64).reshape(len(moments), len(inventory.nodes)).T
+    columns = [cold_pods(inventory, resource, moment, since) for moment in moments]
+    rows = [[cold.get(node.name, 0.0) for cold in columns] for node in inventory.nodes]
+    return np.array(rows, dtype=np.float64).reshape(len(inventory.nodes), len(moments))
 
 
 def _demand(history: History, resource: Resource, moments: Sequence[float]) -> Floats:

@@ -17,7 +17,6 @@ import numpy as np
 
 from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.apps.pipeline.node_peaks import prod_census
-from cotenant.apps.pipeline.nodes import mid_peaks, prod_peaks, system_peaks
 from cotenant.core.model.identity import NodeRef, WorkloadRef
 from cotenant.core.model.pod_turnover import PodCensus
 from cotenant.core.model.recommendation import Action, Field, Recommendation
@@ -280,14 +279,13 @@ def _census(analysis: Analysis) -> PodCensus:
 
 def _prod_peaks(analysis: Analysis) -> dict[Resource, dict[str, ProdPeak]]:
     """Nodes without a finite peak have none."""
-    by_resource: dict[Resource, dict[str, ProdPeak]] = {}
-    for resource, peaks in analysis.prod_peaks.items():
-        system = system_peaks(analysis.history, resource, analysis.pod_totals[resource].pods)
-        by_resource[resource] = {
+    return {
+        resource: {
             name: ProdPeak(p.peak, _finite(p.violation), p.origins, _finite(p.system_peak), p.mid_peak)
-            for name, p in prod_peaks(peaks, system, mid_peaks(analysis.pod_totals[resource])).items()
+            for name, p in forecasts.items()
         }
-    return by_resource
+        for resource, forecasts in analysis.peak_forecasts.items()
+    }
 
 
 def _finite(value: float) -> float | None:

@@ -1,0 +1,21 @@
+"""A store of one synthetic cluster for each file that names its SPEC."""
+
+from __future__ import annotations
+
+import pytest
+
+from cotenant.apps.simulation.demo import CLUSTER, fill
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.progress import Silent
+from profiler.synthetic import SyntheticCluster
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
+
+
+@pytest.fixture(scope="module")
+def cluster(store: Store, request: pytest.FixtureRequest) -> SyntheticCluster:
+    """The history that the file's SPEC describes, in the store."""
+    return fill(store, request.module.SPEC, Silent())
