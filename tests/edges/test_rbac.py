@@ -57,6 +57,8 @@ NEVER = {"*", "nodes/proxy", "pods/exec", "pods/attach", "pods/portforward", "se
 HELD_BACK = {
     ("reservations", "pods"): "cotenant-reservation-writer",
     ("enforcer", "nodes"): "cotenant-enforcer-own-node",
+    ("webhook", "mutatingwebhookconfigurations"): "cotenant-webhook-registration",
+    ("webhook", "validatingwebhookconfigurations"): "cotenant-webhook-registration",
 }
 """(file, resource) that RBAC must grant as a whole -> the admission policy that lets a part of it through."""
 GATE_LIFTER = "cotenant-gate-lifter"

@@ -17,7 +17,7 @@ from cotenant.core.model.kubernetes.intent import Address
 COMPONENTS: Final[dict[str, tuple[str, ...]]] = {
     "crds": ("crds",),
     "priority-classes": ("priorityclasses.yaml",),
-    "rbac": ("rbac/manager.yaml", "rbac/webhook.yaml"),
+    "rbac": ("rbac/manager.yaml", "rbac/webhook.yaml", "webhook-guard.yaml"),
     "reservations": ("reservations.yaml", "reservation-guard.yaml", "rbac/reservations.yaml", "rbac/plans.yaml"),
     "webhooks": ("webhooks.yaml",),
     "extender": ("rbac/extender.yaml", "extender.yaml"),
