@@ -31,6 +31,12 @@ $(VENV)/.test: locks/test.txt $(VENV)/.demo
 	@$(PIP) install --require-hashes -r locks/test.txt
 	@touch $@
 
+$(VENV)-docs/.docs: locks/docs.txt
+	@test -x $(VENV)-docs/bin/python || $(PYTHON) -m venv $(VENV)-docs
+	@echo "installing what the documentation site needs into $(VENV)-docs ..."
+	@$(VENV)-docs/bin/python -m pip --disable-pip-version-check -q install --require-hashes -r locks/docs.txt
+	@touch $@
+
 .PHONY: system
 system:
 	@sh tools/system_packages.sh prometheus chromium openssl containerd runc busybox:busybox-static tc:iproute2 nft:nftables
@@ -59,7 +65,7 @@ test: $(VENV)/.test system cluster-binaries  ## Every test in its small form (re
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m "not soak" $(ARGS)
 
 .PHONY: soak
-soak: $(VENV)/.test system cluster-binaries  ## What the full form has more: every page in both themes, every fault at every place
+soak: $(VENV)/.test $(VENV)-docs/.docs system cluster-binaries  ## What the full form has more: every page in both themes, every fault at every place
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m soak $(ARGS)
 
 test-fast: $(VENV)/.test  ## The inner loop: no server, no browser, under 2 minutes
@@ -97,11 +103,16 @@ bench-node: $(VENV)/.test system cluster-binaries  ## The node agent: neighbours
 notebooks: $(VENV)/.test  ## The notebooks run and rendered, into build/notebooks
 	@$(VENV)/bin/jupyter nbconvert --to html --execute --output-dir build/notebooks notebooks/*.ipynb
 
-docs: $(VENV)/.test  ## What is generated: settings, reasons, benchmark tables, CRDs
+.PHONY: site
+site: $(VENV)-docs/.docs  ## The documentation site, with every link checked, into build/site
+	@NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict -q && echo "build/site/index.html"
+
+docs: $(VENV)/.test  ## What is generated: settings, reasons, commands, objects, REST, benchmark tables, CRDs
 	@$(PY) -m bench.report
 	@$(VENV)/bin/cotenant settings docs > docs/settings.md
 	@$(PY) -m tools.write_reasons > docs/reasons.md
 	@$(PY) -m tools.write_crds
+	@$(PY) -m tools.write_reference
 
 # --- locks --------------------------------------------------------------------------------------------------------------
 COMPILE := $(VENV)/bin/pip-compile --generate-hashes --no-emit-index-url --no-emit-find-links --allow-unsafe --strip-extras --no-header -q
@@ -109,6 +120,7 @@ lock: $(VENV)/.test  ## Renew the locks (one per use)
 	@$(COMPILE) --upgrade --extra cli --extra scan --extra analytics --extra cluster --extra webhook --extra extender --extra node --extra distributed --extra dashboard --extra test -o locks/test.txt pyproject.toml
 	@$(COMPILE) -c locks/test.txt --extra cli --extra scan --extra analytics --extra cluster --extra webhook --extra extender --extra node --extra dashboard --extra build -o locks/demo.txt pyproject.toml
 	@$(COMPILE) -c locks/test.txt --extra node -o locks/node.txt pyproject.toml
+	@$(COMPILE) -c locks/test.txt --extra docs -o locks/docs.txt pyproject.toml
 
 clean:  ## Remove the environment and caches
-	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/out
+	@rm -rf $(VENV) $(VENV)-docs build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/out
