@@ -33,6 +33,7 @@ from tests.actions.dying import Where, killed, watching
 from tests.actions.world import Kubelet, cpus, deployed, pods, recommended, template
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
+from tests.support.extent import full
 
 TERMS = AcceptanceTerms(("cool-down",), canary=0.5)
 HOUR = 3600.0
@@ -129,7 +130,9 @@ def test_harm_to_the_first_takes_them_back_and_the_rest_is_never_done(
     assert watched.step(50 * HOUR) == []
 
 
-@pytest.mark.parametrize("dies_after", ["resumed", "sent", "judged", "cancelled", "rollback-accepted", "rollback-sent"])
+@pytest.mark.parametrize(
+    "dies_after", ["sent", "rollback-sent", *full("resumed", "judged", "cancelled", "rollback-accepted")]
+)
 def test_a_watcher_that_dies_is_gone_on_with(
     control_plane: ControlPlane, three: list[WorkloadRef], make: Make, person: Path, tmp_path: Path, dies_after: str
 ) -> None:

@@ -63,6 +63,7 @@ def test_a_launch_token_opens_the_pages_and_stays_in_no_address(open_page: Open,
         expect(stranger.get_by_role("heading", level=1)).to_have_text("Nodes")
 
 
+@pytest.mark.soak
 def test_an_open_page_says_that_its_server_was_started_anew(open_page: Open, tmp_path: Path) -> None:
     with support.dashboard(tmp_path, AccessSettings(), launch_token="first") as url:
         page = open_page(launch.printed(url, "/nodes", "first"), policed=True, quiet=True)
@@ -102,6 +103,7 @@ def test_somebody_logs_in_lands_on_their_view_and_logs_out_by_keyboard(open_page
     assert [text for text in errors if "401" not in text] == []  # what was on its way as the login ended
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("theme", ["light", *full("dark")])
 def test_the_menu_of_the_person_has_no_serious_accessibility_fault(
     open_page: Open, guarded: str, axe: str, theme: str
@@ -113,6 +115,7 @@ def test_the_menu_of_the_person_has_no_serious_accessibility_fault(
     assert serious(page, axe) == []
 
 
+@pytest.mark.soak
 def test_a_name_and_a_group_from_the_provider_stay_text(open_page: Open, guarded: str) -> None:
     page = open_page(guarded)
     dialogs: list[str] = []
@@ -144,7 +147,7 @@ def test_a_page_goes_on_after_the_server_was_started_anew(open_page: Open, addre
     expect(page.locator("#ended")).to_have_count(0)
 
 
-@pytest.mark.parametrize("path", ["", "recommendations", *full(*sorted(PATHS - {"", "recommendations"}))])
+@pytest.mark.parametrize("path", ["", *full(*sorted(PATHS - {""}))])
 def test_every_page_is_drawn_with_its_own_policy_in_force(open_page: Open, address: str, path: str) -> None:
     page = open_page(f"{address}/{path}", policed=True)
     expect(page.locator("#page h1")).to_be_visible()

@@ -51,6 +51,7 @@ def at_node(page: Page, name: str) -> Page:
     return page
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("theme", THEMES)
 def test_a_node_s_page_has_no_serious_accessibility_fault(
     open_page: Open, address: str, axe: str, theme: str, tmp_path: Path
@@ -60,6 +61,7 @@ def test_a_node_s_page_has_no_serious_accessibility_fault(
     pictured(page, f"node-{theme}", tmp_path)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("theme", THEMES)
 def test_the_switches_have_no_serious_accessibility_fault(open_page: Open, address: str, axe: str, theme: str) -> None:
     page = settled(open_page(f"{address}/nodes", theme=theme))
@@ -79,6 +81,7 @@ def test_a_node_s_page_says_what_the_tables_say(open_page: Open, address: str, m
     expect(page.locator(".verdict").first).to_contain_text("Not more because")
 
 
+@pytest.mark.soak
 def test_a_dot_leads_to_its_node(open_page: Open, address: str) -> None:
     page = settled(open_page(f"{address}/nodes"))
     dot = page.locator("#balance-figure .scatterlayer .point").first
@@ -91,6 +94,7 @@ def test_a_dot_leads_to_its_node(open_page: Open, address: str) -> None:
     page.wait_for_url(re.compile(r"/nodes/node-\d+$"))
 
 
+@pytest.mark.soak
 def test_every_page_is_reached_by_two_keys(open_page: Open, address: str) -> None:
     page = settled(open_page(address))
     for letter, title in LETTERS.items():
@@ -100,7 +104,7 @@ def test_every_page_is_reached_by_two_keys(open_page: Open, address: str) -> Non
         expect(page.locator("#nav [aria-current=page]")).to_contain_text(title)
 
 
-@pytest.mark.parametrize("path", ["recommendations", "nodes", *full("workloads", "pods", "findings", "forecast")])
+@pytest.mark.parametrize("path", ["recommendations", *full("nodes", "workloads", "pods", "findings", "forecast")])
 def test_rows_are_walked_selected_exported_and_opened_by_keyboard(open_page: Open, address: str, path: str) -> None:
     page = settled(open_page(f"{address}/{path}"))
     page.keyboard.press("j")
@@ -146,6 +150,7 @@ def test_yaml_of_the_shown_rows_can_be_applied(open_page: Open, address: str) ->
     assert refused.status == 400 and "cannot be applied" in refused.json()["message"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "link",
     [
@@ -166,6 +171,7 @@ def test_a_link_shows_the_same_rows_to_somebody_else(open_page: Open, address: s
     assert second.evaluate(ROWS) == mine
 
 
+@pytest.mark.soak
 def test_copy_link_copies_the_address(open_page: Open, address: str) -> None:
     page = settled(open_page(f"{address}/workloads?kind=Deployment"))
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -235,6 +241,7 @@ def heap_mb(page: Page) -> float:
     return float(wire.send("Runtime.getHeapUsage")["usedSize"]) / 1e6
 
 
+@pytest.mark.soak
 def test_going_round_does_not_pile_up_memory(open_page: Open, address: str) -> None:
     page = settled(open_page(address))
     letters = [*LETTERS]

@@ -61,6 +61,7 @@ def opened_by_keys(page: Page) -> bool:
     return page.locator("#change-told").count() > 0
 
 
+@pytest.mark.soak
 def test_a_change_is_found_by_mouse_told_whole_and_taken_back(open_page: Open, scene: Scene) -> None:
     first, second = changed(scene)
     with acting.served(scene, lambda: ADMIN) as url:
@@ -83,6 +84,7 @@ def test_a_change_is_found_by_mouse_told_whole_and_taken_back(open_page: Open, s
         assert sorted(states.values()) == [ChangeState.APPLIED, ChangeState.ROLLED_BACK]
 
 
+@pytest.mark.soak
 def test_by_keys_alone_a_batch_is_taken_back(open_page: Open, scene: Scene) -> None:
     changed(scene)
     with acting.served(scene, lambda: ADMIN) as url:
@@ -149,6 +151,7 @@ def test_a_soaking_change_says_how_long_and_one_that_has_soaked_is_judged(
             expect(page.locator("#change-told")).to_contain_text(re.compile("Judged: it (held|did harm)"))
 
 
+@pytest.mark.soak
 def test_a_hurt_ledger_is_said_with_its_first_wrong_row(open_page: Open, scene: Scene) -> None:
     changed(scene)
     path = scene.settings.actions.ledger
@@ -205,6 +208,7 @@ def test_a_change_made_on_a_real_cluster_is_taken_back_from_the_page(
         assert scene.resources(ref) == before
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("theme", THEMES)
 def test_the_health_page_shows_what_one_may_do_without_a_fault(
     open_page: Open, scene: Scene, axe: str, theme: str

@@ -244,6 +244,7 @@ def skip_tour(page: Page) -> None:
     page.evaluate("localStorage.setItem('cotenant-tour', 'seen')")
 
 
+@pytest.mark.soak
 def test_room_approved_on_the_page_is_there_before_its_window_and_is_scored_and_compared_after_it(
     demo: Demo, open_page: Open, tmp_path: Path
 ) -> None:
@@ -269,6 +270,7 @@ def test_room_approved_on_the_page_is_there_before_its_window_and_is_scored_and_
     expect(told).to_contain_text(re.compile(r"without its reservation \d+ minutes? of shortage"), timeout=PATIENCE)
 
 
+@pytest.mark.soak
 def test_the_clock_halts_and_goes_on_by_keys(demo: Demo, open_page: Open) -> None:
     page = open_page(demo.at("/health"))
     halt = page.locator("#steer-halt")
@@ -280,6 +282,7 @@ def test_the_clock_halts_and_goes_on_by_keys(demo: Demo, open_page: Open) -> Non
     expect(halt).to_have_text("Pause")
 
 
+@pytest.mark.soak
 def test_load_spikes_are_shown_with_reasons(demo: Demo, open_page: Open, tmp_path: Path) -> None:
     page = open_page(demo.at("/enforcement"))
     expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible(timeout=PATIENCE)

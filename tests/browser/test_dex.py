@@ -61,7 +61,11 @@ def test_somebody_logs_in_by_password_lands_where_they_wanted_and_is_out_after_l
 
 
 @pytest.mark.parametrize(
-    ("name", "role"), [("otto@example.com", "owner in shop"), ("lea@example.com", "approver in all namespaces")]
+    ("name", "role"),
+    [
+        ("otto@example.com", "owner in shop"),
+        pytest.param("lea@example.com", "approver in all namespaces", marks=pytest.mark.soak),
+    ],
 )
 def test_groups_that_another_provider_gives_through_dex_become_roles(
     open_page: Open, behind: Behind, name: str, role: str
@@ -96,6 +100,7 @@ def test_access_that_somebody_does_not_grant_is_said_and_nobody_is_logged_in(ope
     assert page.url.startswith(behind.dex.issuer)
 
 
+@pytest.mark.soak
 def test_dex_that_comes_back_with_new_keys_ends_its_old_logins_and_lets_in_again(
     open_page: Open, behind: Behind, monkeypatch: pytest.MonkeyPatch
 ) -> None:

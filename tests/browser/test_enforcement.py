@@ -107,6 +107,7 @@ def test_filters_by_mouse_narrow_chart_rows_and_address_together(open_page: Open
     assert column(other, "time") and column(other, "time") == column(page, "time")
 
 
+@pytest.mark.soak
 def test_a_span_is_chosen_shown_as_a_chip_and_taken_off_again(open_page: Open, acted: tuple[str, Results]) -> None:
     page = settled(open_page(f"{at(acted)}?open=node-000"))
     page.get_by_role("link", name="15 min").click()
@@ -117,6 +118,7 @@ def test_a_span_is_chosen_shown_as_a_chip_and_taken_off_again(open_page: Open, a
     expect(page.locator("#count-enforcement")).to_have_text("14 acts")
 
 
+@pytest.mark.soak
 def test_the_chart_reads_as_a_table_with_seconds(open_page: Open, acted: tuple[str, Results]) -> None:
     page = settled(open_page(f"{at(acted)}?open=node-000"))
     page.locator(".as-table[data-figure=enforcement-figure] summary").click()
@@ -126,6 +128,7 @@ def test_the_chart_reads_as_a_table_with_seconds(open_page: Open, acted: tuple[s
     assert len(table.locator("tbody th").first.text_content().split(":")) == 3  # type: ignore[union-attr]
 
 
+@pytest.mark.soak
 def test_markup_from_a_cluster_stays_text(open_page: Open, acted: tuple[str, Results]) -> None:
     page = settled(open_page(f"{at(acted)}?open=node-002&node=node-002"))
     wait_for_column(page, "why", f"t === {json.dumps(NASTY)}")
@@ -157,6 +160,7 @@ def test_news_of_agents_appear_by_themselves(open_page: Open, alone: tuple[str, 
     page.wait_for_function("document.querySelector('.ag-row[row-index=\"0\"]').textContent.includes('2 cores')")
 
 
+@pytest.mark.soak
 def test_an_old_gathering_is_called_old(open_page: Open, tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "c1")
     fill(store, END)
@@ -177,6 +181,7 @@ STATES = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("theme", THEMES)
 def test_every_empty_state_is_told_without_a_serious_accessibility_fault(
     open_page: Open, tmp_path: Path, axe: str, theme: str
@@ -193,6 +198,7 @@ def test_every_empty_state_is_told_without_a_serious_accessibility_fault(
             assert serious(page, axe) == []
 
 
+@pytest.mark.soak
 def test_an_empty_page_fills_by_itself(open_page: Open, tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "c1")
     with support.served(support.app_on(StoreSource(store, support.QUICK), now_seconds=END)) as address:

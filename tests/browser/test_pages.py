@@ -26,6 +26,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("br
 STILL = "() => document.getAnimations().every(a => a.playState !== 'running')"
 """Nothing slides or fades any more."""
 THEMES = ("light", *full("dark"))
+SMALL = ("overview", "recommendations", "workloads")
+"""The pages that `make test` reads whole: one of charts, the two widest tables."""
 PAGES = {
     "overview": "/",
     "workloads": "/workloads",
@@ -38,7 +40,7 @@ PAGES = {
     "findings": "/findings",
     "health": "/health",
 }
-FURTHER = [path for name, path in PAGES.items() if name not in ("overview", "enforcement")]
+FURTHER = [path for name, path in PAGES.items() if name != "overview"]
 
 
 def settled(page: Page) -> Page:
@@ -74,7 +76,7 @@ def api(page: Page, path: str) -> Any:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*SMALL, *full(*sorted(PAGES.keys() - SMALL))])
 def test_a_page_is_drawn_without_a_serious_accessibility_fault(
     open_page: Open, address: str, axe: str, name: str, theme: str, tmp_path: Path
 ) -> None:
@@ -128,6 +130,7 @@ def test_the_overview_says_what_the_document_says(open_page: Open, address: str,
         expect(row.locator(".share-count")).to_have_text(f"{count:,}")
 
 
+@pytest.mark.soak
 def test_the_band_switches_to_memory(open_page: Open, address: str) -> None:
     page = settled(open_page(address))
     page.locator("#band-resource").get_by_text("Memory").click()
@@ -145,6 +148,7 @@ def test_a_waste_link_leads_to_the_workloads_of_the_namespace(open_page: Open, a
     assert set(column(page, "namespace")) == {namespace}
 
 
+@pytest.mark.soak
 def test_a_waste_bar_is_such_a_link_too(open_page: Open, address: str) -> None:
     page = settled(open_page(address))
     bar = page.locator("#waste-figure .barlayer .point").first
@@ -175,6 +179,7 @@ def test_a_facet_filters_grid_count_totals_and_export_alike(open_page: Open, add
     expect(page.locator(".total-value").first).to_contain_text(sign)
 
 
+@pytest.mark.soak
 def test_a_value_can_be_left_out_and_filters_cleared(open_page: Open, address: str) -> None:
     page = settled(open_page(f"{address}/workloads"))
     row = page.locator(".facet-row", has_text="Deployment")
@@ -328,6 +333,7 @@ def test_the_theme_is_kept_and_grid_and_charts_follow(open_page: Open, address: 
     assert sum(map(int, re.findall(r"\d+", ground)[:3])) < 200
 
 
+@pytest.mark.soak
 def test_columns_can_be_chosen_and_are_remembered(open_page: Open, address: str) -> None:
     page = settled(open_page(f"{address}/workloads"))
     assert page.locator(".ag-header-cell[col-id=restarts]").count() == 0
@@ -364,6 +370,7 @@ def test_newer_results_appear_on_an_open_page(open_page: Open, tmp_path: Path) -
         expect(page.get_by_text("123 recommendations")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_old_data_carry_a_banner(open_page: Open, tmp_path: Path) -> None:
     results = support.results(tmp_path, demo=False)
     with support.served(support.app_of(results, age_seconds=2 * 3600)) as address:
@@ -377,7 +384,7 @@ LIVE = {"/enforcement": "cotenant enforcement gather", "/changes": "cotenant das
 """Pages that need no scan, and the command that helps there."""
 
 
-@pytest.mark.parametrize("path", [PAGES["overview"], PAGES["enforcement"], *full(*FURTHER)])
+@pytest.mark.parametrize("path", [PAGES["overview"], *full(*FURTHER)])
 def test_an_empty_store_says_which_command_fills_it(open_page: Open, tmp_path: Path, path: str) -> None:
     source = StoreSource(Store(tmp_path.as_uri(), "c"), support.QUICK)
     with support.served(support.app_on(source)) as address:
@@ -385,7 +392,7 @@ def test_an_empty_store_says_which_command_fills_it(open_page: Open, tmp_path: P
         expect(page.get_by_text(LIVE.get(path, "cotenant scan --prometheus URL")).first).to_be_visible()
 
 
-@pytest.mark.parametrize("path", [PAGES["overview"], PAGES["enforcement"], *full(*FURTHER)])
+@pytest.mark.parametrize("path", [PAGES["overview"], *full(*FURTHER)])
 def test_a_broken_store_is_an_error_in_words_not_a_traceback(open_page: Open, tmp_path: Path, path: str) -> None:
     store = Store(tmp_path.as_uri(), "c")
     source = StoreSource(store, support.QUICK)
@@ -397,6 +404,7 @@ def test_a_broken_store_is_an_error_in_words_not_a_traceback(open_page: Open, tm
         assert "Traceback" not in page.content()
 
 
+@pytest.mark.soak
 def test_names_from_the_cluster_are_text_whatever_they_hold(open_page: Open, tmp_path: Path) -> None:
     from cotenant.core.model.table import Table
 
@@ -411,6 +419,7 @@ def test_names_from_the_cluster_are_text_whatever_they_hold(open_page: Open, tmp
         assert page.locator("img[src=x]").count() == 0
 
 
+@pytest.mark.soak
 def test_dash_s_own_bundle_stands_in_for_the_small_one(
     open_page: Open, made: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,7 +436,10 @@ def test_dash_s_own_bundle_stands_in_for_the_small_one(
         expect(page.locator("#heat-figure .main-svg").first).to_be_visible()
 
 
-def test_the_small_bundle_and_no_enterprise_grid_are_loaded(open_page: Open, address: str, chromium: Any) -> None:
+@pytest.mark.parametrize("name", ["overview", *full(*sorted(PAGES.keys() - {"overview"}))])
+def test_the_small_bundle_and_no_enterprise_grid_are_loaded(
+    open_page: Open, address: str, chromium: Any, name: str
+) -> None:
     from dashboard.app import ASSETS
 
     if not (ASSETS / "plotly-cartesian.min.js").exists():
@@ -435,7 +447,7 @@ def test_the_small_bundle_and_no_enterprise_grid_are_loaded(open_page: Open, add
     page = chromium.new_page(bypass_csp=True)
     loaded: list[str] = []
     page.on("request", lambda request: loaded.append(request.url))
-    for path in PAGES.values():
+    for path in ("/workloads", PAGES[name]):
         page.goto(address + path)
         settled(page)
     page.close()

@@ -17,6 +17,7 @@ from tests.browser.test_pages import THEMES, settled
 from tests.dashboard.test_reservations_page import plan
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
+from tests.support.extent import full
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
@@ -53,6 +54,7 @@ def test_a_plan_is_reached_by_keyboard_and_its_commands_stand_there(open_page: O
     expect(other.locator("#plan-hand h2").first).to_have_text("shop/Deployment/web")
 
 
+@pytest.mark.soak
 def test_a_plan_leads_to_its_forecast_and_its_portrait_and_back(open_page: Open, address: str) -> None:
     page = settled(open_page(f"{address}/reservations"))
     name = page.locator("#plan-hand h2").first.text_content() or ""
@@ -66,6 +68,7 @@ def test_a_plan_leads_to_its_forecast_and_its_portrait_and_back(open_page: Open,
     expect(page.locator("#foreseen h2").first).to_have_text(f"{name}, CPU")
 
 
+@pytest.mark.soak
 def test_filters_reach_the_day_and_markup_stays_text(open_page: Open, planned: str) -> None:
     page = settled(open_page(f"{planned}/reservations"))
     expect(page.locator("#plans-figure")).to_contain_text("withheld: no-skill")
@@ -78,6 +81,7 @@ def test_filters_reach_the_day_and_markup_stays_text(open_page: Open, planned: s
     expect(page.locator("#plan-hand")).to_contain_text("withheld: no-skill")
 
 
+@pytest.mark.soak
 def test_the_day_reads_as_a_table(open_page: Open, planned: str) -> None:
     page = settled(open_page(f"{planned}/reservations"))
     page.locator(".as-table[data-figure=plans-figure] summary").click()
@@ -89,7 +93,7 @@ def test_the_day_reads_as_a_table(open_page: Open, planned: str) -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("path", ["reservations", "batch?cores=4000"])
+@pytest.mark.parametrize("path", ["reservations", *full("batch?cores=4000")])
 def test_full_pages_and_refusals_have_no_serious_accessibility_fault(
     open_page: Open, planned: str, axe: str, theme: str, path: str
 ) -> None:
@@ -120,6 +124,7 @@ def test_a_job_is_fitted_as_its_size_is_typed_and_the_address_holds_it(open_page
     expect(page.locator("#fit-verdict")).to_contain_text("No node can take")
 
 
+@pytest.mark.soak
 def test_a_charted_day_follows_units_and_zone(open_page: Open, planned: str, tmp_path: Path) -> None:
     page = settled(open_page(f"{planned}/reservations"))
     page.locator("#display-button").click()

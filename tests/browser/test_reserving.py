@@ -255,6 +255,7 @@ def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_
     assert page.url.endswith("?show=7d")
 
 
+@pytest.mark.soak
 def test_what_is_typed_is_checked_in_words_and_an_edit_is_kept(open_page: Open, acting: tuple[Scene, str]) -> None:
     found, url = acting
     page = at_plans(open_page(f"{url}/reservations?open=shop/ReservationPlan/deployment-web"))
@@ -321,6 +322,7 @@ def test_a_plan_by_hand_shows_its_next_three_occurrences_and_is_made(
     assert spec["recurring"] == {"schedule": "0 18 * * 5", "timeZone": "Europe/Berlin", "duration": "2h"}
 
 
+@pytest.mark.soak
 def test_a_policy_is_set_with_its_limits(open_page: Open, acting: tuple[Scene, str]) -> None:
     found, url = acting
     page = at_plans(open_page(f"{url}/reservations?open=shop/ReservationPlan/deployment-web"))

@@ -191,6 +191,7 @@ def every_workload(scene: Scene) -> list[WorkloadRef]:
     return sorted({WorkloadRef(r["namespace"], r["kind"], r["workload"]) for r in rows})
 
 
+@pytest.mark.soak
 def test_the_short_way_by_keys_is_six_presses_and_shows_what_was_left_out(
     scene: Scene, url: str, open_page: Open
 ) -> None:
@@ -226,6 +227,7 @@ def test_a_second_click_a_reload_and_back_change_nothing_more(scene: Scene, url:
     assert scene.live(ref)["metadata"]["resourceVersion"] == version
 
 
+@pytest.mark.soak
 def test_steps_live_in_the_address_and_back_leads_through_them(scene: Scene, url: str, open_page: Open) -> None:
     (ref,) = free(scene)
     page = reviewed(open_page(f"{url}/recommendations"), url, [ref])
@@ -263,6 +265,7 @@ def test_all_that_match_are_chosen_by_the_filter_and_reviewed_by_name(scene: Sce
     assert {(w.namespace, w.kind, w.name) for w in asked.workloads} == names and not asked.everything
 
 
+@pytest.mark.soak
 def test_what_is_snoozed_leaves_the_list_and_comes_back_with_its_reason(
     scene: Scene, url: str, open_page: Open
 ) -> None:
@@ -321,6 +324,7 @@ def test_a_failed_rule_is_passed_over_with_a_reason_that_the_ledger_keeps(
         assert done.change.guardrails["history"].endswith("; because: load test tonight")
 
 
+@pytest.mark.soak
 def test_who_may_not_pass_over_or_accept_is_told_which_role_it_takes(
     made: Prepared, tmp_path: Path, open_page: Open
 ) -> None:

@@ -86,6 +86,7 @@ def test_one_accepts_another_confirms_and_the_first_cannot(house: House, axe: st
     assert [s.state.value for s in house.scene.desk().changes(Someone("x"))] == ["applied"]
 
 
+@pytest.mark.soak
 def test_the_second_person_declines_and_nothing_was_done(house: House) -> None:
     house.accepted()
     page = house.page(BEA, f"changes?open={house.change}")

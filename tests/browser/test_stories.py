@@ -72,7 +72,7 @@ def wait_for_cells(page: Page, name: str, wanted: list[str]) -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ["portrait", "forecast", *full("portrait-memory")])
 def test_a_page_is_drawn_without_a_serious_accessibility_fault(
     open_page: Open, address: str, axe: str, name: str, theme: str, tmp_path: Path
 ) -> None:
@@ -106,6 +106,7 @@ def test_a_row_of_workloads_leads_to_its_portrait_and_escape_back_to_the_same_ro
     wait_for_cells(page, "workload", before)
 
 
+@pytest.mark.soak
 def test_the_drawer_leads_to_the_portrait_and_back_to_the_open_drawer(open_page: Open, address: str) -> None:
     page = drawn(open_page(f"{address}/recommendations?ns=pay"))
     page.locator(".ag-row[row-index='0'] .ag-cell[col-id=workload]").click()
@@ -122,6 +123,7 @@ def test_the_drawer_leads_to_the_portrait_and_back_to_the_open_drawer(open_page:
     drawn(page)
 
 
+@pytest.mark.soak
 def test_the_switch_is_in_the_url_and_survives_reload_and_back(open_page: Open, address: str) -> None:
     page = drawn(open_page(address + CHECKOUT))
     caption = page.locator("#story-body figcaption").first
@@ -193,6 +195,7 @@ def test_a_forecast_s_band_follows_the_row_in_hand_and_the_filters_stay(open_pag
     wait_for_cells(page, "name", [row["name"] for row in rows])
 
 
+@pytest.mark.soak
 def test_the_worst_forecasts_are_links_to_their_bands(open_page: Open, address: str) -> None:
     page = drawn(open_page(f"{address}/forecast?resource=cpu&scope=workload"))
     link = page.locator(".worst a").first
@@ -228,6 +231,7 @@ def test_the_whole_way_works_by_keyboard(open_page: Open, address: str) -> None:
     expect(page.locator("#foreseen h2")).to_contain_text("node ")
 
 
+@pytest.mark.soak
 def test_search_on_a_portrait_leads_to_the_workloads(open_page: Open, address: str) -> None:
     page = drawn(open_page(address + CHECKOUT))
     page.keyboard.press("/")
@@ -260,6 +264,7 @@ def test_a_workload_nobody_knows_offers_the_search(open_page: Open, address: str
     page.wait_for_url(re.compile(r"/workloads\?q=nobody"))
 
 
+@pytest.mark.soak
 def test_names_from_the_cluster_are_text_whatever_they_hold(open_page: Open, tmp_path: Path) -> None:
     nasty = "<img src=x onerror=alert(1)>/../%2e?&#"
     results = support.results(tmp_path)

@@ -45,6 +45,7 @@ def trace(found: Any, name: str) -> Any:
     return next(t for t in found["data"] if t["name"] == name)
 
 
+@pytest.mark.soak
 def test_the_band_and_the_heat_map_of_the_overview_follow(open_page: Open, address: str, made: Results) -> None:
     page = settled(open_page(address))
     before, heat = figure(page, "band-figure"), figure(page, "heat-figure")
@@ -87,6 +88,7 @@ def test_a_chart_drawn_after_the_switch_is_in_the_chosen_units(open_page: Open, 
     expect(page.locator("#node-pods .amount").first).to_have_text(re.compile(r"^[\d,.]+ m$"))
 
 
+@pytest.mark.soak
 def test_a_workload_s_distribution_and_week_follow_and_its_export_stays_raw(
     open_page: Open, address: str, made: Results
 ) -> None:
@@ -110,6 +112,7 @@ def test_a_workload_s_distribution_and_week_follow_and_its_export_stays_raw(
     assert api(page, query)["rows"][0]["memory_max"] == row["memory_max"] > GIB
 
 
+@pytest.mark.soak
 def test_the_waste_ranking_and_the_forecast_follow(open_page: Open, address: str) -> None:
     page = settled(open_page(address))
     plain = figure(page, "waste-figure")["data"][0]["x"]
@@ -166,8 +169,8 @@ def test_every_chart_can_be_read_as_a_table_in_the_units_that_are_shown(
 @pytest.mark.parametrize(
     ("path", "figures"),
     [
-        ("/nodes", {"balance-figure": 8}),
-        ("/nodes/node-003", {"hours-cpu": 168, "hours-memory": 168}),
+        pytest.param("/nodes", {"balance-figure": 8}, marks=pytest.mark.soak),
+        pytest.param("/nodes/node-003", {"hours-cpu": 168, "hours-memory": 168}, marks=pytest.mark.soak),
         ("/forecast", {"foreseen-figure": 456, "coverage-figure": 20}),
     ],
 )

@@ -52,6 +52,7 @@ def test_a_saved_view_brings_back_page_filters_order_and_columns(open_page: Open
     assert page.evaluate("localStorage.getItem('cotenant-views')") == "[]"
 
 
+@pytest.mark.soak
 def test_a_view_without_a_name_is_asked_for_one(open_page: Open, address: str) -> None:
     page = settled(open_page(f"{address}/workloads"))
     page.get_by_text("Views", exact=True).click()
@@ -60,6 +61,7 @@ def test_a_view_without_a_name_is_asked_for_one(open_page: Open, address: str) -
     assert page.evaluate("localStorage.getItem('cotenant-views')") is None
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("theme", THEMES)
 def test_the_open_menu_of_views_has_no_serious_accessibility_fault(
     open_page: Open, address: str, axe: str, theme: str

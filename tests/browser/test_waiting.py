@@ -41,6 +41,7 @@ def test_first_results_appear_by_themselves_on_open_pages_and_lists(
             settled(page)
 
 
+@pytest.mark.soak
 def test_a_page_that_failed_draws_itself_once_the_store_can_be_read(
     open_page: Open, made: Results, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from tests.cli.lean import LEAN
 from tests.cli.test_report import Parsed
 from tests.edges.test_webhook import Receiver, status
 from tests.support.dashboard import WEEK, Results, app_of, results, served
+from tests.support.extent import full
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 COTENANT = Path(sys.executable).with_name("cotenant")
@@ -103,7 +104,7 @@ def test_findings_can_be_chosen_and_fail_a_pipeline(url: str) -> None:
     assert (wrong.returncode, "idle-workload" in wrong.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("query", ["severity=warning", "ns!=audit&kind=Deployment,Node", "q=a"])
+@pytest.mark.parametrize("query", ["ns!=audit&kind=Deployment,Node", *full("severity=warning", "q=a")])
 def test_the_command_line_the_api_and_its_csv_show_the_same_findings(url: str, query: str) -> None:
     store = Store(url, CLUSTER)
     inventory = store.read_inventory()
@@ -153,16 +154,16 @@ def patched(document: Row, namespace: str) -> dict[str, dict[str, int | None]]:
     return {f"{name}/{c['name']}": amounts(c["resources"]) for c in containers}
 
 
-def test_printed_bundles_are_the_files_one_after_the_other(url: str, tmp_path: Path) -> None:
-    for output in ("kustomize", "helm", "ssa"):
-        folder = tmp_path / output
-        scan(url, output, "--output-dir", str(folder))
-        printed = scan(url, output)
-        documents = [d for d in yaml.safe_load_all(printed) if d is not None]
-        names = [line[2:] for line in printed.splitlines() if line.startswith("# ") and (folder / line[2:]).is_file()]
-        assert len(names) == len(documents) == len([p for p in folder.rglob("*") if p.is_file()])
-        for name, document in zip(names, documents, strict=True):
-            assert yaml.safe_load((folder / name).read_text()) == document
+@pytest.mark.parametrize("output", ["kustomize", *full("helm", "ssa")])
+def test_printed_bundles_are_the_files_one_after_the_other(url: str, output: str, tmp_path: Path) -> None:
+    folder = tmp_path / output
+    scan(url, output, "--output-dir", str(folder))
+    printed = scan(url, output)
+    documents = [d for d in yaml.safe_load_all(printed) if d is not None]
+    names = [line[2:] for line in printed.splitlines() if line.startswith("# ") and (folder / line[2:]).is_file()]
+    assert len(names) == len(documents) == len([p for p in folder.rglob("*") if p.is_file()])
+    for name, document in zip(names, documents, strict=True):
+        assert yaml.safe_load((folder / name).read_text()) == document
 
 
 def test_a_workload_gets_one_kubectl_line(url: str) -> None:
@@ -223,6 +224,7 @@ def test_a_summary_arrives_with_the_figures_of_the_rows(url: str, tmp_path: Path
     assert json.loads(dry.stdout) == summary
 
 
+@pytest.mark.soak
 def test_a_summary_that_does_not_arrive_is_a_note_and_the_scan_stands(url: str) -> None:
     receiver = Receiver({"/hook": status(500, b"try later")})
     try:

@@ -102,6 +102,7 @@ def test_a_scan_recommends_for_every_container_that_runs(shop: Shop, tmp_path: P
     assert any(r["cpu_request"] for r in found.values())
 
 
+@pytest.mark.soak
 def test_a_second_scan_says_the_same(shop: Shop, tmp_path: Path) -> None:
     first, second = (recommended(scan(shop, tmp_path, "-o", "json")) for _ in range(2))
     assert set(first) == set(second)

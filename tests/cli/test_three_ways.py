@@ -61,7 +61,9 @@ def test_one_filter_gives_the_same_rows_everywhere(scanned: Results, tmp_path: P
     assert exported == [{name: "" if row[name] is None else str(row[name]) for name in columns} for row in api]
 
 
-@pytest.mark.parametrize("query", ["node=node-003", "qos!=none&kind in (Deployment,DaemonSet)&sort=-cpu_usage", "q=a"])
+@pytest.mark.parametrize(
+    "query", ["qos!=none&kind in (Deployment,DaemonSet)&sort=-cpu_usage", *full("node=node-003", "q=a")]
+)
 def test_pods_are_the_same_on_the_command_line_in_the_api_and_in_the_export(scanned: Results, query: str) -> None:
     command = [COTENANT, "pods", "--store", scanned.store.url, "--filter", query, "-o"]
     shown, as_csv = (

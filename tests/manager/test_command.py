@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.manager.scene import BATCH_CPU, Scene
 
 Nodes = Callable[..., list[str]]
@@ -64,6 +66,7 @@ def test_a_run_that_writes_says_so_and_leaves_an_audit(scene: Scene, fake_nodes:
     assert {"old", "new", "ts", "verb"} <= line.keys()
 
 
+@pytest.mark.soak
 def test_an_unknown_feature_is_refused_with_the_known_ones(scene: Scene) -> None:
     command = [
         sys.executable,

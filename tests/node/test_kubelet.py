@@ -25,6 +25,7 @@ from tests.node import pods
 from tests.node.containerd import Containerd
 from tests.node.kubelet import Kubelet, pod_body, pods_gone, running
 from tests.node.proxying import ProxyProcess
+from tests.support.extent import full
 
 BATCH_RESOURCES = {"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": "64Mi"}
 LIMITED = {"cpu": "500m", "memory": "64Mi"}
@@ -87,7 +88,7 @@ def hook_alone(node: RealNode) -> Iterator[None]:
 WAYS = {"proxied": (proxied, "_debian_containerd"), "plugged": (plugged, "_built_containerd")}
 
 
-@pytest.fixture(scope="module", params=sorted(WAYS))
+@pytest.fixture(scope="module", params=["plugged", *full("proxied")])
 def node(request: pytest.FixtureRequest, control_plane: ControlPlane, kubelet_binary: None) -> Iterator[RealNode]:
     begin, runtime = WAYS[request.param]
     with begin(control_plane, request.getfixturevalue(runtime)) as found:

@@ -29,8 +29,15 @@ def test_it_is_committed_without_outputs(path: Path) -> None:
     assert cells[0].cell_type == "markdown" and cells[0].source.startswith("# ")
 
 
+LONG = ("03", "04", "05")
+"""They run for the longest and take the steps of the others once more."""
+
+
 @pytest.mark.slow
-@every_notebook
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, id=p.stem, marks=[pytest.mark.soak] if p.stem.startswith(LONG) else []) for p in NOTEBOOKS],
+)
 def test_it_runs_from_the_first_cell_to_the_last(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()

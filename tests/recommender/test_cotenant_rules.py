@@ -367,7 +367,7 @@ DECIDED = {
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(clusters())
 def test_whatever_the_cluster_values_are_whole_ordered_and_explained(case: Scenario) -> None:
     for found in case.made("cotenant").values():
@@ -387,7 +387,7 @@ def test_whatever_the_cluster_values_are_whole_ordered_and_explained(case: Scena
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(clusters())
 def test_memory_is_never_below_what_was_seen_with_its_margin_unless_a_clamp_says_so(case: Scenario) -> None:
     for found in case.made("cotenant").values():
@@ -400,7 +400,7 @@ def test_memory_is_never_below_what_was_seen_with_its_margin_unless_a_clamp_says
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(clusters())
 def test_an_autoscaler_always_keeps_its_trigger(case: Scenario) -> None:
     of, made_ = case.workloads[0], case.made("cotenant")
@@ -419,7 +419,7 @@ def test_an_autoscaler_always_keeps_its_trigger(case: Scenario) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(clusters())
 def test_a_limit_is_only_lowered_by_a_rule_that_says_so(case: Scenario) -> None:
     for found in case.made("cotenant").values():
@@ -430,7 +430,7 @@ def test_a_limit_is_only_lowered_by_a_rule_that_says_so(case: Scenario) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(1, 4000, width=32), min_size=1, max_size=12), st.floats(1, 3), st.integers(1, 4000))
 def test_more_demand_never_means_less(seen: list[float], factor: float, now: int) -> None:
     shape = np.resize(np.array(seen), DAYS * DAY)

@@ -117,6 +117,7 @@ def test_one_workload_that_a_plug_in_stumbles_over_costs_the_others_nothing(url:
     assert "names with an a are too much" in done.stderr
 
 
+@pytest.mark.soak
 def test_answers_for_other_containers_than_asked_are_not_taken(url: str, site: Path) -> None:
     good = {key(r): r for r in rows(url, site, "example-max")}
     found = {key(r): r for r in rows(url, site, "shuffling")}
@@ -134,6 +135,7 @@ def test_a_plug_in_that_does_not_load_or_is_unknown_ends_the_scan_with_words(url
     assert "no strategy is named 'example-max'" in scan(url, None, "example-max").stderr
 
 
+@pytest.mark.soak
 def test_a_built_in_name_cannot_be_taken(url: str, site: Path) -> None:
     assert {r["cpu_reason"] for r in rows(url, site, "vpa")} != {"failed"}
     assert "names with an a" not in scan(url, site, "vpa", "-q").stderr

@@ -118,6 +118,7 @@ def test_a_cluster_with_real_nodes_is_refused_unless_one_insists(api: Api, kubec
     assert sum(held(api).values()) == 20
 
 
+@pytest.mark.soak
 def test_a_node_labelled_as_a_tests_is_no_obstacle(api: Api, kubeconfig: str) -> None:
     api.create("/api/v1/nodes", {**NODE, "metadata": {"name": "mine", "labels": {"cotenant.dev/test": "true"}}})
     assert demo("--cluster", kubeconfig, "--apply").returncode == 0
@@ -153,6 +154,7 @@ def test_history_that_no_demo_made_is_never_replaced(api: Api, kubeconfig: str, 
     assert set(held(api).values()) == {0}
 
 
+@pytest.mark.soak
 def test_without_the_kind_nobody_is_told_and_the_workloads_are_there(kubeconfig: str) -> None:
     done = demo("--cluster", kubeconfig, "--fake-nodes", "--apply")
     assert (done.returncode, "NodeMetric is not installed" in done.stderr) == (0, True)

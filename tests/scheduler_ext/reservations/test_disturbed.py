@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.cluster import needing
 from tests.cluster.control_plane import SCHEDULER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
@@ -34,6 +36,7 @@ def test_killed_managers_and_schedulers_lose_no_room(scene: Scene, fake_nodes: N
     assert (tally.landed, tally.robbed, tally.overbooked) == (8, 0, 0)
 
 
+@pytest.mark.soak
 def test_nor_does_an_extender_that_is_killed_with_them(tmp_path: Path) -> None:
     needing.kubernetes()
     tally, seed, extender = Tally(), random.Random(11), ExtenderProcess(tmp_path)
