@@ -50,7 +50,7 @@ demo: $(VENV)/.demo  ## A cluster of 60 nodes and 900 workloads in the browser; 
 .PHONY: cluster-binaries cluster-up cluster-down
 cluster-binaries: $(VENV)/.test  ## Build the Kubernetes programs of the test cluster with Go, once a machine
 	@$(PY) -m tests.cluster.binaries
-	@$(PY) -m tests.cluster.binaries kubelet containerd containerd-shim-runc-v2 ctr
+	@$(PY) -m tests.cluster.binaries kubelet containerd containerd-shim-runc-v2 ctr helm
 	@$(PY) -m tests.cluster.binaries dex || echo "LOGINS WITH DEX ARE NOT TESTED: it could not be built (it takes gcc)"
 
 NODES ?= 20

@@ -16,7 +16,8 @@ class BuildWithManifests(build_py):
         """Build as always; a checkout that is installed editable reads `deploy/` itself."""
         super().run()
         if not self.editable_mode:
-            shutil.copytree("deploy", Path(self.build_lib) / "cotenant" / "deploy", dirs_exist_ok=True)
+            target = Path(self.build_lib) / "cotenant" / "deploy"
+            shutil.copytree("deploy", target, ignore=shutil.ignore_patterns("chart"), dirs_exist_ok=True)
 
 
 setup(cmdclass={"build_py": BuildWithManifests})

@@ -13,7 +13,7 @@ from cotenant.apps.cli.cluster.installation.manifests import manifests
 from cotenant.core.model.errors import UsageError
 from cotenant.core.settings.sections.admission import AdmissionSettings
 
-TEMPLATE = [found.body for found in manifests(("webhooks",))]
+TEMPLATE = [found.body for found in manifests(("registration",))]
 
 
 def hooks(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

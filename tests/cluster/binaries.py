@@ -66,11 +66,18 @@ CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
 """A container runtime with NRI, newer than Debian's; built only by who asks for it, as `kubelet`."""
 _CONTAINERD = "github.com/containerd/containerd/v2"
 _CONTAINERD_VERSION = f"-X {_CONTAINERD}/version.Version=v2.4.2"
+_HELM_VERSIONS = " ".join(
+    f"-X helm.sh/helm/v3/pkg/{package}.k8sVersion{part}"
+    for package in ("chartutil", "lint/rules")
+    for part in ("Major=1", "Minor=35")
+)
+"""The Kubernetes for which Helm renders where no cluster is asked; unset it is 1.20."""
 _KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
 MODULES = (
     Module("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
     Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Module("dex", {"dex": "github.com/dexidp/dex/cmd/dex"}, cgo=True),
+    Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, f"-s -w {_HELM_VERSIONS}"),
     Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
     Module("containerd", {n: f"{_CONTAINERD}/cmd/{n}" for n in CONTAINERD}, f"-s -w {_CONTAINERD_VERSION}", "no_btrfs"),
     Module("kubernetes", {n: f"k8s.io/kubernetes/cmd/{n}" for n in _KUBERNETES}, f"-s -w {_LINKED_VERSION}"),

@@ -43,7 +43,7 @@ def prepare(plane: ControlPlane, settings: AdmissionSettings) -> None:
 
 def register(client: KubeClient, settings: AdmissionSettings, url: str) -> None:
     writer = Writer(client, "cotenant-install")
-    for body in registered([m.body for m in manifests(("webhooks",))], settings, "koordinator-system", url):
+    for body in registered([m.body for m in manifests(("registration",))], settings, "koordinator-system", url):
         writer.send(Apply(address_of(body), body))
 
 

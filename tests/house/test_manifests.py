@@ -13,7 +13,7 @@ DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 
 def volumes() -> Iterator[tuple[str, dict[str, Any]]]:
     """(file, volume) of every pod template in deploy/."""
-    for file in sorted(DEPLOY.glob("**/*.yaml")):
+    for file in sorted(f for f in DEPLOY.glob("**/*.yaml") if f.relative_to(DEPLOY).parts[0] != "chart"):
         for document in yaml.safe_load_all(file.read_text()):
             template = ((document or {}).get("spec") or {}).get("template") or {}
             for volume in (template.get("spec") or {}).get("volumes") or ():

@@ -79,7 +79,7 @@ def register(client: KubeClient, settings: Settings, url: str) -> None:
     from cotenant.core.adapters.kube import Writer
     from cotenant.core.model.kubernetes.intent import Apply
 
-    template = [manifest.body for manifest in manifests(("webhooks",))]
+    template = [manifest.body for manifest in manifests(("registration",))]
     writer = Writer(client, "cotenant-install")
     for body in registered(template, settings.admission, settings.manager.namespace, url):
         writer.send(Apply(address_of(body), body))

@@ -5,7 +5,8 @@ A component is a set of those files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from typing import Any, Final
@@ -14,18 +15,11 @@ from cotenant.core.adapters.shipped_manifests import deploy
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.kubernetes.intent import Address
 
-COMPONENTS: Final[dict[str, tuple[str, ...]]] = {
-    "crds": ("crds",),
-    "priority-classes": ("priorityclasses.yaml",),
-    "rbac": ("rbac/manager.yaml", "rbac/webhook.yaml", "webhook-guard.yaml"),
-    "reservations": ("reservations.yaml", "reservation-guard.yaml", "rbac/reservations.yaml", "rbac/plans.yaml"),
-    "webhooks": ("webhooks.yaml",),
-    "extender": ("rbac/extender.yaml", "extender.yaml"),
-    "enforcer": ("rbac/enforcer.yaml", "enforcer-guard.yaml", "enforcer.yaml"),
-    "reader": ("rbac/reader.yaml",),
-    "applier": ("applier.yaml", "planner.yaml"),
-}
-"""Name -> files or folders below deploy/. What is installed unless somebody chooses: DEFAULT."""
+_SHIPPED: Final = json.loads((deploy() / "components.json").read_text("utf-8"))
+COMPONENTS: Final[dict[str, list[str]]] = _SHIPPED["components"]
+"""Name -> files or folders below deploy/, in the file that the Helm chart reads too. Installed by default: DEFAULT."""
+FEATURES: Final[dict[str, list[str]]] = _SHIPPED["features"]
+"""Component -> the manager's features that it is there for; the manager that is installed with it runs no others."""
 
 DEFAULT: Final = ("crds", "priority-classes", "rbac", "reservations")
 
@@ -35,6 +29,8 @@ PLURALS: Final[dict[str, str]] = {
     "PriorityClass": "priorityclasses",
     "ServiceAccount": "serviceaccounts",
     "Secret": "secrets",
+    "ConfigMap": "configmaps",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
     "ClusterRole": "clusterroles",
     "Role": "roles",
     "ClusterRoleBinding": "clusterrolebindings",
@@ -46,6 +42,8 @@ PLURALS: Final[dict[str, str]] = {
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
     "Deployment": "deployments",
     "DaemonSet": "daemonsets",
+    "CronJob": "cronjobs",
+    "PodDisruptionBudget": "poddisruptionbudgets",
 }
 """Kind -> plural of every kind that we ship, in the order in which they are installed."""
 
@@ -74,34 +72,58 @@ def chosen(text: str) -> tuple[str, ...]:
 
 
 def texts(components: Sequence[str]) -> list[tuple[str, str]]:
-    """(component, YAML text) of every file of the components."""
+    """(component, YAML text) of every file of the components, once each."""
     root = deploy()
+    paths: dict[str, str] = {}
+    for component in components:
+        for path in COMPONENTS[component]:
+            paths.setdefault(path, component)
+    if "manager.yaml" in paths:
+        paths.pop("scan.yaml", None)  # the manager pulls history itself, and a store has one writer
     return [
-        (component, file.read_text("utf-8"))
-        for component in components
-        for name in COMPONENTS[component]
-        for file in _files(root / name)
+        (component, _with_features(path, file.read_text("utf-8"), components))
+        for path, component in paths.items()
+        for file in _files(root / path)
     ]
+
+
+def features_off(components: Sequence[str]) -> list[str]:
+    """The manager's features that none of the components is there for."""
+    on = {feature for component in components for feature in FEATURES.get(component, ())}
+    return sorted({feature for features in FEATURES.values() for feature in features} - on)
 
 
 def manifests(components: Sequence[str]) -> list[Manifest]:
     """Every object of the components once, in the order of installation."""
-    import yaml
-
     by_address: dict[Address, Manifest] = {}
     for component, text in texts(components):
-        for body in yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            if body:
-                manifest = Manifest(component, address_of(body), body)
-                by_address.setdefault(manifest.address, manifest)
+        for body in bodies(text):
+            manifest = Manifest(component, address_of(body), body)
+            by_address.setdefault(manifest.address, manifest)
     order = list(PLURALS)
     return sorted(by_address.values(), key=lambda m: order.index(m.kind))
+
+
+def bodies(text: str) -> Iterator[dict[str, Any]]:
+    """The objects of a YAML stream, as they are written."""
+    import yaml
+
+    return (body for body in yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if body)
 
 
 def address_of(body: Mapping[str, Any]) -> Address:
     """Where a shipped object lives."""
     meta = body["metadata"]
     return Address(body["apiVersion"], PLURALS[body["kind"]], meta["name"], meta.get("namespace", ""))
+
+
+def _with_features(path: str, text: str, components: Sequence[str]) -> str:
+    """The settings of an installation turn off what it is not there for; other files are taken as they are."""
+    off = features_off(components)
+    if path != "settings.yaml" or not off:
+        return text
+    line = "    manager:\n"
+    return text.replace(line, f"{line}      features_off: [{', '.join(off)}]\n")
 
 
 def _files(place: Traversable) -> list[Traversable]:

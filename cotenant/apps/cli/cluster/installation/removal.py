@@ -176,6 +176,8 @@ def _removal(
     if manifest.kind == "CustomResourceDefinition" and (count := _stored(client, live)):
         fate = Fate.DELETE if stored else Fate.KEEP
         note = f"stored objects that go with it: {count}" if stored else f"stored objects: {count}; --crds removes them"
+    if manifest.kind == "PersistentVolumeClaim":
+        fate, note = Fate.KEEP, "history, results and the ledger; delete it with kubectl"
     if manifest.kind == "Namespace" and (holdings := _held(client, manifest.address.name, audit_log=audit_log)):
         fate, note = Fate.KEEP, f"holds {', '.join(holdings)}"
     return Removal(manifest.component, manifest.address, fate, note, uid)
@@ -198,7 +200,7 @@ def _held(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
                 names += [] if audit_log else [f"{name} (head of the audit log; --audit-log removes it)"]
                 continue
             ours = (item.metadata.labels or {}).get("app.kubernetes.io/managed-by") == "cotenant"
-            if not ours and item.metadata.name not in _OF_THE_SYSTEM:
+            if (not ours or resource == "persistentvolumeclaims") and item.metadata.name not in _OF_THE_SYSTEM:
                 names.append(name)
     return names
 

@@ -1,0 +1,71 @@
+{{/* Names of the components that are switched on, as a JSON list. */}}
+{{- define "cotenant.components" -}}
+{{- $names := list -}}
+{{- range $name := list "scan" "recommendations" "colocation" "scheduling" "enforcement" "webhooks" "applier" -}}
+{{- if (index $.Values $name).enabled -}}{{- $names = append $names $name -}}{{- end -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end -}}
+
+{{/* "true" when any feature of the manager is switched on. */}}
+{{- define "cotenant.manager" -}}
+{{- with .Values -}}
+{{- if or .recommendations.enabled .colocation.enabled .scheduling.enabled .enforcement.enabled -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Paths of the manifests of the components, once each, as a JSON list. */}}
+{{- define "cotenant.files" -}}
+{{- $components := (.Files.Get "files/components.json" | fromJson).components -}}
+{{- $paths := list -}}
+{{- range $name := include "cotenant.components" . | fromJsonArray -}}
+{{- range $path := index $components $name -}}
+{{- if hasSuffix ".yaml" $path -}}{{- $paths = append $paths (printf "files/%s" $path) -}}
+{{- else if $.Values.crds.install -}}
+{{- range $file, $_ := $.Files.Glob (printf "files/%s/*.yaml" $path) -}}{{- $paths = append $paths $file -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.prometheus.proxyNamespace -}}{{- $paths = append $paths "files/rbac/prometheus.yaml" -}}{{- end -}}
+{{- if include "cotenant.manager" . -}}{{- $paths = without $paths "files/scan.yaml" -}}{{- end -}}
+{{- if or .Values.storage.existingClaim (not (include "cotenant.volume" .)) -}}
+{{- $paths = without $paths "files/storage.yaml" -}}
+{{- end -}}
+{{- $paths | uniq | toJson -}}
+{{- end -}}
+
+{{/* "true" when the store is a folder on the volume. */}}
+{{- define "cotenant.volume" -}}
+{{- if hasPrefix "file:" (dig "store" "url" "file:" (.Values.settings | default dict)) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Features of the manager that are off, as a JSON list: those of no component that is on. */}}
+{{- define "cotenant.featuresOff" -}}
+{{- $features := (.Files.Get "files/components.json" | fromJson).features -}}
+{{- $on := list -}}{{- $off := list -}}
+{{- range $name := include "cotenant.components" . | fromJsonArray -}}
+{{- $on = concat $on (index $features $name | default list) -}}
+{{- end -}}
+{{- range $_, $names := $features -}}
+{{- range $feature := $names -}}{{- if not (has $feature $on) -}}{{- $off = append $off $feature -}}{{- end -}}{{- end -}}
+{{- end -}}
+{{- $off | uniq | sortAlpha | toJson -}}
+{{- end -}}
+
+{{/* Labels of every object, over those that it has. */}}
+{{- define "cotenant.labels" -}}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: cotenant
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{/* An image: dict "image" values, "root" $. */}}
+{{- define "cotenant.image" -}}
+{{- $name := .image.repository -}}
+{{- with .image.registry -}}{{- $name = printf "%s/%s" (trimSuffix "/" .) $name -}}{{- end -}}
+{{- if .image.digest -}}{{ $name }}@{{ .image.digest }}
+{{- else -}}{{ $name }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,79 @@
+{{/*
+Puts values over the plain manifest of a Deployment, DaemonSet or CronJob, in place: dict "object" it, "root" $.
+*/}}
+{{- define "cotenant.workload" -}}
+{{- $root := .root -}}{{- $object := .object -}}
+{{- $name := $object.metadata.name | trimPrefix "cotenant-" -}}
+{{- $values := index $root.Values.processes $name | default dict -}}
+{{- $isCron := eq $object.kind "CronJob" -}}
+{{- $template := $isCron | ternary (dig "spec" "jobTemplate" "spec" "template" dict $object) $object.spec.template -}}
+{{- $pod := $template.spec -}}{{- $container := first $pod.containers -}}
+{{- if not (kindIs "invalid" $values.replicas) -}}{{- $_ := set $object.spec "replicas" $values.replicas -}}{{- end -}}
+{{- with $values.schedule -}}{{- $_ := set $object.spec "schedule" . -}}{{- end -}}
+{{- $image := eq $name "enforcer" | ternary $root.Values.nodeImage $root.Values.image -}}
+{{- $_ := set $container "image" (include "cotenant.image" (dict "image" $image "root" $root)) -}}
+{{- $_ := set $container "imagePullPolicy" $image.pullPolicy -}}
+{{- with $root.Values.imagePullSecrets -}}{{- $_ := set $pod "imagePullSecrets" . -}}{{- end -}}
+{{- $_ := include "cotenant.store" (dict "pod" $pod "template" $template "root" $root) -}}
+{{- $_ := include "cotenant.env" (dict "name" $name "container" $container "values" $values "root" $root) -}}
+{{- $_ := set $template.metadata "labels" (merge (dict "app.kubernetes.io/managed-by" $root.Release.Service) ($values.podLabels | default dict) $template.metadata.labels) -}}
+{{- $notes := dict -}}
+{{- with $root.Values.settings -}}{{- $_ := set $notes "cotenant.dev/settings-digest" (toJson . | sha256sum | trunc 16) -}}{{- end -}}
+{{- with merge $notes ($values.podAnnotations | default dict) -}}{{- $_ := set $template.metadata "annotations" . -}}{{- end -}}
+{{- $_ := mergeOverwrite $container (deepCopy ($values.container | default dict)) -}}
+{{- $_ := mergeOverwrite $pod (deepCopy ($values.pod | default dict)) -}}
+{{- end -}}
+
+{{/* The store's volume: another claim, or none when the store is elsewhere. Then nothing keeps the pods together. */}}
+{{- define "cotenant.store" -}}
+{{- $pod := .pod -}}
+{{- if hasKey .template.metadata.labels "cotenant.dev/store" -}}
+{{- if include "cotenant.volume" .root -}}
+{{- with .root.Values.storage.existingClaim -}}
+{{- range $pod.volumes -}}{{- if .persistentVolumeClaim -}}{{- $_ := set .persistentVolumeClaim "claimName" $.root.Values.storage.existingClaim -}}{{- end -}}{{- end -}}
+{{- end -}}
+{{- else -}}
+{{- $_ := unset $pod "affinity" -}}{{- $_ := unset .template.metadata.labels "cotenant.dev/store" -}}
+{{- $volumes := list -}}
+{{- range $pod.volumes -}}{{- if ne .name "store" -}}{{- $volumes = append $volumes . -}}{{- end -}}{{- end -}}
+{{- $_ := set $pod "volumes" $volumes -}}
+{{- $container := first $pod.containers -}}{{- $mounts := list -}}
+{{- range $container.volumeMounts -}}{{- if ne .name "store" -}}{{- $mounts = append $mounts . -}}{{- end -}}{{- end -}}
+{{- $_ := set $container "volumeMounts" $mounts -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The container's environment: the manifest's, the cluster's name, the node agent's settings, the process' own values. */}}
+{{- define "cotenant.env" -}}
+{{- $more := list -}}
+{{- if eq .name "enforcer" -}}
+{{- range $section := list "enforcer" "telemetry" -}}
+{{- with index $.root.Values.settings $section -}}
+{{- $more = concat $more (include "cotenant.variables" (dict "prefix" (printf "COTENANT_%s" (upper $section)) "values" .) | fromJsonArray) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $more = concat $more (.values.env | default list) -}}
+{{- $names := list -}}{{- range $more -}}{{- $names = append $names .name -}}{{- end -}}
+{{- $env := list -}}
+{{- range .container.env -}}
+{{- if eq .name "CLUSTER_NAME" -}}{{- $_ := set . "value" $.root.Values.clusterName -}}{{- end -}}
+{{- if not (has .name $names) -}}{{- $env = append $env . -}}{{- end -}}
+{{- end -}}
+{{- $_ := set .container "env" (concat $env $more) -}}
+{{- end -}}
+
+{{/* Settings as variables, because the node agent's image holds no YAML reader: dict "prefix", "values". A JSON list. */}}
+{{- define "cotenant.variables" -}}
+{{- $list := list -}}
+{{- range $key, $value := .values -}}
+{{- $name := printf "%s__%s" $.prefix (upper $key) -}}
+{{- if kindIs "map" $value -}}
+{{- $list = concat $list (include "cotenant.variables" (dict "prefix" $name "values" $value) | fromJsonArray) -}}
+{{- else -}}
+{{- $list = append $list (dict "name" $name "value" (kindIs "slice" $value | ternary (join "," $value) (kindIs "string" $value | ternary $value (toJson $value)))) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $list -}}
+{{- end -}}

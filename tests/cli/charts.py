@@ -1,0 +1,70 @@
+"""The Helm chart rendered by Helm itself, for tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster import binaries
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy" / "chart"
+SWITCHES = ("scan", "recommendations", "colocation", "scheduling", "enforcement", "webhooks")
+EVERYTHING = frozenset(SWITCHES)
+
+Json = dict[str, Any]
+
+
+def needs_helm() -> None:
+    """Skip where Helm is not built; continuous integration has to have it."""
+    if not binaries.installed(["helm"]) and not os.environ.get("CI"):
+        pytest.skip("Helm is not built: make cluster-binaries")
+
+
+def every_combination() -> Iterator[frozenset[str]]:
+    """All 64 of the switches."""
+    for count in range(len(SWITCHES) + 1):
+        yield from map(frozenset, combinations(SWITCHES, count))
+
+
+def typical_combinations() -> list[frozenset[str]]:
+    """None, each alone, all but each, all."""
+    return sorted({c for c in every_combination() if len(c) in (0, 1, 5, 6)}, key=sorted)
+
+
+def values_of(switches: frozenset[str], **more: Any) -> Json:
+    """Values with these parts on and the others off, and more."""
+    return {name: {"enabled": name in switches} for name in SWITCHES} | more
+
+
+def helm(*arguments: str, values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Helm with values on its standard input."""
+    command = [str(binaries.find("helm")), *arguments, *(("-f", "-") if values is not None else ())]
+    return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False, timeout=120)
+
+
+def rendered(values: Mapping[str, Any], *arguments: str, namespace: str = "cotenant") -> list[Json]:
+    """The objects that the chart makes of values."""
+    done = helm("template", "cotenant", str(CHART), "--namespace", namespace, *arguments, values=values)
+    assert done.returncode == 0, done.stderr
+    return [d for d in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if d]
+
+
+def refusal(values: Mapping[str, Any], namespace: str = "cotenant") -> str:
+    """What Helm says when it does not render them; empty when it does."""
+    done = helm("template", "cotenant", str(CHART), "--namespace", namespace, values=values)
+    return done.stderr if done.returncode else ""
+
+
+def named(objects: list[Json], kind: str, name: str) -> Json:
+    """The object of a kind and name."""
+    (body,) = [o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name]
+    return body
