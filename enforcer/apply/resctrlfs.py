@@ -20,7 +20,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from enforcer.apply.atomic_write import UNUSABLE, replace_whole
+from enforcer.apply.atomic_write import replace_whole
+from enforcer.apply.surface_note import SurfaceNote, read_note
 from enforcer.contract import ResctrlReading, Surface, SurfaceWant
 from enforcer.decide.knobs import Version
 from enforcer.decide.surfaces import ResctrlGroup, values_of
@@ -105,16 +106,22 @@ class ResctrlKeeper:
     ) -> None:
         self._note, self._tasks, self._root = folder / FILE, tasks, root
         self._files = files or KernelFiles()
-        self._ours = self._read_note()
+        note: SurfaceNote[frozenset[str]] = read_note(self._note, _group_names, frozenset())
+        self._ours, self._damaged, self._newer = note.records, note.damaged, note.newer
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
         """Apply the wants; returns the errors as text. Unwanted groups go first: classes of service are scarce."""
+        if self._newer:
+            return [self._newer]
         groups = dict(values_of(wants, Surface.RESCTRL, ResctrlGroup))
-        wrong = [line for name in sorted(self._ours - set(groups)) for line in self._remove(name)]
+        wrong = [self._damaged] if self._damaged else []
+        wrong += [line for name in sorted(self._ours - set(groups)) for line in self._remove(name)]
         return wrong + [line for name, group in groups.items() for line in self._keep(name, group)]
 
     def give_back(self) -> list[str]:
         """No group of ours any more."""
+        if self._newer:
+            return [self._newer]
         return [line for name in sorted(self._ours) for line in self._remove(name)]
 
     def _keep(self, name: str, group: ResctrlGroup) -> Iterator[str]:
@@ -181,16 +188,15 @@ class ResctrlKeeper:
             kernel_status = self._files.read(self._root / "info/last_cmd_status").strip()
         return kernel_status if kernel_status and kernel_status != "ok" else str(refused.strerror)
 
-    def _read_note(self) -> frozenset[str]:
-        with contextlib.suppress(*UNUSABLE):
-            names = msgspec.json.decode(self._note.read_bytes(), type=list[str])
-            return frozenset(name for name in names if _NAME.fullmatch(name))
-        return frozenset()
-
     def _save(self, ours: frozenset[str]) -> None:
         """Whole or not at all, on the disk before it returns."""
         replace_whole(self._note, msgspec.json.encode(sorted(ours)))
         self._ours = ours
+
+
+def _group_names(text: bytes) -> frozenset[str]:
+    """Names of the groups that a note says are ours."""
+    return frozenset(name for name in msgspec.json.decode(text, type=list[str]) if _NAME.fullmatch(name))
 
 
 def _settings(text: str) -> dict[tuple[str, int], int]:

@@ -7,15 +7,15 @@ theirs: reported, and left as they set it.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from enforcer.apply.atomic_write import UNUSABLE, replace_whole
+from enforcer.apply.atomic_write import replace_whole
 from enforcer.apply.kernel_switches import SwitchFiles, is_setting, is_value
+from enforcer.apply.surface_note import SurfaceNote, read_note
 from enforcer.contract import Surface, SurfaceWant
 
 FILE: Final = "sysctl-originals.json"
@@ -40,17 +40,21 @@ class SysctlKeeper:
 
     def __init__(self, folder: Path, root: Path = Path("/proc/sys"), sysfs: Path = Path("/sys")) -> None:
         self._note, self._files = folder / FILE, SwitchFiles(root, sysfs)
-        self._kept = self._read_note()
+        note: SurfaceNote[dict[str, OriginalSetting]] = read_note(self._note, _records, {})
+        self._kept, self._damaged, self._newer = note.records, note.damaged, note.newer
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
         """Apply the wants; returns the errors as text."""
+        if self._newer:
+            return [self._newer]
         values = {w.key: w.value for w in wants if w.surface is Surface.SYSCTL}
         dropped = [key for key in self._kept if key not in values]
-        return [*self._back_all(dropped), *(line for key in values for line in self._set(key, values[key]))]
+        wrong = [self._damaged] if self._damaged else []
+        return [*wrong, *self._back_all(dropped), *(line for key in values for line in self._set(key, values[key]))]
 
     def give_back(self) -> list[str]:
         """Restore every original value."""
-        return list(self._back_all(list(self._kept)))
+        return [self._newer] if self._newer else list(self._back_all(list(self._kept)))
 
     def _back_all(self, keys: Iterable[str]) -> Iterator[str]:
         for key in keys:
@@ -81,13 +85,13 @@ class SysctlKeeper:
         except OSError as refused:
             yield f"{key}: {refused.strerror}"
 
-    def _read_note(self) -> dict[str, OriginalSetting]:
-        with contextlib.suppress(*UNUSABLE):
-            records = msgspec.json.decode(self._note.read_bytes(), type=dict[str, OriginalSetting])
-            return {key: record for key, record in records.items() if is_setting(key)}
-        return {}
-
     def _save(self, records: dict[str, OriginalSetting]) -> None:
         """Whole or not at all, on the disk before it returns."""
         replace_whole(self._note, msgspec.json.encode(records))
         self._kept = records
+
+
+def _records(text: bytes) -> dict[str, OriginalSetting]:
+    """The original settings of a note, those that this agent may write."""
+    records = msgspec.json.decode(text, type=dict[str, OriginalSetting])
+    return {key: record for key, record in records.items() if is_setting(key)}

@@ -112,7 +112,10 @@ def replayed(path: Path, strategies: Sequence[Strategy[Any]]) -> Iterator[Replay
     with path.open("rb") as lines:
         head = _decoded(lines.readline(LINE_CAP_BYTES), Head, path, 1)
         if head.version != VERSION:
-            raise UsageError(f"{path} is of version {head.version}, this program reads {VERSION}")
+            raise UsageError(
+                f"{path} is a recording of version {head.version}, this cotenant reads version {VERSION}",
+                fix="Replay it with the cotenant that recorded it.",
+            )
         memory = Memory(_states(head.states, strategies, path), dict(head.plans), head.wants)
         policy: NodePolicy | None = None
         number = 0

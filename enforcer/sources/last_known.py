@@ -5,7 +5,8 @@
 Policy, pods and Node are written when they changed, and once in REFRESH_SECONDS while they are confirmed. An agent that
 has not heard one of them yet answers with the file's, under its true age: by the monotonic clock, which goes on from
 one process to the next until the machine boots. So an old policy is given up as if the agent had never ended. A file of
-another boot or another node is nothing; one that cannot be used is set aside and reported.
+another boot or another node is nothing; one of a newer version is reported and not used; one that cannot be read is
+set aside and reported.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from enforcer.sources.sources import NEVER, AgentInputs, Sources
 from enforcer.sources.wire import NodeDescription
 
 FILE: Final = "known.json"
+VERSION: Final = 1
+"""Raise it when the meaning of a field changes; a file without it is of version 1."""
 SIZE_CAP_BYTES: Final = 64 << 20
 SAVE_SECONDS: Final = 5.0
 """Between two writes at least."""
@@ -48,6 +51,7 @@ class _LastInputsRecord(msgspec.Struct, frozen=True):
     boot: str
     node_name: str
     known: LastInputs
+    version: int = 1
 
 
 class LastInputsFile:
@@ -76,6 +80,12 @@ class LastInputsFile:
         head = msgspec.json.decode(raw, type=_LastInputsHead)
         if not self._boot or (head.boot, head.node_name) != (self._boot, self._node):
             return LastInputs()
+        if head.version > VERSION:
+            self.problem = (
+                f"{self._path} was written by a newer agent (version {head.version}, this one knows {VERSION}): it is "
+                "not used, and replaced by the next inputs"
+            )
+            return LastInputs()
         last = msgspec.json.decode(raw, type=_LastInputsRecord).known
         if max(last.policy_at, last.pods_at) > now:
             raise UsageError("it is from the future of this machine's clock")
@@ -85,7 +95,7 @@ class LastInputsFile:
         """Replace it. It need not outlive a power cut: after one it is nothing."""
         try:
             replace_whole(
-                self._path, msgspec.json.encode(_LastInputsRecord(self._boot, self._node, last)), on_disk=False
+                self._path, msgspec.json.encode(_LastInputsRecord(self._boot, self._node, last, VERSION)), on_disk=False
             )
         except OSError as refused:
             self.problem = f"{self._path} cannot be written: {refused.strerror}"
@@ -96,6 +106,7 @@ class LastInputsFile:
 class _LastInputsHead(msgspec.Struct, frozen=True):
     boot: str
     node_name: str
+    version: int = 1
 
 
 class Recalling:

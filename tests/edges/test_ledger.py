@@ -176,7 +176,7 @@ def test_a_damaged_or_newer_file_is_refused_and_kept(tmp_path: Path) -> None:
     db = sqlite3.connect(newer)
     db.execute("PRAGMA user_version=99")
     db.close()
-    with pytest.raises(StoreError, match="newer version"):
+    with pytest.raises(StoreError, match="has version 99"):
         Ledger(newer)
 
 

@@ -117,7 +117,11 @@ class Ledger:
     def _known_version(self, db: sqlite3.Connection) -> None:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version > VERSION:
-            raise StoreError(f"{self.path} is of a newer version ({version})", fix="Use the version that wrote it.")
+            raise StoreError(
+                f"the ledger {self.path} has version {version}; this cotenant knows version {VERSION}. "
+                "Nothing was changed",
+                fix="Use the cotenant that wrote it or a newer one, or name another file in actions.ledger.",
+            )
 
     def _open(self) -> None:
         self._known_version(self._db)

@@ -30,8 +30,10 @@ from cotenant.apps.simulation.api_server.state import KEEP, ObjectState
 from cotenant.apps.simulation.api_server.verbs import APPLY, JSON_PATCH
 from cotenant.apps.simulation.api_server.watches import Stream
 from cotenant.core.adapters.clock import Clock, SystemClock
-from cotenant.core.model.errors import StoreCorrupt
+from cotenant.core.model.errors import StoreCorrupt, StoreError
 
+SNAPSHOT_FORMAT: Final = 1
+"""Of the file that `save` writes; one without the field is of format 1."""
 LARGEST_BODY_BYTES: Final = 3 * 1024 * 1024
 """The real server's cap."""
 
@@ -105,7 +107,7 @@ class EmbeddedServer:
         """All objects into a file, atomically."""
         with self.state.lock:
             contents = [[*collection, items] for collection, items in self.state.contents().items()]
-            return _write(path, {"version": self.state.version, "objects": contents})
+            return _write(path, {"format": SNAPSHOT_FORMAT, "version": self.state.version, "objects": contents})
 
 
 def _write(path: Path, document: Json) -> Path:
@@ -118,8 +120,13 @@ def _write(path: Path, document: Json) -> Path:
 def _loaded(path: Path) -> tuple[int, dict[tuple[str, str], list[Json]]]:
     try:
         document = json.loads(path.read_text())
+        if int(document.get("format", 1)) > SNAPSHOT_FORMAT:
+            raise StoreError(
+                f"{path} is a snapshot of format {document['format']}; this cotenant reads format {SNAPSHOT_FORMAT}",
+                fix="Use the cotenant that wrote it, or begin without a snapshot.",
+            )
         return int(document["version"]), {(group, plural): items for group, plural, items in document["objects"]}
-    except (ValueError, KeyError, TypeError) as error:
+    except (AttributeError, ValueError, KeyError, TypeError) as error:
         raise StoreCorrupt(f"{path} is no snapshot of the embedded API server: {error}") from error
 
 

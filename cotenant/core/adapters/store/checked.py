@@ -38,8 +38,8 @@ class CheckedFolder:
             return decode()
         except NewerVersionError as newer:
             raise StoreError(
-                f"{path} has layout {newer.args[0]}, newer than the {SCHEMA_VERSION} this cotenant knows",
-                fix="Upgrade cotenant, or point it at another store.",
+                f"{path} has layout {newer.args[0]}; this cotenant reads layout {SCHEMA_VERSION}. Nothing was changed",
+                fix="Use the cotenant that wrote it or a newer one, or set store.url to another folder.",
             ) from newer
         except (*parquet.UNREADABLE, msgspec.MsgspecError) as error:
             if failed := failure():

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from cotenant.core.adapters.store import blocks, days, documents, tables
+from cotenant.core.adapters.store import blocks, days, documents, layout, tables
 from cotenant.core.adapters.store.blocks import Block
 from cotenant.core.adapters.store.checked import CheckedFolder
 from cotenant.core.adapters.store.dayfiles import DayFiles, Listing
@@ -56,6 +57,13 @@ class Store:
         self._lock = f"{cluster}/.lock"
         self._days = DayFiles(self._files, f"{cluster}/usage")
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold the cluster's lock; StoreError, before anything is changed, for a folder of a newer layout."""
+        with self._folder.exclusive(self._lock):
+            layout.require(self._folder, self.cluster)
+            yield
+
     @staticmethod
     def clusters(url: str) -> tuple[str, ...]:
         """Names of the clusters that have a folder in the store, sorted."""
@@ -81,12 +89,12 @@ class Store:
             (start, _expand(ordered, usage.values[order, inside], of_day, grid.slots_per_day))
             for start, inside, of_day in _days_of(grid)
         )
-        with self._folder.exclusive(self._lock):
+        with self._writing():
             self._days.append(signal, parts)
 
     def compact(self) -> None:
         """Bring what was appended into the days' files; readers see the same before, meanwhile and after."""
-        with self._folder.exclusive(self._lock):
+        with self._writing():
             for signal in Signal:
                 self._days.compact(signal)
 
@@ -95,7 +103,7 @@ class Store:
 
         Counted from what is stored, not from a clock: one that has gone wrong must not cost the history.
         """
-        with self._folder.exclusive(self._lock):
+        with self._writing():
             stored = {signal: self._days.listing(signal) for signal in Signal}
             newest = max((start for listing in stored.values() for start in listing), default=0)
             oldest = newest - (most_days - 1) * DAY_SECONDS
@@ -211,7 +219,7 @@ class Store:
 
     def remove(self) -> None:
         """Everything of this cluster: history and results."""
-        with self._folder.exclusive(self._lock):
+        with self._writing():
             for name in self._folder.names(self.cluster):
                 if f"{self.cluster}/{name}" not in (self._lock, f"{self._lock}s"):
                     self._folder.remove(f"{self.cluster}/{name}")
@@ -228,7 +236,7 @@ class Store:
 
     def append_quality(self, record: QualityRecord) -> None:
         """Add a record; the last 100 are kept."""
-        with self._folder.exclusive(self._lock):
+        with self._writing():
             records = (*self.read_quality(), record)[-QUALITY_RECORDS_KEPT:]
             self._folder.write(f"{self.cluster}/quality.json", documents.encode(records))
 
@@ -264,7 +272,7 @@ class Store:
         Nothing is written when it gives None. The new table, or None.
         """
         name = self._result(schema.name, "parquet")
-        with self._folder.exclusive(self._lock):
+        with self._writing():
             updated = change(self._files.read(name, lambda b: tables.decode(b, schema)))
             if updated is not None:
                 self._folder.write(name, tables.encode(updated))
@@ -298,7 +306,8 @@ class Store:
         return tuple(self._folder.names(f"{self.cluster}/results/{folder}"))
 
     def remove_result(self, name: str) -> None:
-        """Remove a file or folder of results; nothing when there is none."""
+        """Remove a file or folder of results; nothing when there is none. StoreError for a folder of a newer layout."""
+        layout.require(self._folder, self.cluster)
         self._folder.remove(f"{self.cluster}/results/{name}")
 
     def remove_others(self, current_names: Container[str], prefix: str) -> None:
@@ -310,6 +319,7 @@ class Store:
 
     def join_blocks(self, folder: str, names: Iterable[str], name: str) -> int:
         """One table `results/<name>.parquet` of these blocks' rows, block by block; the number of rows."""
+        layout.require(self._folder, self.cluster)
         contents = (c for n in names if (c := self._folder.read(self._block(folder, n))) is not None)
         with self._folder.replacing(f"{self.cluster}/results/{_checked(name, 'result')}.parquet") as sink:
             return blocks.joined(contents, sink)
@@ -321,7 +331,7 @@ class Store:
         return f"{self.cluster}/results/{_checked(name, 'result')}.{suffix}"
 
     def _replace(self, name: str, content: bytes) -> None:
-        with self._folder.exclusive(self._lock):
+        with self._writing():
             self._folder.write(name, content)
 
 
