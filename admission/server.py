@@ -12,7 +12,7 @@ from pathlib import Path
 from admission.app import WebhookApp
 from admission.authority import Pair
 from cotenant.core.adapters.http_connection import Connection, Limits
-from cotenant.core.adapters.http_server import Listener, bound
+from cotenant.core.adapters.http_server import Listener, ServerTls, bound
 from cotenant.core.model.errors import UsageError
 from cotenant.core.settings.sections.admission import AdmissionSettings
 
@@ -31,7 +31,7 @@ class WebhookServer:
             ) from error
         limits = Limits(settings.read_seconds, settings.max_body_bytes, settings.max_connections)
         self._listener = Listener("webhook", app, limits, opened)
-        self._context: ssl.SSLContext | None = None
+        self._tls: ServerTls | None = None
 
     @property
     def port(self) -> int:
@@ -44,19 +44,18 @@ class WebhookServer:
         return self._listener.connections
 
     def show(self, pair: Pair) -> None:
-        """Use this certificate from the next connection on; ValueError when it cannot be used."""
+        """Use this certificate from the next connection on; ValueError when it is unusable: the present one stays."""
         context = _context(pair)
-        if self._context is None or not self._listener.running:
-            self._context = context
-            return
-        # In the server's own thread, so that no handshake meets a half-changed context.
-        self._listener.within(_reload(self._context, pair), self._settings.read_seconds)
+        if self._tls is None:
+            self._tls = ServerTls(context)
+        else:
+            self._tls.replace(context)
 
     def start(self) -> None:
         """Serve from now on; `show` must have been called."""
-        if self._context is None:
+        if self._tls is None:
             raise UsageError("the webhook server has no certificate yet", fix="Call show first.")
-        self._listener.start(self._context)
+        self._listener.start(self._tls)
 
     def stop(self) -> None:
         """Answer what was asked, then stop."""
@@ -69,23 +68,15 @@ class WebhookServer:
 
 
 def _context(pair: Pair) -> ssl.SSLContext:
+    """By way of files, which OpenSSL needs; they are gone afterwards."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        _load(context, pair)
-    except OSError as error:
-        raise ValueError(f"the certificate cannot be used: {error}") from error
-    return context
-
-
-async def _reload(context: ssl.SSLContext, pair: Pair) -> None:
-    _load(context, pair)
-
-
-def _load(context: ssl.SSLContext, pair: Pair) -> None:
-    """By way of files, which OpenSSL wants; they are gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="cotenant-webhook-") as folder:  # mode 0700
         certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
         certificate.write_bytes(pair.certificate)
         key.write_bytes(pair.key)
-        context.load_cert_chain(certificate, key)
+        try:
+            context.load_cert_chain(certificate, key)
+        except OSError as error:
+            raise ValueError(f"the certificate cannot be used: {error}") from error
+    return context

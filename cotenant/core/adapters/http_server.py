@@ -29,13 +29,35 @@ def bound(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), backlog=BACKLOG, family=family)
 
 
+class ServerTls:
+    """The TLS context of a server, replaceable as a whole while it serves: each handshake uses the newest one.
+
+    Loading a renewed certificate into the context that serves is no replacement: OpenSSL drops the former key before it
+    finds that the new one does not fit (a file that is half written), and adds authorities without removing the former.
+    """
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        """context: with the first certificate."""
+        self.entrance = context
+        """What the event loop accepts connections with."""
+        self._newest = context
+        context.sni_callback = self._choose  # called in every handshake, also of callers that name no server
+
+    def replace(self, context: ssl.SSLContext) -> None:
+        """Use this one from the next connection on; from any thread."""
+        self._newest = context
+
+    def _choose(self, connection: ssl.SSLObject, _name: str | None, _entrance: ssl.SSLContext) -> None:
+        connection.context = self._newest
+
+
 class Listener:
     """Serves an application on a bound socket from `start` to `stop`."""
 
     def __init__(self, name: str, app: Application, limits: Limits, opened: socket.socket) -> None:
         """Nobody is served yet; name: of the thread."""
         self._app, self._limits, self._socket = app, limits, opened
-        self._context: ssl.SSLContext | None = None
+        self._tls: ServerTls | None = None
         self._beside: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
         self.connections: set[Connection] = set()
         """Those that are open; they change in the server's thread."""
@@ -54,16 +76,11 @@ class Listener:
         """Whether callers are served."""
         return self._loop is not None and not self._ended.is_set()
 
-    def start(self, context: ssl.SSLContext | None, *beside: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Serve from now on, with TLS when there is a context; beside: tasks of the same loop, ended with it."""
-        self._context, self._beside = context, beside
+    def start(self, tls: ServerTls | None, *beside: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Serve from now on, plain HTTP without `tls`; beside: tasks of the same loop, ended with it."""
+        self._tls, self._beside = tls, beside
         self._thread.start()
         self._ready.wait(START_SECONDS)
-
-    def within(self, work: Coroutine[Any, Any, None], seconds: float) -> None:
-        """Have it done in the server's own thread, and wait for it."""
-        assert self._loop is not None
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
     def stop(self) -> None:
         """Answer what was asked, then stop."""
@@ -93,9 +110,9 @@ class Listener:
             lambda: Connection(self._app, self._limits, self.connections),
             sock=self._socket,
             backlog=BACKLOG,
-            ssl=self._context,
-            ssl_handshake_timeout=self._limits.read_seconds if self._context else None,
-            ssl_shutdown_timeout=1.0 if self._context else None,
+            ssl=self._tls.entrance if self._tls else None,
+            ssl_handshake_timeout=self._limits.read_seconds if self._tls else None,
+            ssl_shutdown_timeout=1.0 if self._tls else None,
         )
         tasks = [asyncio.ensure_future(one()) for one in (self._watch, *self._beside)]
         self._loop = loop

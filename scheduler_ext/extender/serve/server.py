@@ -17,7 +17,7 @@ from typing import Any, Final
 import structlog
 
 from cotenant.core.adapters.http_connection import Application, Limits
-from cotenant.core.adapters.http_server import Listener, bound
+from cotenant.core.adapters.http_server import Listener, ServerTls, bound
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.settings.sections.extender import ExtenderSettings
 
@@ -46,7 +46,7 @@ class ExtenderServer:
                 f"extender.host is {settings.host}, which others can reach, and there is no certificate_folder",
                 fix="Give --cert-dir, or listen on 127.0.0.1.",
             )
-        self._context = _context(Path(self._folder)) if self._folder else None
+        self._tls = ServerTls(_context(Path(self._folder))) if self._folder else None
         self._host = settings.host
         limits = Limits(settings.read_seconds, settings.max_body_bytes, CONNECTIONS)
         self._listener = Listener("extender", app, limits, _listening(settings))
@@ -63,7 +63,7 @@ class ExtenderServer:
 
     def start(self) -> None:
         """Serve from now on."""
-        self._listener.start(self._context, self._reload, *self._beside)
+        self._listener.start(self._tls, self._reload, *self._beside)
         if not self._listener.running:
             raise CotenantError("the extender did not start; the error above says why")
 
@@ -78,16 +78,16 @@ class ExtenderServer:
     async def _reload(self) -> None:
         """Show a renewed certificate from the next connection on."""
         loaded_stamps = self._stamps()
-        while self._context is not None:
+        while self._tls is not None:
             await asyncio.sleep(RELOAD_SECONDS)
             now = self._stamps()
             if now == loaded_stamps:
                 continue
             try:
-                _load(self._context, Path(self._folder))
+                self._tls.replace(_context(Path(self._folder)))
                 loaded_stamps = now
                 _log.info("certificate read again")
-            except OSError as error:
+            except (OSError, UsageError) as error:
                 _log.warning("the certificate cannot be used; the present one stays", error=str(error))
 
     def _stamps(self) -> list[int]:
@@ -102,13 +102,9 @@ def _context(folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
-    _load(context, folder)
-    return context
-
-
-def _load(context: ssl.SSLContext, folder: Path) -> None:
     context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     context.load_verify_locations(folder / "ca.crt")
+    return context
 
 
 def _listening(settings: ExtenderSettings) -> socket.socket:
