@@ -36,8 +36,9 @@ def every_combination() -> Iterator[frozenset[str]]:
 
 
 def typical_combinations() -> list[frozenset[str]]:
-    """None, each alone, all but each, all."""
-    return sorted({c for c in every_combination() if len(c) in (0, 1, 5, 6)}, key=sorted)
+    """None, each alone, two that share an object, all."""
+    pairs = [frozenset({"scan", "colocation"}), frozenset({"recommendations", "webhooks"})]
+    return [*(c for c in every_combination() if len(c) in (0, 1, 6)), *pairs]
 
 
 def values_of(switches: frozenset[str], **more: Any) -> Json:
@@ -51,11 +52,20 @@ def helm(*arguments: str, values: Mapping[str, Any] | None = None) -> subprocess
     return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False, timeout=120)
 
 
-def rendered(values: Mapping[str, Any], *arguments: str, namespace: str = "cotenant") -> list[Json]:
+def rendered(values: Mapping[str, Any]) -> list[Json]:
     """The objects that the chart makes of values."""
-    done = helm("template", "cotenant", str(CHART), "--namespace", namespace, *arguments, values=values)
+    return [body for bodies in rendered_by_template(values).values() for body in bodies]
+
+
+def rendered_by_template(values: Mapping[str, Any]) -> dict[str, list[Json]]:
+    """The same by the name of the template that makes them."""
+    done = helm("template", "cotenant", str(CHART), "--namespace", "cotenant", values=values)
     assert done.returncode == 0, done.stderr
-    return [d for d in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if d]
+    by_template: dict[str, list[Json]] = {}
+    for text in done.stdout.removeprefix("---\n").split("\n---\n"):
+        if body := yaml.load(text, Loader=yaml.CSafeLoader):
+            by_template.setdefault(text.partition("\n")[0].rpartition("/")[2], []).append(body)
+    return by_template
 
 
 def refusal(values: Mapping[str, Any], namespace: str = "cotenant") -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import copy
 from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
 
 from cotenant import __version__
 from cotenant.apps.cli.cluster.installation.manifests import FEATURES, bodies, features_off, texts
 from cotenant.apps.manager.features import NAMES
+from tests.cli.chart_policy import violations
 from tests.cli.charts import (
     CHART,
     EVERYTHING,
@@ -20,9 +24,11 @@ from tests.cli.charts import (
     needs_helm,
     refusal,
     rendered,
+    rendered_by_template,
     typical_combinations,
     values_of,
 )
+from tools import write_chart_schema
 
 HELMS_OWN = {
     "app.kubernetes.io/instance",
@@ -32,8 +38,8 @@ HELMS_OWN = {
     "helm.sh/resource-policy",
     "imagePullPolicy",
 }
-FOLDERS = ("templates/objects.yaml",)
-"""Templates whose objects are those of `cotenant install`; the others add what takes values to make."""
+SAME_AS_INSTALL = "objects.yaml"
+"""Template whose objects are those of `cotenant install`; the others add what takes values to make."""
 
 
 def name_of(switches: frozenset[str]) -> str:
@@ -79,25 +85,27 @@ def installed(switches: frozenset[str], *, definitions: bool = False) -> list[Js
     ]
 
 
-def same_objects(switches: frozenset[str], *, definitions: bool = False) -> None:
-    values = values_of(switches, crds={"install": definitions})
-    chart = comparable(rendered(values, "--show-only", *FOLDERS)) if switches else {}
+def check(switches: frozenset[str], *, definitions: bool = False) -> None:
+    """What takes no values to make is what `cotenant install` sends, and all of it keeps the policy."""
+    by_template = rendered_by_template(values_of(switches, crds={"install": definitions}))
+    chart = comparable(by_template.get(SAME_AS_INSTALL, []))
     assert chart == comparable(installed(switches, definitions=definitions))
+    assert violations([body for bodies in by_template.values() for body in bodies]) == []
 
 
 @pytest.mark.parametrize("switches", typical_combinations(), ids=name_of)
-def test_chart_and_install_render_the_same_objects(switches: frozenset[str]) -> None:
-    same_objects(switches)
+def test_chart_and_install_render_the_same_objects_and_all_keep_the_policy(switches: frozenset[str]) -> None:
+    check(switches)
 
 
 def test_chart_and_install_render_the_same_definitions() -> None:
-    same_objects(EVERYTHING, definitions=True)
+    check(EVERYTHING, definitions=True)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("switches", list(every_combination()), ids=name_of)
-def test_chart_and_install_render_the_same_objects_in_every_combination(switches: frozenset[str]) -> None:
-    same_objects(switches)
+def test_they_do_in_every_combination(switches: frozenset[str]) -> None:
+    check(switches)
 
 
 def test_the_manager_runs_the_features_of_what_is_on() -> None:
@@ -153,3 +161,87 @@ def test_values_are_put_over_the_objects() -> None:
     written = yaml.safe_load(named(objects, "ConfigMap", "cotenant-settings")["data"]["settings.yaml"])
     assert written["store"] == {"url": "s3://bucket/cotenant"}
     assert written["telemetry"]["log_format"] == "json"
+
+
+# --- the policy that every rendering keeps ----------------------------------------------------------------------------
+FLAWS: dict[str, tuple[str, Any]] = {
+    "may run as root": ("containers.0.securityContext.runAsUser", 0),
+    "readOnlyRootFilesystem is not True": ("containers.0.securityContext.readOnlyRootFilesystem", None),
+    "keeps capabilities": ("containers.0.securityContext.capabilities", {"add": ["SYS_ADMIN"]}),
+    "no seccomp profile": ("containers.0.securityContext.seccompProfile", None),
+    "is privileged": ("containers.0.securityContext.privileged", True),
+    "no limit of memory": ("containers.0.resources.limits", {}),
+    "no probes": ("containers.0.livenessProbe", None),
+    "has no version": ("containers.0.image", "registry.example:5000/cotenant"),
+    "hostPID is on": ("hostPID", True),
+    "is a folder of the node": ("volumes.0.hostPath", {"path": "/etc"}),
+    "no ServiceAccount of its own": ("serviceAccountName", "default"),
+    "no topology spread": ("topologySpreadConstraints", []),
+}
+"""What the check says -> what of a pod's specification is spoilt, and how; None: taken away."""
+
+
+def spoil(value: Any, path: str, replacement: Any) -> None:
+    *way, last = path.split(".")
+    for key in way:
+        value = value[int(key)] if key.isdigit() else value[key]
+    value[last] = replacement
+    if replacement is None:
+        del value[last]
+
+
+def test_the_policy_check_sees_each_flaw() -> None:
+    whole = installed(EVERYTHING)
+    assert violations(whole) == []
+    for problem, flaw in FLAWS.items():
+        objects = copy.deepcopy(whole)
+        spoil(named(objects, "Deployment", "cotenant-extender")["spec"]["template"]["spec"], *flaw)
+        (said,) = violations(objects)
+        assert problem in said
+    budgets = [o for o in whole if o["kind"] != "PodDisruptionBudget"]
+    assert len(violations(budgets)) == len([o for o in whole if o["kind"] == "Deployment"])
+    role = {
+        "kind": "Role",
+        "metadata": {"name": "wide"},
+        "rules": [{"apiGroups": [""], "resources": ["*"], "verbs": ["get"]}],
+    }
+    assert "wildcard" in violations([*whole, role])[0]
+    policy = {
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "one"},
+        "spec": {"podSelector": {"matchLabels": {"a": "b"}}},
+    }
+    assert any("no NetworkPolicy" in problem for problem in violations([*whole, policy]))
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+def test_the_schema_is_current_and_refuses_what_no_setting_is() -> None:
+    assert (CHART / "values.schema.json").read_text() == write_chart_schema.text()
+    wrong = {"settings": {"enforcer": {"dryrun": True}, "telemetry": {"log_format": "xml"}}, "dashbord": {}}
+    said = refusal(wrong)
+    assert all(word in said for word in ("dryrun", "log_format", "dashbord"))
+
+
+def test_the_extender_and_the_scheduler_get_certificates_of_one_authority() -> None:
+    objects = rendered(values_of(frozenset({"scheduling"}), crds={"install": False}))
+    server, client = (named(objects, "Secret", f"cotenant-{n}-certificate")["data"] for n in ("extender", "scheduler"))
+    assert server["ca.crt"] == client["ca.crt"]
+    authority, *leaves = (
+        x509.load_pem_x509_certificate(base64.b64decode(text))
+        for text in (server["ca.crt"], server["tls.crt"], client["tls.crt"])
+    )
+    for leaf in leaves:
+        leaf.verify_directly_issued_by(authority)
+    names = leaves[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "cotenant-extender.cotenant.svc" in names.get_values_for_type(x509.DNSName)
+
+
+def test_with_cert_manager_nothing_of_ours_issues_a_certificate() -> None:
+    objects = rendered(values_of(EVERYTHING, certManager={"enabled": True}, crds={"install": False}))
+    secrets = {o["spec"]["secretName"] for o in objects if o["kind"] == "Certificate"}
+    for name in ("extender", "webhook"):
+        pod = named(objects, "Deployment", f"cotenant-{name}")["spec"]["template"]["spec"]
+        assert secrets & {v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v}
+    (webhook,) = containers(named(objects, "Deployment", "cotenant-webhook"))
+    assert webhook["command"][-1] in {m["mountPath"] for m in webhook["volumeMounts"]}
+    assert [o["metadata"]["name"] for o in objects if o.get("type") == "kubernetes.io/tls"] == []

@@ -16,6 +16,7 @@ Puts values over the plain manifest of a Deployment, DaemonSet or CronJob, in pl
 {{- with $root.Values.imagePullSecrets -}}{{- $_ := set $pod "imagePullSecrets" . -}}{{- end -}}
 {{- $_ := include "cotenant.store" (dict "pod" $pod "template" $template "root" $root) -}}
 {{- $_ := include "cotenant.env" (dict "name" $name "container" $container "values" $values "root" $root) -}}
+{{- $_ := include "cotenant.certificates" (dict "name" $name "pod" $pod "container" $container "root" $root) -}}
 {{- $_ := set $template.metadata "labels" (merge (dict "app.kubernetes.io/managed-by" $root.Release.Service) ($values.podLabels | default dict) $template.metadata.labels) -}}
 {{- $notes := dict -}}
 {{- with $root.Values.settings -}}{{- $_ := set $notes "cotenant.dev/settings-digest" (toJson . | sha256sum | trunc 16) -}}{{- end -}}
@@ -40,6 +41,21 @@ Puts values over the plain manifest of a Deployment, DaemonSet or CronJob, in pl
 {{- $container := first $pod.containers -}}{{- $mounts := list -}}
 {{- range $container.volumeMounts -}}{{- if ne .name "store" -}}{{- $mounts = append $mounts . -}}{{- end -}}{{- end -}}
 {{- $_ := set $container "volumeMounts" $mounts -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The webhook's certificate by cert-manager, and a Secret of yours for the extender's. */}}
+{{- define "cotenant.certificates" -}}
+{{- if and (eq .name "webhook") .root.Values.certManager.enabled -}}
+{{- $_ := set .container "command" (concat .container.command (list "--cert-dir" "/etc/cotenant-webhook")) -}}
+{{- $mount := dict "name" "certificate" "mountPath" "/etc/cotenant-webhook" "readOnly" true -}}
+{{- $_ := set .container "volumeMounts" (append .container.volumeMounts $mount) -}}
+{{- $volume := dict "name" "certificate" "secret" (dict "secretName" "cotenant-webhook-tls" "defaultMode" 292) -}}
+{{- $_ := set .pod "volumes" (append .pod.volumes $volume) -}}
+{{- else if eq .name "extender" -}}
+{{- with .root.Values.extenderCertificate.existingSecret -}}{{- $name := . -}}
+{{- range $.pod.volumes -}}{{- if .secret -}}{{- $_ := set .secret "secretName" $name -}}{{- end -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -1,0 +1,79 @@
+"""Write deploy/chart/values.schema.json: `settings` from the settings' types, the chart's own values from what is here.
+
+python -m tools.write_chart_schema
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cotenant.core.settings.root import Settings
+
+TARGET = Path(__file__).resolve().parents[1] / "deploy" / "chart" / "values.schema.json"
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+FREE: Schema = {"type": "object"}
+SWITCH: Schema = {"type": "object", "properties": {"enabled": {"type": "boolean"}}, "additionalProperties": False}
+SWITCHES = ("scan", "recommendations", "colocation", "scheduling", "enforcement", "webhooks", "applier")
+PROCESSES = ("dashboard", "scan", "manager", "extender", "enforcer", "webhook")
+
+
+def of(**properties: Schema) -> Schema:
+    """An object of these properties and no others."""
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+IMAGE = of(
+    registry=TEXT,
+    repository=TEXT | {"minLength": 1},
+    tag=TEXT,
+    digest=TEXT | {"pattern": "^(sha256:[0-9a-f]{64})?$"},
+    pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]},
+)
+PROCESS = of(
+    replicas={"type": ["integer", "null"], "minimum": 0},
+    schedule=TEXT,
+    env={"type": "array", "items": {"type": "object", "required": ["name"]}},
+    podLabels={"type": "object", "additionalProperties": TEXT},
+    podAnnotations={"type": "object", "additionalProperties": TEXT},
+    pod=FREE,
+    container=FREE,
+)
+
+
+def schema() -> Schema:
+    """The schema of values.yaml."""
+    (settings,), definitions = msgspec.json.schema_components((Settings,), ref_template="#/$defs/{name}")
+    properties: Schema = dict.fromkeys(SWITCHES, SWITCH) | {
+        "settings": settings,
+        "clusterName": TEXT | {"pattern": "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"},
+        "image": IMAGE,
+        "nodeImage": IMAGE,
+        "imagePullSecrets": {"type": "array", "items": of(name=TEXT)},
+        "crds": of(install={"type": "boolean"}),
+        "storage": of(size=TEXT, storageClass=TEXT, existingClaim=TEXT),
+        "prometheus": of(proxyNamespace=TEXT),
+        "certManager": of(enabled={"type": "boolean"}, issuerRef=FREE),
+        "extenderCertificate": of(days={"type": "integer", "minimum": 1, "maximum": 3650}, existingSecret=TEXT),
+        "processes": of(**dict.fromkeys(PROCESSES, PROCESS)),
+        "networkPolicy": FREE,
+        "monitoring": FREE,
+        "global": FREE,
+    }
+    top = of(**properties) | {"$defs": definitions}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Values of the cotenant chart"} | top
+
+
+def text() -> str:
+    """The file's content."""
+    return json.dumps(schema(), indent=1, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(text())
