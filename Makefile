@@ -112,6 +112,7 @@ docs: $(VENV)/.test  ## What is generated: settings, reasons, commands, objects,
 	@$(VENV)/bin/cotenant settings docs > docs/settings.md
 	@$(PY) -m tools.write_reasons > docs/reasons.md
 	@$(PY) -m tools.write_crds
+	@$(PY) -m tools.write_chart_schema
 	@$(PY) -m tools.write_reference
 
 # --- locks --------------------------------------------------------------------------------------------------------------
@@ -121,6 +122,10 @@ lock: $(VENV)/.test  ## Renew the locks (one per use)
 	@$(COMPILE) -c locks/test.txt --extra cli --extra scan --extra analytics --extra cluster --extra webhook --extra extender --extra node --extra dashboard --extra build -o locks/demo.txt pyproject.toml
 	@$(COMPILE) -c locks/test.txt --extra node -o locks/node.txt pyproject.toml
 	@$(COMPILE) -c locks/test.txt --extra docs -o locks/docs.txt pyproject.toml
+
+.PHONY: chart
+chart: $(VENV)/.test  ## The Helm chart with its manifests, in build/chart
+	@$(PY) -m tools.build_chart
 
 clean:  ## Remove the environment and caches
 	@rm -rf $(VENV) $(VENV)-docs build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/out

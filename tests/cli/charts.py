@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,13 +18,20 @@ import pytest
 import yaml
 
 from tests.cluster import binaries
+from tools.build_chart import build
 
-ROOT = Path(__file__).resolve().parents[2]
-CHART = ROOT / "deploy" / "chart"
 SWITCHES = ("scan", "recommendations", "colocation", "scheduling", "enforcement", "webhooks")
 EVERYTHING = frozenset(SWITCHES)
 
 Json = dict[str, Any]
+
+
+@cache
+def chart() -> Path:
+    """The chart as it is shipped, built once a process."""
+    folder = Path(tempfile.mkdtemp(prefix="cotenant-chart-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return build(folder / "chart")
 
 
 def needs_helm() -> None:
@@ -59,7 +70,7 @@ def rendered(values: Mapping[str, Any]) -> list[Json]:
 
 def rendered_by_template(values: Mapping[str, Any]) -> dict[str, list[Json]]:
     """The same by the name of the template that makes them."""
-    done = helm("template", "cotenant", str(CHART), "--namespace", "cotenant", values=values)
+    done = helm("template", "cotenant", str(chart()), "--namespace", "cotenant", values=values)
     assert done.returncode == 0, done.stderr
     by_template: dict[str, list[Json]] = {}
     for text in done.stdout.removeprefix("---\n").split("\n---\n"):
@@ -70,7 +81,7 @@ def rendered_by_template(values: Mapping[str, Any]) -> dict[str, list[Json]]:
 
 def refusal(values: Mapping[str, Any], namespace: str = "cotenant") -> str:
     """What Helm says when it does not render them; empty when it does."""
-    done = helm("template", "cotenant", str(CHART), "--namespace", namespace, values=values)
+    done = helm("template", "cotenant", str(chart()), "--namespace", namespace, values=values)
     return done.stderr if done.returncode else ""
 
 

@@ -15,10 +15,10 @@ from cotenant.apps.cli.cluster.installation.manifests import FEATURES, bodies, f
 from cotenant.apps.manager.features import NAMES
 from tests.cli.chart_policy import violations
 from tests.cli.charts import (
-    CHART,
     EVERYTHING,
     SWITCHES,
     Json,
+    chart,
     every_combination,
     named,
     needs_helm,
@@ -88,8 +88,8 @@ def installed(switches: frozenset[str], *, definitions: bool = False) -> list[Js
 def check(switches: frozenset[str], *, definitions: bool = False) -> None:
     """What takes no values to make is what `cotenant install` sends, and all of it keeps the policy."""
     by_template = rendered_by_template(values_of(switches, crds={"install": definitions}))
-    chart = comparable(by_template.get(SAME_AS_INSTALL, []))
-    assert chart == comparable(installed(switches, definitions=definitions))
+    shown = comparable(by_template.get(SAME_AS_INSTALL, []))
+    assert shown == comparable(installed(switches, definitions=definitions))
     assert violations([body for bodies in by_template.values() for body in bodies]) == []
 
 
@@ -115,8 +115,8 @@ def test_the_manager_runs_the_features_of_what_is_on() -> None:
 
 
 def test_versions_are_those_of_the_package() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["appVersion"] == __version__
+    metadata = yaml.safe_load((chart() / "Chart.yaml").read_text())
+    assert metadata["appVersion"] == __version__
     images = {c["image"] for body in installed(EVERYTHING) for c in containers(body)}
     assert images == {f"cotenant/cotenant:{__version__}", f"cotenant/cotenant-node:{__version__}"}
 
@@ -216,7 +216,7 @@ def test_the_policy_check_sees_each_flaw() -> None:
 
 # --- values -----------------------------------------------------------------------------------------------------------
 def test_the_schema_is_current_and_refuses_what_no_setting_is() -> None:
-    assert (CHART / "values.schema.json").read_text() == write_chart_schema.text()
+    assert (chart() / "values.schema.json").read_text() == write_chart_schema.text()
     wrong = {"settings": {"enforcer": {"dryrun": True}, "telemetry": {"log_format": "xml"}}, "dashbord": {}}
     said = refusal(wrong)
     assert all(word in said for word in ("dryrun", "log_format", "dashbord"))

@@ -59,6 +59,8 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "cotenant dashboard": (SERVES, "tests/dashboard/test_server.py"),
     "cotenant demo --cluster ": (DESK, "tests/cluster/test_first_hour.py"),
     "cotenant install": (DESK, "tests/cli/test_install_on_cluster.py"),
+    "make chart": ("writes into the checkout", "tests/cli/test_chart.py"),
+    "helm ": ("installs into a cluster", "tests/cli/test_chart_on_cluster.py"),
     "cotenant uninstall": (DESK, "tests/cli/test_install_on_cluster.py"),
     "cotenant manager ": (DESK, "tests/cluster/test_first_hour.py"),
     "cotenant webhook": (SERVES, "tests/admission/test_on_a_real_cluster.py"),
