@@ -20,6 +20,8 @@ Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}
 FREE: Schema = {"type": "object"}
 SWITCH: Schema = {"type": "object", "properties": {"enabled": {"type": "boolean"}}, "additionalProperties": False}
+LABELS: Schema = {"type": "object", "additionalProperties": TEXT}
+PORTS: Schema = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
 SWITCHES = ("scan", "recommendations", "colocation", "scheduling", "enforcement", "webhooks", "applier")
 PROCESSES = ("dashboard", "scan", "manager", "extender", "enforcer", "webhook")
 
@@ -40,8 +42,8 @@ PROCESS = of(
     replicas={"type": ["integer", "null"], "minimum": 0},
     schedule=TEXT,
     env={"type": "array", "items": {"type": "object", "required": ["name"]}},
-    podLabels={"type": "object", "additionalProperties": TEXT},
-    podAnnotations={"type": "object", "additionalProperties": TEXT},
+    podLabels=LABELS,
+    podAnnotations=LABELS,
     pod=FREE,
     container=FREE,
 )
@@ -62,8 +64,18 @@ def schema() -> Schema:
         "certManager": of(enabled={"type": "boolean"}, issuerRef=FREE),
         "extenderCertificate": of(days={"type": "integer", "minimum": 1, "maximum": 3650}, existingSecret=TEXT),
         "processes": of(**dict.fromkeys(PROCESSES, PROCESS)),
-        "networkPolicy": FREE,
-        "monitoring": FREE,
+        "networkPolicy": of(
+            enabled={"type": "boolean"},
+            prometheusNamespace=TEXT | {"minLength": 1},
+            prometheusPorts=PORTS,
+            serverPorts=PORTS,
+            dashboardFrom={"type": "array", "items": FREE},
+        ),
+        "monitoring": of(
+            podMonitor=of(enabled={"type": "boolean"}, labels=LABELS),
+            prometheusRule=of(enabled={"type": "boolean"}, labels=LABELS, runbookUrl=TEXT),
+            grafana=of(enabled={"type": "boolean"}, labels=LABELS),
+        ),
         "global": FREE,
     }
     top = of(**properties) | {"$defs": definitions}

@@ -9,6 +9,7 @@ import ssl
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from admission.authority import Pair
 from cotenant.core.settings.sections.extender import ExtenderSettings
@@ -93,6 +94,9 @@ def test_an_authority_that_left_the_file_is_trusted_no_more(tmp_path: Path, monk
         replace_files(tmp_path / "second" / "server", folder)
         wait_for("the new pair is shown", lambda: _status(running.connect(client_tls(tmp_path / "second"))) == 200)
         wait_for("the former caller is refused", lambda: _status(running.connect(former)) == 0)
+        certificate = x509.load_pem_x509_certificate((tmp_path / "second" / "server" / "tls.crt").read_bytes())
+        metric = "cotenant_extender_certificate_expiry_timestamp_seconds"
+        assert running.metrics.registry.get_sample_value(metric) == certificate.not_valid_after_utc.timestamp()
 
 
 def test_a_pair_that_does_not_fit_leaves_the_present_certificate_in_force(tmp_path: Path) -> None:

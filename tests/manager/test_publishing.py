@@ -15,7 +15,9 @@ from cotenant.apps.manager.feature import ControllerCondition
 from cotenant.apps.manager.loop import AlwaysLeads
 from cotenant.apps.manager.pipeline import Pipeline
 from cotenant.apps.simulation.demo import fill
+from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import Resource
@@ -99,9 +101,14 @@ def test_kubernetes_collects_what_belonged_to_a_deleted_workload_and_node(scene:
 def test_the_pipeline_runs_in_a_child_and_hands_its_results_back(tmp_path: Path) -> None:
     cluster = fill(Store(tmp_path.as_uri(), "small"), SyntheticSpec(nodes=3, workloads=12, days=3), Silent())
     settings = msgspec.structs.replace(Settings(), store=StoreSettings(url=tmp_path.as_uri()))
-    pipeline = Pipeline(settings, "small", AlwaysLeads())
+    metrics = Metrics("test", "3")
+    pipeline = Pipeline(
+        settings, "small", AlwaysLeads(), lambda: metrics.succeeded("pipeline", FixedClock(1_750_000_000.0))
+    )
     pipeline.run_once()
     found = pipeline.results()
+    success = metrics.registry.get_sample_value("cotenant_last_success_timestamp_seconds", {"task": "pipeline"})
+    assert success == 1_750_000_000.0
     assert {n.node for n in found.nodes} == {n.name for n in cluster.inventory.nodes}
     assert {w.ref for w in found.workloads} == {w.ref for w in cluster.inventory.workloads}
     for outlook in found.nodes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -41,8 +42,11 @@ class PipelineFailed(CotenantError):
 class Pipeline:
     """One thread that starts one child at a time; `results` may be asked from any thread."""
 
-    def __init__(self, settings: Settings, cluster: str, leadership: Leadership) -> None:
-        """Nothing runs yet."""
+    def __init__(
+        self, settings: Settings, cluster: str, leadership: Leadership, ran: Callable[[], None] = lambda: None
+    ) -> None:
+        """Nothing runs yet. ran: called after each run that ended with results."""
+        self._run_ended = ran
         self._settings = settings
         self._job = _Job(settings, cluster, settings.manager.write)
         self._leadership = leadership
@@ -84,6 +88,7 @@ class Pipeline:
         """One run, now."""
         try:
             self._results, self._error = self._ran(), None
+            self._run_ended()
             log.info("pipeline ran", workloads=len(self._results.workloads), nodes=len(self._results.nodes))
         except CotenantError as error:
             self._error = error

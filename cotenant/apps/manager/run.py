@@ -75,7 +75,9 @@ class Manager:
         names = [name for name in NAMES if name not in settings.manager.features_off]
         self.mirrors = mirrors_of(client, settings, names, wake)
         self.hub = Hub(self.mirrors, wake)
-        self.pipeline = Pipeline(settings, options.cluster, self.leadership)
+        self.pipeline = Pipeline(
+            settings, options.cluster, self.leadership, lambda: metrics.succeeded("pipeline", self._clock)
+        )
         self.gatherer = self._listener(client, options.cluster)
         self._piped = bool({"recommendations", "forecasts", "plans"} & set(names))
         around = LoopContext(self.hub, self.leadership, self._clock, settings.manager, audit, self.board)

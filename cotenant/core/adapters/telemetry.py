@@ -19,7 +19,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import CollectorRegistry, Gauge, Info
 from prometheus_client.exposition import choose_encoder
 from structlog.types import EventDict, Processor
 
@@ -28,7 +28,6 @@ from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.json_difference import difference
 from cotenant.core.settings.sections.telemetry import TelemetrySettings
 
-QUERY_BUCKETS_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 TRACE_FRAMES: Final = 12
 """Frames of a traceback in one line of a console."""
 _COLORS: Final = {"debug": 90, "info": 32, "warning": 33, "error": 31, "critical": 31}
@@ -168,30 +167,16 @@ class Metrics:
         self.registry = CollectorRegistry()
         build = Info("cotenant_build", "Version of cotenant and of Python.", registry=self.registry)
         build.info({"version": version, "python": python})
-        self.last_success = self._gauge(
-            "last_success_timestamp_seconds", "Unix time at which a job last ended well.", "job"
-        )
-        self.source_up = self._gauge("source_up", "1 when the source answered its last query, else 0.", "source")
-        self.query_duration = Histogram(
-            "cotenant_query_duration_seconds",
-            "Time from sending a query to a metric source to its decoded answer.",
-            ["source", "outcome"],
-            buckets=QUERY_BUCKETS_SECONDS,
+        self.last_success = Gauge(
+            "cotenant_last_success_timestamp_seconds",
+            "Unix time at which a task last ended well.",
+            ["task"],
             registry=self.registry,
         )
-        self.samples_ingested = Counter(
-            "cotenant_samples_ingested_total", "Samples stored in history.", ["signal"], registry=self.registry
-        )
-        self.recommendations = self._gauge(
-            "recommendations", "Recommended values of the last run.", "severity", "resource"
-        )
 
-    def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
-        return Gauge(f"cotenant_{name}", meaning, labels, registry=self.registry)
-
-    def succeeded(self, job: str, clock: Clock) -> None:
-        """A job ended well just now."""
-        self.last_success.labels(job).set(clock.now_seconds())
+    def succeeded(self, task: str, clock: Clock) -> None:
+        """A task ended well just now."""
+        self.last_success.labels(task).set(clock.now_seconds())
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """All metrics as text in the format that an Accept header prefers, and the content type."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +47,12 @@ class Counts:
         self._off = Gauge(
             "cotenant_extender_load_rules_off", "1 while load rules have no opinion, else 0.", registry=registry
         )
+        self._expires = Gauge(
+            "cotenant_extender_certificate_expiry_timestamp_seconds",
+            "Unix time at which the certificate that is shown ends; NaN without one.",
+            registry=registry,
+        )
+        self._expires.set(math.nan)
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """A request was answered."""
@@ -61,6 +68,10 @@ class Counts:
     def yielded(self, rule: str) -> None:
         """A rule was ignored in a request."""
         self._yielded.labels(rule).inc()
+
+    def certificate_shown(self, expires_at: float) -> None:
+        """A certificate that ends at this Unix time is shown from now on."""
+        self._expires.set(expires_at)
 
     def spared(self, nodes: int) -> None:
         """So many nodes were taken out of a preemption."""

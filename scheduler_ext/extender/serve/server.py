@@ -10,11 +10,13 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
+from cryptography import x509
 
 from cotenant.core.adapters.http_connection import Application, Limits
 from cotenant.core.adapters.http_server import Listener, ServerTls, bound
@@ -35,18 +37,20 @@ class ExtenderServer:
         app: Application,
         settings: ExtenderSettings,
         *beside: Callable[[], Coroutine[Any, Any, None]],
+        shown: Callable[[float], None] = lambda _: None,
     ) -> None:
         """UsageError when the port is taken, or when strangers could reach it without a certificate.
 
-        beside: what runs in the server's thread between answers.
+        beside: what runs in the server's thread between answers; shown: gets the Unix time at which a certificate ends
+        that is shown from now on.
         """
-        self._folder, self._beside = settings.certificate_folder, beside
+        self._folder, self._beside, self._shown = settings.certificate_folder, beside, shown
         if not self._folder and not _is_loopback(settings.host):
             raise UsageError(
                 f"extender.host is {settings.host}, which others can reach, and there is no certificate_folder",
                 fix="Give --cert-dir, or listen on 127.0.0.1.",
             )
-        self._tls = ServerTls(_context(Path(self._folder))) if self._folder else None
+        self._tls = ServerTls(self._context()) if self._folder else None
         self._host = settings.host
         limits = Limits(settings.read_seconds, settings.max_body_bytes, CONNECTIONS)
         self._listener = Listener("extender", app, limits, _listening(settings))
@@ -84,11 +88,20 @@ class ExtenderServer:
             if now == loaded_stamps:
                 continue
             try:
-                self._tls.replace(_context(Path(self._folder)))
+                self._tls.replace(self._context())
                 loaded_stamps = now
                 _log.info("certificate read again")
             except (OSError, UsageError) as error:
                 _log.warning("the certificate cannot be used; the present one stays", error=str(error))
+
+    def _context(self) -> ssl.SSLContext:
+        """With what the files hold now; UsageError or OSError when they cannot be used."""
+        folder = Path(self._folder)
+        context = _context(folder)
+        with suppress(ValueError):  # OpenSSL took the file, so that only the date is not known
+            certificate = x509.load_pem_x509_certificate((folder / "tls.crt").read_bytes())
+            self._shown(certificate.not_valid_after_utc.timestamp())
+        return context
 
     def _stamps(self) -> list[int]:
         paths = [Path(self._folder, name) for name in _FILES]

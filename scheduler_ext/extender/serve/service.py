@@ -30,7 +30,8 @@ class ExtenderService:
         """Bind the port; nothing is asked yet."""
         self.view = SnapshotFeed()
         self.app = ExtenderApp(ExtenderDependencies(self.view, settings, clock, metrics, Binder(client.sibling)))
-        self.server = ExtenderServer(self.app, settings, self.app.collect_garbage)
+        shown = self.app.counts.certificate_shown
+        self.server = ExtenderServer(self.app, settings, self.app.collect_garbage, shown=shown)
         self.feed = Feed(self.view, client, settings, telemetry)
         self._settings = settings
         self.app.checks.ready["view"] = self._wrong

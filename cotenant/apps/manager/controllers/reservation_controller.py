@@ -6,6 +6,7 @@ deadline says when. A node on which a last-resort placeholder vanished is listed
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -196,7 +197,9 @@ class ReservationMetrics:
             f"{word}_hand_overs_total", "Hand-overs by how they ended.", ["outcome"], registry=registry
         )
         self._hits = Gauge(
-            f"{word}_hit_ratio", "Share of the Reservations ended in the last day that were used.", registry=registry
+            f"{word}_hit_ratio",
+            "Share of the Reservations ended in the last day that were used; NaN when none has ended.",
+            registry=registry,
         )
         self._last = 0.0
         self._shown: set[str] = set()
@@ -213,8 +216,7 @@ class ReservationMetrics:
         for phase in Phase:
             self._phases.labels(phase.value).set(sum(r.status.phase is phase for r in all_))
         ended = [r for r in all_ if r.status.phase.ended]
-        if ended:
-            self._hits.set(sum(bool(r.status.owners) for r in ended) / len(ended))
+        self._hits.set(sum(bool(r.status.owners) for r in ended) / len(ended) if ended else math.nan)
         living = {r.name: r for r in all_ if not r.status.phase.ended}
         for name, reservation in living.items():
             self._one(name, reservation, view, elapsed)

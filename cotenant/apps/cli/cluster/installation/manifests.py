@@ -44,6 +44,7 @@ PLURALS: Final[dict[str, str]] = {
     "DaemonSet": "daemonsets",
     "CronJob": "cronjobs",
     "PodDisruptionBudget": "poddisruptionbudgets",
+    "NetworkPolicy": "networkpolicies",
 }
 """Kind -> plural of every kind that we ship, in the order in which they are installed."""
 

@@ -1,0 +1,185 @@
+"""Alerts, panels and scrapes: judged by the real promtool, over metrics that the programs really have."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from cotenant.apps.cli.main import root
+from tests.house.test_style import ROOT
+from tests.support.documented import commands
+from tools.write_metrics import declared, page, series
+
+MONITORING = ROOT / "deploy" / "monitoring"
+RUNBOOKS = ROOT / "docs" / "runbooks"
+OWN_OF_PROMETHEUS = {"up": {"job", "pod"}}
+TARGET_LABELS = {"job", "pod", "le"}
+"""Labels that scraping adds."""
+NAME = re.compile(r"\b(?:cotenant_\w+|up)\b(?=[{\[) ]|$)")
+MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"")
+PROGRAMS = ("admission", "cotenant", "dashboard", "enforcer", "scheduler_ext")
+MEASURED = r"\.(?:labels|inc|set|observe|set_function|info)\("
+HEADINGS = ["## Meaning", "## Impact", "## Diagnosis", "## Mitigation"]
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((MONITORING / name).read_text()))
+
+
+def alerts() -> list[dict[str, Any]]:
+    return [rule for d in documents("rules.yaml") for group in d["spec"]["groups"] for rule in group["rules"]]
+
+
+def panel_queries() -> list[str]:
+    (config_map,) = documents("grafana.yaml")
+    board = json.loads(config_map["data"]["cotenant.json"])
+    return [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+
+
+def promtool(*words: str) -> str:
+    program = shutil.which("promtool")
+    if program is None:
+        if os.environ.get("CI"):
+            raise AssertionError("promtool is missing: make system")
+        pytest.skip("promtool is missing: make system installs Debian's package prometheus")
+    done = subprocess.run([program, *words], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_page_of_metrics_is_what_the_programs_declare() -> None:
+    assert (ROOT / "docs" / "metrics.md").read_text() == page(), "run: python -m tools.write_metrics > docs/metrics.md"
+
+
+def test_every_declared_metric_is_on_the_page_and_measured_somewhere() -> None:
+    """A metric that is declared and never set has no series: an alert over it would be silent for ever."""
+    sources = {p: p.read_text() for program in PROGRAMS for p in (ROOT / program).rglob("*.py")}
+    measured = {name for text in sources.values() for name in re.findall(rf"(\w+){MEASURED}", text)}
+    names = {name for families in declared().values() for name, *_ in families}
+    for path, text in sources.items():
+        if "from prometheus_client import" not in text:
+            continue
+        literal = re.findall(r"(?:Counter|Gauge|Histogram)(?:MetricFamily)?\(\s*\"(cotenant_\w+)\"", text)
+        assert {n for n in literal if not {n, f"{n}_total"} & names} == set(), path
+        for attribute in re.findall(r"(?:self\.)?(\w+) = (?:Counter|Gauge|Histogram|Info)\(", text):
+            assert attribute in measured, f"{path}: {attribute} is never measured"
+
+
+@pytest.mark.parametrize("query", [*(rule["expr"] for rule in alerts()), *panel_queries()])
+def test_a_query_names_metrics_and_labels_that_there_are(query: str) -> None:
+    known = {**series(declared()), **OWN_OF_PROMETHEUS}
+    names = NAME.findall(query)
+    assert names
+    for name in names:
+        assert name in known
+        for matchers in re.findall(rf"\b{name}{{([^}}]*)}}", query):
+            assert set(MATCHER.findall(matchers)) <= known[name] | TARGET_LABELS
+    grouped = {label.strip() for part in re.findall(r"\bby \(([^)]*)\)", query) for label in part.split(",")}
+    assert grouped <= set.union(*(known[name] for name in names)) | TARGET_LABELS
+
+
+def rule_files(folder: Path, extra: dict[str, Any] | None = None) -> list[Path]:
+    """The rules of each object as Prometheus reads them."""
+    specs = {d["metadata"]["name"]: d["spec"] for d in documents("rules.yaml")} | ({"extra": extra} if extra else {})
+    for name, spec in specs.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(spec))
+    return [folder / f"{name}.yaml" for name in specs]
+
+
+def test_prometheus_takes_every_rule_and_every_panels_query(tmp_path: Path) -> None:
+    panels = [
+        {"record": f"panel:{n}", "expr": query.replace("$__rate_interval", "5m")}
+        for n, query in enumerate(panel_queries())
+    ]
+    assert len(panels) >= 20
+    files = rule_files(tmp_path, {"groups": [{"name": "panels", "rules": panels}]})
+    answer = promtool("check", "rules", *map(str, files))
+    assert answer.count("SUCCESS") == len(files)
+    assert len({rule["alert"] for rule in alerts()}) == len(alerts())
+
+
+def test_every_alert_fires_when_it_should_and_is_silent_otherwise(tmp_path: Path) -> None:
+    cases = yaml.safe_load(Path(__file__).with_name("alert_cases.yaml").read_text())
+    assert set(cases) == {rule["alert"] for rule in alerts()}
+    rules = {rule["alert"]: rule for rule in alerts()}
+    missing = {name for name, rule in rules.items() if rule["expr"].startswith("absent(")}
+    worlds = ((set(rules) - missing, "fires"), (missing, "fires"), (set(rules), "silent"))
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [
+                {"series": name, "values": values}
+                for name, values in {n: v for alert in sorted(names) for n, v in cases[alert][which].items()}.items()
+            ],
+            "alert_rule_test": [
+                {
+                    "eval_time": cases[alert]["at"],
+                    "alertname": alert,
+                    "exp_alerts": [expected_alert(rules[alert], cases[alert]["labels"])] if which == "fires" else [],
+                }
+                for alert in sorted(names)
+            ],
+        }
+        for names, which in worlds
+    ]
+    document = {"rule_files": [file.name for file in rule_files(tmp_path)], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(document))
+    promtool("test", "rules", str(tmp_path / "cases.yaml"))
+
+
+def expected_alert(rule: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
+    """The alert with its annotations filled in."""
+    annotations = {
+        key: re.sub(r"{{ \$labels\.(\w+) }}", lambda found: labels[found[1]], text)
+        for key, text in rule["annotations"].items()
+    }
+    return {"exp_labels": {**rule["labels"], **labels}, "exp_annotations": annotations}
+
+
+def test_every_alert_has_its_runbook_and_every_runbook_its_alert() -> None:
+    index = (RUNBOOKS / "index.md").read_text()
+    assert {rule["alert"] for rule in alerts()} == {p.stem for p in RUNBOOKS.glob("*.md")} - {"index"}
+    for rule in alerts():
+        file = ROOT / rule["annotations"]["runbook_url"]
+        text = file.read_text()
+        assert file.stem == rule["alert"] and f"({rule['alert']}.md) | {rule['labels']['severity']} |" in index
+        assert re.findall(r"^## .*$", text, re.MULTILINE) == HEADINGS
+        assert re.search(r"^Severity: (\w+)\.", text, re.MULTILINE)[1] == rule["labels"]["severity"]  # type: ignore[index]
+        assert all(len(part.strip()) > 30 for part in re.split(r"^## .*$", text, flags=re.MULTILINE)[1:])
+
+
+def test_every_command_of_a_runbook_exists() -> None:
+    shown = {command.words for file in RUNBOOKS.glob("*.md") for command in commands(file)}
+    ours = sorted({words[:1] + tuple(w for w in words[1:3] if w.islower() and w.isalpha()) for words in shown})
+    for words in ours:
+        if words[0] == "cotenant":
+            asked = CliRunner().invoke(root, [*words[1:], "--help"])
+            assert asked.exit_code == 0 and " ".join(words) in asked.output, words
+    assert {words[0] for words in shown} == {"cotenant", "kubectl"}
+    manifests = "".join(p.read_text() for p in (ROOT / "deploy").rglob("*.yaml"))
+    for words in shown:
+        for word in words if words[0] == "kubectl" else ():
+            for name in re.findall(r"\bcotenant-[a-z-]+", word):
+                assert f"ame: {name}" in manifests or name in {"cotenant-status"}, words
+
+
+def test_what_is_scraped_is_a_port_of_our_pods() -> None:
+    pods = {}
+    for file in (ROOT / "deploy").glob("*.yaml"):
+        for body in yaml.safe_load_all(file.read_text()):
+            template = ((body or {}).get("spec") or {}).get("template")
+            if isinstance(template, dict):
+                (container, *_) = template["spec"]["containers"]
+                pods[template["metadata"]["labels"]["app.kubernetes.io/name"]] = {p["name"] for p in container["ports"]}
+    for monitor in documents("monitors.yaml"):
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        assert endpoint["port"] in pods[monitor["spec"]["selector"]["matchLabels"]["app.kubernetes.io/name"]]
