@@ -121,7 +121,7 @@ class AcceptanceTerms:
     """CPU that the whole cluster requests, which a batch may move a share of; 0 = not known, not judged."""
     canary: float = 0.0
     because: str = ""
-    """Why rules are passed over, in the person's words; kept with each of them."""
+    """Why rules are overridden, in the person's words; kept with each of them."""
 
 
 class Actions:
@@ -392,7 +392,7 @@ def undo_note(change: Change) -> str:
 
 
 def _kept(rule: Guardrail, terms: AcceptanceTerms) -> str:
-    """How a rule came out, as the ledger keeps it, with why it was passed over."""
+    """How a rule came out, as the ledger keeps it, with why it was overridden."""
     passed_over = rule.outcome is not GuardrailOutcome.PASS and rule.rule in terms.overridden
     return rule.words(passed_over) + (f"; because: {terms.because}" if passed_over and terms.because else "")
 

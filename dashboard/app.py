@@ -43,7 +43,7 @@ from dashboard.sources.source import ResultSource
 _log = structlog.get_logger(__name__)
 ASSETS: Final = Path(__file__).parent / "assets"
 NOT_FOUND: Final = """<!DOCTYPE html><html lang="en"><title>cotenant</title>
-<h1>No such page</h1><p>This address leads nowhere.</p></html>"""
+<h1>Page not found</h1><p>Nothing is served at this address.</p></html>"""
 
 
 def create_app(

@@ -106,13 +106,13 @@ def _state(standing: ChangeStatus, left_seconds: float | None) -> Component:
 def _soak(standing: ChangeStatus, left_seconds: float | None) -> Component:
     if left_seconds is None:
         text = {
-            ChangeState.UNKNOWN: "Nobody has written what became of it: an administrator can settle it.",
-            ChangeState.ROLLBACK_UNKNOWN: "It was being taken back, and nobody has written how that ended: settle it.",
+            ChangeState.UNKNOWN: "Outcome unknown: an administrator can resolve it.",
+            ChangeState.ROLLBACK_UNKNOWN: "Outcome of the rollback unknown: an administrator can resolve it.",
         }.get(standing.state, "")
     elif left_seconds:
-        text = f"It soaks for {display.duration(left_seconds)} more, and is judged then."
+        text = f"{display.duration(left_seconds)} of soak time left; verified after it."
     else:
-        text = "It has soaked: it can be judged now."
+        text = "Soak time over; ready to verify."
     return html.P(text, id="change-soak", className="panel-note")
 
 
@@ -162,9 +162,9 @@ def _freed(standing: ChangeStatus) -> Component:
     change = standing.change
     promised = change_tables.pair((change.saved_millicores, change.saved_bytes))
     achieved = promised if standing.state.in_force else "nothing"
-    word = {ChangeState.VERIFIED: "proven by its soak", ChangeState.APPLIED: "in force, not yet judged"}
+    word = {ChangeState.VERIFIED: "verified", ChangeState.APPLIED: "in force, not yet verified"}
     note = word.get(standing.state, "the cluster does not hold it" if not standing.state.in_force else "in force")
-    return _table(("", "Requests"), [("Promised", promised), ("Achieved", f"{achieved} ({note})")], "Freed")
+    return _table(("", "Requests"), [("Expected", promised), ("Achieved", f"{achieved} ({note})")], "Freed")
 
 
 def _guardrails(change: Change) -> Component:

@@ -27,7 +27,7 @@ SENTENCES: Final[Mapping[Right, str]] = {
     Right.ACCEPT: "Apply, judge and take back changes; put recommendations off",
     Right.PLAN: "Make and edit reservation plans",
     Right.APPROVE: "Approve plans; be the second person of a change",
-    Right.OVERRIDE: "Pass over a guardrail",
+    Right.OVERRIDE: "Override a guardrail",
     Right.ADMINISTER: "Settle changes without an outcome",
 }
 

@@ -155,7 +155,7 @@ def _obstacle(look: WorkloadReview, terms: ReviewTerms, method: Method) -> Out |
         return Out(look, f"{method}: {look.impossible[method]}", "Choose another method.")
     if blocked := look.blocked(terms.overridden):
         names = ", ".join(rule.name for rule in blocked)
-        return Out(look, f"{names}: {blocked[0].why}", "Pass over the rule in step 2, or leave it for later.")
+        return Out(look, f"{names}: {blocked[0].why}", "Override the rule in step 2, or leave it for later.")
     if look.tried is not None and not look.tried.accepted:
         return Out(look, f"the server refuses: {look.tried.words}", look.tried.fix)
     return None

@@ -59,7 +59,7 @@ def confirm(
         ("Written by", _person(who)),
         ("Written", _written(going)),
         ("Judged", f"after {soak_minutes:g} minutes of soaking; until then and later it can be rolled back"),
-        *([("Passed over", f"{', '.join(terms.overridden)}: {visible(terms.because)}")] if terms.overridden else []),
+        *([("Overridden", f"{', '.join(terms.overridden)}: {visible(terms.because)}")] if terms.overridden else []),
         *([("Second person", text)] if (text := _second(going)) else []),
     ]
     rows = [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in facts]

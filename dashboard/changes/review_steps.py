@@ -158,7 +158,7 @@ def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_overr
     failed = reviewing.failed_rules(looks)
     rules = [_rule(name, hits, terms, why_no_override) for name, hits in failed.items()]
     if not failed:
-        rules = [html.P([panels.chip("pass", "teal"), " Nothing stands in the way."], className="said")]
+        rules = [html.P([panels.chip("pass", "teal"), " All guardrails passed."], className="said")]
     fields = [*([_because(terms)] if failed and not why_no_override else []),
               *([_second(terms)] if "second-person" in failed or terms.second_person else [])]  # fmt: skip
     each = [
@@ -169,11 +169,11 @@ def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_overr
 
 
 def _rule(name: str, hits: Sequence[tuple[WorkloadRef, str]], terms: ReviewTerms, why_not: str) -> Component:
-    """A failed rule, whom it stops and why, and the switch that passes over it."""
+    """A failed rule, whom it stops and why, and the switch that overrides it."""
     chosen = name in terms.overridden
     switch = dmc.Switch(
         id={"type": "review-override", "rule": name},
-        label=f"Pass over {name} for {display.counted(len(hits), 'workload')}",
+        label=f"Override {name} for {display.counted(len(hits), 'workload')}",
         checked=chosen,
         disabled=bool(why_not),
         size="sm",
@@ -181,14 +181,14 @@ def _rule(name: str, hits: Sequence[tuple[WorkloadRef, str]], terms: ReviewTerms
     items = [html.Li(f"{visible(str(ref))}: {visible(why)}") for ref, why in hits]
     note = [html.P(why_not, className="panel-note")] if why_not else []
     tone = "orange" if chosen else "red"
-    head = html.Div([panels.chip("passed over" if chosen else "fail", tone), html.Strong(name)], className="rule-head")
+    head = html.Div([panels.chip("overridden" if chosen else "fail", tone), html.Strong(name)], className="rule-head")
     return html.Section([head, html.Ul(items, className="reasons"), switch, *note], className="rule")
 
 
 def _because(terms: ReviewTerms) -> Component:
     return dmc.TextInput(
         id="review-because",
-        label="Why a rule is passed over",
+        label="Reason for the override",
         description="Needed with any switch above; the ledger keeps it.",
         value=terms.because,
         className="review-field",

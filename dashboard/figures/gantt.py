@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.reasons import not_proposed
 from cotenant.core.model.reservations.plan import Score
 from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
@@ -33,7 +34,7 @@ WORDS: Final = 0.3
 AMBER: Final = "#c98a12"
 STATES: Final[Mapping[str, tuple[str, str, str]]] = {
     "proposed": ("Proposed (hatched)", base.VIOLET, "/"),
-    "withheld": ("Withheld (dotted)", base.GREY, "."),
+    "not proposed": ("Not proposed (dotted)", base.GREY, "."),
     "approved": ("Approved (hatched back)", AMBER, "\\"),
     "held": ("Reserved or held (filled)", base.TEAL, ""),
     "over": ("Over or rejected (lined)", base.GREY, "-"),
@@ -46,7 +47,7 @@ STATES: Final[Mapping[str, tuple[str, str, str]]] = {
 class Bar:
     """One occurrence with a window: who, when, pods at most; of a plan in the cluster its state and what is said of it.
 
-    reason: "ok", or why the forecast's plan is withheld; of one in the cluster it says nothing.
+    reason: "ok", or why the forecast's plan is not proposed; of one in the cluster it says nothing.
     """
 
     name: str
@@ -59,19 +60,19 @@ class Bar:
 
     @property
     def proposed(self) -> bool:
-        """Whether it is proposed and not withheld."""
+        """Whether the forecast proposes it."""
         return self.state == "proposed"
 
     @property
     def state(self) -> str:
         """Key of STATES."""
-        return self.phase or ("proposed" if self.reason == "ok" else "withheld")
+        return self.phase or ("proposed" if self.reason == "ok" else "not proposed")
 
     @property
     def words(self) -> str:
         """Label beside its bar."""
         pods = display.counted(self.pods, "pod")
-        note = self.said or ("" if self.reason == "ok" else f"withheld: {self.reason}")
+        note = self.said or ("" if self.reason == "ok" else not_proposed(self.reason))
         return f"{pods}, {note}" if note else pods
 
 
@@ -143,7 +144,7 @@ def _spans(rows: Sequence[tuple[int, Bar]], state: str) -> list[Trace]:
             "fill": "toself",
             "fillcolor": base.faded(colour, 0.12 if pattern else 0.45),
             **({"fillpattern": _hatch(colour, pattern)} if pattern else {}),
-            "line": {"color": colour, "width": 1.5, "dash": "dot" if state == "withheld" else "solid"},
+            "line": {"color": colour, "width": 1.5, "dash": "dot" if state == "not proposed" else "solid"},
             "hoverinfo": "skip",
             "meta": {"names": [b.name for _, b in rows], "words": [b.words for _, b in rows]},
         }
@@ -210,8 +211,10 @@ def _summary(bars: Sequence[Bar], shown: Sequence[str], days: int) -> str:
     if not bars:
         return f"No plan has a window in the next {span}."
     counts = {state: sum(b.state == state for b in bars) for state in STATES}
-    state_counts = ", ".join(f"{n} {state}" for state, n in counts.items() if n or state in ("proposed", "withheld"))
-    first = min([b for b in bars if b.state != "withheld"] or bars, key=lambda b: (b.start_seconds, b.name))
+    state_counts = ", ".join(
+        f"{n} {state}" for state, n in counts.items() if n or state in ("proposed", "not proposed")
+    )
+    first = min([b for b in bars if b.state != "not proposed"] or bars, key=lambda b: (b.start_seconds, b.name))
     text = f"{state_counts} with a window in the next {span}"
     text += f"; the first begins {display.moment(first.start_seconds)}: {first.name}, {first.words}"
     hidden = len({b.name for b in bars}) - len(shown)
@@ -305,9 +308,9 @@ def pods(plan_pods: Pods) -> Chart:
     """Steps: what usually runs, the forecast's median above it, and the capacity to hold, hatched."""
     x = base.milliseconds([plan_pods.start_seconds + STEP_SECONDS * k for k in range(len(plan_pods.wanted) + 1)])
     steps = [plan_pods.base + np.append(path, path[-1:]) for path in (plan_pods.wanted, plan_pods.median)]
-    usual = lines.level(x, plan_pods.base, "Usually run", base.BLUE, width=2, dash="solid")
+    usual = lines.level(x, plan_pods.base, "Baseline pods", base.BLUE, width=2, dash="solid")
     filled = {"fill": "tonexty", "fillpattern": _hatch(base.VIOLET, "/")}
-    name = f"Room to hold, {plan_pods.quantile:.0%}"
+    name = f"Reserved pods, {plan_pods.quantile:.0%}"
     traces = [
         usual,
         lines.line(x, steps[0], name, base.VIOLET, width=1.5, shape="hv") | filled,

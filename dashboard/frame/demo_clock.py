@@ -53,7 +53,7 @@ def moment(steering: Steering) -> str:
 
 def halt_words(steering: Steering) -> str:
     """What the first button does."""
-    return "Go on" if steering.halted else "Pause"
+    return "Resume" if steering.halted else "Pause"
 
 
 def stop_words(stop: Stop | None) -> str:

@@ -295,7 +295,9 @@ def _register_clientside(app: Dash) -> None:
 
 def _missing(settings: DashboardSettings) -> Component:
     home = ("To the overview", settings.base_path)
-    return html.Div([html.H1("No such page"), panels.empty("This address leads nowhere.", link=home)], className="page")
+    return html.Div(
+        [html.H1("Page not found"), panels.empty("Nothing is served at this address.", link=home)], className="page"
+    )
 
 
 def _chips(overview: Overview | None, view: View) -> list[Component]:

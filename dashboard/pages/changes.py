@@ -41,7 +41,7 @@ def _totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
     columns: Any = snapshot.tables[CHANGES.name].take(snapshot.rows(CHANGES.name, query)).columns
     state = columns["state"]
     in_force = [s in {"applied", "verified", "regressed"} for s in state]
-    parts = (("Promised", [True] * len(state)), ("In force", in_force), ("Proven", list(state == "verified")))
+    parts = (("Expected", [True] * len(state)), ("In force", in_force), ("Verified", list(state == "verified")))
     return [_total(label, columns, mask) for label, mask in parts]
 
 

@@ -36,12 +36,12 @@ from dashboard.tables.list_page import Listing
 from dashboard.tables.selection import Selection
 
 TITLES: Final = {
-    DIFF: ("What would change", "Per pod, against what runs now. Nothing is written before the last step."),
-    GUARDRAILS: ("What stands in the way", "Each rule on each workload, as the cluster is now."),
-    DRY_RUN: ("What the server says", "The API server has tried every write with all its checks, and kept nothing."),
-    METHOD: ("How it is done", "The gentlest way that is possible is chosen already."),
+    DIFF: ("Proposed changes", "Per pod, against what runs now. Nothing is written before the last step."),
+    GUARDRAILS: ("Guardrails", "Each rule on each workload, as the cluster is now."),
+    DRY_RUN: ("Server dry run", "The API server has tried every write with all its checks, and kept nothing."),
+    METHOD: ("Method", "The gentlest way that is possible is chosen already."),
     CONFIRM: ("Confirm", "Tried on the server once more just now."),
-    DONE: ("What became of it", "Written down in the ledger before the cluster was touched."),
+    DONE: ("Result", "Written down in the ledger before the cluster was touched."),
 }
 WAITS: Final = {
     DRY_RUN: "The API server tries every write and keeps none",
@@ -296,7 +296,7 @@ def _why_not_accept(view: View, terms: ReviewTerms, going: Sequence[WorkloadRevi
     if missing or not going:
         return missing or "Nothing is left to change."
     if terms.overridden and not terms.because:
-        return "Say in step 2 why a rule is passed over."
+        return "Give a reason for the override in step 2."
     if terms.second_person and terms.second_person == view.given.people().name:
         return "The second person has to be somebody else."
     return acting.too_old(view)
@@ -404,16 +404,16 @@ def accepted(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
     if old := acting.too_old(view):
         raise UsageError(old)
     if terms.overridden and not terms.because:
-        raise UsageError("it takes a reason to pass over a rule", fix="Say it in step 2.")
+        raise UsageError("an override takes a reason", fix="Give it in step 2.")
     method = Method(shown.get("method", Method.TEMPLATE.value))
     return _desk(view).accept(view.given.people(), terms.wanted(refs, method))
 
 
 def _refused(view: View, error: CotenantError) -> Component:
-    """Why nothing was done; the rule that stops all of it together can be passed over right here."""
+    """Why nothing was done; the rule that stops all of it together can be overridden right here."""
     rule = reviewing.rule_of(error.message)
     why = acting.why_not(view, Right.OVERRIDE)
-    passing = html.Button(f"Pass over {rule}", className="button act pass-over", disabled=bool(why),
+    passing = html.Button(f"Override {rule}", className="button act pass-over", disabled=bool(why),
                           **{"data-rule": rule})  # fmt: skip
     more = [html.Div([passing, *([html.P(why, className="panel-note")] if why else [])])] if rule else []
     return html.Div([panels.failed(error.message, error.fix or "Nothing was changed."), *more])
@@ -426,8 +426,8 @@ def afterwards(view: View, kind: str, ids: Sequence[str]) -> str:
         return f"Rolled back: {review_end.counted(desk.roll_back(who, ids))}"
     judged = desk.verify(who, ids)
     waiting = len(ids) - len(judged)
-    text = f"Judged: {review_end.counted(judged)}" if judged else "Nothing has soaked long enough yet."
-    return f"{text} {waiting:,} still soak." if judged and waiting else text
+    text = f"Verified: {review_end.counted(judged)}" if judged else "No soak time is over yet."
+    return f"{text} {waiting:,} still in their soak time." if judged and waiting else text
 
 
 def _packed(files: Mapping[str, str]) -> Any:

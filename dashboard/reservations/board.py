@@ -41,7 +41,7 @@ WEEK_DAYS: Final = 7
 LIVE: Final = "Peaks and plans"
 MOST_LIVE: Final = 60
 LANE_HEIGHT: Final = 170
-NO_PLAN: Final = "No reservation is proposed or withheld."
+NO_PLAN: Final = "There is no reservation plan."
 NO_PLAN_WHY: Final = (
     "No Deployment or StatefulSet with a CPU request is forecast to need more pods than run anyway, or these results "
     "are older than the proposals. The forecasts say who comes nearest:"
@@ -330,7 +330,7 @@ def _withheld(rows: Sequence[Row]) -> list[Component]:
         html.Li([panels.chip(code, "orange"), f" {display.counted(count, 'plan')}: {sentence}"])
         for code, count, sentence in withheld
     ]
-    return [html.H3("Withheld, and why"), html.Ul(items, className="reasons", id="withheld")]
+    return [html.H3("Not proposed, and why"), html.Ul(items, className="reasons", id="withheld")]
 
 
 def _none(snapshot: Snapshot) -> Component:

@@ -132,8 +132,12 @@ def worth(standings: Sequence[ChangeStatus]) -> FreedAmounts:
 
 def pair(freed: tuple[int, int]) -> str:
     """CPU and memory freed, as changes of requests: less is a minus."""
-    cpu, memory = (display.signed(-value, resource) for value, resource in zip(freed, Resource, strict=True))
-    return f"{cpu}, {memory}"
+    cpu, memory = freed
+    parts = (
+        display.signed(-cpu, Resource.CPU) if cpu else "0 cores",
+        display.signed(-memory, Resource.MEMORY) if memory else "0 GiB",
+    )
+    return ", ".join(parts)
 
 
 def chip(state: ChangeState) -> Component:
@@ -144,12 +148,11 @@ def chip(state: ChangeState) -> Component:
 def health_words(health: LedgerHealth) -> str:
     """State of the ledger in one sentence."""
     if health.rows == health.bad_row == 0 and not health.anchored:
-        return "No rows: nothing has been done yet"
-    rows = display.counted(health.rows, "row")
+        return "The audit log is empty: no change was made yet"
     if health.bad_row:
-        return f"The ledger is not what was written. First wrong row: {health.bad_row} ({health.words})."
-    head = "head kept in the cluster" if health.anchored else "head not kept in the cluster"
-    return f"{rows}, chain whole, {head}"
+        return f"Audit log damaged: entry {health.bad_row} is not what was written ({health.words})."
+    entries = "1 entry" if health.rows == 1 else f"{health.rows:,} entries"
+    return f"Audit log intact ({entries}, {'' if health.anchored else 'not '}anchored in the cluster)"
 
 
 def soaks(standing: ChangeStatus, soak_seconds: float, now_seconds: float) -> float | None:

@@ -146,7 +146,11 @@ def test_without_an_api_server_there_are_words_and_what_is_known(
 
 def test_a_ledger_in_which_nothing_is_written_lacks_nothing(scene: acting.Scene) -> None:
     health = scene.desk().ledger()
-    assert (health.rows, health.notes, health_words(health)) == (0, (), "No rows: nothing has been done yet")
+    assert (health.rows, health.notes, health_words(health)) == (
+        0,
+        (),
+        "The audit log is empty: no change was made yet",
+    )
 
 
 def test_a_flipped_byte_and_a_cut_tail_are_found(scene: acting.Scene) -> None:

@@ -67,7 +67,7 @@ def test_a_change_is_found_by_mouse_told_whole_and_taken_back(open_page: Open, s
     with acting.served(scene, lambda: ADMIN) as url:
         page = settled(open_page(f"{url}/changes"))
         expect(page.locator("#count-changes")).to_have_text("2 changes")
-        expect(page.locator("#ledger-line")).to_contain_text("4 rows, chain whole, head kept in the cluster")
+        expect(page.locator("#ledger-line")).to_contain_text("Audit log intact (4 entries, anchored in the cluster)")
         page.locator(".ag-center-cols-container .ag-row").first.click()
         told = page.locator("#change-told")
         expect(told).to_contain_text("Applied")
@@ -157,16 +157,16 @@ def test_a_hurt_ledger_is_said_with_its_first_wrong_row(open_page: Open, scene: 
     path = scene.settings.actions.ledger
     with acting.served(scene, lambda: ADMIN) as url:
         page = settled(open_page(f"{url}/changes"))
-        expect(page.locator("#ledger-line")).to_contain_text("chain whole")
+        expect(page.locator("#ledger-line")).to_contain_text("Audit log intact")
         db = sqlite3.connect(path)
         db.executescript("DROP TRIGGER no_update; UPDATE entries SET actor = 'eve' WHERE seq = 3;")
         db.commit()
-        expect(page.locator("#ledger-line")).to_contain_text("First wrong row: 3", timeout=60_000)
+        expect(page.locator("#ledger-line")).to_contain_text("Audit log damaged: entry 3", timeout=60_000)
         db.executescript("DROP TRIGGER no_delete; UPDATE entries SET actor = 'jane' WHERE seq = 3;")
         db.execute("DELETE FROM entries WHERE seq > 3")
         db.commit()
         db.close()
-        expect(page.locator("#ledger-line")).to_contain_text("First wrong row: 4", timeout=60_000)
+        expect(page.locator("#ledger-line")).to_contain_text("Audit log damaged: entry 4", timeout=60_000)
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -215,7 +215,7 @@ def test_the_health_page_shows_what_one_may_do_without_a_fault(
 ) -> None:
     with acting.served(scene, lambda: ADMIN) as url:
         page = settled(open_page(f"{url}/health", theme=theme))
-        expect(page.get_by_role("table", name="Your rights")).to_contain_text("Pass over a guardrail")
+        expect(page.get_by_role("table", name="Your rights")).to_contain_text("Override a guardrail")
         matrix = page.get_by_role("table", name="What the cluster allows")
         expect(matrix).to_contain_text("patch deployments.apps")
         assert serious(page, axe) == []

@@ -188,7 +188,7 @@ def test_five_are_reviewed_one_stops_one_warns_and_what_is_accepted_is_taken_bac
     page = open_page(demo.at("/"))
     skip_tour(page)
     page.goto(reviewing.href(f"{demo.url}/", [bad, warm, *good]))
-    shown(page, "What would change")
+    shown(page, "Proposed changes")
     page.locator("#review-next").click()
     shown(page, NEXT[0])
     expect(page.locator("#review-body")).to_contain_text("qos-class")
@@ -199,7 +199,7 @@ def test_five_are_reviewed_one_stops_one_warns_and_what_is_accepted_is_taken_bac
     expect(page.locator("#left-out")).to_contain_text(bad.name)
     assert {ref: template(client, ref) for ref in before} == before, "a dry run keeps nothing"
     page.locator("#review-accept").click()
-    shown(page, "What became of it")
+    shown(page, "Result")
     expect(page.locator("#review-outcome-words")).to_contain_text("4 applied", timeout=PATIENCE)
     changed = [ref for ref in before if template(client, ref) != before[ref]]
     assert changed == [warm, *good]
@@ -276,7 +276,7 @@ def test_the_clock_halts_and_goes_on_by_keys(demo: Demo, open_page: Open) -> Non
     halt = page.locator("#steer-halt")
     halt.focus()
     page.keyboard.press("Enter")
-    expect(halt).to_have_text("Go on")
+    expect(halt).to_have_text("Resume")
     expect(page.locator("#said")).to_contain_text("stands still")
     page.keyboard.press("Enter")
     expect(halt).to_have_text("Pause")

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("br
 ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
 OWNER = Someone("olga", grants=(Grant(Role.OWNER),))
 MOST_ACTIONS = 8
-NEXT = ("What stands in the way", "What the server says", "How it is done", "Confirm")
+NEXT = ("Guardrails", "Server dry run", "Method", "Confirm")
 """Headings of the steps after the first one."""
 
 
@@ -112,12 +112,12 @@ def by_mouse(page: Page, ref: WorkloadRef) -> Hands:
     hands.click(box(page, ref))
     expect(page.locator("#selection-count")).to_have_text("1 selected")
     hands.click(page.locator("#review-selected"))
-    shown(page, "What would change")
+    shown(page, "Proposed changes")
     for title in NEXT:
         hands.click(page.locator("#review-next"))
         shown(page, title)
     hands.click(page.locator("#review-accept"))
-    shown(page, "What became of it")
+    shown(page, "Result")
     return hands
 
 
@@ -128,12 +128,12 @@ def by_keys(page: Page) -> Hands:
     settled(page)
     hands.press("j")
     hands.press("r")
-    shown(page, "What would change")
+    shown(page, "Proposed changes")
     for title in NEXT:
         hands.press("Enter")
         shown(page, title)
     hands.press("Control+Enter")
-    shown(page, "What became of it")
+    shown(page, "Result")
     return hands
 
 
@@ -201,11 +201,11 @@ def test_the_short_way_by_keys_is_six_presses_and_shows_what_was_left_out(
     hands = Hands(page)
     for shortcut in ("j", "r"):
         hands.press(shortcut)
-    shown(page, "What would change")
+    shown(page, "Proposed changes")
     hands.press("c")
     shown(page, "Confirm")
     hands.press("Control+Enter")
-    shown(page, "What became of it")
+    shown(page, "Result")
     assert hands.actions == 4 and states(scene, ref) == [ChangeState.APPLIED]
 
 
@@ -215,14 +215,14 @@ def test_a_second_click_a_reload_and_back_change_nothing_more(scene: Scene, url:
     shown(page, "Confirm")
     confirming = page.evaluate("location.href")
     page.locator("#review-accept").dblclick()
-    shown(page, "What became of it")
+    shown(page, "Result")
     version = scene.live(ref)["metadata"]["resourceVersion"]
     page.reload()
-    shown(page, "What became of it")
+    shown(page, "Result")
     expect(page.locator("#review-outcome-words")).to_have_text("1 applied.")
     # The same address in another tab: under this key it is done already.
     page.goto(confirming)
-    shown(page, "What became of it")
+    shown(page, "Result")
     assert states(scene, ref) == [ChangeState.APPLIED]
     assert scene.live(ref)["metadata"]["resourceVersion"] == version
 
@@ -231,20 +231,20 @@ def test_a_second_click_a_reload_and_back_change_nothing_more(scene: Scene, url:
 def test_steps_live_in_the_address_and_back_leads_through_them(scene: Scene, url: str, open_page: Open) -> None:
     (ref,) = free(scene)
     page = reviewed(open_page(f"{url}/recommendations"), url, [ref])
-    shown(page, "What would change")
+    shown(page, "Proposed changes")
     page.get_by_role("button", name=re.compile("Dry run$")).click()
-    shown(page, "What the server says")
+    shown(page, "Server dry run")
     expect(page.locator(".facts")).to_contain_text("accepted")
     page.go_back()
-    shown(page, "What would change")
+    shown(page, "Proposed changes")
     page.go_forward()
-    shown(page, "What the server says")
+    shown(page, "Server dry run")
     page.reload()
-    shown(page, "What the server says")
+    shown(page, "Server dry run")
     key = reviewing.asked(page.evaluate("location.search")).key
     assert len(key) == 16
     page.locator("#review-next").click()
-    shown(page, "How it is done")
+    shown(page, "Method")
     assert reviewing.asked(page.evaluate("location.search")).key == key
 
 
@@ -254,12 +254,12 @@ def test_all_that_match_are_chosen_by_the_filter_and_reviewed_by_name(scene: Sce
     rows = [r for r in scene.store.read_table(RECOMMENDATIONS).rows() if r["kind"] == "Deployment"]
     expect(page.locator("#selection-count")).to_have_text(f"All {len(rows)} matching")
     page.locator("#review-selected").click()
-    shown(page, "What would change")
+    shown(page, "Proposed changes")
     # The filter is the whole selection: no name of a row is in the address.
     first = reviewing.asked(page.evaluate("location.search"))
     assert first.everything and not first.workloads
     page.locator("#review-next").click()
-    shown(page, "What stands in the way")
+    shown(page, "Guardrails")
     asked = reviewing.asked(page.evaluate("location.search"))
     names = {(r["namespace"], r["kind"], r["workload"]) for r in rows}
     assert {(w.namespace, w.kind, w.name) for w in asked.workloads} == names and not asked.everything
@@ -305,21 +305,21 @@ def test_a_failed_rule_is_passed_over_with_a_reason_that_the_ledger_keeps(
         expect(page.locator("#left-out")).to_contain_text("history")
         expect(page.locator("#review-accept")).to_be_disabled()
         page.get_by_role("button", name=re.compile("Guardrails$")).click()
-        shown(page, "What stands in the way")
+        shown(page, "Guardrails")
         for rule in rules:
-            page.get_by_role("switch", name=re.compile(f"Pass over {rule} ")).check(force=True)
-            expect(page.locator(".rule", has_text=rule).get_by_text("passed over", exact=True)).to_be_visible()
-            shown(page, "What stands in the way")
+            page.get_by_role("switch", name=re.compile(f"Override {rule} ")).check(force=True)
+            expect(page.locator(".rule", has_text=rule).get_by_text("overridden", exact=True)).to_be_visible()
+            shown(page, "Guardrails")
         page.get_by_role("button", name=re.compile("Confirm$")).click()
         shown(page, "Confirm")
-        expect(page.locator("#review-why")).to_have_text("Say in step 2 why a rule is passed over.")
+        expect(page.locator("#review-why")).to_have_text("Give a reason for the override in step 2.")
         page.get_by_role("button", name=re.compile("Guardrails$")).click()
-        shown(page, "What stands in the way")
-        page.get_by_label("Why a rule is passed over").fill("load test tonight")
+        shown(page, "Guardrails")
+        page.get_by_label("Reason for the override").fill("load test tonight")
         page.locator("#review-last").click()
         shown(page, "Confirm")
         page.locator("#review-accept").click()
-        shown(page, "What became of it")
+        shown(page, "Result")
         (done,) = scene.desk().changes(ADMIN)
         assert done.change.guardrails["history"].endswith("; because: load test tonight")
 
@@ -333,7 +333,7 @@ def test_who_may_not_pass_over_or_accept_is_told_which_role_it_takes(
         ref = scene.workloads[0]
         with acting.served(scene, lambda: OWNER) as url:
             page = reviewed(open_page(f"{url}/recommendations"), url, [ref], step="guardrails")
-            shown(page, "What stands in the way")
+            shown(page, "Guardrails")
             expect(page.get_by_role("switch").first).to_be_disabled()
             expect(page.locator(".rule").first).to_contain_text("olga may not override")
         with acting.served(scene, lambda: Someone("vera")) as url:
@@ -349,7 +349,7 @@ def test_files_are_written_instead_and_the_cluster_stays_as_it_is(scene: Scene, 
     (ref,) = free(scene)
     before = scene.live(ref)["metadata"]["resourceVersion"]
     page = reviewed(open_page(f"{url}/recommendations"), url, [ref], step="method")
-    shown(page, "How it is done")
+    shown(page, "Method")
     page.get_by_role("radio", name="GitOps bundle").check()
     expect(page.locator("#review-form")).to_be_visible()
     page.locator("#review-next").click()
@@ -361,10 +361,10 @@ def test_files_are_written_instead_and_the_cluster_stays_as_it_is(scene: Scene, 
     assert "PULL_REQUEST.md" in names and len(names) > 1
     expect(page.locator("#review-files summary").first).to_be_visible()
     page.get_by_role("button", name=re.compile("Method$")).click()
-    shown(page, "How it is done")
+    shown(page, "Method")
     page.get_by_role("radio", name="Commands to copy").check()
     expect(page.locator("#review-step[data-method=bundle]")).to_be_visible()
-    shown(page, "How it is done")
+    shown(page, "Method")
     page.locator("#review-next").click()
     shown(page, "Confirm")
     page.locator("#review-bundle").click()
@@ -388,7 +388,7 @@ def test_every_step_has_no_serious_accessibility_fault(
     found["snooze"] = serious(page, axe)
     page.keyboard.press("Escape")
     page.locator("#review-selected").click()
-    shown(page, "What would change")
+    shown(page, "Proposed changes")
     found["diff"] = serious(page, axe)
     pictured(page, f"review-diff-{theme}", tmp_path)
     for title in NEXT:
@@ -397,6 +397,6 @@ def test_every_step_has_no_serious_accessibility_fault(
         found[title] = serious(page, axe)
     pictured(page, f"review-confirm-{theme}", tmp_path)
     page.locator("#review-accept").click()
-    shown(page, "What became of it")
+    shown(page, "Result")
     found["done"] = serious(page, axe)
     assert {name: faults for name, faults in found.items() if faults} == {}

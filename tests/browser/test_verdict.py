@@ -99,7 +99,7 @@ def test_a_regression_shows_usage_through_the_change_and_the_rule_it_broke(
             )
             expect(rules.get_by_role("row").filter(has_text="PSI")).to_contain_text("no samples")
             # Half a core all the time; the first minutes of a counter say less. One core was requested before.
-            usage = re.compile(r"CPU: mean usage (4\d\d|500) m before .* 5\d\d m after; requested 1 cores before")
+            usage = re.compile(r"CPU: mean usage (4\d\d|500) m before .* 5\d\d m after; requested 1 core before")
             expect(told.get_by_role("img").first).to_have_attribute("aria-label", usage)
             expect(told.locator(".js-plotly-plot .legendtext").filter(has_text="Request after")).to_be_visible()
             page.goto(f"{address}/workload/{ref.namespace}/{ref.kind}/{ref.name}")

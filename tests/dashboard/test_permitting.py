@@ -45,7 +45,7 @@ def test_roles_are_told_right_by_right_with_their_namespaces(made: Prepared) -> 
         scene = Scene(made, acting.settings_of(kubeconfig.parent, kubeconfig, acting.ACTIONS))
         text = shown(view_of(made, olga, scene))
     assert "As olga: owner in pay, shop, viewer." in text and "in pay, shop" in text
-    assert "owner or approver or admin" in text and '"Pass over a guardrail"' in text
+    assert "owner or approver or admin" in text and '"Override a guardrail"' in text
 
 
 def test_what_the_cluster_refuses_is_asked_again_in_each_namespace(made: Prepared) -> None:

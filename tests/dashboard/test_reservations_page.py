@@ -110,11 +110,11 @@ def plotted(chart: Chart) -> go.Figure:
 def test_a_bar_tells_its_state_by_pattern_outline_and_words() -> None:
     figure = plotted(gantt.chart(proposed_plans.bars(ROWS), DAY))
     proposed, withheld = (
-        next(t for t in figure.data if t.name and word in t.name) for word in ("Proposed", "Withheld")
+        next(t for t in figure.data if t.name and word in t.name) for word in ("Proposed", "Not proposed")
     )
     assert (proposed.fillpattern.shape, proposed.line.dash) == ("/", "solid")
     assert (withheld.fillpattern.shape, withheld.line.dash) == (".", "dot")
-    assert list(withheld.meta["words"]) == ["4 pods, withheld: no-skill"]
+    assert list(withheld.meta["words"]) == ["4 pods, not proposed: no better than last week"]
     # Half hours 10 to 20 of a day that starts at DAY, in plotly's milliseconds.
     assert list(proposed.x[:2]) == [1000 * (DAY + 18_000), 1000 * (DAY + 36_000)]
 
@@ -126,7 +126,7 @@ def test_a_plan_without_a_window_has_no_bar_but_a_reason() -> None:
 
 def test_the_summary_of_the_day_says_how_many_and_which_is_first() -> None:
     words = gantt.chart(proposed_plans.bars(ROWS), DAY).summary
-    assert words.startswith("2 proposed, 1 withheld") and "pay/checkout, 6 pods" in words and "17:00 UTC" in words
+    assert words.startswith("2 proposed, 1 not proposed") and "pay/checkout, 6 pods" in words and "17:00 UTC" in words
 
 
 def test_more_plans_than_fit_are_told() -> None:
@@ -182,7 +182,7 @@ def test_one_plan_s_pods_stand_on_what_usually_runs() -> None:
     given_pods = proposed_plans.pods(ROWS[0])
     assert given_pods is not None
     chart = gantt.pods(given_pods)
-    room = next(t for t in plotted(chart).data if t.name == "Room to hold, 90%")
+    room = next(t for t in plotted(chart).data if t.name == "Reserved pods, 90%")
     # 3 pods run anyway and 6 more are wanted; the room is hatched down to what usually runs.
     assert max(room.y) == 9 and min(room.y) == 3 and room.fillpattern.shape == "/"
     assert "3 pods run anyway; room for up to 6 more pods" in chart.summary and "10 half hours" in chart.summary
@@ -270,7 +270,7 @@ def test_an_old_link_is_told_and_a_filtered_one_still_opens(source: StoreSource,
     view = view_on(planned(source, ROWS), made.end_seconds)
     gone = text_of(detail.hand(view, "?open=pay/Deployment/gone"))
     assert "No plan of pay/Deployment/gone." in gone and "cotenant reservations list" in gone
-    assert "withheld: no-skill" in text_of(detail.hand(view, "?ns=shop&open=pay/Deployment/index"))
+    assert "not proposed: no better than last week" in text_of(detail.hand(view, "?ns=shop&open=pay/Deployment/index"))
 
 
 def test_without_any_plan_the_page_says_why_and_what_to_type(source: StoreSource, made: Results) -> None:

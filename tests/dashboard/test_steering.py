@@ -81,7 +81,7 @@ def test_the_strip_shows_the_clock_and_where_it_may_go(cluster: DemoCluster) -> 
     (strip,) = demo_clock.strip(view(DashboardContext(steering=cluster.course)))
     text = str(strip)
     assert demo_clock.moment(cluster.course) in text
-    assert "Go on" in text  # it was halted
+    assert "Resume" in text  # it was halted
     assert "disabled=True" in text  # no plan, so no window to go to
 
 

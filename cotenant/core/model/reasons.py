@@ -5,7 +5,9 @@ Adding a member here without a sentence in `SENTENCES` fails a test; so does a r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 
 class Reason(StrEnum):
@@ -98,3 +100,15 @@ SENTENCES: dict[Reason, str] = {
     Reason.UNCOVERED: "Even the best quantile would have covered too little of its past peaks.",
     Reason.SHORT_RECORD: "Too short a record for a calibrated peak; Koordinator's formula stands in.",
 }
+_LABELS: Final[Mapping[str, str]] = {
+    Reason.NO_WINDOW: "no window needs more pods",
+    Reason.NO_SKILL: "no better than last week",
+    Reason.UNCOVERED: "coverage too low",
+    Reason.NOT_ENOUGH_HISTORY: "not enough history",
+}
+"""Why a reservation plan is not proposed, short enough for a label beside its bar."""
+
+
+def not_proposed(code: str) -> str:
+    """Label of a plan that the forecast does not propose; an unknown reason code stands for itself."""
+    return f"not proposed: {_LABELS.get(code, code)}"

@@ -74,7 +74,7 @@ def watch(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Continue canaries, judge what has soaked, settle what nobody saw the end of, and tell the chat of `notify`."""
+    """Continue canaries, verify changes after their soak time, resolve unknown outcomes, and notify the chat."""
     from changes.watcher import Watcher
     from cotenant.core.model.changes.tables import changes_table
 

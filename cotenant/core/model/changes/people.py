@@ -31,7 +31,7 @@ class Right(StrEnum):
     APPROVE = "approve"
     """Approve and reject reservation plans; be the second person of a change."""
     OVERRIDE = "override"
-    """Pass over a guardrail."""
+    """Override a guardrail."""
     ADMINISTER = "administer"
     """Settle changes without an outcome; let plans approve themselves."""
 

@@ -45,7 +45,7 @@ class ChangeRequest:
     """What a person chose: workloads and terms. key: made once by the page, so that a second click does nothing more.
 
     canary: share of the workloads that is changed first, the rest after they soaked; 0: all at once. because: why
-    rules are passed over, in the person's words; kept with each change.
+    rules are overridden, in the person's words; kept with each change.
     """
 
     workloads: tuple[WorkloadRef, ...]
@@ -107,7 +107,7 @@ class WorkloadReview:
     suggested: Method = Method.TEMPLATE
 
     def blocked(self, overridden: Sequence[str]) -> tuple[GuardrailResult, ...]:
-        """Failed rules that are not passed over."""
+        """Failed rules that are not overridden."""
         return tuple(rule for rule in self.rules if rule.outcome == "fail" and rule.name not in overridden)
 
 

@@ -34,7 +34,7 @@ CHANGES: Final = Schema(
         ),
         Column("method", "Method", Kind.TEXT, "How it reaches the pods: template, in-place, annotate."),
         Column("moved", "Before -> after", Kind.TEXT, "Each field that moves, before and after."),
-        Column("overridden", "Overridden", Kind.TEXT, "Guardrails that somebody passed over."),
+        Column("overridden", "Overridden", Kind.TEXT, "Guardrails that somebody overrode."),
         Column("verdict", "Verified", Kind.TEXT, "held, regressed, soaking; empty where nothing is judged."),
         Column("since", "Since", Kind.TIME, "When it got where it is."),
         Column("last_actor", "Last step by", Kind.TEXT, "Who did the last step.", wide=True),
@@ -94,7 +94,7 @@ def moved(change: Change) -> str:
 
 
 def overridden(change: Change) -> list[str]:
-    """Rules that somebody passed over."""
+    """Rules that somebody overrode."""
     return [rule for rule, outcome in change.guardrails.items() if outcome.startswith("overridden")]
 
 

@@ -93,7 +93,7 @@ class ActionSettings(Section, frozen=True):
     ] = 30.0
     watch: Annotated[
         bool,
-        setting("A dashboard that acts also watches: it continues canaries and judges what has soaked, by itself."),
+        setting("A dashboard that acts also watches: it continues canaries and verifies what it changed, by itself."),
     ] = True
     watch_seconds: Annotated[
         float, setting("Time between two looks of the watcher.", unit="seconds", gt=0, le=3600)
