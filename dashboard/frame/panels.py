@@ -102,9 +102,11 @@ def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def stat(label: str, value: Children, detail: Children = "", *, bar: float | None = None) -> Component:
-    """A headline number with its name, a bar from 0 to 100 % where it is a share, and a detail line."""
-    meter = [] if bar is None or math.isnan(bar) else [_bar(bar)]
+def stat(
+    label: str, value: Children, detail: Children = "", *, bar: float | None = None, over: str = "red"
+) -> Component:
+    """A headline number with its name and a detail line; of a share a bar from 0 to 100 %, in colour `over` beyond."""
+    meter = [] if bar is None or math.isnan(bar) else [_bar(bar, "blue" if bar <= 1 else over)]
     return html.Div(
         [html.Div(label, className="stat-label"), html.Div(value, className="stat-value"), *meter]
         + ([html.Div(detail, className="stat-detail")] if detail else []),
@@ -112,11 +114,9 @@ def stat(label: str, value: Children, detail: Children = "", *, bar: float | Non
     )
 
 
-def _bar(ratio: float) -> Component:
-    tone = "red" if ratio > 1 else "blue"
-    return html.Div(
-        html.Div(className=f"meter-fill tone-fill-{tone}", style={"width": f"{min(1.0, ratio):.1%}"}), className="meter"
-    )
+def _bar(ratio: float, tone: str) -> Component:
+    width = {"width": f"{min(1.0, ratio):.1%}"}
+    return html.Div(html.Div(className=f"meter-fill tone-fill-{tone}", style=width), className="meter")
 
 
 def empty(headline: str, *, why: Children = "", command: str = "", link: tuple[str, str] | None = None) -> Component:

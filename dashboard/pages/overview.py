@@ -74,16 +74,16 @@ def _headline(overview: Overview) -> Component:
     """The six numbers of kubernetes-mixin's cluster dashboard, in its words and order."""
     h = overview.headline
     shares = (
-        ("CPU Utilisation", h.cpu_utilisation),
-        ("CPU Requests Commitment", h.cpu_requests_commitment),
-        ("CPU Limits Commitment", h.cpu_limits_commitment),
-        ("Memory Utilisation", h.memory_utilisation),
-        ("Memory Requests Commitment", h.memory_requests_commitment),
-        ("Memory Limits Commitment", h.memory_limits_commitment),
+        ("CPU Utilisation", h.cpu_utilisation, "red"),
+        ("CPU Requests Commitment", h.cpu_requests_commitment, "red"),
+        ("CPU Limits Commitment", h.cpu_limits_commitment, "blue"),
+        ("Memory Utilisation", h.memory_utilisation, "red"),
+        ("Memory Requests Commitment", h.memory_requests_commitment, "red"),
+        ("Memory Limits Commitment", h.memory_limits_commitment, "blue"),
     )
-    return html.Div(
-        [panels.stat(label, display.percent(share), bar=share) for label, share in shares], className="stats six"
-    )
+    # Limits above what nodes have are normal where pods burst: no alarm.
+    stats = [panels.stat(label, display.percent(share), bar=share, over=over) for label, share, over in shares]
+    return html.Div(stats, className="stats six")
 
 
 def _present(overview: Overview, view: View) -> Component:

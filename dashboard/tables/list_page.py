@@ -25,6 +25,8 @@ from dashboard.tables import display, filters, grid, time_span
 from dashboard.tables.filters import FilterCondition, Query
 
 FACET_VALUES: Final = 40
+FACET_FIRST: Final = 8
+"""Values of a facet that are in sight before "more" is opened."""
 REVEALED_AT: Final = 4
 PATCHES: Final = "What applies the recommendations of these rows, as YAML to review and apply elsewhere"
 
@@ -186,12 +188,24 @@ def facets(listing: Listing, snapshot: Snapshot, search: str) -> Component:
 
 
 def _facet(query: Query, key: str, title: str, counts: Sequence[tuple[str, int]]) -> Component:
-    shown, rest = counts[:FACET_VALUES], len(counts) - FACET_VALUES
-    rows = [_facet_value(query, key, value, count) for value, count in shown]
-    more = [html.Li(f"and {rest} more: use the search", className="facet-more")] if rest > 0 else []
-    return html.Section(
-        [html.H2(title), html.Ul([*rows, *more], **{"aria-label": f"{title} filter"}, tabIndex=0)], className="facet"
+    """A group that folds: its most frequent values in sight, the others one click away; no scrollbar of its own."""
+    rows = [_facet_value(query, key, value, count) for value, count in counts[:FACET_VALUES]]
+    first, rest = rows[:FACET_FIRST], rows[FACET_FIRST:]
+    chosen = {*query.values(key), *query.values(key, negated=True)}
+    more = html.Details(
+        [html.Summary(f"{len(counts) - FACET_FIRST} more", className="facet-more"), _facet_list(f"More {title}", rest)],
+        open=any(value in chosen for value, _ in counts[FACET_FIRST:FACET_VALUES]),
     )
+    beyond = [html.P("Others: use the search", className="facet-more")] if len(counts) > FACET_VALUES else []
+    return html.Details(
+        [html.Summary(html.H2(title)), _facet_list(title, first), *([more, *beyond] if rest else [])],
+        open=True,
+        className="facet",
+    )
+
+
+def _facet_list(title: str, rows: Sequence[Component]) -> Component:
+    return html.Ul(rows, **{"aria-label": f"{title} filter"})
 
 
 def _facet_value(query: Query, key: str, value: str, count: int) -> Component:
