@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -30,8 +29,8 @@ from changes.permissions import head_permission, permissions
 from changes.reconcile import settle, verify
 from changes.snooze import postpone, postponed, recall
 from changes.watcher import News, Watcher
+from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
 from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.file_lock import turn
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.ledger import Anchor, Ledger, LedgerRow
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
@@ -82,7 +81,7 @@ class ChangeServiceConfig:
     """Dependencies of a `ClusterChangeService`. anchor_namespace: where the ledger's head is kept; "": nowhere."""
 
     door: ClusterAccess
-    ledger: Path
+    ledger: LedgerPlace
     settings: ActionSettings
     clock: Clock
     recommended: Callable[[WorkloadRef], Sequence[Recommendation]]
@@ -264,8 +263,8 @@ class ClusterChangeService:
     def _acting(self, who: Someone, what: str) -> Iterator[Actions]:
         """For those who write: one at a time, and the head is kept afterwards, however it went."""
         office = self._office
-        with self._client(who) as client, turn(office.ledger.with_suffix(".lock"), what, PATIENCE_SECONDS):
-            ledger = Ledger(office.ledger)
+        with self._client(who) as client, ledger_turn(office.ledger, what, PATIENCE_SECONDS):
+            ledger = open_ledger(office.ledger)
             before = ledger.head().seq
             try:
                 yield self._actions(client, ledger, who)
@@ -300,8 +299,8 @@ class ClusterChangeService:
     def _noting(self, who: Someone) -> Iterator[ChangeJournal]:
         """For those who write to the ledger alone."""
         office = self._office
-        with turn(office.ledger.with_suffix(".lock"), f"a note of {who.name}", PATIENCE_SECONDS):
-            ledger = Ledger(office.ledger)
+        with ledger_turn(office.ledger, f"a note of {who.name}", PATIENCE_SECONDS):
+            ledger = open_ledger(office.ledger)
             try:
                 yield ChangeJournal(ledger, office.clock, who.name, self._known, who.source)
             finally:
@@ -310,7 +309,7 @@ class ClusterChangeService:
 
     @contextmanager
     def _reading(self) -> Iterator[Ledger]:
-        ledger = Ledger(self._office.ledger, reading=True)
+        ledger = open_ledger(self._office.ledger, reading=True)
         try:
             yield ledger
         finally:

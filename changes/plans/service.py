@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -22,8 +21,8 @@ from changes.live_context import who as asked_who
 from changes.plans import plans
 from changes.plans import terms as plan_terms
 from changes.service import ClusterAccess
+from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
 from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.file_lock import turn
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.changes.people import Right, Someone
@@ -67,7 +66,7 @@ class PlanServiceConfig:
     """Dependencies of a `ClusterPlanService`. anchor_namespace: where the ledger's head is kept; "": nowhere."""
 
     door: ClusterAccess
-    ledger: Path
+    ledger: LedgerPlace
     settings: Settings
     clock: Clock
     anchor_namespace: str = ""
@@ -143,7 +142,7 @@ class ClusterPlanService:
         """The newest first."""
         who.require(Right.READ, ref.namespace)
         plan_events = set(PlanEvent)
-        ledger = Ledger(self._office.ledger, reading=True)
+        ledger = open_ledger(self._office.ledger, reading=True)
         try:
             entries = [e for e in ledger.entries(str(ref)) if e.event in plan_events]
         finally:
@@ -273,8 +272,8 @@ class ClusterPlanService:
     @contextmanager
     def _writing(self, what: str) -> Iterator[Ledger]:
         """One at a time, among processes too; the head is kept afterwards, however it went."""
-        with turn(self._office.ledger.with_suffix(".lock"), what, PATIENCE_SECONDS):
-            ledger = Ledger(self._office.ledger)
+        with ledger_turn(self._office.ledger, what, PATIENCE_SECONDS):
+            ledger = open_ledger(self._office.ledger)
             try:
                 yield ledger
             finally:

@@ -19,6 +19,7 @@ from anyio.to_thread import run_sync
 from fastapi import Response
 
 from cotenant.core.adapters.clock import Clock, SystemClock
+from cotenant.core.adapters.store.files import Folder
 from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Right, Someone
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.settings.sections.access import AccessMode, AccessSettings
@@ -28,6 +29,7 @@ from dashboard.access.front import Front
 from dashboard.access.launch import Launch, Proof, without_token
 from dashboard.access.oidc import ClaimedIdentity, LoginRefused, Provider, ProviderSilent
 from dashboard.access.sessions import SESSION, Seals, Session, Sessions, fresh_id
+from dashboard.access.shared_sessions import SessionKeys, SharedSessions
 from dashboard.server import faults
 
 Scope = MutableMapping[str, Any]
@@ -83,20 +85,31 @@ class Gate:
     """Lets on who may; one per application."""
 
     def __init__(self, settings: AccessSettings, base: str, clock: Clock | None = None, launch: str = "") -> None:
-        """Nobody is logged in. The keys are this process's own. launch: token of mode none; "" asks for none."""
+        """The keys are those of `access.session_key_file`, else this process's own.
+
+        launch: token of mode none; "" asks for none.
+        """
         self.settings = settings
         self.base = base
         self.provider = Provider(settings.oidc) if settings.mode is AccessMode.OIDC else None
         self.now_seconds = (clock or SystemClock()).now_seconds
-        self.sessions = Sessions(settings.most_sessions, self.now_seconds)
-        self.seals = Seals(secrets.token_bytes(32))
+        keys = SessionKeys(settings.session_key_file) if settings.session_key_file else None
+        self.sessions = self._sessions(keys)
+        self.seals = Seals(keys.of("cookies") if keys else secrets.token_bytes(32))
         self.launch = Launch(launch if settings.mode is AccessMode.NONE else "", self.seals)
         self.policy = headers.policy()
-        self._key = secrets.token_bytes(32)
+        self._key = keys.of("forgery") if keys else secrets.token_bytes(32)
         self._trusted = front.networks(settings.proxy.trusted)
         self._open = frozenset(f"{prefix}{name}" for prefix in {"/", base} for name in OPEN)
         self._still = (f"{base}assets/", f"{base}_dash-component-suites/")
         self._who: ContextVar[Someone | None] = ContextVar("cotenant_who", default=None)
+
+    def _sessions(self, keys: SessionKeys | None) -> Sessions:
+        """Of this process, or those that all replicas share."""
+        settings = self.settings
+        if keys is None or not settings.sessions:
+            return Sessions(settings.most_sessions, self.now_seconds)
+        return SharedSessions(Folder(settings.sessions), keys, settings.most_sessions, self.now_seconds)
 
     def people(self) -> Someone:
         """The person of the current request; outside of one a person without any right."""
@@ -205,7 +218,8 @@ class Gate:
             return self._by_header(visit) or grants.stranger(settings)
         if visit.bearer:
             return await run_sync(self._by_bearer, visit.headers["authorization"][7:].strip())
-        session = self.sessions.of(visit.session)
+        of = self.sessions.of
+        session = await run_sync(of, visit.session) if self.sessions.blocking else of(visit.session)
         if session is not None and self._due(session):
             session = await run_sync(self._renewed, visit.session, session)
         return grants.stranger(settings) if session is None else self._logged_in(session)
@@ -237,7 +251,7 @@ class Gate:
         """The session with tokens that hold; None when the provider ended it or says it is somebody else's."""
         assert self.provider is not None
         with session.lock:
-            if not self._due(session):
+            if not self._due(session) or not self.sessions.claim(id_, session):
                 return session
             try:
                 claimed = self.provider.renew(session.refresh_token)
@@ -245,15 +259,20 @@ class Gate:
                 session.renew_seconds = self.now_seconds() + PATIENCE_SECONDS
                 return session
             except LoginRefused:
+                stored = self.sessions.reread(id_)
+                if stored is not None and stored.refresh_token != session.refresh_token:
+                    return stored  # another replica has renewed it
                 self.sessions.end(id_)
                 return None
             if claimed is None:  # renewed, but without an id token: they read on, and log in anew before they act
                 session.renew_seconds = float("inf")
+                self.sessions.keep(id_, session)
             elif claimed.name != session.name:
                 self.sessions.end(id_)
                 return None
             else:
                 hold(session, claimed)
+                self.sessions.keep(id_, session)
             return session
 
     def _refuse_forged(self, method: str, visit: Visit) -> None:

@@ -89,8 +89,12 @@ def _callback(gate: Gate, provider: Provider, visit: Visit, params: Mapping[str,
         return _trouble(gate, visit, error)
     session = Session(claimed.name, claimed.groups, gate.now_seconds() + 3600 * gate.settings.session_hours)
     hold(session, claimed)
-    gate.sessions.end(visit.session)
-    cookie = gate.cookie(SESSION, gate.seals.close(SESSION, gate.sessions.begin(session)), visit)
+    try:
+        gate.sessions.end(visit.session)
+        id_ = gate.sessions.begin(session)
+    except CotenantError as error:
+        return _trouble(gate, visit, error)
+    cookie = gate.cookie(SESSION, gate.seals.close(SESSION, id_), visit)
     answer = Response(status_code=303, headers={"Location": after, "Set-Cookie": cookie})
     answer.headers.append("Set-Cookie", gate.cookie(LOGIN, "", visit, seconds=0))
     return answer

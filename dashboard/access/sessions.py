@@ -1,6 +1,7 @@
 """Who is logged in: sessions in this process, found by an id in a signed cookie. Tokens never leave the process.
 
-A restart ends them all, and people log in again, mostly without noticing. Safe for many threads.
+A restart ends them all, and people log in again, mostly without noticing. `SharedSessions` keeps them beyond that, for
+several replicas. Safe for many threads.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ class Session:
 class Sessions:
     """Logins by the id of their browser session; at most so many, the oldest ends for a new one."""
 
+    blocking = False
+    """Whether its methods wait for a store."""
+
     def __init__(self, most: int, now_seconds: Callable[[], float]) -> None:
         """Nobody is logged in."""
         self._most = most
@@ -67,6 +71,17 @@ class Sessions:
         """Forget it; what it was."""
         with self._lock:
             return self._held.pop(id_, None)
+
+    def claim(self, _id: str, _session: Session) -> bool:
+        """Whether this process is the one to renew the tokens now."""
+        return True
+
+    def keep(self, _id: str, _session: Session) -> None:
+        """Keep renewed tokens: the session itself holds them."""
+
+    def reread(self, id_: str) -> Session | None:
+        """As other processes left it."""
+        return self.of(id_)
 
 
 class Seals:

@@ -1,7 +1,7 @@
 """EDGE: sources of the dashboard's data: a `ResultSource` returns one consistent snapshot of a cluster's results.
 
-`StoreSource` reads what the pipeline wrote and checks every few seconds for newer results by the overview document,
-which is written last. Tests use a source of their own.
+`StoreSource` reads what the pipeline wrote and checks every few seconds for a newer run (`Store.pinned`): all that it
+shows of a run is of that run. Tests use a source of their own.
 """
 
 from __future__ import annotations
@@ -142,7 +142,9 @@ class StoreSource:
 
     def __init__(self, store: Store, settings: DashboardSettings, clock: Clock | None = None) -> None:
         """Nothing is read yet."""
+        self._newest = store
         self._store = store
+        """The store with the run of the snapshot."""
         self._wait_seconds = settings.reload_seconds
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -165,6 +167,14 @@ class StoreSource:
             self._lock.release()
 
     def _look(self) -> None:
+        self._store, before = self._newest.pinned(), self._store
+        try:
+            self._read()
+        except BaseException:
+            self._store = before
+            raise
+
+    def _read(self) -> None:
         overview = self._store.read_document("overview", Overview)
         version = f"{overview.computed_seconds}-{overview.time_seconds}-{overview.settings_digest}" if overview else ""
         gathering = self._store.read_document(ENFORCEMENT.name, Gathering)

@@ -21,10 +21,10 @@ LISTS = ("/", "/workloads", "/nodes")
 
 
 def arrive(made: Results, folder: Path) -> None:
-    """The results of a finished run come into the folder, the overview last, as a run writes them."""
+    """The results of a finished run come into the folder, what names the run last, as a run writes them."""
     from_ = Path(made.store.url.removeprefix("file://")) / CLUSTER
-    shutil.copytree(from_, folder / CLUSTER, dirs_exist_ok=True, ignore=shutil.ignore_patterns("overview.json"))
-    shutil.copy(from_ / "results" / "overview.json", folder / CLUSTER / "results" / "overview.json")
+    shutil.copytree(from_, folder / CLUSTER, dirs_exist_ok=True, ignore=shutil.ignore_patterns("current.json"))
+    shutil.copy(from_ / "results" / "current.json", folder / CLUSTER / "results" / "current.json")
 
 
 def test_first_results_appear_by_themselves_on_open_pages_and_lists(
@@ -46,7 +46,7 @@ def test_a_page_that_failed_draws_itself_once_the_store_can_be_read(
     open_page: Open, made: Results, tmp_path: Path
 ) -> None:
     source = StoreSource(Store(tmp_path.as_uri(), CLUSTER), support.QUICK)
-    blocked = tmp_path / CLUSTER / "results" / "overview.json"
+    blocked = tmp_path / CLUSTER / "results" / "current.json"
     blocked.mkdir(parents=True)  # a folder where a file should be
     with support.served(support.app_on(source, now_seconds=made.end_seconds)) as address:
         page = open_page(f"{address}/workloads", quiet=True)

@@ -9,16 +9,14 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import numpy as np
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.adapters.store import Store, buckets, days, files, parquet
+from cotenant.core.adapters.store import Store, days, files, parquet
 from cotenant.core.adapters.store.checked import CheckedFolder
 from cotenant.core.adapters.store.days import Day
 from cotenant.core.adapters.store.files import Folder
@@ -248,27 +246,3 @@ def test_of_two_readers_who_find_the_same_damage_each_is_told_so(tmp_path: Path)
     with pytest.raises(StoreCorrupt, match="set aside"):
         CheckedFolder(Folder(tmp_path.as_uri())).judged(name, faster_than_us)
     assert [p.name for p in (tmp_path / "prod/results").iterdir()] == ["thing.json.corrupt-1"]
-
-
-class BrokenListing(LocalFileSystem):
-    """A bucket whose first listing fails."""
-
-    cachable = False
-    broken = True
-
-    def ls(self, path: str, detail: bool = False, **options: object) -> list[Any]:
-        if self.broken:
-            self.broken = False
-            raise OSError("HTTP status 500")
-        return super().ls(path, detail, **options)
-
-
-def test_a_claim_whose_listing_failed_keeps_nobody_out(tmp_path: Path) -> None:
-    system, folder = BrokenListing(), str(tmp_path / "claims")
-    (tmp_path / "claims").mkdir()
-    with pytest.raises(OSError, match="500"), buckets.claimed(system, folder):
-        pass
-    assert list((tmp_path / "claims").iterdir()) == []
-    with buckets.claimed(system, folder):
-        assert len(list((tmp_path / "claims").iterdir())) == 1
-    assert list((tmp_path / "claims").iterdir()) == []

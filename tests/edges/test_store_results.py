@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cotenant.core.adapters.store import Store, documents, tables
 from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.errors import NoData, StoreError, UsageError
+from cotenant.core.model.errors import NoData, StoreConflict, StoreError, UsageError
 from cotenant.core.model.table import Schema, Table
 from cotenant.core.model.usage.quality import Defect, QualityRecord
 from tests.support.store import (
@@ -245,6 +245,38 @@ def test_a_document_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"overview.json has layout 2"):
         store.read_document("overview", QualityRecord)
     assert path.exists()
+
+
+def test_a_run_becomes_visible_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "prod")
+    store.write_document("left", 0)  # of a version without runs
+    with store.publishing() as run:
+        run.write_document("left", 1)
+        assert store.read_document("left", int) == 0
+        run.write_document("right", 1)
+    before = store.pinned()
+    with pytest.raises(OSError, match="killed"), store.publishing() as run:
+        run.write_document("left", 2)
+        raise OSError("killed")
+    assert [store.read_document(name, int) for name in ("left", "right")] == [1, 1]
+    with store.publishing() as run:
+        run.write_document("left", 3)
+    assert (store.read_document("left", int), store.read_document("right", int)) == (3, None)
+    assert [before.read_document(name, int) for name in ("left", "right")] == [1, 1]
+    assert not (tmp_path / "prod" / "results" / "left.json").exists()
+
+
+def test_of_two_runs_at_the_same_time_the_first_published_stays_and_old_ones_go(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "prod")
+    with pytest.raises(StoreConflict), store.publishing() as slow:
+        slow.write_document("thing", 1)
+        with Store(tmp_path.as_uri(), "prod").publishing() as fast:
+            fast.write_document("thing", 2)
+    assert store.read_document("thing", int) == 2
+    for number in range(5):
+        with store.publishing() as run:
+            run.write_document("thing", number)
+    assert len(store.folders("runs")) == 3 and store.read_document("thing", int) == 4
 
 
 def test_results_written_at_the_same_time_are_one_or_the_other(tmp_path: Path) -> None:

@@ -1,20 +1,15 @@
-"""A real S3-compatible server for tests: versitygw over a folder, built from its Go module as the test cluster is."""
+"""A bucket on a real S3-compatible server (tests/support/s3_server.py)."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pyarrow import fs
 
-from tests.cluster import binaries
-from tests.cluster.process import Server, free_port
-
-ACCESS, SECRET = "tester", "not-a-secret-of-anybody"
+from tests.support.s3_server import S3Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,39 +23,10 @@ class Bucket:
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment that leads to a running server."""
-    if not shutil.which("go") and not binaries.installed(["versitygw"]):
-        pytest.skip("S3 IS NOT TESTED: Go is missing, and versitygw was not built before")
-    binaries.ensure(["versitygw"])
-    folder, port = tmp_path_factory.mktemp("s3"), free_port()
-    for name in ("data", "sidecar"):
-        (folder / name).mkdir()
-    command = [binaries.find("versitygw"), "--port", f"127.0.0.1:{port}", "--access", ACCESS, "--secret", SECRET]
-    server = Server(
-        "versitygw",
-        [*map(str, command), "posix", "--sidecar", str(folder / "sidecar"), str(folder / "data")],
-        folder / "log",
-    )
-    server.start()
-    client = fs.S3FileSystem(
-        access_key=ACCESS, secret_key=SECRET, endpoint_override=f"127.0.0.1:{port}", scheme="http", region="us-east-1",
-        allow_bucket_creation=True,
-    )  # fmt: skip
-
-    def ready() -> bool:
-        try:
-            client.create_dir("usage")
-        except OSError:
-            return False
-        return True
-
+    server = S3Server(tmp_path_factory.mktemp("s3"))
     try:
-        server.wait_until(ready)
-        yield {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-            "AWS_ACCESS_KEY_ID": ACCESS,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_REGION": "us-east-1",
-        }
+        server.start()
+        yield server.environ
     finally:
         server.stop()
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
+import msgspec
 import numpy as np
 import pytest
 
 from cotenant.apps.pipeline.fleet.executors import Processes
 from cotenant.apps.pipeline.fleet.run import Fleet
-from cotenant.core.adapters.store import Store, buckets
+from cotenant.core.adapters.store import Store, bucket_lease, buckets
+from cotenant.core.adapters.store.bucket_lease import LeaseHolder
 from cotenant.core.adapters.store.files import Folder
-from cotenant.core.model.errors import NoData, StoreError, StoreForbidden, UsageError
+from cotenant.core.model.errors import NoData, StoreBusy, StoreConflict, StoreError, StoreForbidden, UsageError
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.quality import QualityRecord
 from cotenant.core.model.usage.usage import Signal, TimeGrid
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
+from tests.cluster.process import free_port
 from tests.s3.conftest import Bucket
 from tests.support.fleet import START, filled, usage_of, values_of
 
@@ -69,19 +74,51 @@ def test_two_writers_take_turns_so_that_no_block_is_lost(bucket: Bucket) -> None
     assert np.array_equal(stores[0].read(CPU, TimeGrid(START, 300, 4)).values, values[:, :4])
 
 
-def test_a_claim_of_another_refuses_and_one_that_is_too_old_does_not(
+def test_a_lease_of_another_refuses_and_one_that_nobody_renews_is_taken_over(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = Folder(bucket.url)
-    folder.write("big/.locks/somebody", b"")
-    monkeypatch.setattr(buckets, "WAIT_SECONDS", 0.0)
-    with pytest.raises(StoreError, match="holds the claim"), folder.exclusive("big/.lock"):
+    folder, other = Folder(bucket.url), LeaseHolder("t", "far", 7, "a scan")
+    folder.write("big/.lock", msgspec.json.encode(other))
+    with pytest.raises(StoreBusy, match=r"process 7 on far .* a scan"), folder.exclusive("big/.lock", "", 0.0):
         pass
-    assert folder.names("big/.locks") == ["somebody"]
-    monkeypatch.setattr(buckets, "CLAIM_SECONDS", -1.0)
-    with folder.exclusive("big/.lock"):
-        assert "somebody" not in folder.names("big/.locks")
-    assert folder.names("big/.locks") == []
+    assert folder.read("big/.lock") == msgspec.json.encode(other)
+    monkeypatch.setattr(bucket_lease, "LEASE_SECONDS", 0.2)
+    with folder.exclusive("big/.lock", "mine"):
+        held = msgspec.json.decode(folder.read("big/.lock") or b"", type=LeaseHolder)
+        assert held.what == "mine" and held.pid == os.getpid()
+    assert msgspec.json.decode(folder.read("big/.lock") or b"", type=LeaseHolder).host == ""
+
+
+def test_a_writer_whose_lease_passed_on_overwrites_nothing(bucket: Bucket) -> None:
+    """Both began with the same content, as after a pause that was longer than the lease."""
+    store, other = Store(bucket.url, "big"), Store(bucket.url, "big")
+    record = [QualityRecord(k, "s", 30.0, k, 0, 1.0) for k in (1, 2)]
+    store.append_quality(record[0])
+    folder = Folder(bucket.url)
+    before = folder.mark("big/quality.json")
+    other.append_quality(record[1])
+    with pytest.raises(StoreConflict, match="was changed by another writer"):
+        folder.swap("big/quality.json", b"[]", before)
+    with pytest.raises(StoreConflict):
+        folder.swap("big/quality.json", b"[]", None)
+    assert store.read_quality() == tuple(record)
+    mark = folder.swap("big/own", b"own", None)
+    assert folder.swap("big/own", b"own", None) == mark  # the answer to the first was lost, and it is sent again
+
+
+def test_a_part_that_a_paused_compaction_removes_is_never_a_later_one(bucket: Bucket) -> None:
+    values = values_of(2, 1)
+    store = Store(bucket.url, "big")
+    for i in range(3):
+        store.append(CPU, usage_of(values[:, i : i + 1], i))
+    folder = Folder(bucket.url)
+    paused = [n for n in folder.names(f"big/usage/{CPU.value}") if ".part-" in n]
+    store.compact()
+    store.append(CPU, usage_of(values[:, 3:4], 3))
+    for name in paused:
+        folder.remove(f"big/usage/{CPU.value}/{name}")
+    assert len(paused) == 2
+    assert np.array_equal(store.read(CPU, TimeGrid(START, 300, 4)).values, values[:, :4])
 
 
 def test_wrong_credentials_and_a_missing_bucket_are_told_apart_from_no_data(
@@ -89,9 +126,24 @@ def test_wrong_credentials_and_a_missing_bucket_are_told_apart_from_no_data(
 ) -> None:
     with pytest.raises(NoData):
         Fleet(Store(f"{bucket.url}/empty", "big"), SETTINGS).merge()
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(StoreForbidden, match="may not"):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "mistyped-key")
+    with pytest.raises(StoreForbidden, match=r"may not .* SignatureDoesNotMatch") as refused:
         Store(bucket.url, "big").append(CPU, usage_of(values_of(1, 1)))
+    assert bucket.environ["AWS_ENDPOINT_URL"] in refused.value.message and "mistyped-key" not in refused.value.message
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", bucket.environ["AWS_SECRET_ACCESS_KEY"])
+    with pytest.raises(StoreError, match="NoSuchBucket") as missing:
+        Store("s3://no-such-bucket/x", "big").append(CPU, usage_of(values_of(1, 1)))
+    assert "Create the bucket" in missing.value.fix
+
+
+def test_a_server_that_is_away_or_speaks_no_tls_is_named(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "MOST_RETRIES", 0)
+    for endpoint, fix in ((bucket.environ["AWS_ENDPOINT_URL"].replace("http:", "https:"), "AWS_CA_BUNDLE"),
+                          (f"http://127.0.0.1:{free_port()}", "AWS_ENDPOINT_URL")):  # fmt: skip
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        with pytest.raises(StoreError) as away:
+            Store(bucket.url, "big").read_inventory()
+        assert endpoint in away.value.message and fix in away.value.fix
 
 
 @pytest.mark.parametrize(("url", "endpoint"), [("s3://", ""), ("s3://b/x", "ftp://here")])

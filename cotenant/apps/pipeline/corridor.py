@@ -116,7 +116,15 @@ def analyse(
 
 
 def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool = False) -> None:
-    """Write tables and explanations, the overview document last: readers take its change as the sign of new results."""
+    """Write tables, explanations and the overview document; readers see all of them at once, or none.
+
+    StoreConflict when another run was published meanwhile.
+    """
+    with store.publishing() as run:
+        _write(analysis, run, settings, demo=demo)
+
+
+def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) -> None:
     result_tables = (
         tables.workloads(analysis),
         tables.recommendations(analysis.recommendations),

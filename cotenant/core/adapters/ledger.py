@@ -17,7 +17,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -80,14 +80,20 @@ class ChainVerification:
 
 
 class Ledger:
-    """A ledger file; made with its key when there is none. For one thread."""
+    """A ledger file; made with its key when there is none. For one thread.
+
+    `bucket_ledger.BucketLedger` keeps the same rows in a bucket; `bucket_ledger.open_ledger` opens either.
+    """
+
+    path: Path | str
+    _key: bytes
 
     def __init__(self, path: Path, *, reading: bool = False) -> None:
         """StoreForbidden, StoreCorrupt or StoreError when it cannot be opened; nothing is overwritten.
 
         reading: neither makes nor locks anything; a file that is not there is an empty ledger.
         """
-        self.path = path
+        self.path = self._file = path
         key = path.with_suffix(".key")
         with _words(path):
             if reading:
@@ -104,9 +110,9 @@ class Ledger:
 
     def _seen(self) -> sqlite3.Connection:
         """A connection that cannot write."""
-        if not self.path.exists():
+        if not self._file.exists():
             return _empty()
-        address = f"{self.path.absolute().as_uri()}?mode=ro"
+        address = f"{self._file.absolute().as_uri()}?mode=ro"
         connection = sqlite3.connect(address, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
         self._known_version(connection)
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone():
@@ -159,7 +165,7 @@ class Ledger:
     def append(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
         """Write (event, subject, body) rows, all or none; on the disk when it returns."""
         seconds = float(seconds)  # the file gives whole seconds back as 5.0, which is what the hash must be of
-        with _words(self.path):
+        with _words(self._file):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 entries = self._appended(seconds, actor, rows)
@@ -172,17 +178,11 @@ class Ledger:
 
     def _appended(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
         last = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone() or (0, GENESIS)
-        seq, previous, entries = int(last[0]), str(last[1]), []
-        for event, subject, body in rows:
-            text = msgspec.json.encode(body, order="deterministic").decode()
-            seq += 1
-            digest = _digest(seq, seconds, actor, event, subject, text, previous)
-            entries.append(LedgerRow(seq, seconds, actor, event, subject, text, previous, digest))
-            previous = digest
-            self._db.execute(
-                f"INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
-                (seq, seconds, actor, event, subject, text, entries[-1].previous, digest),
-            )
+        entries = chained(int(last[0]), str(last[1]), seconds, actor, rows)
+        self._db.executemany(
+            f"INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
+            [astuple(entry) for entry in entries],
+        )
         return entries
 
     def entries(self, subject: str | None = None, after: int = 0) -> Iterator[LedgerRow]:
@@ -191,20 +191,20 @@ class Ledger:
         parameters: tuple[object, ...] = (after,)
         if subject is not None:
             where, parameters = f"{where} AND subject = ?", (after, subject)
-        with _words(self.path):
+        with _words(self._file):
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM entries {where} ORDER BY seq", parameters)  # noqa: S608
             for row in rows:
                 yield LedgerRow(*row)
 
     def row(self, seq: int) -> LedgerRow | None:
         """One row; None when there is none of that number."""
-        with _words(self.path):
+        with _words(self._file):
             columns = self._db.execute(f"SELECT {_COLUMNS} FROM entries WHERE seq = ?", (seq,)).fetchone()  # noqa: S608
         return LedgerRow(*columns) if columns else None
 
     def head(self) -> Anchor:
         """The signed head; seq 0 of an empty ledger."""
-        with _words(self.path):
+        with _words(self._file):
             row = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
         seq, digest = (int(row[0]), str(row[1])) if row else (0, GENESIS)
         return Anchor(seq, digest, self._signed(seq, digest))
@@ -235,6 +235,19 @@ class Ledger:
 
     def _signed(self, seq: int, digest: str) -> str:
         return hmac.new(self._key, f"{seq} {digest}".encode(), hashlib.sha256).hexdigest()
+
+
+def chained(
+    seq: int, previous: str, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]
+) -> list[LedgerRow]:
+    """(event, subject, body) rows that follow row `seq` with the hash `previous` (0 and GENESIS: the first rows)."""
+    entries: list[LedgerRow] = []
+    for number, (event, subject, body) in enumerate(rows, seq + 1):
+        text = msgspec.json.encode(body, order="deterministic").decode()
+        digest = _digest(number, seconds, actor, event, subject, text, previous)
+        entries.append(LedgerRow(number, seconds, actor, event, subject, text, previous, digest))
+        previous = digest
+    return entries
 
 
 def _empty() -> sqlite3.Connection:

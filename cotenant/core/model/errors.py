@@ -20,7 +20,9 @@
     |   `-- NotLeader             the Lease is not ours any more, nothing was sent
     |-- StoreError                history cannot be read or written
     |   |-- StoreCorrupt          a file is not what its name says; it was set aside, not overwritten
-    |   `-- StoreForbidden        the place of the store refuses us
+    |   |-- StoreForbidden        the place of the store refuses us
+    |   `-- StoreBusy             another process writes; nothing was done
+    |       `-- StoreConflict     another writer was faster; nothing was overwritten
     |-- NodeUnreadable          a node's own files could not be read in this tick; nothing was decided on it
     |-- NotDelivered              a summary did not reach its receiver; what was computed stands
     `-- NoData                    the question is good, the history holds no answer (says which of the five reasons)
@@ -138,6 +140,10 @@ class StoreForbidden(StoreError):
 
 class StoreBusy(StoreError):
     """Another process writes the ledger, or too many ask at once; nothing was done."""
+
+
+class StoreConflict(StoreBusy):
+    """Another writer changed what was read, between our look and our conditional write; nothing was overwritten."""
 
 
 class NodeUnreadable(CotenantError):

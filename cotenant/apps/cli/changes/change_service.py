@@ -44,11 +44,11 @@ def desk_of(
     """A change service on the cluster of the settings and the recommendations of a store; sends no request yet."""
     from changes.service import ChangeServiceConfig, ClusterChangeService
     from cotenant.core.adapters.clock import SystemClock
-    from cotenant.core.settings.sections.actions import ledger_path
+    from cotenant.core.settings.sections.actions import ledger_place
 
     office = ChangeServiceConfig(
         door=door or door_of(settings),
-        ledger=ledger_path(settings.actions, os.environ),
+        ledger=ledger_place(settings.actions, os.environ),
         settings=settings.actions,
         clock=clock or SystemClock(),
         recommended=recommended_of(store),
@@ -81,11 +81,11 @@ def plan_desk_of(
     from changes.forecasted_usage import ahead_of
     from changes.plans.service import ClusterPlanService, PlanServiceConfig
     from cotenant.core.adapters.clock import SystemClock
-    from cotenant.core.settings.sections.actions import ledger_path
+    from cotenant.core.settings.sections.actions import ledger_place
 
     office = PlanServiceConfig(
         door=door or door_of(settings),
-        ledger=ledger_path(settings.actions, os.environ),
+        ledger=ledger_place(settings.actions, os.environ),
         settings=settings,
         clock=clock or SystemClock(),
         anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",

@@ -31,15 +31,15 @@ def opened(settings: Settings, what: str = "a command") -> Iterator[Actions]:
     from changes.accept import Actions
     from changes.change_ledger import ChangeJournal
     from changes.live_context import who
+    from cotenant.core.adapters.bucket_ledger import ledger_turn
     from cotenant.core.adapters.clock import SystemClock
-    from cotenant.core.adapters.file_lock import turn
     from cotenant.core.adapters.kube import connect
-    from cotenant.core.settings.sections.actions import ledger_path
+    from cotenant.core.settings.sections.actions import ledger_place
 
     client = connect(settings.kube)
     person = who(client)
-    lock = ledger_path(settings.actions, os.environ).with_suffix(".lock")
-    with turn(lock, f"{what} of {person.name}", PATIENCE_SECONDS), closing(client):
+    place = ledger_place(settings.actions, os.environ)
+    with ledger_turn(place, f"{what} of {person.name}", PATIENCE_SECONDS), closing(client):
         ledger = open_ledger(settings)
         with closing(ledger):
             journal = ChangeJournal(ledger, SystemClock(), person.name)
@@ -51,10 +51,10 @@ def opened(settings: Settings, what: str = "a command") -> Iterator[Actions]:
 
 def open_ledger(settings: Settings) -> Ledger:
     """The ledger in force, made when there is none."""
-    from cotenant.core.adapters.ledger import Ledger
-    from cotenant.core.settings.sections.actions import ledger_path
+    from cotenant.core.adapters import bucket_ledger
+    from cotenant.core.settings.sections.actions import ledger_place
 
-    return Ledger(ledger_path(settings.actions, os.environ))
+    return bucket_ledger.open_ledger(ledger_place(settings.actions, os.environ))
 
 
 def one(standings: dict[str, ChangeStatus], id_: str) -> ChangeStatus:

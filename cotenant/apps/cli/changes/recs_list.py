@@ -167,11 +167,11 @@ def _hidden(settings: Settings) -> Mapping[WorkloadRef, PostponedRecommendation]
     import os
 
     from changes.snooze import postponed
+    from cotenant.core.adapters.bucket_ledger import open_ledger
     from cotenant.core.adapters.clock import SystemClock
-    from cotenant.core.adapters.ledger import Ledger
-    from cotenant.core.settings.sections.actions import ledger_path
+    from cotenant.core.settings.sections.actions import ledger_place
 
-    ledger = Ledger(ledger_path(settings.actions, os.environ), reading=True)
+    ledger = open_ledger(ledger_place(settings.actions, os.environ), reading=True)
     try:
         return postponed(ledger, SystemClock().now_seconds())
     finally:

@@ -1,38 +1,63 @@
-"""EDGE: S3-compatible object storage by pyarrow's client behind fsspec, and a lock that needs no lock service.
+"""EDGE: S3-compatible object storage by obstore: whole objects, parts of objects, and conditional writes.
 
-Credentials, region and endpoint come from where every S3 tool looks: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
-(AWS_SESSION_TOKEN), or the profile, role or instance that the client finds by itself; AWS_REGION or AWS_DEFAULT_REGION;
-AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL for a server of one's own (http:// or https://).
+Credentials, region and endpoint come from the usual variables: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
+(AWS_SESSION_TOKEN), keys of a profile (AWS_PROFILE), or the role of the pod or machine; AWS_REGION or
+AWS_DEFAULT_REGION; AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL for a server of one's own (https://, or http:// with a
+warning beyond the loopback); AWS_CA_BUNDLE.
 
-The lock: a writer puts a claim of its own name into a folder, then lists the folder. Listing after a write is
-consistent, so of two writers at least one sees the other's claim and steps back; both may, never does neither. A claim
-whose writer died counts no more after CLAIM_SECONDS by the bucket's clock.
+A conditional write (`put_if`) says which content it replaces, by its entity tag, or that there is none. Of two writers
+that saw the same content exactly one succeeds. When the answer to a write was lost, the content says whose it is.
 """
 
 from __future__ import annotations
 
-import contextlib
+import configparser
+import hashlib
+import io
 import os
-import random
+import re
 import time
-import uuid
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from cotenant.core.model.errors import StoreError, UsageError
+import structlog
 
-CLAIM_SECONDS: Final = 900.0
-WAIT_SECONDS: Final = 60.0
-_REFUSALS: Final = (
-    "ACCESS_DENIED",
-    "SIGNATURE_DOES_NOT_MATCH",
-    "INVALID_ACCESS_KEY_ID",
-    "AccessDenied",
-    "HTTP status 403",
+from cotenant.core.model.errors import StoreConflict, StoreError, StoreForbidden, UsageError
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 60.0
+RETRY_SECONDS: Final = 30.0
+"""So long a request is tried again while the server does not answer or answers with a 5xx."""
+MOST_RETRIES: Final = 10
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+_STATUS: Final = re.compile(r"(?:status|with status:?) (\d{3})")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,300})</Message>")
+_REFUSED: Final = frozenset(
+    {"AccessDenied", "AllAccessDisabled", "AccountProblem", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken"}
+    | {"SignatureDoesNotMatch", "401", "403"}
 )
-_PAUSE_SECONDS: Final = (0.1, 0.5)
+_ELSEWHERE: Final = frozenset(
+    {"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException", "301"}
+)
+_UNSUPPORTED: Final = frozenset({"NotImplemented", "501"})
+NO_CONDITIONS_FIX: Final = "Use a server with conditional writes (If-None-Match and If-Match on PUT): docs/storage.md."
+_FIXES: Final[Mapping[str, str]] = {
+    "NoSuchBucket": "Create the bucket, or name another one in the address.",
+    "RequestTimeTooSkewed": "Set this machine's clock (or the server's): a signature is valid for 15 minutes.",
+    **dict.fromkeys(_ELSEWHERE, "Set AWS_REGION to the bucket's region."),
+    **dict.fromkeys(_UNSUPPORTED, NO_CONDITIONS_FIX),
+}
+READS: Final = 5
+"""Of an object whose tag is not that of its content."""
+_MD5: Final = re.compile('"?[0-9a-f]{32}"?')
+_other_tags: set[str] = set()
+"""Buckets whose tags are no MD5 sums of the content."""
+_log = structlog.get_logger(__name__)
 
 
 def is_bucket(url: str) -> bool:
@@ -40,87 +65,274 @@ def is_bucket(url: str) -> bool:
     return url.startswith("s3://")
 
 
-def open_bucket(url: str, environ: Mapping[str, str] = os.environ) -> tuple[Any, str]:
-    """An fsspec file system and the path inside it; nothing is asked of the server yet. UsageError without a bucket."""
-    from fsspec.implementations.arrow import ArrowFSWrapper  # both load slowly, and most stores are folders
-    from pyarrow import fs
-
+def open_bucket(url: str, environ: Mapping[str, str] = os.environ) -> tuple[BucketFiles, str]:
+    """A bucket's files and the path inside it; nothing is asked of the server yet. UsageError without a bucket."""
     parts = urlsplit(url)
     if not parts.netloc:
         raise UsageError(f"store URL {url!r} names no bucket", fix="Write it as s3://bucket/folder.")
-    endpoint = urlsplit(environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or "")
-    if endpoint.geturl() and endpoint.scheme not in ("http", "https"):
-        raise UsageError(f"AWS_ENDPOINT_URL {endpoint.geturl()!r} is not http:// or https://")
-    options: dict[str, Any] = (
-        {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme} if endpoint.netloc else {}
-    )
-    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
-    if region or endpoint.netloc:  # a server of one's own takes any; asking AWS for the bucket's would leave the site
-        options["region"] = region or "us-east-1"
-    client = fs.S3FileSystem(**options, allow_delayed_open=True, connect_timeout=10.0, request_timeout=60.0)
-    return ArrowFSWrapper(client), f"{parts.netloc}{parts.path}".rstrip("/")
+    endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
+    if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
+        raise UsageError(
+            f"AWS_ENDPOINT_URL {endpoint!r} is not http:// or https://", fix="Write it as https://s3.example.com."
+        )
+    _warn_of_plain_text(endpoint)
+    return BucketFiles(parts.netloc, endpoint), f"{parts.netloc}{parts.path}".rstrip("/")
 
 
-@contextlib.contextmanager
-def claimed(system: Any, folder: str) -> Iterator[None]:
-    """Be the only writer who holds a claim in `folder`; StoreError when another keeps one for a minute."""
-    own = uuid.uuid4().hex
+@cache
+def _warn_of_plain_text(endpoint: str) -> None:
+    """Once for each endpoint: without TLS everybody on the way reads what is stored."""
+    parts = urlsplit(endpoint)
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        _log.warning("store_without_tls", endpoint=endpoint, fix="Give the server a certificate and use https://.")
+
+
+@cache
+def _client(bucket: str, endpoint: str, _process: int, environment: tuple[tuple[str, str], ...]) -> Any:
+    """A client, safe for many threads; each process and each environment has its own."""
+    from obstore.store import S3Store  # loads slowly, and most stores are folders
+
+    environ = dict(environment)
+    config = _profile(environ)
+    if endpoint:
+        config |= {"endpoint": endpoint}
+    if region := environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or config.get("region"):
+        config["region"] = region
+    elif endpoint:  # a server of one's own takes any
+        config["region"] = "us-east-1"
+    options: dict[str, Any] = {
+        "allow_http": endpoint.startswith("http://"),
+        "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+        "timeout": timedelta(seconds=ANSWER_SECONDS),
+    }
+    if bundle := environ.get("AWS_CA_BUNDLE"):
+        options["root_certificate"] = Path(bundle).read_bytes()
+    retries = {
+        "max_retries": MOST_RETRIES,
+        "retry_timeout": timedelta(seconds=RETRY_SECONDS),
+        "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2},
+    }
+    return S3Store(bucket, config=config, client_options=options, retry_config=retries)
+
+
+def _profile(environ: Mapping[str, str]) -> dict[str, str]:
+    """Keys of the profile in the shared credentials file, where the environment names none itself."""
+    if environ.get("AWS_ACCESS_KEY_ID") or not (
+        environ.get("AWS_PROFILE") or environ.get("AWS_SHARED_CREDENTIALS_FILE")
+    ):
+        return {}
+    path = Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()
+    profile = environ.get("AWS_PROFILE") or "default"
+    profiles = configparser.RawConfigParser()
     try:
-        _await_turn(system, folder, own)
-        yield
-    finally:  # a claim that is left behind, also by a broken listing, would keep everybody out until it is old
-        with contextlib.suppress(FileNotFoundError):
-            system.rm_file(f"{folder}/{own}")
+        profiles.read(path)
+        keys = dict(profiles[profile])
+    except (configparser.Error, KeyError, OSError) as error:
+        fix = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write keys into that file."
+        raise StoreForbidden(f"{path} has no keys of AWS profile {profile!r}", fix=fix) from error
+    names = ("access_key_id", "secret_access_key", "session_token")
+    return {n: keys[f"aws_{n}"] for n in names if f"aws_{n}" in keys} | {k: keys[k] for k in ("region",) if k in keys}
 
 
-def _await_turn(system: Any, folder: str, own: str) -> None:
-    """Put our claim there until it is the only one."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while True:
-        system.pipe_file(f"{folder}/{own}", b"cotenant")
-        others = _others(system, folder, own)
-        if not others:
-            return
-        system.rm_file(f"{folder}/{own}")
-        if time.monotonic() > deadline:
-            raise StoreError(
-                f"another process holds the claim {folder}/{others[0]}",
-                fix="Wait for the other writer to end; a claim of one that died is taken over after 15 minutes.",
-            )
-        time.sleep(random.SystemRandom().uniform(*_PAUSE_SECONDS))
+class BucketFiles:
+    """The objects of a bucket under the method names of fsspec, as `Folder` uses them. Paths begin with the bucket."""
+
+    def __init__(self, bucket: str, endpoint: str) -> None:
+        """Nothing is asked yet. endpoint: "" for AWS itself."""
+        self.bucket = bucket
+        self.endpoint = endpoint
+
+    def read(self, path: str) -> tuple[bytes, str]:
+        """Content and its entity tag; FileNotFoundError when there is none.
+
+        A server that keeps tags beside the contents may answer, in the middle of a write, with the new tag of the old
+        content, and a conditional write would then undo that one. Where tags are MD5 sums this is seen, and read again.
+        """
+        for _ in range(READS):
+            content, tag = self._read(path)
+            if self.bucket in _other_tags or not _MD5.fullmatch(tag) or _md5(content) == tag.strip('"'):
+                return content, tag
+            time.sleep(0.02)
+        _other_tags.add(self.bucket)  # encrypted with keys of a service: tags of 32 digits that are no sums
+        return content, tag
+
+    def _read(self, path: str) -> tuple[bytes, str]:
+        import obstore
+
+        answer = obstore.get(self._store(), self._key(path))
+        return bytes(answer.bytes()), str(answer.meta["e_tag"])
+
+    def cat_file(self, path: str) -> bytes:
+        """Content; FileNotFoundError when there is none."""
+        return self.read(path)[0]
+
+    def mark(self, path: str) -> str:
+        """Entity tag; FileNotFoundError when there is none."""
+        import obstore
+
+        return str(obstore.head(self._store(), self._key(path))["e_tag"])
+
+    def open(self, path: str, _mode: str = "rb") -> RangeReader:
+        """For who reads parts; FileNotFoundError when there is none."""
+        import obstore
+
+        store, key = self._store(), self._key(path)
+        meta = obstore.head(store, key)
+
+        def part(first: int, end: int) -> bytes:
+            options: Any = {"range": (first, end), "if_match": meta["e_tag"]}
+            return bytes(obstore.get(store, key, options=options).bytes())
+
+        return RangeReader(part, int(meta["size"]))
+
+    def pipe_file(self, path: str, content: bytes) -> None:
+        """Write an object, whatever is there."""
+        import obstore
+
+        obstore.put(self._store(), self._key(path), content, use_multipart=False)
+
+    def put_file(self, local: str, path: str) -> None:
+        """Write an object from a file, in parts when it is large."""
+        import obstore
+
+        obstore.put(self._store(), self._key(path), Path(local))
+
+    def put_if(self, path: str, content: bytes, mark: str | None) -> str:
+        """Replace the object with this entity tag (None: create it), and return the new one; StoreConflict otherwise.
+
+        `content` has to be unlike what others write there: by it we know a write of ours whose answer was lost.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        mode: Any = "create" if mark is None else {"e_tag": mark}
+        try:
+            answer = obstore.put(self._store(), self._key(path), content, mode=mode, use_multipart=False)
+            return str(answer["e_tag"])
+        except (AlreadyExistsError, PreconditionError, FileNotFoundError) as refused:
+            try:
+                stored, tag = self.read(path)
+            except FileNotFoundError:
+                stored, tag = b"", ""
+            if stored == content:
+                return tag
+            raise StoreConflict(
+                f"s3://{path} was changed by another writer meanwhile; it was not overwritten",
+                fix="Try again in a moment; one scan or manager at a time should write this cluster.",
+            ) from refused
+
+    def ls(self, path: str, detail: bool = False) -> list[str]:  # noqa: ARG002 - the signature is fsspec's
+        """Paths of what lies directly below a folder."""
+        listing = self._listing(path)
+        return [f"{self.bucket}/{p}" for p in (*listing["common_prefixes"], *(o["path"] for o in listing["objects"]))]
+
+    def marks(self, path: str) -> dict[str, str]:
+        """Entity tags of the objects directly below a folder, by path."""
+        return {f"{self.bucket}/{o['path']}": str(o["e_tag"]) for o in self._listing(path)["objects"]}
+
+    def _listing(self, path: str) -> Any:
+        import obstore
+
+        return obstore.list_with_delimiter(self._store(), self._key(path) or None)
+
+    def rm(self, path: str, recursive: bool = False) -> None:
+        """Delete an object, or with `recursive` also what is below; nothing when there is none."""
+        import obstore
+
+        store, key = self._store(), self._key(path)
+        if recursive:
+            for batch in obstore.list(store, key):
+                for one in batch:
+                    obstore.delete(store, one["path"])
+        obstore.delete(store, key)
+
+    def mv(self, path: str, target: str) -> None:
+        """Rename an object; FileNotFoundError when there is none."""
+        import obstore
+
+        obstore.rename(self._store(), self._key(path), self._key(target))
+
+    def invalidate_cache(self) -> None:
+        """Nothing is cached."""
+
+    def _store(self) -> Any:
+        environment = tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("AWS_")))
+        return _client(self.bucket, self.endpoint, os.getpid(), environment)
+
+    def _key(self, path: str) -> str:
+        return path.removeprefix(self.bucket).strip("/")
+
+    def failed(self, verb: str, path: str, error: BaseException) -> StoreError | None:
+        """What an error of the client means, with the address and what helps; None for an error of another kind."""
+        from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
+
+        if not isinstance(error, BaseError):
+            return None
+        text = str(error).partition("\n\nDebug source:")[0]
+        where = f"s3://{path} at {self.endpoint or 'AWS'}"
+        if isinstance(error, PreconditionError):
+            return StoreError(f"{where} was replaced while it was read", fix="Read it again.")
+        code = next((m[1] for m in (_CODE.search(text), _STATUS.search(text)) if m), "")
+        if code in _FIXES:
+            return StoreError(f"cannot {verb} {where}: {_words(text, code)}", fix=_FIXES[code])
+        if code in _REFUSED or isinstance(error, PermissionDeniedError | UnauthenticatedError):
+            fix = f"Check the credentials, and grant the right to {verb} there (docs/storage.md)."
+            return StoreForbidden(f"may not {verb} {where}: {_words(text, code)}", fix=fix)
+        return self._unreached(verb, where, str(error), text, code)
+
+    def _unreached(self, verb: str, where: str, details: str, text: str, code: str) -> StoreError:
+        """The server did not answer, or with something else than a refusal."""
+        message = f"cannot {verb} {where}: {_words(text, code)}"
+        if "169.254." in text or "credential" in details.lower():
+            fix = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod a role (docs/storage.md)."
+            return StoreForbidden(f"cannot {verb} {where}: there are no credentials", fix=fix)
+        if re.search("certificate|InvalidContentType|InvalidMessage|tls|TLS", details):
+            fix = "Name the authority's certificate in AWS_CA_BUNDLE; a server without TLS has an address with http://."
+            return StoreError(f"cannot {verb} {where}: no TLS connection", fix=fix)
+        return StoreError(message, fix="Check AWS_ENDPOINT_URL, AWS_REGION, the network and the server.")
 
 
-def _others(system: Any, folder: str, own: str) -> list[str]:
-    """Claims of others that still count; too old ones are removed. Ages are by the bucket's own clock."""
-    system.invalidate_cache()
-    changed = {entry["name"].rsplit("/", 1)[-1]: _seconds(entry["mtime"]) for entry in system.ls(folder, detail=True)}
-    now = changed.get(own, time.time())
-    others = sorted(name for name in changed if name not in (own, ""))
-    for name in others:
-        if now - changed[name] > CLAIM_SECONDS:
-            with contextlib.suppress(FileNotFoundError):
-                system.rm_file(f"{folder}/{name}")
-    return [name for name in others if now - changed[name] <= CLAIM_SECONDS]
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
-def remove(system: Any, path: str) -> None:
-    """Remove a file or all below a folder, deepest first: some servers keep objects for folders."""
-    if system.isfile(path):
-        system.rm_file(path)
-        return
-    entries = system.find(path, withdirs=True, detail=True)
-    for name in sorted(entries, key=lambda name: (entries[name]["type"] == "directory", -name.count("/"))):
-        with contextlib.suppress(FileNotFoundError):
-            system.rm(name, recursive=entries[name]["type"] == "directory")
-    if entries:
-        with contextlib.suppress(FileNotFoundError):
-            system.rm(path, recursive=True)
+def _words(text: str, code: str) -> str:
+    """The server's own message, else the client's in one line."""
+    message = _MESSAGE.search(text)
+    return f"{code}: {message[1]}" if message else " ".join(text.split())[:400]
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Whether an error of the client says that the server knows us and will not have it, or does not know us."""
-    return isinstance(error, OSError) and any(word in str(error) for word in _REFUSALS)
+class RangeReader(io.RawIOBase):
+    """An object of known size, read by ranges; one that is replaced meanwhile fails."""
 
+    def __init__(self, part: Callable[[int, int], bytes], size: int) -> None:
+        """part(first, end): bytes from the first (inclusive) to the end (exclusive)."""
+        super().__init__()
+        self._part, self._size, self._offset = part, size, 0
 
-def _seconds(moment: Any) -> float:
-    return moment.timestamp() if isinstance(moment, datetime) else float(moment)
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """Where reading goes on."""
+        return self._offset
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._size}[whence]
+        self._offset = max(0, start + offset)
+        return self._offset
+
+    def read(self, size: int = -1) -> bytes:
+        """Bytes from here; empty at the end."""
+        end = self._size if size is None or size < 0 else min(self._size, self._offset + size)
+        if end <= self._offset:
+            return b""
+        content = self._part(self._offset, end)
+        self._offset = end
+        return content

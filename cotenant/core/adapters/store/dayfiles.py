@@ -8,10 +8,14 @@ compacted, so that the cost of a day is a small multiple of its size. Merging is
 (`days.merged`): a process that is killed at any moment leaves files that mean the same as before. A compaction
 replaces the day's file and then removes its parts, oldest first, for a part must never outlive a later one. Readers
 take the parts before the day's file: a part that vanishes meanwhile is in the day's file that they read next.
+
+In a bucket every write is conditional, because a lease may pass to another writer unnoticed: a part has a number that
+nobody used before, and a compaction replaces the day's file only as it was before the parts were read.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, TypeVar
@@ -66,8 +70,8 @@ class DayFiles:
             if not day.keys:
                 continue
             parts = listing.get(start)
-            name = days.day_name(start) if parts is None else days.part_name(start, _next_number(parts))
-            self._folder.write(f"{self.folder(signal)}/{name}", days.encode(signal, start, day))
+            name = days.day_name(start) if parts is None else days.part_name(start, self._next_number(parts))
+            self._write(f"{self.folder(signal)}/{name}", days.encode(signal, start, day), None)
             if parts is not None and len(parts) + 1 >= MOST_PARTS:
                 self._compact(signal, start, (*parts, name))
 
@@ -78,12 +82,26 @@ class DayFiles:
                 self._compact(signal, start, parts)
 
     def _compact(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> None:
+        name = f"{self.folder(signal)}/{days.day_name(start_seconds)}"
+        mark = self._folder.mark(name) if self._folder.shared else None
         day = self.read(signal, start_seconds, parts)
         if day is not None:
-            name = f"{self.folder(signal)}/{days.day_name(start_seconds)}"
-            self._folder.write(name, days.encode(signal, start_seconds, day))
+            self._write(name, days.encode(signal, start_seconds, day), mark)
         for part in parts:
             self._folder.remove(f"{self.folder(signal)}/{part}")
+
+    def _write(self, name: str, content: bytes, mark: str | None) -> None:
+        """In a bucket only over the content with this mark (None: a new file); StoreConflict otherwise."""
+        if self._folder.shared:
+            self._folder.swap(name, content, mark)
+        else:
+            self._folder.write(name, content)
+
+    def _next_number(self, parts: tuple[str, ...]) -> int:
+        """One more than the newest part's number; in a bucket also one that was never used, by the microsecond."""
+        newest = days.file_of(parts[-1]) if parts else None
+        number = newest[1] + 1 if newest else 1
+        return max(number, time.time_ns() // 1000) if self._folder.shared else number
 
     def remove(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> None:
         """Remove a day, its oldest file first."""
@@ -147,12 +165,6 @@ class DayFiles:
 
 def _newest_first(start_seconds: int, parts: tuple[str, ...]) -> tuple[str, ...]:
     return (*reversed(parts), days.day_name(start_seconds))
-
-
-def _next_number(parts: tuple[str, ...]) -> int:
-    """One more than the newest part's number."""
-    newest = days.file_of(parts[-1]) if parts else None
-    return newest[1] + 1 if newest else 1
 
 
 def _unless_corrupt(signal: Signal, name: str, read: Callable[[], ValueT | None]) -> ValueT | None:

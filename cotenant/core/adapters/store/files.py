@@ -2,14 +2,15 @@
 
 The lowest layer of the store. On `file://` a replacement is temp file, fsync, rename, fsync of the directory, so that a
 crash leaves either the old or the new file; object stores get one PUT, which is atomic by their own contract. Writers
-of one cluster take turns by a lock file on `file://` and by claims on `s3://` (buckets.py); elsewhere a cluster must
-have one writer.
+of one cluster take turns by a lock file on `file://` and by a lease on `s3://` (bucket_lease.py), where each write is
+also conditional on what it replaces; elsewhere a cluster must have one writer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import io
 import os
 import shutil
@@ -23,8 +24,9 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from cotenant.core.adapters.private_files import make_private_folder, open_private
-from cotenant.core.adapters.store.buckets import claimed, is_bucket, is_refusal, open_bucket, remove
-from cotenant.core.model.errors import StoreError, StoreForbidden, UsageError
+from cotenant.core.adapters.store.bucket_lease import leased
+from cotenant.core.adapters.store.buckets import BucketFiles, is_bucket, open_bucket
+from cotenant.core.model.errors import StoreConflict, StoreError, StoreForbidden, UsageError
 
 LOCK_TIMEOUT_SECONDS = 60.0
 LOCK_POLL_SECONDS = 0.05
@@ -45,6 +47,8 @@ class Folder:
             ) from error
         self.url = url
         self._local = isinstance(self._fs, LocalFileSystem)
+        self.shared = isinstance(self._fs, BucketFiles)
+        """Whether it is a bucket, whose writers may be on several machines."""
         self._private: set[str] = set()
 
     def path(self, name: str) -> str:
@@ -84,6 +88,69 @@ class Folder:
                 self._fs.pipe_file(self.path(name), content)
         except Exception as error:
             raise self._failed("write", name, error) from error
+
+    def read_marked(self, name: str) -> tuple[bytes, str] | None:
+        """Content of a file and its mark, which changes with the content; None when there is none."""
+        if not self.shared:
+            content = self.read(name)
+            return None if content is None else (content, _mark(content))
+        try:
+            stored: tuple[bytes, str] = self._fs.read(self.path(name))
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._failed("read", name, error) from error
+        return stored
+
+    def mark(self, name: str) -> str | None:
+        """Mark of a file; None when there is none."""
+        if not self.shared:
+            stored = self.read_marked(name)
+            return stored[1] if stored else None
+        try:
+            return str(self._fs.mark(self.path(name)))
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._failed("read", name, error) from error
+
+    def marks(self, folder: str) -> dict[str, str]:
+        """Marks of the files directly below a folder, by name; in a bucket without reading them."""
+        if not self.shared:
+            files = {name: self.mark(f"{folder}/{name}".lstrip("/")) for name in self.names(folder)}
+            return {name: mark for name, mark in files.items() if mark is not None}
+        try:
+            marks: dict[str, str] = self._fs.marks(self.path(folder).rstrip("/"))
+        except Exception as error:
+            raise self._failed("list", folder, error) from error
+        return {path.rsplit("/", 1)[-1]: mark for path, mark in sorted(marks.items()) if mark}
+
+    def swap(self, name: str, content: bytes, mark: str | None) -> str:
+        """Replace the file that has this mark (None: there is none), and return the new mark; StoreConflict otherwise.
+
+        In a bucket the server decides (`BucketFiles.put_if`), in a folder a lock beside the file.
+        """
+        if self.shared:
+            try:
+                return str(self._fs.put_if(self.path(name), content, mark))
+            except StoreError:
+                raise
+            except Exception as error:
+                raise self._failed("write", name, error) from error
+        with self.exclusive(f"{name.rpartition('/')[0] or '.'}/.swap"):
+            if self.mark(name) != mark:
+                raise StoreConflict(
+                    f"{self.path(name)} was changed by another writer meanwhile", fix="Try again in a moment."
+                )
+            self.write(name, content)
+        return _mark(content)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Replace a file as it is now; for who holds the lock. StoreConflict when a bucket's lease was lost."""
+        if self.shared:
+            self.swap(name, content, self.mark(name))
+        else:
+            self.write(name, content)
 
     @contextlib.contextmanager
     def replacing(self, name: str) -> Iterator[IO[bytes]]:
@@ -133,24 +200,21 @@ class Folder:
         """Remove a file, or a folder with what is below it; nothing when there is none."""
         try:
             self._fs.invalidate_cache()
-            if is_bucket(self.url):
-                remove(self._fs, self.path(name))
-            else:
-                self._fs.rm(self.path(name), recursive=True)
+            self._fs.rm(self.path(name), recursive=True)
         except FileNotFoundError:
             return
         except Exception as error:
             raise self._failed("remove", name, error) from error
 
     @contextlib.contextmanager
-    def exclusive(self, name: str) -> Iterator[None]:
-        """Hold the lock of that name (file:// and s3://); StoreError when another process keeps it for a minute."""
-        if is_bucket(self.url):
-            with contextlib.ExitStack() as locks:
-                try:
-                    locks.enter_context(claimed(self._fs, f"{self.path(name)}s"))
-                except OSError as error:
-                    raise self._failed("lock", name, error) from error
+    def exclusive(self, name: str, what: str = "", patience_seconds: float | None = None) -> Iterator[None]:
+        """Hold the lock of that name (file:// and s3://); StoreError when another process keeps it for so long.
+
+        what: what it is held for, for people. patience_seconds: None is a minute.
+        """
+        patience = LOCK_TIMEOUT_SECONDS if patience_seconds is None else patience_seconds
+        if self.shared:
+            with leased(self, name, what, patience):
                 yield
             return
         if not self._local:
@@ -164,7 +228,7 @@ class Folder:
         except OSError as error:
             raise self._failed("lock", name, error) from error
         with handle:
-            _lock(handle, path)
+            _lock(handle, path, patience)
             yield
 
     def _made(self, name: str) -> None:
@@ -176,7 +240,9 @@ class Folder:
 
     def _failed(self, verb: str, name: str, error: BaseException) -> StoreError:
         """The error to raise for a failed access: StoreForbidden when a right is missing, else StoreError."""
-        if isinstance(error, PermissionError) or is_refusal(error):  # a file's mode, or the 401 and 403 of a bucket
+        if self.shared and (answered := self._fs.failed(verb, self.path(name), error)) is not None:
+            return answered
+        if isinstance(error, PermissionError):  # a file's mode
             return StoreForbidden(
                 f"may not {verb} {self.path(name)}: {error}",
                 fix=f"Grant this process the right to {verb} below {self.url}.",
@@ -248,6 +314,10 @@ def _replace(path: Path, content: bytes | IO[bytes]) -> None:
     _sync_directory(path.parent)
 
 
+def _mark(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def _sync_directory(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -256,16 +326,17 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _lock(handle: Any, path: Path) -> None:
+def _lock(handle: Any, path: Path, patience_seconds: float) -> None:
     """Take the lock by polling: released by the kernel when its holder ends, however it ends."""
-    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    deadline = time.monotonic() + patience_seconds
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise StoreError(
-                    f"another process has held {path} for a minute", fix="Wait for the other scan to end."
+                    f"another process has held {path} for {patience_seconds:.0f} s",
+                    fix="Wait for the other scan to end.",
                 ) from None
             time.sleep(LOCK_POLL_SECONDS)
         else:

@@ -1,15 +1,18 @@
 """EDGE: the Store of one cluster: usage in day files, inventory, quality records, result tables and documents.
 
 The profiler writes usage, inventory and quality; the pipeline reads them and writes results; the CLI and the dashboard
-read results. Reading needs no lock, because files are only ever replaced as a whole.
+read results. Reading needs no lock, because files are only ever replaced as a whole. The results of one run lie in a
+folder of their own and become visible together, when `results/current.json` names that folder (`publishing`).
 """
 
 from __future__ import annotations
 
 import re
+import secrets
+import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, Final, TypeVar
 
@@ -33,7 +36,30 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,199}")
 _CONTENTS: Final = frozenset({"usage", "inventory.json", "results"})
 _ASIDE = re.compile(r"(?P<name>.+)\.corrupt-\d+")
 
+CURRENT: Final = "current"
+"""Name of the document that names the published run."""
+RUNS: Final = "runs"
+KEPT_RUNS: Final = 3
+"""The published run and those before it, which readers may still be reading."""
+
 ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsRun:
+    """The files (with their suffixes) of a published run below its folder; all other results lie beside the runs."""
+
+    run: str = ""
+    files: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A run that is being written: its folder, the files in it, and what is removed once it is published."""
+
+    run: str
+    files: set[str] = field(default_factory=set)
+    afterwards: list[Callable[[], None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +81,8 @@ class Store:
         self.url = url
         self.cluster = _checked(cluster, "cluster")
         self._lock = f"{cluster}/.lock"
+        self._pinned: ResultsRun | None = None
+        self._draft: _Draft | None = None
         self._days = DayFiles(self._files, f"{cluster}/usage")
 
     @contextmanager
@@ -238,7 +266,7 @@ class Store:
         """Add a record; the last 100 are kept."""
         with self._writing():
             records = (*self.read_quality(), record)[-QUALITY_RECORDS_KEPT:]
-            self._folder.write(f"{self.cluster}/quality.json", documents.encode(records))
+            self._folder.replace(f"{self.cluster}/quality.json", documents.encode(records))
 
     def read_quality(self) -> tuple[QualityRecord, ...]:
         """Records in the order they were appended."""
@@ -247,9 +275,49 @@ class Store:
 
     # ---- results
 
+    @contextmanager
+    def publishing(self) -> Iterator[Store]:
+        """A store whose result tables and documents become visible together, when the block ends without an error.
+
+        Until then, and after an error or a kill, readers see the run before. StoreConflict when another run was
+        published meanwhile; that one stays.
+        """
+        layout.require(self._folder, self.cluster)
+        pointer = f"{self.cluster}/results/{CURRENT}.json"
+        before = self._folder.read_marked(pointer)
+        run = Store(self.url, self.cluster)
+        run._draft = draft = _Draft(f"{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(4)}")
+        yield run
+        published = ResultsRun(draft.run, tuple(sorted(draft.files)))
+        with self._writing():
+            self._folder.swap(pointer, documents.encode(published), before[1] if before else None)
+            for file in draft.files.intersection(self.folders("")):  # of a version without runs
+                self.remove_result(file)
+            self._remove_old_runs(draft.run)
+        for remove in draft.afterwards:
+            remove()
+
+    def _remove_old_runs(self, published: str) -> None:
+        """Runs before the kept ones; one that is still being written there can no longer be published."""
+        for name in [run for run in self.folders(RUNS) if run <= published][:-KEPT_RUNS]:
+            self.remove_result(f"{RUNS}/{name}")
+
+    def pinned(self) -> Store:
+        """This store with the results of the run that is published now, also while later ones are published."""
+        store = Store(self.url, self.cluster)
+        store._pinned = self._current()
+        return store
+
+    def _current(self) -> ResultsRun:
+        """The published run; one without files when there is none."""
+        if self._pinned is not None:
+            return self._pinned
+        path = f"{self.cluster}/results/{CURRENT}.json"
+        return self._files.read(path, lambda b: documents.decode(b, ResultsRun)) or ResultsRun()
+
     def write_table(self, table: Table) -> None:
         """Replace a result table."""
-        self._replace(self._result(table.schema.name, "parquet"), tables.encode(table))
+        self._replace_result(table.schema.name, "parquet", tables.encode(table))
 
     def read_table(self, schema: Schema, where: Mapping[str, str] | None = None, *, matrices: bool = False) -> Table:
         """A result table; NoData when it was never written, StoreCorrupt when it cannot be read.
@@ -275,12 +343,12 @@ class Store:
         with self._writing():
             updated = change(self._files.read(name, lambda b: tables.decode(b, schema)))
             if updated is not None:
-                self._folder.write(name, tables.encode(updated))
+                self._folder.replace(name, tables.encode(updated))
             return updated
 
     def write_document(self, name: str, document: object) -> None:
         """Replace a document: any dataclass or struct; a float that is not finite comes back as NaN."""
-        self._replace(self._result(name, "json"), documents.encode(document))
+        self._replace_result(name, "json", documents.encode(document))
 
     def read_document(self, name: str, kind: type[ValueT]) -> ValueT | None:
         """A document, None when it was never written; StoreCorrupt when it is not of that type."""
@@ -311,7 +379,11 @@ class Store:
         self._folder.remove(f"{self.cluster}/results/{name}")
 
     def remove_others(self, current_names: Container[str], prefix: str) -> None:
-        """Remove the results whose name begins so and that are not kept: those that a run wrote no more."""
+        """Remove the results beside the runs whose name begins so and that are not kept; a draft does it afterwards."""
+        if self._draft is not None:
+            plain = Store(self.url, self.cluster)
+            self._draft.afterwards.append(lambda: plain.remove_others(current_names, prefix))
+            return
         for name in self.folders(""):
             stem, _, suffix = name.rpartition(".")
             if stem.startswith(prefix) and suffix in ("json", "parquet") and stem not in current_names:
@@ -328,11 +400,24 @@ class Store:
         return f"{self.cluster}/results/{folder}/{_checked(name, 'block')}.parquet"
 
     def _result(self, name: str, suffix: str) -> str:
-        return f"{self.cluster}/results/{_checked(name, 'result')}.{suffix}"
+        """Path of a result: in the published run, or beside the runs."""
+        file = f"{_checked(name, 'result')}.{suffix}"
+        current = self._current()
+        folder = f"{RUNS}/{current.run}/" if file in current.files else ""
+        return f"{self.cluster}/results/{folder}{file}"
+
+    def _replace_result(self, name: str, suffix: str, content: bytes) -> None:
+        """Replace a result where it lies, or write it into the draft."""
+        if self._draft is None:
+            self._replace(self._result(name, suffix), content)
+            return
+        file = f"{_checked(name, 'result')}.{suffix}"
+        self._draft.files.add(file)
+        self._folder.write(f"{self.cluster}/results/{RUNS}/{self._draft.run}/{file}", content)
 
     def _replace(self, name: str, content: bytes) -> None:
         with self._writing():
-            self._folder.write(name, content)
+            self._folder.replace(name, content)
 
 
 def _checked(name: str, what: str) -> str:

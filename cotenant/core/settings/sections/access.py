@@ -135,6 +135,20 @@ class AccessSettings(Section, frozen=True):
     most_sessions: Annotated[
         int, setting("People logged in at once; one more ends the oldest session.", ge=1, le=100_000)
     ] = 2000
+    sessions: Annotated[
+        str,
+        setting(
+            "Where several replicas share logins: file:///folder of a shared volume or s3://bucket/folder, encrypted; "
+            "empty: in this process, whose end ends them."
+        ),
+    ] = ""
+    session_key_file: Annotated[
+        str,
+        setting(
+            "File of at least 32 random bytes that sign cookies and encrypt shared logins, the same for all replicas; "
+            "empty: keys of this process alone."
+        ),
+    ] = ""
     proxy: Annotated[ProxySettings, setting("A proxy in front.")] = ProxySettings()
     oidc: Annotated[OidcSettings, setting("A login here.")] = OidcSettings()
 
@@ -151,5 +165,7 @@ class AccessSettings(Section, frozen=True):
             )
         if self.own_namespaces and self.anonymous is Unlisted.VIEWER:
             raise ValueError("own_namespaces is of no use while anonymous is viewer: a stranger would read everything")
+        if self.sessions and not self.session_key_file:
+            raise ValueError("access.sessions needs access.session_key_file, which encrypts what is stored there")
         if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
             raise ValueError(f"public_url {self.public_url!r} is no http or https address")

@@ -58,7 +58,8 @@ class ActionSettings(Section, frozen=True):
     ledger: Annotated[
         str,
         setting(
-            "File of the ledger; empty means the user's state folder ($XDG_STATE_HOME or ~/.local/state)/cotenant."
+            "File of the ledger, or s3://bucket/folder for several replicas (docs/storage.md); empty means the user's "
+            "state folder ($XDG_STATE_HOME or ~/.local/state)/cotenant."
         ),
     ] = ""
     anchor: Annotated[
@@ -127,8 +128,13 @@ class ActionSettings(Section, frozen=True):
     guardrails: Annotated[GuardrailSettings, setting("What a change has to pass.")] = GuardrailSettings()
 
 
-def ledger_path(settings: ActionSettings, environ: Mapping[str, str]) -> Path:
-    """The file in force: the setting, else in the folder that the XDG base directory specification names for state."""
+def ledger_place(settings: ActionSettings, environ: Mapping[str, str]) -> Path | str:
+    """The file in force: the setting, else in the folder that the XDG base directory specification names for state.
+
+    A bucket's address stays a text.
+    """
+    if "://" in settings.ledger:
+        return settings.ledger
     if settings.ledger:
         return Path(settings.ledger)
     base = Path(environ.get("XDG_STATE_HOME") or "")

@@ -1,0 +1,200 @@
+"""EDGE: logins that several replicas of the dashboard share: one encrypted file each, in a folder or a bucket.
+
+Names are the time at which a login ends and a digest of its id, so that a replica removes what has ended without
+reading it. Contents are encrypted with a key that only the dashboards have (`SessionKeys`); who reads the files learns
+no token. A replica keeps what it read for REREAD_SECONDS, and goes on with it while the store is away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import threading
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+from cryptography.fernet import Fernet, InvalidToken
+
+from cotenant.core.adapters.store.files import Folder
+from cotenant.core.model.errors import SettingsError, StoreConflict, StoreError
+from dashboard.access.sessions import Session, Sessions, fresh_id
+
+REREAD_SECONDS: Final = 2.0
+"""So long after a logout on one replica another one may still let the person in."""
+CLAIM_SECONDS: Final = 30.0
+"""So long one replica may take to renew a login's tokens before another one tries."""
+KEY_BYTES: Final = 32
+_log = structlog.get_logger(__name__)
+
+
+class SessionKeys:
+    """Keys that are the same in all replicas, each for one use; from a file that only they can read."""
+
+    def __init__(self, file: str) -> None:
+        """SettingsError for a file that cannot be read or holds fewer than 32 bytes."""
+        try:
+            self._secret = Path(file).read_bytes().strip()
+        except OSError as error:
+            raise SettingsError(f"access.session_key_file {file} cannot be read: {error.strerror}") from error
+        if len(self._secret) < KEY_BYTES:
+            fix = "Write 32 or more random bytes into it: openssl rand -base64 48."
+            raise SettingsError(f"access.session_key_file {file} holds {len(self._secret)} bytes", fix=fix)
+
+    def of(self, use: str) -> bytes:
+        """The key for one use: 32 bytes."""
+        return hmac.new(self._secret, f"cotenant {use}".encode(), hashlib.sha256).digest()
+
+
+class _Record(msgspec.Struct):
+    """What a file holds."""
+
+    name: str
+    groups: tuple[str, ...]
+    ends_seconds: float
+    id_token: str
+    token_ends_seconds: float
+    refresh_token: str
+    renew_seconds: float | None
+    """None: never."""
+
+
+class _Copy:
+    """What this replica knows of one login: its mark in the store, and when it was read (monotonic seconds)."""
+
+    def __init__(self, session: Session, mark: str) -> None:
+        self.session, self.mark, self.read_seconds = session, mark, time.monotonic()
+
+
+class SharedSessions(Sessions):
+    """Logins by the id of their browser session, the same for every replica."""
+
+    blocking = True
+
+    def __init__(self, folder: Folder, keys: SessionKeys, most: int, now_seconds: Callable[[], float]) -> None:
+        """Nothing is asked of the store yet."""
+        super().__init__(most, now_seconds)
+        self._folder = folder
+        self._fernet = Fernet(urlsafe_b64encode(keys.of("sessions")))
+        self._copies: dict[str, _Copy] = {}
+        self._copies_lock = threading.Lock()
+
+    def begin(self, session: Session) -> str:
+        """Store it under a new id; StoreError when the store does not take it."""
+        id_ = f"{int(session.ends_seconds):012d}.{fresh_id()}"
+        self._make_room()
+        self._store(id_, session, None)
+        return id_
+
+    def of(self, id_: str) -> Session | None:
+        """The login of that id, if it has not ended; as it was read a moment ago while the store is away."""
+        name, copy = _name(id_), self._copies.get(id_)
+        if not name or (copy is not None and self._now() >= copy.session.ends_seconds):
+            self._forget(id_)
+            return None
+        if copy is not None and time.monotonic() - copy.read_seconds < REREAD_SECONDS:
+            return copy.session
+        try:
+            return self._read(id_, name)
+        except StoreError:
+            if copy is None:
+                raise
+            return copy.session
+
+    def end(self, id_: str) -> Session | None:
+        """Remove it; what it was."""
+        if not (name := _name(id_)):
+            return None
+        session = self.of(id_)
+        self._forget(id_)
+        self._folder.remove(name)
+        return session
+
+    def claim(self, id_: str, session: Session) -> bool:
+        """Whether this replica is the one to renew the tokens now; the others go on with what they have."""
+        copy = self._copies.get(id_)
+        if copy is None:
+            return False
+        due, session.renew_seconds = session.renew_seconds, self._now() + CLAIM_SECONDS
+        try:
+            self._store(id_, session, copy.mark)
+        except StoreConflict:
+            session.renew_seconds = due
+            copy.read_seconds = float("-inf")  # another replica has renewed or ended it: read it again
+            return False
+        return True
+
+    def keep(self, id_: str, session: Session) -> None:
+        """Store renewed tokens."""
+        copy = self._copies.get(id_)
+        if copy is not None:
+            with suppress(StoreConflict):  # it was ended meanwhile
+                self._store(id_, session, copy.mark)
+
+    def reread(self, id_: str) -> Session | None:
+        """As it is in the store now."""
+        return self._read(id_, _name(id_))
+
+    def _read(self, id_: str, name: str) -> Session | None:
+        stored = self._folder.read_marked(name)
+        record = self._decrypted(stored[0]) if stored else None
+        if stored is None or record is None or self._now() >= record.ends_seconds:
+            self._forget(id_)
+            return None
+        copy = self._copies.get(id_)
+        if copy is not None and copy.mark == stored[1]:
+            copy.read_seconds = time.monotonic()
+            return copy.session
+        renew = float("inf") if record.renew_seconds is None else record.renew_seconds
+        session = Session(
+            record.name, record.groups, record.ends_seconds, record.id_token, record.token_ends_seconds,
+            record.refresh_token, renew,
+        )  # fmt: skip
+        self._remember(id_, _Copy(session, stored[1]))
+        return session
+
+    def _store(self, id_: str, session: Session, mark: str | None) -> None:
+        renew = None if session.renew_seconds == float("inf") else session.renew_seconds
+        record = _Record(
+            session.name, session.groups, session.ends_seconds, session.id_token, session.token_ends_seconds,
+            session.refresh_token, renew,
+        )  # fmt: skip
+        content = self._fernet.encrypt(msgspec.json.encode(record))
+        self._remember(id_, _Copy(session, self._folder.swap(_name(id_), content, mark)))
+
+    def _decrypted(self, content: bytes) -> _Record | None:
+        """None, and a line in the log, for what another key has encrypted."""
+        try:
+            return msgspec.json.decode(self._fernet.decrypt(content), type=_Record)
+        except (InvalidToken, msgspec.MsgspecError):
+            _log.warning("session_unreadable", fix="Give all replicas the same access.session_key_file.")
+            return None
+
+    def _make_room(self) -> None:
+        """Remove logins that have ended, and the one that ends first when there are too many."""
+        names = [name for name in self._folder.names() if name[:12].isdigit()]
+        ended = [name for name in names if int(name[:12]) <= self._now()]
+        too_many = len(names) - len(ended) - self._most + 1
+        for name in names[: len(ended) + max(0, too_many)]:
+            self._folder.remove(name)
+
+    def _remember(self, id_: str, copy: _Copy) -> None:
+        with self._copies_lock:
+            self._copies[id_] = copy
+            while len(self._copies) > self._most:
+                del self._copies[next(iter(self._copies))]
+
+    def _forget(self, id_: str) -> None:
+        with self._copies_lock:
+            self._copies.pop(id_, None)
+
+
+def _name(id_: str) -> str:
+    """File of an id; "" for an id of a browser that never logged in."""
+    ends, dot, _ = id_.partition(".")
+    return f"{ends}-{hashlib.sha256(id_.encode()).hexdigest()}" if dot and len(ends) == 12 and ends.isdigit() else ""

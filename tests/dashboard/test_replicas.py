@@ -1,0 +1,142 @@
+"""Several replicas: logins that outlive a process and are the same in each, and acts that are done once."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotenant.core.adapters.store.files import Folder
+from cotenant.core.model.errors import SettingsError
+from cotenant.core.settings.sections.access import AccessSettings
+from dashboard.access import shared_sessions
+from dashboard.access.gate import Gate
+from dashboard.access.sessions import Session
+from dashboard.access.shared_sessions import SessionKeys, SharedSessions
+from tests.support import access as support
+from tests.support import replicas
+from tests.support.access import Browser, dashboard
+from tests.support.oidc_provider import Provider, running
+from tests.support.s3_server import S3Server
+
+pytestmark = [pytest.mark.slow, pytest.mark.server]
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    file = tmp_path / "session-key"
+    file.write_text(secrets.token_urlsafe(48))
+    return file
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with running(Provider(people=dict(support.PEOPLE))) as found:
+        yield found
+
+
+def shared(provider: Provider, tmp_path: Path, key_file: Path, **more: Any) -> AccessSettings:
+    place = {"sessions": (tmp_path / "sessions").as_uri(), "session_key_file": str(key_file)}
+    return support.by_login(provider, tmp_path, **place, **more)
+
+
+def test_a_login_holds_on_every_replica_and_after_a_restart_until_somebody_logs_out(
+    provider: Provider, tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_sessions, "REREAD_SECONDS", 0.0)
+    access = shared(provider, tmp_path, key_file)
+    with dashboard(tmp_path, access) as one, dashboard(tmp_path, access) as other:
+        browser = Browser(one)
+        assert browser.log_in("otto@example.com").status_code == 303
+        browser.address = other  # cookies are of the host: the balancer's
+        me = browser.get("/api/v1/me")
+        assert (me.status_code, me.json()["name"]) == (200, "otto@example.com")
+        assert browser.get("/", page=True).status_code == 200
+    with dashboard(tmp_path, access) as restarted, dashboard(tmp_path, access) as second:
+        browser.address = restarted
+        assert browser.get("/api/v1/me").json()["name"] == "otto@example.com"
+        browser.address = second
+        assert browser.get("/", page=True).status_code == 200
+        assert browser.post("/auth/logout").status_code == 200
+        browser.address = restarted
+        assert browser.get("/api/v1/me").status_code == 401
+    assert [p.name for p in (tmp_path / "sessions").iterdir() if p.name != ".swap"] == []
+
+
+def test_what_is_stored_of_a_login_tells_nothing_without_the_key(
+    provider: Provider, tmp_path: Path, key_file: Path
+) -> None:
+    with dashboard(tmp_path, shared(provider, tmp_path, key_file)) as url:
+        browser = Browser(url)
+        browser.log_in("otto@example.com")
+        cookie = browser.cookie("cotenant_session")
+    (file,) = [p for p in (tmp_path / "sessions").iterdir() if p.name != ".swap"]
+    (refresh,) = provider.refreshes
+    stored = file.read_bytes()
+    assert b"otto" not in stored and refresh.encode() not in stored
+    assert file.name.encode() not in cookie.encode() and file.stat().st_mode & 0o077 == 0
+    key_file.write_text(secrets.token_urlsafe(48))
+    with dashboard(tmp_path, shared(provider, tmp_path, key_file)) as url:
+        browser.address = url
+        assert browser.get("/api/v1/me").status_code == 401
+
+
+def test_of_two_replicas_one_renews_a_token_and_the_other_takes_what_it_got(
+    provider: Provider, tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_sessions, "REREAD_SECONDS", 0.0)
+    access = shared(provider, tmp_path, key_file)
+    with dashboard(tmp_path, access) as one, dashboard(tmp_path, access) as other:
+        browser = Browser(one)
+        provider.lifetime_seconds = 30  # sooner than the 60 s before which a token is renewed
+        browser.log_in("otto@example.com")
+        provider.lifetime_seconds = 300
+        for address in (other, one, other, one):
+            browser.address = address
+            assert browser.get("/api/v1/me").json()["name"] == "otto@example.com"
+    assert provider.asked.count("/token") == 2  # the login, and one renewal
+
+
+def test_who_lost_the_race_for_a_renewal_asks_nobody(tmp_path: Path, key_file: Path) -> None:
+    folder, keys = Folder((tmp_path / "s").as_uri()), SessionKeys(str(key_file))
+    one, other = (SharedSessions(folder, keys, 2, lambda: 1000.0) for _ in range(2))
+    id_ = one.begin(Session("otto", (), 5000.0, "t", 1010.0, "r", 950.0))
+    session, same = one.of(id_), other.of(id_)
+    assert session is not None and same is not None and same.refresh_token == "r"
+    assert [one.claim(id_, session), other.claim(id_, same)] == [True, False]
+    ids = [id_, *(one.begin(Session(str(n), (), 6000.0 + n)) for n in range(2))]
+    assert [other.of(i) is not None for i in ids] == [False, True, True]  # two at most: the first to end has gone
+
+
+def test_a_key_that_is_missing_or_short_is_said_by_its_file(provider: Provider, tmp_path: Path, key_file: Path) -> None:
+    key_file.write_text("short")
+    with pytest.raises(SettingsError, match="holds 5 bytes"):
+        Gate(shared(provider, tmp_path, key_file), "/")
+    with pytest.raises(SettingsError, match="cannot be read"):
+        Gate(shared(provider, tmp_path, tmp_path / "nothing"), "/")
+    with pytest.raises(msgspec.ValidationError, match="session_key_file"):
+        support.settings_of(sessions="s3://b/x")
+
+
+@pytest.mark.parametrize(
+    ("people", "kills", "in_bucket"), [(3, 1, False), pytest.param(20, 4, True, marks=pytest.mark.soak)]
+)
+def test_a_killed_replica_costs_no_login_and_doubles_no_act(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, people: int, kills: int, in_bucket: bool
+) -> None:
+    server = S3Server(tmp_path / "s3") if in_bucket else None
+    try:
+        if server is not None:
+            for name, value in server.environ.items():
+                monkeypatch.setenv(name, value)
+            server.start()
+        report = replicas.measured(tmp_path, people, kills, server)
+    finally:
+        if server is not None:
+            server.stop()
+    assert (report.lost_logins, report.doubled) == ([], [])
+    assert report.kills == kills and report.accepted >= people and report.rolled_back > 0

@@ -1,0 +1,78 @@
+"""The audit log in a bucket: the chain of the file, one writer at a time, and what a killed server leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cotenant.core.adapters import bucket_ledger
+from cotenant.core.adapters.bucket_ledger import BucketLedger, ledger_turn, open_ledger
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.adapters.store.files import Folder
+from cotenant.core.model.errors import StoreBusy, StoreConflict, StoreCorrupt, StoreError
+from tests.s3.conftest import Bucket
+from tests.support import bucket_kills
+from tests.support.s3_server import S3Server
+
+pytestmark = [pytest.mark.slow, pytest.mark.server]
+
+
+def test_it_holds_the_same_rows_as_a_file(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket_ledger, "SEGMENT_BYTES", 600)
+    ledgers = [Ledger(tmp_path / "l.db"), open_ledger(bucket.url)]
+    for ledger in ledgers:
+        for n in range(5):
+            ledger.append(float(n), "ann", [("accepted", f"c{n}", {"n": n}), ("waiting", f"c{n}", None)])
+    file, shared = ([*ledger.entries()] for ledger in ledgers)
+    assert file == shared == [*open_ledger(bucket.url, reading=True).entries()]
+    assert len([n for n in Folder(bucket.url).names() if n.startswith("rows-")]) > 1
+    again = open_ledger(bucket.url)
+    assert again.id == ledgers[1].id and again.head() == ledgers[1].head()
+    assert [row.seq for row in again.entries("c3", after=7)] == [8]
+    assert again.row(8) == file[7] and again.row(11) is None
+    assert again.verify(again.head()).rows == 10
+
+
+def test_a_row_that_was_rewritten_there_is_found(bucket: Bucket) -> None:
+    ledger = open_ledger(bucket.url)
+    ledger.append(1.0, "ann", [("accepted", "a", {}), ("applied", "a", {})])
+    head, folder = ledger.head(), Folder(bucket.url)
+    (name,) = [n for n in folder.names() if n.startswith("rows-")]
+    folder.write(name, (folder.read(name) or b"").replace(b'"ann"', b'"eve"', 1))
+    assert ledger.verify(head).wrong_seq == 1
+    folder.remove(name)
+    assert ledger.verify(head).why.startswith("rows 1 to 2 were cut off")
+    folder.write(name, b'{"version":1}\nrubbish\n')
+    with pytest.raises(StoreCorrupt, match=name):
+        open_ledger(bucket.url)
+    folder.write(name, b'{"version":2}\n')
+    with pytest.raises(StoreError, match="newer version"):
+        open_ledger(bucket.url)
+
+
+def test_who_opened_it_before_another_wrote_writes_nothing(bucket: Bucket) -> None:
+    """As a replica that was paused for longer than its lease."""
+    paused, other = open_ledger(bucket.url), open_ledger(bucket.url)
+    other.append(1.0, "ann", [("accepted", "a", {})])
+    with pytest.raises(StoreConflict):
+        paused.append(2.0, "bob", [("accepted", "b", {})])
+    assert [row.actor for row in BucketLedger(bucket.url, reading=True).entries()] == ["ann"]
+    with ledger_turn(bucket.url, "an apply", 1.0), pytest.raises(StoreBusy), ledger_turn(bucket.url, "mine", 0.1):
+        pass
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.soak)])
+def test_a_server_that_is_killed_loses_and_doubles_nothing(
+    tmp_path: Path, kills: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = S3Server(tmp_path / "server")
+    for name, value in server.environ.items():
+        monkeypatch.setenv(name, value)
+    try:
+        server.start()
+        report = bucket_kills.run(server, f"s3://usage/{tmp_path.name}", tmp_path, kills, seed=kills)
+    finally:
+        server.stop()
+    assert (report.lost, report.doubled, report.half) == ([], [], [])
+    assert report.kills == kills and min(report.usage, report.rows, report.runs, report.reads) > 0

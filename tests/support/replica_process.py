@@ -1,0 +1,31 @@
+"""One replica of the dashboard in a process of its own; it imports little, so that it starts soon."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+import msgspec
+import uvicorn
+
+from cotenant.apps.cli.changes.change_service import desk_of
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.settings.root import Settings
+from dashboard.app import create_app, served_by
+from dashboard.frame.view import DashboardContext
+from dashboard.sources.source import StoreSource
+
+
+def serve(
+    settings: bytes, store_url: str, cluster: str, end_seconds: float, port: int, environ: Mapping[str, str]
+) -> None:
+    """One replica's process."""
+
+    os.environ.update(environ)
+    known, store = msgspec.json.decode(settings, type=Settings), Store(store_url, cluster)
+    context = DashboardContext(actions=known.actions, access=known.access, desk=desk_of(known, store))
+    app = create_app(StoreSource(store, known.dashboard), known.dashboard, FixedClock(end_seconds), context)
+    listener = socket.create_server(("127.0.0.1", port))
+    uvicorn.Server(served_by(app)).run(sockets=[listener])
