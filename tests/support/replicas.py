@@ -185,7 +185,7 @@ class ClickingPerson:
                     return answer
             assert time.monotonic() < deadline, f"{method} {path}: no answer"
             self.report.clicked_again += 1
-            time.sleep(0.1)
+            time.sleep(0.3)
 
 
 def measured(folder: Path, count: int, kills: int, bucket: S3Server | None = None) -> ClickReport:
