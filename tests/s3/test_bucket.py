@@ -134,6 +134,9 @@ def test_wrong_credentials_and_a_missing_bucket_are_told_apart_from_no_data(
     with pytest.raises(StoreError, match="NoSuchBucket") as missing:
         Store("s3://no-such-bucket/x", "big").append(CPU, usage_of(values_of(1, 1)))
     assert "Create the bucket" in missing.value.fix
+    for read in (Store("s3://no-such-bucket/x", "big").read_inventory, lambda: Store.clusters("s3://no-such-bucket/x")):
+        with pytest.raises(StoreError, match="NoSuchBucket"):
+            read()
 
 
 def test_a_server_that_is_away_or_speaks_no_tls_is_named(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:

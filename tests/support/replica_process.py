@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 import uvicorn
+from fastapi import FastAPI
 
 from cotenant.apps.cli.changes.change_service import desk_of
 from cotenant.core.adapters.clock import FixedClock
@@ -21,11 +22,14 @@ from dashboard.sources.source import StoreSource
 def serve(
     settings: bytes, store_url: str, cluster: str, end_seconds: float, port: int, environ: Mapping[str, str]
 ) -> None:
-    """One replica's process."""
-
+    """The process."""
     os.environ.update(environ)
-    known, store = msgspec.json.decode(settings, type=Settings), Store(store_url, cluster)
-    context = DashboardContext(actions=known.actions, access=known.access, desk=desk_of(known, store))
-    app = create_app(StoreSource(store, known.dashboard), known.dashboard, FixedClock(end_seconds), context)
+    app = app_of(msgspec.json.decode(settings, type=Settings), Store(store_url, cluster), end_seconds)
     listener = socket.create_server(("127.0.0.1", port))
     uvicorn.Server(served_by(app)).run(sockets=[listener])
+
+
+def app_of(known: Settings, store: Store, end_seconds: float) -> FastAPI:
+    """The replica's application."""
+    context = DashboardContext(actions=known.actions, access=known.access, desk=desk_of(known, store))
+    return create_app(StoreSource(store, known.dashboard), known.dashboard, FixedClock(end_seconds), context)

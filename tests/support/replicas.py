@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -34,8 +34,9 @@ from tests.cluster.process import free_port
 from tests.support import acting
 from tests.support.access import Browser, by_login
 from tests.support.acting import Scene
+from tests.support.dashboard import served
 from tests.support.oidc_provider import Provider, running
-from tests.support.replica_process import serve
+from tests.support.replica_process import app_of, serve
 from tests.support.s3_server import S3Server
 
 PATIENCE_SECONDS = 90.0
@@ -65,6 +66,12 @@ class Replicas:
         self.settings = scene.settings
         self._store, self._end_seconds, self._environ = scene.store, float(scene.end_seconds), dict(environ)
         self._processes: dict[int, BaseProcess] = {}
+        self._here = ExitStack()
+
+    def start_here(self, number: int) -> None:
+        """Start one in this process, which is cheaper; it cannot be killed."""
+        app = app_of(self.settings, self._store, self._end_seconds)
+        self._here.enter_context(served(app, self.ports[number]))
 
     def start(self, number: int) -> None:
         """Start one."""
@@ -91,6 +98,7 @@ class Replicas:
 
     def stop(self) -> None:
         """End both."""
+        self._here.close()
         for process in self._processes.values():
             process.kill()
             process.join()
@@ -208,8 +216,11 @@ def measured(folder: Path, count: int, kills: int, bucket: S3Server | None = Non
                 scene = replace(plain, settings=msgspec.structs.replace(plain.settings, actions=actions))
                 access = by_login(provider, folder, roles=roles, **place)
                 replicas.settings = msgspec.structs.replace(scene.settings, access=access)
-                for number in range(2):
-                    replicas.start(number)
+                replicas.start(0)
+                if kills > 1:
+                    replicas.start(1)
+                else:
+                    replicas.start_here(1)
                 for number in range(2):
                     replicas.await_ready(number)
                 return run(scene, replicas, address, people, kills)

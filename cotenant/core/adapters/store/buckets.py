@@ -12,12 +12,13 @@ that saw the same content exactly one succeeds. When the answer to a write was l
 from __future__ import annotations
 
 import configparser
+import contextlib
 import hashlib
 import io
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -159,8 +160,9 @@ class BucketFiles:
     def _read(self, path: str) -> tuple[bytes, str]:
         import obstore
 
-        answer = obstore.get(self._store(), self._key(path))
-        return bytes(answer.bytes()), str(answer.meta["e_tag"])
+        with self._existing(path):
+            answer = obstore.get(self._store(), self._key(path))
+            return bytes(answer.bytes()), str(answer.meta["e_tag"])
 
     def cat_file(self, path: str) -> bytes:
         """Content; FileNotFoundError when there is none."""
@@ -170,7 +172,8 @@ class BucketFiles:
         """Entity tag; FileNotFoundError when there is none."""
         import obstore
 
-        return str(obstore.head(self._store(), self._key(path))["e_tag"])
+        with self._existing(path):
+            return str(obstore.head(self._store(), self._key(path))["e_tag"])
 
     def open(self, path: str, _mode: str = "rb") -> RangeReader:
         """For who reads parts; FileNotFoundError when there is none."""
@@ -189,7 +192,8 @@ class BucketFiles:
         """Write an object, whatever is there."""
         import obstore
 
-        obstore.put(self._store(), self._key(path), content, use_multipart=False)
+        with self._existing(path):
+            obstore.put(self._store(), self._key(path), content, use_multipart=False)
 
     def put_file(self, local: str, path: str) -> None:
         """Write an object from a file, in parts when it is large."""
@@ -207,8 +211,9 @@ class BucketFiles:
 
         mode: Any = "create" if mark is None else {"e_tag": mark}
         try:
-            answer = obstore.put(self._store(), self._key(path), content, mode=mode, use_multipart=False)
-            return str(answer["e_tag"])
+            with self._existing(path):
+                answer = obstore.put(self._store(), self._key(path), content, mode=mode, use_multipart=False)
+                return str(answer["e_tag"])
         except (AlreadyExistsError, PreconditionError, FileNotFoundError) as refused:
             try:
                 stored, tag = self.read(path)
@@ -233,7 +238,8 @@ class BucketFiles:
     def _listing(self, path: str) -> Any:
         import obstore
 
-        return obstore.list_with_delimiter(self._store(), self._key(path) or None)
+        with self._existing(path):
+            return obstore.list_with_delimiter(self._store(), self._key(path) or None)
 
     def rm(self, path: str, recursive: bool = False) -> None:
         """Delete an object, or with `recursive` also what is below; nothing when there is none."""
@@ -254,6 +260,17 @@ class BucketFiles:
 
     def invalidate_cache(self) -> None:
         """Nothing is cached."""
+
+    @contextlib.contextmanager
+    def _existing(self, path: str) -> Iterator[None]:
+        """A bucket that is missing is an error, unlike an object that is missing."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            if "NoSuchBucket" not in str(error):
+                raise
+            message = f"there is no bucket {self.bucket} at {self.endpoint or 'AWS'} for s3://{path} (NoSuchBucket)"
+            raise StoreError(message, fix=_FIXES["NoSuchBucket"]) from error
 
     def _store(self) -> Any:
         environment = tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("AWS_")))

@@ -240,6 +240,8 @@ class Folder:
 
     def _failed(self, verb: str, name: str, error: BaseException) -> StoreError:
         """The error to raise for a failed access: StoreForbidden when a right is missing, else StoreError."""
+        if isinstance(error, StoreError):
+            return error
         if self.shared and (answered := self._fs.failed(verb, self.path(name), error)) is not None:
             return answered
         if isinstance(error, PermissionError):  # a file's mode
