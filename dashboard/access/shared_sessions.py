@@ -14,6 +14,7 @@ import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -43,7 +44,7 @@ class SessionKeys:
         except OSError as error:
             raise SettingsError(f"access.session_key_file {file} cannot be read: {error.strerror}") from error
         if len(self._secret) < KEY_BYTES:
-            fix = "Write 32 or more random bytes into it: openssl rand -base64 48."
+            fix = "Write 32 or more random bytes into it, as `openssl rand -base64 48` prints them."
             raise SettingsError(f"access.session_key_file {file} holds {len(self._secret)} bytes", fix=fix)
 
     def of(self, use: str) -> bytes:
@@ -51,15 +52,16 @@ class SessionKeys:
         return hmac.new(self._secret, f"cotenant {use}".encode(), hashlib.sha256).digest()
 
 
-class _Record(msgspec.Struct):
+@dataclass(frozen=True, slots=True)
+class _Record:
     """What a file holds."""
 
     name: str
     groups: tuple[str, ...]
     ends_seconds: float
-    id_token: str
+    id_token: str = field(repr=False)
     token_ends_seconds: float
-    refresh_token: str
+    refresh_token: str = field(repr=False)
     renew_seconds: float | None
     """None: never."""
 

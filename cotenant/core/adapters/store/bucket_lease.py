@@ -37,9 +37,9 @@ _conditional: set[str] = set()
 
 
 class LeaseHolder(msgspec.Struct):
-    """Content of the object. token: of this holding; "" host: free; beats: renewals."""
+    """Content of the object. holding: an id of this holding; "" host: free; beats: renewals."""
 
-    token: str
+    holding: str
     host: str = ""
     pid: int = 0
     what: str = ""
@@ -120,7 +120,7 @@ class _Lease:
         """Free it; one that was taken over meanwhile stays."""
         self._ended.set()
         self._renewal.join()
-        self._holder = LeaseHolder(self._holder.token)
+        self._holder = LeaseHolder(self._holder.holding)
         with contextlib.suppress(StoreError):
             self._folder.swap(self._name, self._text(), self._mark)
 
