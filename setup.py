@@ -17,7 +17,7 @@ class BuildWithManifests(build_py):
         super().run()
         if not self.editable_mode:
             target = Path(self.build_lib) / "cotenant" / "deploy"
-            shutil.copytree("deploy", target, ignore=shutil.ignore_patterns("chart"), dirs_exist_ok=True)
+            shutil.copytree("deploy", target, ignore=shutil.ignore_patterns("chart", "images"), dirs_exist_ok=True)
 
 
 setup(cmdclass={"build_py": BuildWithManifests})

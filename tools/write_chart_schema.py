@@ -23,7 +23,7 @@ SWITCH: Schema = {"type": "object", "properties": {"enabled": {"type": "boolean"
 LABELS: Schema = {"type": "object", "additionalProperties": TEXT}
 PORTS: Schema = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
 SWITCHES = ("scan", "recommendations", "colocation", "scheduling", "enforcement", "webhooks", "applier")
-PROCESSES = ("dashboard", "scan", "manager", "extender", "enforcer", "webhook")
+PROCESSES = ("dashboard", "scan", "manager", "extender", "enforcer", "webhook", "test")
 
 
 def of(**properties: Schema) -> Schema:
@@ -53,6 +53,7 @@ def schema() -> Schema:
     """The schema of values.yaml."""
     (settings,), definitions = msgspec.json.schema_components((Settings,), ref_template="#/$defs/{name}")
     properties: Schema = dict.fromkeys(SWITCHES, SWITCH) | {
+        "colocation": of(enabled={"type": "boolean"}, config={"type": "object", "additionalProperties": FREE}),
         "settings": settings,
         "clusterName": TEXT | {"pattern": "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"},
         "image": IMAGE,

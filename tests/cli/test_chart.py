@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -142,7 +143,9 @@ def test_values_are_put_over_the_objects() -> None:
     }
     image = {"registry": "registry.example", "digest": "sha256:" + "0" * 64}
     more = {"settings": settings, "image": image, "processes": {"manager": manager}, "clusterName": "prod"}
-    objects = rendered(values_of(EVERYTHING, **more))
+    values = values_of(EVERYTHING, **more)
+    values["colocation"]["config"] = {"colocation-config": {"enable": True}}
+    objects = rendered(values)
     deployment = named(objects, "Deployment", "cotenant-manager")["spec"]
     pod = deployment["template"]["spec"]
     (container,) = pod["containers"]
@@ -158,6 +161,9 @@ def test_values_are_put_over_the_objects() -> None:
     env = {e["name"]: e.get("value") for e in agent["env"]}
     assert (env["COTENANT_ENFORCER__DRY_RUN"], env["COTENANT_ENFORCER__TICK_SECONDS"]) == ("false", "2")
     assert len(env) == len(agent["env"])
+    assert "helm.sh/hook" in named(objects, "Pod", "cotenant-test")["metadata"]["annotations"]
+    config = named(objects, "ConfigMap", "slo-controller-config")["data"]
+    assert json.loads(config["colocation-config"]) == {"enable": True}
     written = yaml.safe_load(named(objects, "ConfigMap", "cotenant-settings")["data"]["settings.yaml"])
     assert written["store"] == {"url": "s3://bucket/cotenant"}
     assert written["telemetry"]["log_format"] == "json"

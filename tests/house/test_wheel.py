@@ -48,5 +48,5 @@ def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -
     printed = subprocess.run(show, cwd=tmp_path / "installed", capture_output=True, text=True, check=True).stdout
     assert "kind: CustomResourceDefinition" in printed
     shipped = {str(p.relative_to(ROOT)) for p in (ROOT / "deploy").rglob("*.*") if p.is_file()}
-    shipped = {name for name in shipped if not name.startswith("deploy/chart/")}
+    shipped = {name for name in shipped if not name.startswith(("deploy/chart/", "deploy/images/"))}
     assert {n.partition("/")[2] for n in names if n.startswith("cotenant/deploy/")} == shipped

@@ -1,5 +1,5 @@
 {{/*
-Puts values over the plain manifest of a Deployment, DaemonSet or CronJob, in place: dict "object" it, "root" $.
+Puts values over the plain manifest of a Deployment, DaemonSet, CronJob or Pod, in place: dict "object" it, "root" $.
 */}}
 {{- define "cotenant.workload" -}}
 {{- $root := .root -}}{{- $object := .object -}}
@@ -7,6 +7,7 @@ Puts values over the plain manifest of a Deployment, DaemonSet or CronJob, in pl
 {{- $values := index $root.Values.processes $name | default dict -}}
 {{- $isCron := eq $object.kind "CronJob" -}}
 {{- $template := $isCron | ternary (dig "spec" "jobTemplate" "spec" "template" dict $object) $object.spec.template -}}
+{{- if eq $object.kind "Pod" -}}{{- $template = $object -}}{{- end -}}
 {{- $pod := $template.spec -}}{{- $container := first $pod.containers -}}
 {{- if not (kindIs "invalid" $values.replicas) -}}{{- $_ := set $object.spec "replicas" $values.replicas -}}{{- end -}}
 {{- with $values.schedule -}}{{- $_ := set $object.spec "schedule" . -}}{{- end -}}
@@ -20,7 +21,9 @@ Puts values over the plain manifest of a Deployment, DaemonSet or CronJob, in pl
 {{- $_ := set $template.metadata "labels" (merge (dict "app.kubernetes.io/managed-by" $root.Release.Service) ($values.podLabels | default dict) $template.metadata.labels) -}}
 {{- $notes := dict -}}
 {{- with $root.Values.settings -}}{{- $_ := set $notes "cotenant.dev/settings-digest" (toJson . | sha256sum | trunc 16) -}}{{- end -}}
-{{- with merge $notes ($values.podAnnotations | default dict) -}}{{- $_ := set $template.metadata "annotations" . -}}{{- end -}}
+{{- with merge $notes ($values.podAnnotations | default dict) ($template.metadata.annotations | default dict) -}}
+{{- $_ := set $template.metadata "annotations" . -}}
+{{- end -}}
 {{- $_ := mergeOverwrite $container (deepCopy ($values.container | default dict)) -}}
 {{- $_ := mergeOverwrite $pod (deepCopy ($values.pod | default dict)) -}}
 {{- end -}}

@@ -73,14 +73,7 @@ def carried_out(
     client = connect(settings)
     try:
         with bars() as progress:
-            removals = removal.planned(
-                client,
-                manifests(names),
-                progress,
-                stored=stored,
-                audit_log=audit_log,
-                everything=set(names) == set(COMPONENTS),
-            )
+            removals = removal.planned(client, manifests(names), progress, stored=stored, audit_log=audit_log)
             if act:
                 removal.remove(client, removals, progress)
     finally:
