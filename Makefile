@@ -112,6 +112,7 @@ docs: $(VENV)/.test  ## What is generated: settings, reasons, commands, objects,
 	@$(VENV)/bin/cotenant settings docs > docs/settings.md
 	@$(PY) -m tools.write_reasons > docs/reasons.md
 	@$(PY) -m tools.write_metrics > docs/metrics.md
+	@$(PY) -m tools.write_rights > docs/rights.md
 	@$(PY) -m tools.write_crds
 	@$(PY) -m tools.write_chart_schema
 	@$(PY) -m tools.write_reference

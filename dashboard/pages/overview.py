@@ -46,6 +46,7 @@ def contents(view: View) -> Component:
         return panels.no_results()
     base = view.settings.base_path
     rows: tuple[tuple[str, Sequence[Callable[[], Component]]], ...] = (
+        ("", [lambda: _verdict(overview, view)]),
         ("", [lambda: html.P(_lead(overview, view), className="lead")]),
         ("", [lambda: _headline(overview)]),
         ("", [lambda: _present(overview, view)]),
@@ -68,6 +69,30 @@ def _lead(overview: Overview, view: View) -> str:
         f"{overview.window_days:.0f} days of history from {visible(overview.source)}, "
         f"until {display.moment(overview.time_seconds)}."
     )
+
+
+def _verdict(overview: Overview, view: View) -> Component:
+    """One sentence before anything else: what can be lent, what can be saved, what is at risk."""
+    lent = [panels.amount(overview.cpu.batch_now, Resource.CPU), " and ",
+            panels.amount(overview.memory.batch_now, Resource.MEMORY), " can be lent to batch pods now; "]  # fmt: skip
+    saved = [panels.amount(overview.saving_cpu_millicores, Resource.CPU), " and ",
+             panels.amount(overview.saving_memory_bytes, Resource.MEMORY),
+             f" of requests can be saved{_money(view)}; "]  # fmt: skip
+    counts = dict(filters.facet(view.source.snapshot().tables[FINDINGS.name], filters.Query(), "severity"))
+    critical = counts.get(Severity.CRITICAL.value, 0)
+    href = f"{view.settings.base_path}findings?severity={Severity.CRITICAL.value}"
+    risk = (
+        [dcc.Link(display.counted(critical, "critical finding"), href=href), " at risk."]
+        if critical
+        else ["no critical finding."]
+    )
+    return html.P([*lent, *saved, *risk], className="verdict", id="overview-verdict")
+
+
+def _money(view: View) -> str:
+    """What the recommendations save a month, or nothing where no prices are known."""
+    saved = view.source.snapshot().tables[RECOMMENDATIONS.name].table.columns["saving_month"]
+    return f" ({display.money(float(np.nansum(saved)), view.currency)} a month)" if np.isfinite(saved).any() else ""
 
 
 def _headline(overview: Overview) -> Component:
@@ -149,13 +174,11 @@ def _worth(overview: Overview, view: View) -> Component:
     memory = panels.amount(overview.saving_memory_bytes, Resource.MEMORY)
     share = "70\u00a0% of the saving; all together "
     link = dcc.Link("See them", href=f"{view.settings.base_path}recommendations?sort=cpu_delta_total")
-    saved = view.source.snapshot().tables[RECOMMENDATIONS.name].table.columns["saving_month"]
-    money = f", {display.money(float(np.nansum(saved)), view.currency)} a month" if np.isfinite(saved).any() else ""
     count_text = display.counted(overview.worth_the_effort, "recommendation")
     return panels.stat(
         "Worth the effort",
         count_text,
-        html.Span([share, cpu, " and ", memory, f" less requested{money}. ", link]),
+        html.Span([share, cpu, " and ", memory, f" less requested{_money(view)}. ", link]),
     )
 
 

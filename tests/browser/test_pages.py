@@ -123,6 +123,12 @@ def test_the_overview_says_what_the_document_says(open_page: Open, address: str,
     expect(page.locator(".stats.six .stat-value").first).to_have_text(
         f"{100 * overview.headline.cpu_utilisation:.0f} %"
     )
+    cores = f"{overview.cpu.batch_now / 1000:.1f} cores"
+    critical = api(page, f"{address}/api/v1/findings?severity=critical")["total"]
+    risk = f"{critical} critical finding" if critical else "no critical finding"
+    expect(page.locator("#overview-verdict")).to_have_text(
+        re.compile(f"^{cores} and .* can be lent .* saved.*; {risk}")
+    )
     expect(page.get_by_text("DEMO data - nothing is applied to a real cluster")).to_be_visible()
     expect(page.get_by_text("READ-ONLY")).to_be_visible()
     for word, count in overview.severities.items():

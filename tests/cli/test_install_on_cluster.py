@@ -19,12 +19,9 @@ from cotenant.apps.cli import main
 from cotenant.apps.cli.cluster.installation.manifests import DEFAULT, manifests
 from scheduler_ext.sketch import converted
 from tests.cli.documented_rights import MAY, MAY_NOT
-from tests.cluster import needing
 from tests.cluster.api import Api, ApiError
-from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
+from tests.cluster.control_plane import ControlPlane
 from tests.cluster.specimens import dropped, specimen
-
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 
 ROOT = Path(__file__).resolve().parents[2]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -55,12 +52,9 @@ LABELLED = (
 )
 
 
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """An API server and, for the end of namespaces, the controller-manager."""
-    needing.kubernetes()
-    with ControlPlane(tmp_path_factory.mktemp("install"), Options(frozenset({CONTROLLER_MANAGER}))) as plane:
-        yield plane
+@pytest.fixture
+def plane(bare_plane: ControlPlane) -> ControlPlane:
+    return bare_plane
 
 
 @pytest.fixture

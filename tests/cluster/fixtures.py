@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import needing
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
 from tests.cluster.faults import FaultProxy
 from tests.cluster.namespaces import create_namespace, unique_name
@@ -23,7 +23,7 @@ FakeNodes = Callable[..., list[str]]
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "control_plane" in getattr(item, "fixturenames", ()):
+        if {"control_plane", "bare_plane"} & set(getattr(item, "fixturenames", ())):
             for mark in (pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")):
                 item.add_marker(mark)
 
@@ -33,6 +33,17 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     """etcd, API server, controller-manager, scheduler and kwok on free ports; see `ControlPlane`."""
     needing.kubernetes()
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def bare_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An API server and, for the end of namespaces, the controller-manager: for tests that install and uninstall.
+
+    What they take away, other tests need. A test leaves whatever `cotenant uninstall --crds` leaves.
+    """
+    needing.kubernetes()
+    with ControlPlane(tmp_path_factory.mktemp("install"), Options(frozenset({CONTROLLER_MANAGER}))) as plane:
         yield plane
 
 

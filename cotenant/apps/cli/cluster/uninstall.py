@@ -73,7 +73,14 @@ def carried_out(
     client = connect(settings)
     try:
         with bars() as progress:
-            removals = removal.planned(client, manifests(names), progress, stored=stored, audit_log=audit_log)
+            removals = removal.planned(
+                client,
+                manifests(names),
+                progress,
+                stored=stored,
+                audit_log=audit_log,
+                everything=set(names) == set(COMPONENTS),
+            )
             if act:
                 removal.remove(client, removals, progress)
     finally:

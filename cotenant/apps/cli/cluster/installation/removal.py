@@ -6,7 +6,7 @@ namespaces last, because what is stored in them goes with them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,17 +15,16 @@ from typing import Any, Final
 import msgspec
 
 from changes.change_ledger import ANCHOR
+from cotenant.apps.cli.cluster.installation import leftovers
 from cotenant.apps.cli.cluster.installation.cluster import FIELD_MANAGER, wait_until
 from cotenant.apps.cli.cluster.installation.manifests import Manifest
 from cotenant.apps.cli.cluster.installation.plan import is_ours
+from cotenant.apps.cli.cluster.installation.restoration import restored
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.model.errors import ClusterAbsent
-from cotenant.core.model.kubernetes.intent import Address, Delete, Patch
-from cotenant.core.model.kubernetes.protocol import SYSTEM_NAMESPACE
+from cotenant.core.model.kubernetes.intent import Address, Delete
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SYSTEM_NAMESPACE
 from cotenant.core.model.progress import Progress
-
-NODE_WRITERS: Final = ("cotenant-manager",)
-"""Field managers that write into the status of nodes."""
 
 MADE: Final = (
     Address("coordination.k8s.io/v1", "leases", "cotenant-manager", SYSTEM_NAMESPACE),
@@ -80,26 +79,19 @@ class _HeldObject(msgspec.Struct):
     type: str = ""
 
 
-class _ManagedField(msgspec.Struct):
-    manager: str = ""
-    subresource: str = ""
-
-
-class _NodeMeta(msgspec.Struct, rename="camel"):
-    name: str
-    managed_fields: list[_ManagedField] | None = None
-
-
-class _WrittenNode(msgspec.Struct):
-    metadata: _NodeMeta
-
-
 def planned(
-    client: KubeClient, shipped: Sequence[Manifest], progress: Progress, *, stored: bool, audit_log: bool = False
+    client: KubeClient,
+    shipped: Sequence[Manifest],
+    progress: Progress,
+    *,
+    stored: bool,
+    audit_log: bool = False,
+    everything: bool = False,
 ) -> list[Removal]:
     """What would go, in order.
 
-    stored: definitions go together with the objects that are stored in them; audit_log: the audit log's ConfigMap goes.
+    stored: definitions go together with the objects that are stored in them; audit_log: the audit log's ConfigMap goes;
+    everything: every object with our label goes, also one that no manifest names.
     """
     progress.stage("looking at the cluster", len(shipped))
     removals = []
@@ -110,8 +102,11 @@ def planned(
             removals.append(_removal(client, manifest, live, stored=stored, audit_log=audit_log))
     last = [r for r in removals if r.address.resource in ("customresourcedefinitions", "namespaces")]
     first = [r for r in removals if r not in last]
-    addresses = [*MADE, AUDIT_LOG] if audit_log else MADE
-    return [*first, *(_written(client, addresses) if any(m.component == "rbac" for m in shipped) else ()), *last]
+    if any(m.component == "rbac" for m in shipped):
+        first += _made(client, [*MADE, AUDIT_LOG] if audit_log else MADE)
+        made = _labelled(client, {r.address for r in removals}, last) if everything else []
+        first += made + _written(client, {removal.address for removal in made})
+    return [*first, *last]
 
 
 def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> None:
@@ -129,37 +124,17 @@ def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) 
 
 
 def _send(client: KubeClient, removal: Removal) -> None:
-    """Delete the very object that was looked at; of a node, give back all that we own."""
+    """Delete the very object that was looked at; take what is ours from somebody else's, as it is now."""
     writer = Writer(client, FIELD_MANAGER)
     if removal.fate is Fate.DELETE:
-        writer.send(Delete(removal.address, removal.uid))
+        grace_seconds = 0 if removal.address.namespace == PLACEHOLDER_NAMESPACE else None
+        writer.send(Delete(removal.address, removal.uid, grace_seconds=grace_seconds))
         return
     live = client.get(removal.address.path)
-    operations = given_back(live) if live else ()
-    if operations:
-        with suppress(ClusterAbsent):  # the node is gone, and its status with it
-            writer.send(Patch(removal.address, operations, "status", "cotenant uninstall"))
-
-
-def given_back(node: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
-    """JSON patch that takes from a node the amounts and annotations that our field managers own, and nothing else.
-
-    An empty server-side apply would not do: it removes what nobody owns along with us, such as the amounts that a
-    kubelet registered the node with.
-    """
-    metadata = node["metadata"]
-    owned = [f.get("fieldsV1", {}) for f in metadata.get("managedFields", ()) if f.get("manager") in NODE_WRITERS]
-    places = (("metadata", "annotations"), ("status", "allocatable"), ("status", "capacity"))
-    paths = []
-    for outer, inner in places:
-        keys = {key for fields in owned for key in fields.get(f"f:{outer}", {}).get(f"f:{inner}", {})}
-        present = node.get(outer, {}).get(inner, {})
-        paths += [f"/{outer}/{inner}/{_escaped(name)}" for name in sorted(present) if f"f:{name}" in keys]
-    return tuple({"op": "remove", "path": path} for path in paths)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
+    patch = restored(removal.address, live) if live else None
+    if patch is not None:
+        with suppress(ClusterAbsent):  # it is gone, and what we wrote with it
+            writer.send(patch)
 
 
 def _await_gone(client: KubeClient, address: Address) -> None:
@@ -205,12 +180,27 @@ def _held(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
     return names
 
 
-def _written(client: KubeClient, own: Sequence[Address]) -> list[Removal]:
-    """What components made that no manifest names: these objects, and the manager's part of the status of nodes."""
+def _made(client: KubeClient, own: Sequence[Address]) -> list[Removal]:
+    """What components made that no manifest names, and that has no label."""
     objects = [(address, client.get(address.path)) for address in own]
-    removals = [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in objects if live]
-    return removals + [
-        Removal("nodes", Address("v1", "nodes", node.metadata.name), Fate.GIVE_BACK, "extended resources")
-        for node in client.list("/api/v1/nodes", _WrittenNode)
-        if any(f.manager in NODE_WRITERS for f in node.metadata.managed_fields or ())
+    return [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in objects if live]
+
+
+def _labelled(client: KubeClient, planned_addresses: Collection[Address], last: Sequence[Removal]) -> list[Removal]:
+    """What else has our label; objects of our own definitions go, or stay, with these."""
+    own_kinds = {
+        r.address.name for r in last if r.address.resource == "customresourcedefinitions" and r.fate is not Fate.FOREIGN
+    }
+    return [
+        Removal(address.resource, address, Fate.DELETE, "has our label", uid)
+        for address, uid in leftovers.labelled(client, {*planned_addresses, *MADE, AUDIT_LOG}, own_kinds)
+    ]
+
+
+def _written(client: KubeClient, gone: Collection[Address]) -> list[Removal]:
+    """What we wrote into objects of others, but those that go."""
+    return [
+        Removal(address.resource, address, Fate.GIVE_BACK, what)
+        for address, what in leftovers.written_into(client)
+        if address not in gone
     ]

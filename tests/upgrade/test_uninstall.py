@@ -1,0 +1,246 @@
+"""After `cotenant uninstall` nothing of ours is found in the cluster but the audit log's head, kept on purpose.
+
+Everything is made by the product's own code on a real API server; then every object of every kind is searched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from changes.change_ledger import anchor
+from cotenant.apps.cli import main
+from cotenant.apps.cli.cluster.installation.manifests import COMPONENTS
+from cotenant.apps.cli.cluster.installation.restoration import restored
+from cotenant.apps.manager.features import NAMES
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.kubernetes.intent import Address, Intent
+from cotenant.core.model.kubernetes.protocol import (
+    NODE_AGENT,
+    PLACEHOLDER_NAMESPACE,
+    RESERVATION_GATE,
+    SCHEDULING_GROUP,
+    SYSTEM_NAMESPACE,
+)
+from cotenant.core.model.reservations.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
+from cotenant.core.model.reservations.reservation import Mode, Reservation
+from cotenant.core.settings.sections.reservations import ReservationSettings
+from enforcer.report.suppressed import SuppressionHistory, note
+from recommender.plans.realise import floor
+from scheduler_ext.reservations.owner import claimed
+from scheduler_ext.reservations.placeholder import PlaceholderSpec, class_intent, created, lower_class
+from scheduler_ext.reservations.view import PodView
+from tests.cluster.api import Api, ApiError
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.namespaces import create_namespace, unique_name
+from tests.cluster.waiting import wait_for
+
+Json = dict[str, Any]
+NODES = "/api/v1/nodes"
+CLAIM = "persistentvolumeclaims/cotenant/cotenant-store"
+KEPT = {
+    "configmaps/koordinator-system/cotenant-ledger",
+    "namespaces/koordinator-system",
+    CLAIM,
+    "namespaces/cotenant",
+    "configmaps/cotenant/kube-root-ca.crt",
+    "serviceaccounts/cotenant/default",
+}
+"""By design: the audit log's head, the volume with history and ledger, and the namespaces that hold them."""
+
+
+def run(plane: ControlPlane, *words: str) -> dict[str, Json]:
+    """Rows by object of a command that succeeds."""
+    done = CliRunner().invoke(main.root, [*words, "--kubeconfig", str(plane.admin_kubeconfig), "-o", "json"])
+    rows: list[Json] = json.loads(done.stdout) if done.stdout.startswith("[") else []
+    assert done.exit_code == 0, [row for row in rows if row["state"] == "refused"] or done.stderr
+    return {row.get("object", str(number)): row for number, row in enumerate(rows)}
+
+
+def everything(api: Api) -> Iterator[tuple[str, Json]]:
+    """Every object of every kind that the server lists, without the server's own notes of who wrote what."""
+    versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in api.get("/apis")["groups"])]
+    for version in versions:
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        for kind in api.get(root)["resources"]:
+            if "list" not in kind["verbs"] or "/" in kind["name"] or kind["name"] == "events":
+                continue
+            try:
+                items = api.items(f"{root}/{kind['name']}")
+            except ApiError as error:  # a definition that is going away
+                assert error.status == 404
+                continue
+            for item in items:
+                meta = item["metadata"]
+                meta.pop("managedFields", None)
+                parts = (kind["name"], meta.get("namespace", ""), meta["name"])
+                yield "/".join(part for part in parts if part), item
+
+
+def ours(api: Api) -> set[str]:
+    """Objects in which anything says that it is of cotenant, or that lend what only cotenant lends."""
+    words = ("cotenant", "kubernetes.io/batch-", "kubernetes.io/mid-", "koord-")
+    return {name for name, item in everything(api) if any(word in json.dumps(item) for word in words)}
+
+
+@dataclass
+class Traces:
+    """Writes what components write, by their code."""
+
+    plane: ControlPlane
+    api: Api
+    client: KubeClient
+    namespace: str
+    node: str
+
+    def send(self, manager: str, *intents: Intent | None) -> None:
+        """Each of them, in the name of a component."""
+        for intent in intents:
+            assert intent is not None
+            Writer(self.client, manager).send(intent)
+
+    def lend(self) -> None:
+        """What the manager publishes: NodeSLO, batch amounts, its Lease and its status; by the manager itself."""
+        data = {"colocation-config": json.dumps({"enable": True})}
+        body = {"metadata": {"name": "slo-controller-config"}, "data": data}
+        self.api.create(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps", body)
+        usage = {"resources": {"cpu": "1", "memory": "1Gi"}}
+        metric = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": self.node}}
+        path = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+        self.api.create(path, {**metric, "spec": {}})
+        status = {"updateTime": "2099-01-01T00:00:00Z", "nodeMetric": {"nodeUsage": usage, "systemUsage": usage}}
+        self.api.patch(f"{path}/{self.node}/status", {"status": status})
+        off = ",".join(name for name in NAMES if name not in ("colocation", "node-slo"))
+        run(self.plane, "--set", f"manager.features_off=[{off}]", "manager", "--once", "--write")
+        assert "kubernetes.io/batch-cpu" in self.api.get(f"{NODES}/{self.node}")["status"]["allocatable"]
+        assert self.api.exists(f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{self.node}")
+
+    def suppress(self) -> None:
+        """What a node agent notes at its Node."""
+        history = SuppressionHistory(((0, 900.0, 1800.0),))
+        self.send(NODE_AGENT, note(self.node, history, {}))
+
+    def reserve(self) -> tuple[str, str]:
+        """A gated pod, a pod that got its capacity, a placeholder with a class of its own; the names of the two."""
+        containers = [{"name": "main", "image": "app", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]
+        pods = f"/api/v1/namespaces/{self.namespace}/pods"
+        gate = {"schedulingGates": [{"name": RESERVATION_GATE}, {"name": "example.com/theirs"}]}
+        self.api.create(pods, {"metadata": {"name": "gated"}, "spec": {"containers": containers, **gate}})
+        self.api.create(
+            pods, {"metadata": {"name": "owner"}, "spec": {"nodeName": self.node, "containers": containers}}
+        )
+        body = {
+            "apiVersion": SCHEDULING_GROUP,
+            "kind": "Reservation",
+            "metadata": {"name": unique_name("held")},
+            "spec": {"template": {"spec": {"containers": containers}}, "owners": [{}]},
+        }
+        reservation = Reservation.parse(self.api.create(f"/apis/{SCHEDULING_GROUP}/reservations", body))
+        placeholder = PlaceholderSpec("held-0", reservation.size)
+        self.send(
+            "cotenant-manager",
+            class_intent(*lower_class(reservation, {})),
+            created(reservation, placeholder, Mode.PINNED, {}, ReservationSettings()),
+            claimed(PodView.parse(self.api.get(f"{pods}/owner")), reservation),
+        )
+        return f"{pods}/gated", f"{pods}/owner"
+
+    def plan(self) -> str:
+        """An autoscaler that a plan gave a floor; its path."""
+        path = f"/apis/autoscaling/v2/namespaces/{self.namespace}/horizontalpodautoscalers"
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        spec = {"scaleTargetRef": target, "minReplicas": 3, "maxReplicas": 10}
+        autoscaler = self.api.create(path, {"metadata": {"name": "web"}, "spec": spec})
+        plan = Plan(
+            self.namespace, "web", WindowSource.MANUAL, PlanOwner("Deployment", "web"), {"cpu": 500}, 3,
+            status=PlanStatus(window=Span(1.0, 2.0)), per_pod_text={"cpu": "500m"},
+        )  # fmt: skip
+        self.send("cotenant-manager", *floor(plan, 2, autoscaler))
+        assert self.api.get(f"{path}/web")["spec"]["minReplicas"] == 5
+        return f"{path}/web"
+
+
+@pytest.fixture
+def traces(bare_plane: ControlPlane) -> Iterator[Traces]:
+    api, client = bare_plane.api(), bare_plane.client(bare_plane.admin_kubeconfig)
+    node = unique_name("lender")
+    amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+    api.create(NODES, {"metadata": {"name": node}, "status": {"capacity": amounts, "allocatable": amounts}})
+    namespace = create_namespace(api, unique_name("shop"))
+    if not api.exists("/api/v1/namespaces/monitoring"):  # where the reader's role goes
+        create_namespace(api, "monitoring")
+    yield Traces(bare_plane, api, client, namespace, node)
+    client.close()
+    api.delete(f"/api/v1/namespaces/{namespace}")
+    api.delete(f"{NODES}/{node}")
+    claims = "/api/v1/namespaces/cotenant/persistentvolumeclaims"
+    if api.exists(f"{claims}/cotenant-store"):
+        api.delete(f"{claims}/cotenant-store")
+        wait_for("the claim is gone", lambda: not api.exists(f"{claims}/cotenant-store"))
+    run(bare_plane, "uninstall", "--crds", "--audit-log", "--yes")
+
+
+def test_nothing_of_ours_is_found_after_an_uninstallation(traces: Traces, tmp_path: Path) -> None:
+    api, plane = traces.api, traces.plane
+    run(plane, "uninstall", "--crds", "--audit-log", "--yes")
+    before = ours(api)
+    assert before == set()
+    run(plane, "install", "--components", ",".join(COMPONENTS), "--apply")
+    traces.lend()
+    traces.suppress()
+    gated, owner = traces.reserve()
+    autoscaler = traces.plan()
+    with_ledger = Ledger(tmp_path / "ledger.db")
+    with_ledger.append(1.0, "ann", [("accepted", "c1", {})])
+    anchor(traces.client, with_ledger, SYSTEM_NAMESPACE)
+    with_ledger.close()
+    api.delete(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/slo-controller-config")  # somebody's, not ours
+
+    rows = run(plane, "uninstall", "--crds", "--yes")
+
+    assert ours(api) == KEPT
+    assert "head of the audit log; --audit-log removes it" in rows["namespaces/koordinator-system"]["note"]
+    assert rows[CLAIM]["state"] == "keep" and "the ledger" in rows[CLAIM]["note"]
+    assert api.get(gated)["spec"]["schedulingGates"] == [{"name": "example.com/theirs"}]
+    assert api.exists(owner)
+    spec = api.get(autoscaler)["spec"]
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (3, 10)
+    node = api.get(f"{NODES}/{traces.node}")
+    amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+    assert (node["status"]["capacity"], node["status"]["allocatable"]) == (amounts, amounts)
+    wait_for("the placeholders' namespace", lambda: not api.exists(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}"))
+
+
+def test_marks_of_an_accepted_change_go_and_what_was_accepted_stays() -> None:
+    live = {
+        "metadata": {
+            "uid": "u",
+            "labels": {"app": "web", "cotenant.dev/resources": "set"},
+            "annotations": {"cotenant.dev/change": "c1", "cotenant.dev/resources": "{}", "cotenant.dev/profile": "p"},
+        }
+    }
+    patch = restored(Address("apps/v1", "deployments", "web", "shop"), live)
+    assert patch is not None
+    assert [operation["path"] for operation in patch.operations] == [
+        "/metadata/uid",
+        "/metadata/labels/cotenant.dev~1resources",
+        "/metadata/annotations/cotenant.dev~1change",
+        "/metadata/annotations/cotenant.dev~1resources",
+    ]
+    assert restored(patch.address, {"metadata": {"annotations": {"cotenant.dev/profile": "theirs"}}}) is None
+
+
+def test_batch_amounts_of_zones_go_and_others_stay() -> None:
+    resources = [{"name": "cpu", "capacity": "8"}, {"name": "kubernetes.io/batch-cpu", "allocatable": "1000"}]
+    topology = {"metadata": {"name": "n1"}, "zones": [{"name": "node-0", "type": "Node", "resources": resources}]}
+    address = Address("topology.node.k8s.io/v1alpha1", "noderesourcetopologies", "n1")
+    patch = restored(address, topology)
+    assert patch is not None and patch.operations[-1] == {"op": "remove", "path": "/zones/0/resources/1"}
+    assert restored(address, {**topology, "zones": [{**topology["zones"][0], "resources": resources[:1]}]}) is None
