@@ -157,7 +157,8 @@ def test_values_are_put_over_the_objects() -> None:
     assert [v["name"] for v in pod["volumes"]] == ["settings", "tmp"]
     assert "affinity" not in pod
     assert [o for o in objects if o["kind"] == "PersistentVolumeClaim"] == []
-    (agent,) = containers(named(objects, "DaemonSet", "cotenant-enforcer"))
+    agent, watchdog = containers(named(objects, "DaemonSet", "cotenant-enforcer"))
+    assert watchdog["image"] == agent["image"]
     env = {e["name"]: e.get("value") for e in agent["env"]}
     assert (env["COTENANT_ENFORCER__DRY_RUN"], env["COTENANT_ENFORCER__TICK_SECONDS"]) == ("false", "2")
     assert len(env) == len(agent["env"])

@@ -445,9 +445,13 @@ def test_what_is_shipped_is_not_privileged_and_mounts_what_its_comment_lists() -
     (daemon,) = [body for body in manifests() if body["kind"] == "DaemonSet"]
     spec: Any = daemon["spec"]
     inside = spec["template"]["spec"]
-    (container,) = inside["containers"]
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert container["securityContext"]["privileged"] is False
+    container, watchdog = inside["containers"]
+    for each in (container, watchdog):
+        assert each["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert each["securityContext"]["privileged"] is False
+    # The watchdog looks at the agent's own journal and cgroups, and restores its values within five minutes.
+    assert {m["mountPath"] for m in watchdog["volumeMounts"]} <= {m["mountPath"] for m in container["volumeMounts"]}
+    assert float(watchdog["command"][watchdog["command"].index("--ttl-seconds") + 1]) * 1.25 < 300
     assert not any(inside.get(key) for key in ("hostNetwork", "hostPID", "hostIPC"))
     text = (ROOT / "deploy" / "enforcer.yaml").read_text().partition("apiVersion")[0]
     assert all(volume["hostPath"]["path"] in text for volume in inside["volumes"])

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import BATCH, KNOBS, Running
@@ -168,6 +169,25 @@ def test_when_it_is_killed_and_nobody_starts_it_again_its_watchdog_gives_back(
         wait_for("the kernel's own values", lambda: node.values(KNOBS) == before)
         wait_for("the watchdog's end", lambda: not watchdogs(agent.folder))
         assert node.values(KNOBS) == before
+
+
+def test_the_container_beside_it_gives_back_when_it_was_killed(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
+    """The very command of the shipped DaemonSet, with this test's folders and a shorter wait."""
+    before = node.values(KNOBS)
+    text = (Path(__file__).resolve().parents[2] / "deploy" / "enforcer.yaml").read_text()
+    _, shipped = yaml.safe_load(text)["spec"]["template"]["spec"]["containers"]
+    with Running(node, tmp_path / "a", settings={}) as agent:
+        wait_for("the batch pod's weight", lambda: shares(node, batch) == "1024")
+        ours = {"python": sys.executable, "60": "2", "/host/proc": "/proc"}
+        words = [ours.get(word, word) for word in shipped["command"]]
+        watchdog = subprocess.Popen([*words, "--state-dir", str(agent.folder / "state")], stdout=subprocess.DEVNULL)
+        try:
+            agent.end(signal.SIGKILL)
+            wait_for("the kernel's own values", lambda: node.values(KNOBS) == before)
+            assert watchdog.poll() is None
+        finally:
+            watchdog.terminate()
+            assert watchdog.wait(60) == 0
 
 
 def test_its_watchdog_ends_with_it(node: Kubepods, batch: Pod, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ Puts values over the plain manifest of a Deployment, DaemonSet, CronJob or Pod, 
 {{- if not (kindIs "invalid" $values.replicas) -}}{{- $_ := set $object.spec "replicas" $values.replicas -}}{{- end -}}
 {{- with $values.schedule -}}{{- $_ := set $object.spec "schedule" . -}}{{- end -}}
 {{- $image := eq $name "enforcer" | ternary $root.Values.nodeImage $root.Values.image -}}
-{{- $_ := set $container "image" (include "cotenant.image" (dict "image" $image "root" $root)) -}}
-{{- $_ := set $container "imagePullPolicy" $image.pullPolicy -}}
+{{- range $pod.containers -}}
+{{- $_ := set . "image" (include "cotenant.image" (dict "image" $image "root" $root)) -}}
+{{- $_ := set . "imagePullPolicy" $image.pullPolicy -}}
+{{- end -}}
 {{- with $root.Values.imagePullSecrets -}}{{- $_ := set $pod "imagePullSecrets" . -}}{{- end -}}
 {{- $_ := include "cotenant.store" (dict "pod" $pod "template" $template "root" $root) -}}
 {{- $_ := include "cotenant.env" (dict "name" $name "container" $container "values" $values "root" $root) -}}
