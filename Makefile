@@ -53,6 +53,10 @@ cluster-binaries: $(VENV)/.test  ## Build the Kubernetes programs of the test cl
 	@$(PY) -m tests.cluster.binaries kubelet containerd containerd-shim-runc-v2 ctr helm
 	@$(PY) -m tests.cluster.binaries dex || echo "LOGINS WITH DEX ARE NOT TESTED: it could not be built (it takes gcc)"
 
+.PHONY: cluster-binaries-next
+cluster-binaries-next: $(VENV)/.test  ## Build the programs of the next Kubernetes release too, which `make soak` runs
+	@$(PY) -m tests.cluster.binaries kube-apiserver-1.36 kube-controller-manager-1.36 kube-scheduler-1.36
+
 NODES ?= 20
 cluster-up: $(VENV)/.test  ## A real Kubernetes control plane to try things on, with NODES=20 fake nodes
 	@$(PY) -m tests.cluster.up up --nodes $(NODES)
@@ -65,7 +69,7 @@ test: $(VENV)/.test system cluster-binaries  ## Every test in its small form (re
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m "not soak" $(ARGS)
 
 .PHONY: soak
-soak: $(VENV)/.test $(VENV)-docs/.docs system cluster-binaries  ## What the full form has more: every page in both themes, every fault at every place
+soak: $(VENV)/.test $(VENV)-docs/.docs system cluster-binaries cluster-binaries-next  ## What the full form has more: every page in both themes, every fault at every place
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m soak $(ARGS)
 
 test-fast: $(VENV)/.test  ## The inner loop: no server, no browser, under 2 minutes

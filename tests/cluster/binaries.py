@@ -26,8 +26,10 @@ HERE = Path(__file__).parent
 ASSETS = "KUBEBUILDER_ASSETS"
 KUBERNETES_VERSION = "v1.35.4"
 BUILD = ("build", "-trimpath", "-buildvcs=false")
+NEXT_VERSION = "v1.36.3"
+"""The release after it, on which `make soak` proves the same contract: its programs carry the suffix NEXT."""
+NEXT = "-1.36"
 _VERSION = "k8s.io/component-base/version"
-_LINKED_VERSION = f"-X {_VERSION}.gitVersion={KUBERNETES_VERSION} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=35"
 
 
 class MissingBinaries(RuntimeError):
@@ -73,6 +75,18 @@ _HELM_VERSIONS = " ".join(
 )
 """The Kubernetes for which Helm renders where no cluster is asked; unset it is 1.20."""
 _KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
+NEXT_PROGRAMS = tuple(f"{name}{NEXT}" for name in _KUBERNETES[:3])
+"""The next release's control plane; kubectl may be one release behind its server."""
+
+
+def _kubernetes(version: str, names: Iterable[str], suffix: str = "") -> Module:
+    """Programs of one release of Kubernetes, which tell the release when asked."""
+    major, minor, _ = version.removeprefix("v").split(".")
+    linked = f"-X {_VERSION}.gitVersion={version} -X {_VERSION}.gitMajor={major} -X {_VERSION}.gitMinor={minor}"
+    packages = {f"{n}{suffix}": f"k8s.io/kubernetes/cmd/{n}" for n in names}
+    return Module(f"kubernetes{suffix}", packages, f"-s -w {linked}")
+
+
 MODULES = (
     Module("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
     Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
@@ -80,7 +94,8 @@ MODULES = (
     Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, f"-s -w {_HELM_VERSIONS}"),
     Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
     Module("containerd", {n: f"{_CONTAINERD}/cmd/{n}" for n in CONTAINERD}, f"-s -w {_CONTAINERD_VERSION}", "no_btrfs"),
-    Module("kubernetes", {n: f"k8s.io/kubernetes/cmd/{n}" for n in _KUBERNETES}, f"-s -w {_LINKED_VERSION}"),
+    _kubernetes(KUBERNETES_VERSION, _KUBERNETES),
+    _kubernetes(NEXT_VERSION, _KUBERNETES[:3], NEXT),
 )
 CONTROL_PLANE = ("etcd", "kwok", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 """What the tests run; `kubelet` is built only by who asks for it."""
@@ -90,9 +105,7 @@ def find(name: str) -> Path:
     """A program's path; MissingBinaries when it is neither given nor built."""
     path = _given(name) or _cached(name)
     if not path.is_file():
-        raise MissingBinaries(
-            f"{path} is missing: run `make cluster-binaries`, or set {ASSETS} to a folder that has it"
-        )
+        raise MissingBinaries(f"{path} is missing: run `make {_target(name)}`, or set {ASSETS} to a folder that has it")
     return path
 
 
@@ -165,13 +178,13 @@ def _build(module: Module, names: list[str]) -> None:
     print(f"building {', '.join(names)} ({_hint(module)}) ...", flush=True)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(dir=target, prefix=".build-") as draft:
-        # One package may be named; several share the compiler's work and take their folders' names.
+        # One package may be named; several share the compiler's work and get the names of their folders.
         output = f"{draft}/{names[0]}" if len(names) == 1 else f"{draft}/"
         packages = [module.programs[n] for n in names]
         tags = ("-tags", module.tags) if module.tags else ()
         _run([go, *BUILD, *tags, "-ldflags", module.link_flags, "-o", output, *packages], module)
-        for name in names:
-            (Path(draft) / name).rename(target / name)
+        for name, package in zip(names, packages, strict=True):
+            (Path(output) if len(names) == 1 else Path(draft) / package.rpartition("/")[2]).rename(target / name)
     print(f"built {', '.join(names)} in {time.monotonic() - begun:.0f} s: {target}", flush=True)
 
 
@@ -187,7 +200,11 @@ def _go_line(module: Module) -> str:
 
 
 def _hint(module: Module) -> str:
-    return "the first time this takes minutes" if module.name == "kubernetes" else "a minute or two"
+    return "the first time this takes minutes" if module.name.startswith("kubernetes") else "a minute or two"
+
+
+def _target(name: str) -> str:
+    return "cluster-binaries-next" if name in NEXT_PROGRAMS else "cluster-binaries"
 
 
 def main(words: list[str]) -> int:

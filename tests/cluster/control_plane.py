@@ -37,6 +37,8 @@ APISERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 KWOK = "kwok"
+KUBERNETES = (APISERVER, CONTROLLER_MANAGER, SCHEDULER)
+"""Programs that a release has."""
 STAGES = Path(__file__).with_name("stages.yaml")
 FAKE_NODE = ("kwok.x-k8s.io/node", "fake")
 """Annotation of the nodes that kwok plays."""
@@ -61,6 +63,8 @@ class Options:
     write a second for every ten nodes: nodes stay as they were made, and nobody writes on their behalf."""
     keep: bool = False
     """Outlive the process that starts it."""
+    release: str = ""
+    """Suffix of the Kubernetes programs: "" or `binaries.NEXT`."""
 
 
 class ControlPlane:
@@ -207,7 +211,8 @@ class ControlPlane:
                     break
 
     def _start(self, name: str, command: Callable[[], list[str]]) -> None:
-        line = [str(find(name)), *command(), *self.options.extra.get(name, ())]
+        program = f"{name}{self.options.release}" if name in KUBERNETES else name
+        line = [str(find(program)), *command(), *self.options.extra.get(name, ())]
         self.servers[name] = Server(name, line, self.folder / f"{name}.log", self.options.keep)
         self.servers[name].start()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import needing
+from tests.cluster import binaries, needing
 from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
 from tests.cluster.faults import FaultProxy
@@ -23,7 +23,7 @@ FakeNodes = Callable[..., list[str]]
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"control_plane", "bare_plane"} & set(getattr(item, "fixturenames", ())):
+        if {"control_plane", "next_control_plane", "bare_plane"} & set(getattr(item, "fixturenames", ())):
             for mark in (pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")):
                 item.add_marker(mark)
 
@@ -33,6 +33,14 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     """etcd, API server, controller-manager, scheduler and kwok on free ports; see `ControlPlane`."""
     needing.kubernetes()
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def next_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """The same of the next release of Kubernetes, for the full form: its tests are marked `soak`."""
+    needing.next_kubernetes()
+    with ControlPlane(tmp_path_factory.mktemp("next-cluster"), Options(release=binaries.NEXT)) as plane:
         yield plane
 
 

@@ -65,6 +65,15 @@ def test_several_programs_of_a_module_share_a_build_and_a_later_one_has_its_own(
     assert binaries.installed(["kubectl", "kube-scheduler", "kubelet"])
 
 
+def test_the_next_release_has_programs_of_its_own_and_its_own_target(machine: Path) -> None:
+    binaries.ensure(binaries.CONTROL_PLANE)
+    assert not binaries.installed(binaries.NEXT_PROGRAMS)
+    with pytest.raises(MissingBinaries, match="make cluster-binaries-next"):
+        binaries.find("kube-apiserver-1.36")
+    binaries.ensure(binaries.NEXT_PROGRAMS)
+    assert binaries.find("kube-apiserver-1.36").parent != binaries.find("kube-apiserver").parent
+
+
 def test_kubebuilder_assets_come_first_and_what_they_lack_is_built(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

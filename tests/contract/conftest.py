@@ -1,4 +1,7 @@
-"""Each test of this folder that asks for `target` runs on the embedded server and on a real kube-apiserver."""
+"""Each test of this folder that asks for `target` runs on the embedded server and on a real kube-apiserver.
+
+`make soak` runs them on the next release of Kubernetes too.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from tests.cluster.namespaces import unique_name
 from tests.contract.target import Target, embedded_target, real_target, serve_widgets
 
 REAL = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
+SERVERS = ["embedded", pytest.param("real", marks=REAL), pytest.param("next", marks=[*REAL, pytest.mark.soak])]
 
 
 @pytest.fixture(scope="session")
@@ -20,13 +24,14 @@ def embedded() -> Iterator[EmbeddedServer]:
         yield server
 
 
-@pytest.fixture(scope="session", params=["embedded", pytest.param("real", marks=REAL)])
+@pytest.fixture(scope="session", params=SERVERS)
 def server(request: pytest.FixtureRequest) -> Target:
     """One server with the test's CRD."""
     if request.param == "embedded":
         found = embedded_target(request.getfixturevalue("embedded"))
     else:
-        found = real_target(request.getfixturevalue("control_plane"))
+        plane = "control_plane" if request.param == "real" else "next_control_plane"
+        found = real_target(request.getfixturevalue(plane))
     serve_widgets(found.admin)
     return found
 

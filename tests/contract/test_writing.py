@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.cluster.api import ApiError, Json
@@ -332,8 +334,17 @@ def pod(target: Target) -> str:
     return path
 
 
-def test_resize_changes_resources_of_containers_and_the_generation(target: Target) -> None:
-    path = pod(target)
+@pytest.fixture
+def bound_pod(target: Target) -> Iterator[str]:
+    """Path of a pod that nobody runs; its node exists, as Kubernetes 1.36 asks of a resize."""
+    node = "/api/v1/nodes/nowhere"
+    target.apply(node, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "nowhere"}}, "pods", force="true")
+    yield pod(target)
+    target.admin.delete(node)
+
+
+def test_resize_changes_resources_of_containers_and_the_generation(target: Target, bound_pod: str) -> None:
+    path = bound_pod
     before = target.admin.get(path)
     step = [{"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "200m"}]
     after = target.admin.patch(f"{path}/resize", step, "json", fieldManager="two")
@@ -342,8 +353,8 @@ def test_resize_changes_resources_of_containers_and_the_generation(target: Targe
     target.admin.delete(path, gracePeriodSeconds="0")
 
 
-def test_resize_changes_nothing_else(target: Target) -> None:
-    path = pod(target)
+def test_resize_changes_nothing_else(target: Target, bound_pod: str) -> None:
+    path = bound_pod
     steps = [
         {"op": "replace", "path": "/spec/containers/0/image", "value": "other"},
         {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "300m"},

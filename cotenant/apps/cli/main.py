@@ -109,6 +109,12 @@ COMMANDS: tuple[CommandEntry, ...] = (
         CLUSTER,
     ),
     CommandEntry(
+        "profiles",
+        "cotenant.apps.cli.cluster.profiles",
+        "Colocation profiles as policies of the API server, without a webhook.",
+        CLUSTER,
+    ),
+    CommandEntry(
         "extender",
         "cotenant.apps.cli.cluster.extender",
         "Answer kube-scheduler: load-aware filter, score, hand-over guard.",

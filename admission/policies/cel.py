@@ -1,0 +1,94 @@
+"""Texts of CEL, the language of admission policies: literals, label selectors, JSON patch operations. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from admission.json_patch import escaped
+from cotenant.core.model.kubernetes.selector import LabelSelector, Operator, Requirement
+
+LARGEST_NUMBER: Final = 2**53
+"""Numbers of a JSON patch pass through a 64-bit float in the API server; whole numbers below this stay exact."""
+LABELS: Final = "variables.labels"
+NAMESPACE_LABELS: Final = "variables.namespaceLabels"
+"""Not for matchConditions: there the API server gives no namespaceObject."""
+NO_OPERATION: Final = "[]"
+
+_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def text(value: str) -> str:
+    """A text as a CEL literal in ASCII; characters beyond it are escaped by their code point."""
+    return f'"{"".join(_character(c) for c in value)}"'
+
+
+def _character(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    return character if " " <= character <= "~" else f"\\U{ord(character):08x}"
+
+
+def literal(value: Any) -> str:
+    """A JSON value as CEL; members of lists and objects are dyn(), because CEL lets only those differ in type."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{text(k)}: dyn({literal(v)})" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(f"dyn({literal(item)})" for item in value) + "]"
+    return str(value)
+
+
+def selected(selector: LabelSelector | None, labels: str) -> list[str]:
+    """Conditions under which a selector matches the labels that a CEL expression gives; none when it matches all."""
+    return [_condition(r, labels) for r in (selector.requirements or ())] if selector is not None else []
+
+
+def _condition(requirement: Requirement, labels: str) -> str:
+    key = text(requirement.key)
+    if requirement.operator is Operator.EXISTS:
+        return f"{key} in {labels}"
+    if requirement.operator is Operator.DOES_NOT_EXIST:
+        return f"!({key} in {labels})"
+    values = "[" + ", ".join(text(value) for value in sorted(requirement.values)) + "]"
+    if requirement.operator is Operator.IN:
+        return f"({key} in {labels} && {labels}[{key}] in {values})"
+    return f"!({key} in {labels} && {labels}[{key}] in {values})"
+
+
+def selector_body(selector: LabelSelector | None, *more: Requirement) -> dict[str, Any]:
+    """A selector as a field of an object; {} matches everything."""
+    requirements = [*more, *((selector.requirements or ()) if selector else ())]
+    expressions = [
+        {"key": r.key, "operator": r.operator.value} | ({"values": sorted(r.values)} if r.values else {})
+        for r in requirements
+    ]
+    return {"matchExpressions": expressions} if expressions else {}
+
+
+def pointer(*steps: str) -> str:
+    """A JSON pointer (RFC 6901) as a CEL literal."""
+    return text("".join(f"/{escaped(step)}" for step in steps))
+
+
+def add(path: str, value: str) -> str:
+    """A list with one operation that sets a field; path and value are CEL."""
+    return f'[JSONPatch{{op: "add", path: {path}, value: {value}}}]'
+
+
+def remove(path: str) -> str:
+    """A list with one operation that takes a field off."""
+    return f'[JSONPatch{{op: "remove", path: {path}}}]'
+
+
+def when(condition: str, operations: str) -> str:
+    """The operations under a condition, else none."""
+    return f"({condition} ? {operations} : {NO_OPERATION})"
+
+
+def joined(operations: Iterable[str]) -> str:
+    """Lists of operations one after the other, a line each."""
+    return " +\n".join(operations)

@@ -1,0 +1,286 @@
+"""Profiles as MutatingAdmissionPolicies with their bindings, and what of them cannot be stated. Pure.
+
+One policy a profile: its selectors are the policy's match constraints, which the API server judges before anything is
+changed; its fields are one JSON patch; two more translate resources and write the annotation of batch resources. The
+PriorityClass is the binding's parameter with `parameterNotFoundAction: Allow`, so that a class that is missing leaves
+the pod as it is instead of refusing it. failurePolicy is always Ignore. docs/decisions/0019 says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from admission.pod_mutation import MIRROR_ANNOTATION
+from admission.policies import resources_cel
+from admission.policies.cel import add, joined, literal, pointer, selector_body, text, when
+from admission.policies.label_texts import KeyTexts
+from admission.policies.overlap import (
+    CLASS_FIELD,
+    CLASS_NAME,
+    Overlaps,
+    Writes,
+    apart,
+    disjoint,
+    match_condition,
+    texts_of,
+    unstable,
+    wakes,
+)
+from admission.policies.patch_fields import operations, refusal
+from admission.profile import Profile
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SUB_PRIORITY_LABEL
+from cotenant.core.model.kubernetes.qos import QOS_LABEL
+from cotenant.core.model.kubernetes.selector import Operator, Requirement
+
+API_VERSION: Final = "admissionregistration.k8s.io/v1"
+PREFIX: Final = "cotenant-profile-"
+BATCH_POLICY: Final = "cotenant-batch-resources"
+"""The policy that writes the annotation of batch resources for pods that no profile matches."""
+PART_LABEL: Final = ("cotenant.dev/compiled-from", "profiles")
+"""On every object that the compiler writes, so that those of deleted profiles can be told."""
+NOT_OURS: Final = Requirement(
+    "kubernetes.io/metadata.name",
+    Operator.NOT_IN,
+    frozenset({"kube-system", "cotenant", PLACEHOLDER_NAMESPACE}),
+)
+_LONGEST_NAME: Final = 253
+_NO_STATIC_POD: Final = (
+    f"!has(object.metadata.annotations) || !({text(MIRROR_ANNOTATION)} in object.metadata.annotations)"
+)
+
+GENERAL_LOSSES: Final = (
+    "warnings to the pod's creator, and the annotation cotenant.dev/profiles",
+    "accepted values from a workload's annotation, and the scheduling gate of Reservations",
+    "old names of resources and annotations (koordinator.sh/batch-cpu): they are not renamed",
+    "requests and limits of the whole pod (spec.resources): such a pod keeps cpu and memory",
+    "living pods with the label pod.koordinator.sh/mutating-update, and labels that other webhooks add later",
+    "every check of pods, quotas and slo-controller-config: nothing is refused",
+)
+"""What the webhook does for every cluster and no policy says."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLoss:
+    """A part of a profile that its policy does not state. whole: nothing of the profile is compiled."""
+
+    profile: str
+    field: str
+    reason: str
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledProfiles:
+    """Policies and bindings in the order of their names, the profiles that they stand for, and what is lost."""
+
+    objects: tuple[Json, ...]
+    compiled: tuple[str, ...]
+    losses: tuple[PolicyLoss, ...] = ()
+
+
+def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION) -> CompiledProfiles:
+    """Policies for these profiles. A profile, or a field of it, that cannot be stated is among the losses."""
+    losses = [loss for profile in profiles if (loss := _unstated(profile))]
+    stated = _without(sorted(profiles, key=lambda p: p.name), losses)
+    while unstable_losses := list(_unstable(stated)):
+        losses += unstable_losses
+        stated = _without(stated, unstable_losses)
+    writes = {p.name: Writes.of(p) for p in stated}
+    objects = [*_batch_policy(api_version)]
+    for profile in stated:
+        overlaps = Overlaps.of(profile, stated, writes)
+        losses += [*_lost_to_others(profile, overlaps, stated, writes), *_unpatched(profile)]
+        policy = _policy(profile, overlaps, api_version)
+        objects += [policy, _binding(policy, profile, api_version)]
+    compiled = tuple(profile.name for profile in stated)
+    return CompiledProfiles(tuple(objects), compiled, tuple(sorted(losses, key=lambda x: x.profile)))
+
+
+def _without(profiles: Sequence[Profile], losses: Sequence[PolicyLoss]) -> list[Profile]:
+    names = {loss.profile for loss in losses}
+    return [profile for profile in profiles if profile.name not in names]
+
+
+def _unstated(profile: Profile) -> PolicyLoss | None:
+    """Why no policy can stand for the profile."""
+    if profile.percent not in (0, 100):
+        reason = f"{profile.percent}%: a policy cannot draw by lot; apply it to all (100%) or use the webhook"
+        return PolicyLoss(profile.name, "probability", reason, whole=True)
+    if len(PREFIX + profile.name) > _LONGEST_NAME:
+        return PolicyLoss(profile.name, "metadata.name", "is too long for a policy's name", whole=True)
+    name = _class_of(profile)
+    if name is not None and (not isinstance(name, str) or not name or set(name) & set("/%") or name in (".", "..")):
+        return PolicyLoss(profile.name, "priorityClassName", "is no name of a PriorityClass", whole=True)
+    return None
+
+
+def _class_of(profile: Profile) -> Any:
+    """The PriorityClass that the profile gives, "" when its patch takes it away, None when it gives none."""
+    patch = profile.patch.get("spec") or {}
+    if CLASS_NAME in patch:
+        return patch[CLASS_NAME] or ""
+    return profile.priority_class or None
+
+
+def _unstable(profiles: Sequence[Profile]) -> Iterator[PolicyLoss]:
+    """Profiles whose way to give way to others would depend on the order in which the API server runs policies."""
+    writes = {p.name: Writes.of(p) for p in profiles}
+    for profile in profiles:
+        for other in Overlaps.of(profile, profiles, writes).profiles:
+            writers = (writes[p.name] for p in profiles if not disjoint(p, profile) and not apart(p, other))
+            if keys := unstable(other, writers):
+                reason = (
+                    f"may match the same pods as {other.name}, which selects by {', '.join(keys)}: a profile writes it"
+                )
+                yield PolicyLoss(profile.name, "selector", reason, whole=True)
+                break
+
+
+def _lost_to_others(
+    profile: Profile, overlaps: Overlaps, profiles: Sequence[Profile], writes: Mapping[str, Writes]
+) -> Iterator[PolicyLoss]:
+    """Fields that are not written where a later profile matches too, and pods that match by a label written to them."""
+    for other in overlaps.yields_to:
+        if lost := sorted(set(writes[profile.name].fields) - set(writes[other.name].fields)):
+            yield PolicyLoss(profile.name, ", ".join(lost), f"not on pods that match the profile {other.name} too")
+    for other in profiles:
+        if other.name == profile.name or apart(profile, other):
+            continue
+        if keys := sorted(set(wakes(writes[other.name], profile))):
+            reason = f"not on pods that match only by what the profile {other.name} writes"
+            yield PolicyLoss(profile.name, ", ".join(f"metadata.labels.{key}" for key in keys), reason)
+
+
+def _unpatched(profile: Profile) -> Iterator[PolicyLoss]:
+    """Fields of the patch that are left out."""
+    for name in profile.patch:
+        if name not in ("metadata", "spec"):
+            yield PolicyLoss(profile.name, f"patch.{name}", "is no field of a pod's metadata or spec")
+    for name in profile.patch.get("metadata") or {}:
+        if name not in ("labels", "annotations"):
+            yield PolicyLoss(profile.name, f"patch.metadata.{name}", "only labels and annotations are compiled")
+        elif (patch := profile.patch["metadata"][name]) and not texts_of(patch):
+            reason = "only an object of texts without directives is compiled"
+            yield PolicyLoss(profile.name, f"patch.metadata.{name}", reason)
+    for name, value in (profile.patch.get("spec") or {}).items():
+        if name != CLASS_NAME and (why := refusal(name, value)):
+            yield PolicyLoss(profile.name, f"patch.spec.{name}", why)
+
+
+def _policy(profile: Profile, overlaps: Overlaps, api_version: str) -> Json:
+    """The policy of one profile."""
+    # Other profiles are judged in the patches: in matchConditions the API server gives no namespaceObject.
+    left = [_no_match(other) for other in overlaps.yields_to]
+    not_translated = [*left, *(_no_match(other) for other in overlaps.translates)]
+    writes = [_guarded(write, overlaps.fields.get(name, ())) for name, write in _writes(profile)]
+    patches = []
+    if profile.percent and writes:
+        patches.append(when(" && ".join(left), f"(\n{joined(writes)}\n)") if left else joined(writes))
+    if not profile.skips_resources:
+        patches.append(resources_cel.translation(not_translated))
+    patches.append(resources_cel.annotation())
+    class_name = _class_of(profile) if profile.percent else None
+    parameter = {"paramKind": {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}} if class_name else {}
+    name = PREFIX + profile.name
+    return _policy_body(name, api_version, profile, patches, parameter)
+
+
+def _no_match(profile: Profile) -> str:
+    return f"!{match_condition(profile)}"
+
+
+def _guarded(operations_of_field: str, others: Sequence[Profile]) -> str:
+    """The operations, except on pods that match one of the others."""
+    return when(" && ".join(map(_no_match, others)), operations_of_field) if others else operations_of_field
+
+
+def _policy_body(name: str, api_version: str, profile: Profile | None, patches: list[str], more: Json) -> Json:
+    selectors = (profile.namespace_selector, profile.selector) if profile else (None, None)
+    return {
+        "apiVersion": api_version,
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": _metadata(name),
+        "spec": {
+            **more,
+            "failurePolicy": "Ignore",
+            "reinvocationPolicy": "Never",
+            "matchConstraints": {
+                "matchPolicy": "Equivalent",
+                "namespaceSelector": selector_body(selectors[0], NOT_OURS),
+                "objectSelector": selector_body(selectors[1]),
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["pods"],
+                        "scope": "Namespaced",
+                    }
+                ],
+            },
+            "matchConditions": [{"name": "no-static-pod", "expression": _NO_STATIC_POD}],
+            "variables": resources_cel.variables(),
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}} for patch in patches],
+        },
+    }
+
+
+def _binding(policy: Json, profile: Profile | None, api_version: str) -> Json:
+    name = policy["metadata"]["name"]
+    spec: Json = {"policyName": name}
+    if profile is not None and "paramKind" in policy["spec"]:
+        spec["paramRef"] = {"name": _class_of(profile), "parameterNotFoundAction": "Allow"}
+    return {
+        "apiVersion": api_version,
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": _metadata(name),
+        "spec": spec,
+    }
+
+
+def _metadata(name: str) -> Json:
+    labels = {"app.kubernetes.io/managed-by": "cotenant", "app.kubernetes.io/part-of": "cotenant"}
+    return {"name": name, "labels": labels | dict([PART_LABEL])}
+
+
+def _batch_policy(api_version: str) -> Iterator[Json]:
+    """The annotation of batch resources on pods that ask for them by themselves."""
+    policy = _policy_body(BATCH_POLICY, api_version, None, [resources_cel.annotation()], {})
+    yield policy
+    yield _binding(policy, None, api_version)
+
+
+def _writes(profile: Profile) -> Iterator[tuple[str, str]]:
+    """(field, JSON patch operations) of the profile, its steps in the order of `admission.profile.apply_to`."""
+    labels, annotations = KeyTexts("labels"), KeyTexts("annotations")
+    labels.update(profile.labels)
+    annotations.update(profile.annotations)
+    labels.copy(profile.label_keys)
+    annotations.copy(profile.annotation_keys)
+    labels.append(profile.label_suffixes)
+    if profile.qos_class:
+        labels.update({QOS_LABEL: profile.qos_class})
+    if profile.sub_priority is not None:
+        labels.update({SUB_PRIORITY_LABEL: str(profile.sub_priority)})
+    patch = profile.patch.get("metadata") or {}
+    for texts in (labels, annotations):
+        texts.merge(texts_of(patch.get(texts.name)))
+        yield from texts.operations()
+    yield from _spec_writes(profile)
+
+
+def _spec_writes(profile: Profile) -> Iterator[tuple[str, str]]:
+    patch = profile.patch.get("spec") or {}
+    if profile.scheduler_name and "schedulerName" not in patch:
+        yield "spec.schedulerName", add(pointer("spec", "schedulerName"), literal(profile.scheduler_name))
+    if name := _class_of(profile):
+        policy = 'has(params.preemptionPolicy) ? params.preemptionPolicy : "PreemptLowerPriority"'
+        values = ((CLASS_NAME, literal(name)), ("priority", "params.value"), ("preemptionPolicy", policy))
+        yield CLASS_FIELD, "(" + " + ".join(add(pointer("spec", key), value) for key, value in values) + ")"
+    for field, value in patch.items():
+        if field != CLASS_NAME and not refusal(field, value):
+            yield from operations(value, "spec", field)

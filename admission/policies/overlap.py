@@ -1,0 +1,194 @@
+"""Profiles that may match the same pod: what each writes, and which of two then gives way. Pure.
+
+The API server runs policies in no fixed order. The webhook applies matching profiles in the order of their names, the
+later value stays, and translates resources once at the end. So that both come to the same result, two profiles that may
+match one pod must not write different values to one field, unless the earlier one leaves the pod to the later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from admission.policies.cel import LABELS, NAMESPACE_LABELS, selected
+from admission.policies.patch_fields import leaves, refusal
+from admission.profile import Profile
+from cotenant.core.model.kubernetes.protocol import SUB_PRIORITY_LABEL
+from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL
+from cotenant.core.model.kubernetes.selector import LabelSelector, Operator, Requirement
+
+CLASS_NAME: Final = "priorityClassName"
+CLASS_FIELD: Final = f"spec.{CLASS_NAME}"
+_LABEL: Final = "metadata.labels."
+_CLASS_FIELDS: Final = (CLASS_FIELD, f"{_LABEL}{QOS_LABEL}", f"{_LABEL}{PRIORITY_CLASS_LABEL}")
+"""Fields by which a pod's class, and with it the names of its resources, is decided."""
+
+
+class OwnText:
+    """The value of a field that is written from the pod's own texts; equal to no other value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """What a profile writes: field -> value (None: removed), and the fields that it copies from."""
+
+    fields: Mapping[str, Any]
+    reads: frozenset[str]
+
+    @classmethod
+    def of(cls, profile: Profile) -> Writes:
+        """Every field that the profile's policy writes, by path; none when it is applied to no pod."""
+        if not profile.percent:
+            return cls({}, frozenset())
+        fields: dict[str, Any] = {}
+        for name, constants, keys in (
+            ("labels", profile.labels, profile.label_keys),
+            ("annotations", profile.annotations, profile.annotation_keys),
+        ):
+            fields |= {f"metadata.{name}.{key}": value for key, value in constants.items()}
+            fields |= {f"metadata.{name}.{key}": OwnText() for key in keys.values()}
+        fields |= {f"{_LABEL}{key}": OwnText() for key in profile.label_suffixes}
+        fields |= {"spec.schedulerName": profile.scheduler_name} if profile.scheduler_name else {}
+        fields |= {_LABEL + QOS_LABEL: profile.qos_class} if profile.qos_class else {}
+        fields |= {CLASS_FIELD: profile.priority_class} if profile.priority_class else {}
+        if profile.sub_priority is not None:
+            fields[_LABEL + SUB_PRIORITY_LABEL] = str(profile.sub_priority)
+        fields |= dict(_patched(profile.patch))
+        reads = {f"{_LABEL}{key}" for key in (*profile.label_keys, *profile.label_suffixes)}
+        reads |= {f"metadata.annotations.{key}" for key in profile.annotation_keys}
+        return cls(fields, frozenset(reads))
+
+    @property
+    def label_values(self) -> Mapping[str, Any]:
+        """Key of a label -> value."""
+        return {path.removeprefix(_LABEL): v for path, v in self.fields.items() if path.startswith(_LABEL)}
+
+    @property
+    def class_fields(self) -> dict[str, Any]:
+        """Fields that decide the pod's class, with their values."""
+        return {name: self.fields[name] for name in _CLASS_FIELDS if name in self.fields}
+
+
+def match_condition(profile: Profile) -> str:
+    """CEL: whether a profile matches the pod as it is now."""
+    conditions = [
+        *selected(profile.namespace_selector, NAMESPACE_LABELS),
+        *selected(profile.selector, LABELS),
+    ]
+    return "(" + (" && ".join(conditions) or "true") + ")"
+
+
+def _patched(patch: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Fields of `spec.patch` that are compiled, with their values."""
+    metadata, spec = patch.get("metadata") or {}, patch.get("spec") or {}
+    for name in ("labels", "annotations"):
+        yield from ((f"metadata.{name}.{key}", value) for key, value in texts_of(metadata.get(name)).items())
+    for name, value in spec.items():
+        if name == CLASS_NAME or not refusal(name, value):
+            yield from leaves(value, f"spec.{name}")
+
+
+def texts_of(patch: Any) -> Mapping[str, Any]:
+    """Labels or annotations of a patch; none when they are no object, or one with directives of a strategic merge."""
+    odd = not isinstance(patch, Mapping) or any(key.startswith("$") for key in patch)
+    return {} if odd else patch
+
+
+@dataclass(frozen=True, slots=True)
+class Overlaps:
+    """How a profile's policy gives way to others on pods that match both.
+
+    yields_to: it does nothing there; fields: field -> those that write another value to it; translates: those that
+    translate resources in its place, or forbid it.
+    """
+
+    yields_to: tuple[Profile, ...]
+    fields: Mapping[str, tuple[Profile, ...]]
+    translates: tuple[Profile, ...]
+
+    @classmethod
+    def of(cls, profile: Profile, profiles: Sequence[Profile], writes: Mapping[str, Writes]) -> Overlaps:
+        """Of one profile with all others."""
+        others = [p for p in profiles if p.name != profile.name and not disjoint(profile, p)]
+        later = [p for p in others if p.name > profile.name]
+        own = writes[profile.name]
+        yields_to = [p for p in later if not _separable(own, writes[p.name])]
+        fields = {
+            name: tuple(p for p in later if name in writes[p.name].fields and writes[p.name].fields[name] != value)
+            for name, value in own.fields.items()
+        }
+        translates = [
+            p for p in others if p.skips_resources or _translates(writes[p.name], own, first=p.name < profile.name)
+        ]
+        return cls(tuple(yields_to), {name: after for name, after in fields.items() if after}, tuple(translates))
+
+    @property
+    def profiles(self) -> list[Profile]:
+        """Every profile that the policy has to recognise."""
+        return [*self.yields_to, *self.translates, *(p for after in self.fields.values() for p in after)]
+
+
+def _separable(earlier: Writes, later: Writes) -> bool:
+    """Whether both can be applied in any order once the earlier leaves out the fields that the later one writes."""
+    nested = any(a.startswith(f"{b}.") or b.startswith(f"{a}.") for a in earlier.fields for b in later.fields)
+    read = not earlier.reads.isdisjoint(later.fields) or not later.reads.isdisjoint(earlier.fields)
+    mine, theirs = earlier.class_fields, later.class_fields
+    return not nested and not read and (mine.keys() <= theirs.keys() or theirs.items() <= mine.items())
+
+
+def _translates(other: Writes, own: Writes, *, first: bool) -> bool:
+    """Whether the other profile decides the class of pods that match both, so that only it translates resources.
+
+    first: the other one's name comes first, so that its values give way.
+    """
+    mine, theirs = own.class_fields, other.class_fields
+    if not _separable(*((other, own) if first else (own, other))):
+        return False
+    if first:
+        return mine.items() <= theirs.items() and not theirs.keys() <= mine.keys()
+    return mine.keys() <= theirs.keys() and mine != theirs
+
+
+def disjoint(one: Profile, other: Profile) -> bool:
+    """Whether no pod can match both."""
+    return apart(one, other) or _contradict(one.selector, other.selector)
+
+
+def apart(one: Profile, other: Profile) -> bool:
+    """Whether no namespace can match both."""
+    return _contradict(one.namespace_selector, other.namespace_selector)
+
+
+def _contradict(one: LabelSelector | None, other: LabelSelector | None) -> bool:
+    pairs = ((a, b) for a in _requirements(one) for b in _requirements(other) if a.key == b.key)
+    return any(_exclusive(a, b) for a, b in pairs)
+
+
+def _requirements(selector: LabelSelector | None) -> Sequence[Requirement]:
+    return selector.requirements or () if selector else ()
+
+
+def _exclusive(one: Requirement, other: Requirement) -> bool:
+    """Whether two requirements on one key contradict each other."""
+    for a, b in ((one, other), (other, one)):
+        if a.operator is Operator.DOES_NOT_EXIST and b.operator in (Operator.IN, Operator.EXISTS):
+            return True
+        if a.operator is Operator.IN and b.operator in (Operator.IN, Operator.NOT_IN):
+            return not any(b.matches({b.key: value}) for value in a.values)
+    return False
+
+
+def wakes(writer: Writes, profile: Profile) -> Iterator[str]:
+    """Labels by which a pod that `writer` was applied to could match a profile that it did not match before."""
+    for key, value in writer.label_values.items():
+        requirements = [r for r in _requirements(profile.selector) if r.key == key]
+        labels = {} if value is None else {key: value}
+        if requirements and (isinstance(value, OwnText) or all(r.matches(labels) for r in requirements)):
+            yield key
+
+
+def unstable(profile: Profile, writers: Iterable[Writes]) -> list[str]:
+    """Labels of a profile's selector that writers change: whether it matches then depends on the order."""
+    keys = {r.key for r in _requirements(profile.selector)}
+    return sorted({key for writes in writers for key in writes.label_values if key in keys})

@@ -1,0 +1,128 @@
+"""Fields of a pod's spec that a compiled profile may patch, and the JSON patch operations that do it in CEL. Pure.
+
+The API server answers 500 to every matching pod when a policy writes a field that does not exist or has another type,
+whatever the policy's failurePolicy says. So only fields whose types are listed here are compiled. Types: Kubernetes API
+reference, PodSpec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from admission.policies.cel import LARGEST_NUMBER, add, literal, pointer, remove, text, when
+from cotenant.core.model.text import shown
+
+_MAP: Final = "*"
+"""Stands for every key of a map."""
+_REQUIREMENT: Final = {"key": str, "operator": str, "values": [str]}
+_TERM: Final = {"matchExpressions": [_REQUIREMENT], "matchFields": [_REQUIREMENT]}
+_SELECTOR: Final = {"matchLabels": {_MAP: str}, "matchExpressions": [_REQUIREMENT]}
+_POD_TERM: Final = {
+    "labelSelector": _SELECTOR,
+    "namespaceSelector": _SELECTOR,
+    "namespaces": [str],
+    "topologyKey": str,
+    "matchLabelKeys": [str],
+    "mismatchLabelKeys": [str],
+}
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_POD_AFFINITY: Final = {_REQUIRED: [_POD_TERM], _PREFERRED: [{"weight": int, "podAffinityTerm": _POD_TERM}]}
+FIELDS: Final[Mapping[str, Any]] = {
+    "activeDeadlineSeconds": int,
+    "affinity": {
+        "nodeAffinity": {
+            _REQUIRED: {"nodeSelectorTerms": [_TERM]},
+            _PREFERRED: [{"weight": int, "preference": _TERM}],
+        },
+        "podAffinity": _POD_AFFINITY,
+        "podAntiAffinity": _POD_AFFINITY,
+    },
+    "automountServiceAccountToken": bool,
+    "dnsPolicy": str,
+    "enableServiceLinks": bool,
+    "hostname": str,
+    "nodeSelector": {_MAP: str},
+    "restartPolicy": str,
+    "schedulerName": str,
+    "shareProcessNamespace": bool,
+    "subdomain": str,
+    "terminationGracePeriodSeconds": int,
+    "tolerations": [{"key": str, "operator": str, "value": str, "effect": str, "tolerationSeconds": int}],
+}
+"""Field of the spec -> type: a plain type, a list of one type, or the fields of an object."""
+
+
+def refusal(name: str, value: Any) -> str:
+    """Why a field of the spec with this value cannot be compiled; "" when it can."""
+    if name not in FIELDS:
+        return "is none of the fields whose types the compiler checks: a wrong type would refuse every matching pod"
+    return _wrong(value, FIELDS[name], f"spec.patch.spec.{name}")
+
+
+def _wrong(value: Any, kind: Any, path: str) -> str:
+    """What is wrong with a value or with what is in it; "" when nothing is. null removes, wherever it may stand."""
+    expected = list if isinstance(kind, list) else dict if isinstance(kind, Mapping) else kind
+    if value is None:
+        return ""
+    if type(value) is not expected:
+        return f"{path}: {shown(value)} is not of the type {expected.__name__}"
+    if isinstance(kind, list):
+        return next((w for i, item in enumerate(value) if (w := _wrong_item(item, kind[0], f"{path}[{i}]"))), "")
+    if isinstance(kind, Mapping):
+        return next((w for key, item in value.items() if (w := _wrong_key(key, item, kind, path))), "")
+    return f"{path}: {value} is too large" if kind is int and abs(value) >= LARGEST_NUMBER else ""
+
+
+def _wrong_item(item: Any, kind: Any, path: str) -> str:
+    return f"{path}: null in a list" if item is None else _wrong(item, kind, path)
+
+
+def _wrong_key(key: str, value: Any, kind: Mapping[str, Any], path: str) -> str:
+    if key.startswith("$"):
+        return f"{path}.{key}: directives of a strategic merge are not compiled"
+    if key not in kind and _MAP not in kind:
+        return f"{path}.{key} is no field that the compiler knows"
+    return _wrong(value, kind.get(key, kind.get(_MAP)), f"{path}.{key}")
+
+
+def operations(value: Any, *path: str) -> Iterator[tuple[str, str]]:
+    """(field, list of JSON patch operations) that merge a checked value into the pod at this path (`spec`, field, ...).
+
+    The operation that makes place for others has no field.
+    """
+    field = ".".join(path)
+    if value is None:
+        yield field, when(_present(path), remove(pointer(*path)))
+    elif isinstance(value, Mapping):
+        yield "", when(f"!({_present(path)})", add(pointer(*path), "{}"))
+        for key, item in value.items():
+            yield from operations(item, *path, key)
+    else:
+        yield field, add(pointer(*path), literal(_without_nulls(value)))
+
+
+def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """(path, value) of what a merge writes, for comparing two profiles; lists are replaced as a whole."""
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from leaves(item, f"{path}.{key}")
+    else:
+        yield path, value
+
+
+def _present(path: tuple[str, ...]) -> str:
+    """Whether the pod has the field, which implies its parents; the pod's metadata and spec are always there."""
+    conditions, place = [], "object"
+    for step in path:
+        if place != "object":
+            conditions.append(f"{text(step)} in {place}")
+        place = f"{place}[{text(step)}]" if place != "object" else f"object.{step}"
+    return " && ".join(conditions)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,138 @@
+"""`admission.resources` in CEL: cpu and memory under the names of the pod's class, and the annotation of batch amounts.
+
+Two JSON patches that every compiled profile ends with. They read the class from the pod as the profile left it. Pods
+with requests or limits of the whole pod (`spec.resources`) keep cpu and memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from admission.policies.cel import add, pointer, text, when
+from admission.resources import BATCH_NAMES, SIDES
+from cotenant.core.model.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
+from cotenant.core.model.kubernetes.qos import BANDS, PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
+
+_GROUPS: Final = ("containers", "initContainers")
+_CLASS: Final = text(PRIORITY_CLASS_LABEL)
+_QOS: Final = text(QOS_LABEL)
+_BATCH: Final = "[" + ", ".join(text(name) for name in sorted(BATCH_NAMES)) + "]"
+
+
+def _or(conditions: Iterable[str]) -> str:
+    return " || ".join(conditions)
+
+
+def _in_band(priority: PriorityClass) -> str:
+    low, high = BANDS[priority]
+    return f"object.spec.priority >= {low} && object.spec.priority <= {high}"
+
+
+def _class_by_priority() -> str:
+    expression = '""'
+    for priority in BANDS:
+        expression = f"({_in_band(priority)} ? {text(priority)} : {expression})"
+    return f'(has(object.spec.priority) ? {expression} : "")'
+
+
+def _class_by_label() -> str:
+    names = "[" + ", ".join(text(name) for name in BANDS) + "]"
+    return f'(variables.labels[{_CLASS}] in {names} ? variables.labels[{_CLASS}] : "")'
+
+
+def _variable(name: str, expression: str) -> dict[str, str]:
+    return {"name": name, "expression": expression}
+
+
+def variables() -> list[dict[str, Any]]:
+    """The pod's labels, annotations, class and containers, read anew by each mutation."""
+    batch, mid = text(PriorityClass.BATCH), text(PriorityClass.MID)
+    best_effort = f"{_QOS} in variables.labels && variables.labels[{_QOS}] == {text(QosClass.BE)}"
+    own = [
+        f"(has(object.spec.resources.{side}) && object.spec.resources.{side}.exists(n, n in ['cpu', 'memory']))"
+        for side in SIDES
+    ]
+    return [
+        _variable("labels", "has(object.metadata.labels) ? object.metadata.labels : {}"),
+        _variable("annotations", "has(object.metadata.annotations) ? object.metadata.annotations : {}"),
+        _variable("namespaceLabels", "has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}"),
+        _variable("priorityClass", f"{_CLASS} in variables.labels ? {_class_by_label()} : {_class_by_priority()}"),
+        _variable(
+            "band",
+            f'(variables.priorityClass == {batch} || (variables.priorityClass == "" && {best_effort})) ? "batch" : '
+            f'variables.priorityClass == {mid} ? "mid" : ""',
+        ),
+        _variable("cpuName", '"kubernetes.io/" + variables.band + "-cpu"'),
+        _variable("memoryName", '"kubernetes.io/" + variables.band + "-memory"'),
+        _variable("ofWholePod", f"has(object.spec.resources) && ({_or(own)})"),
+        _variable("initContainers", "has(object.spec.initContainers) ? object.spec.initContainers : []"),
+        _variable("containers", "object.spec.containers"),
+    ]
+
+
+def translation(conditions: Iterable[str]) -> str:
+    """The patch that renames cpu and memory of all containers, under these conditions."""
+    parts = [_renamed(group, side) for group in _GROUPS for side in SIDES]
+    condition = " && ".join(['variables.band != ""', "!variables.ofWholePod", *conditions])
+    return when(condition, "(\n" + " +\n".join(parts) + "\n)")
+
+
+def _renamed(group: str, side: str) -> str:
+    """One operation for each container that names cpu or memory on this side."""
+    amounts = f"c.resources.{side}"
+    renames = [
+        f"k == {text(resource)} && !({_named(resource)}) ? {{{_name(resource)}: {value}}} : "
+        for resource, value in (("cpu", _MILLICORES), ("memory", "string(v)"))
+    ]
+    entry = "".join(f"({rename}" for rename in renames) + "{string(k): string(v)}" + ")" * len(renames)
+    path = f'"/spec/{group}/" + string(i) + "/resources/{side}"'
+    return (
+        f"variables.{group}.transformList(i, c,\n"
+        f"  has(c.resources) && has({amounts}) && {amounts}.exists(n, n in ['cpu', 'memory']),\n"
+        f'  JSONPatch{{op: "replace", path: {path}, value: {amounts}.transformMapEntry(k, v, {entry})}})'
+    )
+
+
+def _name(resource: str) -> str:
+    return f"variables.{resource}Name"
+
+
+def _named(resource: str) -> str:
+    """Whether the container names the class's resource beside the plain one, which then stays as it is."""
+    return _or(f"(has(c.resources.{side}) && {_name(resource)} in c.resources.{side})" for side in SIDES)
+
+
+_MILLICORES: Final = (
+    "[int(quantity(v).asApproximateFloat() * 1000.0 + 0.5)]"
+    '.map(m, string(quantity(string(m) + "m").isLessThan(quantity(v)) ? m + 1 : m))[0]'
+)
+"""The nearest whole number of millicores, one more where that is less than the amount: exact rounding up."""
+
+
+def annotation() -> str:
+    """The patch that writes each container's batch resources into the annotation that node agents read."""
+    sides = (
+        '["limits", "requests"].filter(s, s in c.resources && c.resources[s].exists(n, n in ' + _BATCH + "))"
+        '.map(s, "\\"" + s + "\\":{" + ' + _BATCH + ".filter(n, n in c.resources[s])"
+        '.map(n, "\\"" + n + "\\":\\"" + string(c.resources[s][n]) + "\\"").join(",") + "}").join(",")'
+    )
+    value = (
+        '"{\\"containers\\":{" + variables.containers.filter(c, ' + _asks_for_batch() + ")"
+        '.map(c, "\\"" + c.name + "\\":{" + ' + sides + ' + "}").sort().join(",") + "}}"'
+    )
+    writes = [
+        when("!has(object.metadata.annotations)", add(pointer("metadata", "annotations"), "{}")),
+        add(pointer("metadata", "annotations", EXTENDED_SPEC_ANNOTATION), value),
+    ]
+    return when(with_batch(), "(\n" + " +\n".join(writes) + "\n)")
+
+
+def with_batch() -> str:
+    """Whether a container of the pod asks for batch resources."""
+    return f"variables.containers.exists(c, {_asks_for_batch()})"
+
+
+def _asks_for_batch() -> str:
+    sides = [f"(has(c.resources.{side}) && c.resources.{side}.exists(n, n in {_BATCH}))" for side in SIDES]
+    return f"has(c.resources) && ({_or(sides)})"

@@ -1,0 +1,130 @@
+"""Compiled profiles on a real API server: a pod comes out as the webhook's own function makes it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from admission.policies.compiler import API_VERSION
+from cotenant.apps.cli.main import root
+from tests.admission.policy_cases import (
+    PROFILES,
+    PolicyCluster,
+    pod,
+    policy_server,
+    profile_of,
+    random_pod,
+    random_profile,
+    shipped_profiles,
+)
+from tests.cluster import binaries, needing
+from tests.cluster.control_plane import ControlPlane
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
+WORLDS = 25
+PODS_A_WORLD = 16
+SHIPPED = {
+    "spaces-ci": {"cotenant.dev/workload": "ci", "koordinator.sh/enable-colocation": "true"},
+    "spaces-spark": {"koordinator.sh/enable-colocation": "true"},
+    "spaces-web": {"cotenant.dev/workload": "web", "koordinator.sh/enable-colocation": "true"},
+    "spaces-presto": {"cotenant.dev/workload": "presto"},
+    "spaces-training": {"cotenant.dev/workload": "training"},
+    "spaces-none": {},
+}
+SHIPPED_LABELS = (
+    {},
+    {"spark-role": "driver"},
+    {"spark-role": "executor"},
+    {"app.kubernetes.io/component": "worker"},
+    {"app.kubernetes.io/component": "coordinator"},
+    {"training.kubeflow.org/job-name": "t"},
+    {"training.kubeflow.org/job-name": "t", "cotenant.dev/restartable": "true"},
+)
+
+
+@pytest.fixture(
+    scope="module", params=["", pytest.param(binaries.NEXT, marks=pytest.mark.soak)], ids=["present", "next"]
+)
+def release(request: pytest.FixtureRequest) -> str:
+    (needing.next_kubernetes if request.param else needing.kubernetes)()
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def server(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with policy_server(tmp_path_factory.mktemp("policies"), release) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def version(release: str) -> str:
+    """The API version that offers policies: present releases have it behind a feature gate."""
+    return API_VERSION if release else API_VERSION + "beta1"
+
+
+@pytest.fixture(scope="module")
+def shipped(server: ControlPlane, version: str) -> PolicyCluster:
+    """Shipped profiles, and one whose PriorityClass is missing."""
+    absent = {"namespaceSelector": {"matchLabels": {"absent": "yes"}}, "priorityClassName": "nobodys", "qosClass": "BE"}
+    namespaces = {**SHIPPED, "absent": {"absent": "yes"}}
+    return PolicyCluster(server.api(), version, [*shipped_profiles(), profile_of("absent", **absent)], namespaces)
+
+
+@pytest.fixture(scope="module")
+def worlds(server: ControlPlane, version: str) -> PolicyCluster:
+    """Worlds of random profiles, each with a namespace of its own."""
+    lot = random.Random(17)
+    names = [f"w{place}" for place in range(WORLDS)]
+    profiles = [random_profile(lot, f"{world}-{name}", world) for world in names for name in "abc"]
+    return PolicyCluster(server.api(), version, profiles, {world: {"world": world} for world in names})
+
+
+def test_shipped_profiles_give_every_pod_what_the_webhook_gives(shipped: PolicyCluster) -> None:
+    resources = {"requests": {"cpu": "1500m", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
+    changed = 0
+    for namespace in SHIPPED:
+        for place, labels in enumerate(SHIPPED_LABELS):
+            body = pod(f"p{place}", labels)
+            body["spec"]["containers"][0]["resources"] = resources
+            mutation, expected = shipped.by_webhook(body, namespace)
+            assert shipped.claimed(mutation)
+            assert shipped.tried(body, namespace) == expected, (namespace, labels, mutation.applied)
+            changed += bool(mutation.applied)
+    assert changed == 20
+
+
+def test_a_profile_whose_class_is_missing_leaves_the_pod_as_it_is(shipped: PolicyCluster) -> None:
+    assert shipped.tried(pod("p"), "absent") == shipped.tried(pod("p"), "kube-system")
+
+
+def test_check_says_whether_the_clusters_policies_are_those_of_the_profiles(
+    shipped: PolicyCluster, server: ControlPlane, version: str, tmp_path: Path
+) -> None:
+    files = [str(file) for file in sorted(PROFILES.glob("*.yaml"))]
+    words = ["--api-version", version.rpartition("/")[2], "--kubeconfig", str(server.admin_kubeconfig)]
+    found = CliRunner().invoke(root, ["profiles", "compile", *files, "--check", *words])
+    assert found.exit_code == 3  # "absent" and the probe belong to no profile of these files
+    assert found.stderr.count("belongs to no profile") == 4 and "differs" not in found.stderr
+    assert "missing" not in found.stderr
+    ci = tmp_path / "ci.yaml"
+    ci.write_text((PROFILES / "ci.yaml").read_text().replace("terminationGracePeriodSeconds: 10", "hostname: x"))
+    found = CliRunner().invoke(root, ["profiles", "compile", str(ci), *files[1:], "--check", *words])
+    assert "MutatingAdmissionPolicy cotenant-profile-ci differs: mutations[0].jsonPatch.expression" in found.stderr
+
+
+@pytest.mark.soak
+def test_random_pods_under_random_profiles_come_out_as_the_webhook_makes_them(worlds: PolicyCluster) -> None:
+    lot, claimed, several = random.Random(5), 0, 0
+    for place in range(WORLDS * PODS_A_WORLD):
+        namespace, body = f"w{place % WORLDS}", random_pod(lot, f"p{place}")
+        mutation, expected = worlds.by_webhook(body, namespace)
+        result = worlds.tried(body, namespace)
+        if not worlds.claimed(mutation):
+            continue
+        assert result == expected, (body, namespace, mutation.applied)
+        claimed, several = claimed + bool(mutation.applied), several + (len(mutation.applied) > 1)
+    assert claimed > 100 and several > 30
