@@ -63,10 +63,11 @@ def refusal(name: str, value: Any) -> str:
 
 def _wrong(value: Any, kind: Any, path: str) -> str:
     """What is wrong with a value or with what is in it; "" when nothing is. null removes, wherever it may stand."""
-    expected = list if isinstance(kind, list) else dict if isinstance(kind, Mapping) else kind
+    expected: type = list if isinstance(kind, list) else dict if isinstance(kind, Mapping) else kind
     if value is None:
         return ""
-    if type(value) is not expected:
+    of_type = type(value) is expected  # bool is no int here
+    if not of_type:
         return f"{path}: {shown(value)} is not of the type {expected.__name__}"
     if isinstance(kind, list):
         return next((w for i, item in enumerate(value) if (w := _wrong_item(item, kind[0], f"{path}[{i}]"))), "")

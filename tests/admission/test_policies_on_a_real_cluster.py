@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from admission.policies.compiler import API_VERSION
@@ -23,8 +25,10 @@ from tests.admission.policy_cases import (
 )
 from tests.cluster import binaries, needing
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import install_crd
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
+COLLECTION = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles"
 WORLDS = 25
 PODS_A_WORLD = 16
 SHIPPED = {
@@ -104,7 +108,7 @@ def test_a_profile_whose_class_is_missing_leaves_the_pod_as_it_is(shipped: Polic
 def test_check_says_whether_the_clusters_policies_are_those_of_the_profiles(
     shipped: PolicyCluster, server: ControlPlane, version: str, tmp_path: Path
 ) -> None:
-    files = [str(file) for file in sorted(PROFILES.glob("*.yaml"))]
+    api, files = server.api(), [str(file) for file in sorted(PROFILES.glob("*.yaml"))]
     words = ["--api-version", version.rpartition("/")[2], "--kubeconfig", str(server.admin_kubeconfig)]
     found = CliRunner().invoke(root, ["profiles", "compile", *files, "--check", *words])
     assert found.exit_code == 3  # "absent" and the probe belong to no profile of these files
@@ -114,6 +118,13 @@ def test_check_says_whether_the_clusters_policies_are_those_of_the_profiles(
     ci.write_text((PROFILES / "ci.yaml").read_text().replace("terminationGracePeriodSeconds: 10", "hostname: x"))
     found = CliRunner().invoke(root, ["profiles", "compile", str(ci), *files[1:], "--check", *words])
     assert "MutatingAdmissionPolicy cotenant-profile-ci differs: mutations[0].jsonPatch.expression" in found.stderr
+    # without files: the profiles of the cluster, of which it has one
+    install_crd(api, "clustercolocationprofiles.config.koordinator.sh")
+    api.create(COLLECTION, yaml.safe_load((PROFILES / "ci.yaml").read_text()))
+    found = CliRunner().invoke(root, ["profiles", "compile", *words, "-o", "json"])
+    assert found.exit_code == 0
+    names = [body["metadata"]["name"] for body in json.loads(found.stdout)["items"]]
+    assert names == ["cotenant-batch-resources"] * 2 + ["cotenant-profile-ci"] * 2
 
 
 @pytest.mark.soak

@@ -336,11 +336,13 @@ def pod(target: Target) -> str:
 
 @pytest.fixture
 def bound_pod(target: Target) -> Iterator[str]:
-    """Path of a pod that nobody runs; its node exists, as Kubernetes 1.36 asks of a resize."""
-    node = "/api/v1/nodes/nowhere"
-    target.apply(node, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "nowhere"}}, "pods", force="true")
+    """Path of a pod that nobody runs; its node exists and has room, as Kubernetes 1.36 asks of a resize."""
+    path = "/api/v1/nodes/nowhere"
+    node: Json = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "nowhere"}}
+    target.apply(path, node, "pods", force="true")
+    target.apply(f"{path}/status", {**node, "status": {"allocatable": {"cpu": "8", "memory": "8Gi"}}}, "pods")
     yield pod(target)
-    target.admin.delete(node)
+    target.admin.delete(path)
 
 
 def test_resize_changes_resources_of_containers_and_the_generation(target: Target, bound_pod: str) -> None:

@@ -20,6 +20,7 @@ LOOKS = "a person's command that only reads, with that person's kubeconfig"
 ALLOWED = {
     "tests/actions/test_doors.py": (1, "the server's address; a person's token takes the certificate's place"),
     "tests/admission/test_life_beside_a_real_cluster.py": (1, INSTALLS),
+    "tests/admission/test_policies_on_a_real_cluster.py": (1, LOOKS),
     "tests/admission/test_registration_guard.py": (1, INSTALLS),
     "tests/browser/test_cluster_away.py": (1, "a page that only looks; nothing is written"),
     "tests/browser/test_reserving.py": (1, SET_UP),

@@ -63,6 +63,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "helm ": ("installs into a cluster", "tests/cli/test_chart_on_cluster.py"),
     "cotenant uninstall": (DESK, "tests/cli/test_install_on_cluster.py"),
     "cotenant manager ": (DESK, "tests/cluster/test_first_hour.py"),
+    "cotenant profiles compile": (NEEDS_CLUSTER, "tests/admission/test_policies_on_a_real_cluster.py"),
     "cotenant webhook": (SERVES, "tests/admission/test_on_a_real_cluster.py"),
     "cotenant recs ": (DESK, "tests/cli/test_recs.py"),
     "cotenant reservations ": (DESK, "tests/cli/test_reservations.py"),
