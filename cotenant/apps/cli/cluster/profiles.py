@@ -92,13 +92,13 @@ def compile_command(
         raise typer.Exit(EXIT_PARTIAL)
 
 
-def _listed(ctx: typer.Context, flags: Mapping[str, str | None], path: str, **query: str) -> list[Any]:
-    """Objects of the cluster."""
+def _listed(ctx: typer.Context, flags: Mapping[str, str | None], path: str, labels: str = "") -> list[Any]:
+    """Objects of the cluster, by a label selector ("": all)."""
     from cotenant.core.adapters.kube import connect
 
     client = connect(session_of(ctx).load(flags).settings.kube)
     try:
-        return list(client.list(path, **query))
+        return list(client.list(path, labelSelector=labels) if labels else client.list(path))
     except ClusterAbsent as error:
         fix = "Before Kubernetes 1.36: --api-version v1beta1, and the feature gate MutatingAdmissionPolicy."
         raise CotenantError(f"the cluster does not serve {path}", fix=fix) from error
@@ -112,11 +112,10 @@ def _live_policies(ctx: typer.Context, flags: Mapping[str, str | None], api_vers
 
     root = f"/apis/admissionregistration.k8s.io/{api_version}/mutatingadmissionpolic"
     kinds = {"MutatingAdmissionPolicy": f"{root}ies", "MutatingAdmissionPolicyBinding": f"{root}ybindings"}
-    query = {"labelSelector": "=".join(PART_LABEL)}
     return {
         (kind, body["metadata"]["name"]): body["spec"]
         for kind, path in kinds.items()
-        for body in _listed(ctx, flags, path, **query)
+        for body in _listed(ctx, flags, path, "=".join(PART_LABEL))
     }
 
 
