@@ -109,7 +109,7 @@ notebooks: $(VENV)/.test  ## The notebooks run and rendered, into build/notebook
 
 .PHONY: site
 site: $(VENV)-docs/.docs  ## The documentation site, with every link checked, into build/site
-	@NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict -q && echo "build/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict
 
 docs: $(VENV)/.test  ## What is generated: settings, reasons, commands, objects, REST, benchmark tables, CRDs
 	@$(PY) -m bench.report
@@ -120,6 +120,10 @@ docs: $(VENV)/.test  ## What is generated: settings, reasons, commands, objects,
 	@$(PY) -m tools.write_crds
 	@$(PY) -m tools.write_chart_schema
 	@$(PY) -m tools.write_reference
+
+.PHONY: release-dry
+release-dry: $(VENV)/.test  ## A release of the last commit but for signatures and upload, into build/release
+	@$(PY) -m tools.release
 
 # --- locks --------------------------------------------------------------------------------------------------------------
 COMPILE := $(VENV)/bin/pip-compile --generate-hashes --no-emit-index-url --no-emit-find-links --allow-unsafe --strip-extras --no-header -q

@@ -29,7 +29,8 @@ def expanded(nav: Any, docs: Path) -> Any:
     if isinstance(nav, list):
         return [expanded(entry, docs) for entry in nav]
     if nav.endswith("/"):
-        return [f"{nav}{page.name}" for page in sorted((docs / nav).glob("*.md"))]
+        pages = sorted((page.name for page in (docs / nav).glob("*.md")), key=lambda name: (name != "index.md", name))
+        return [f"{nav}{name}" for name in pages]
     return nav
 
 

@@ -16,6 +16,7 @@ import pytest
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
+COMPLETION = Path(__file__).resolve().parents[2] / "release" / "completion"
 ENTRY = "from cotenant.apps.cli.main import run; run()"
 
 
@@ -205,6 +206,14 @@ def test_the_completion_of_bash_is_shown_and_installed(tmp_path: Path) -> None:
     (script,) = tmp_path.rglob("cotenant.sh")
     assert "complete -o default -F _cotenant_completion cotenant" in script.read_text()
     assert str(script) in (tmp_path / ".bashrc").read_text()
+
+
+@pytest.mark.parametrize(("shell", "file"), [("bash", "cotenant"), ("zsh", "_cotenant"), ("fish", "cotenant.fish")])
+def test_a_wheel_carries_the_completion_that_the_program_prints(shell: str, file: str) -> None:
+    """`cotenant --show-completion SHELL > release/completion/FILE` renews it."""
+    shown = cotenant("--show-completion", shell, env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
+    assert shown.returncode == 0
+    assert (COMPLETION / file).read_text() == shown.stdout
 
 
 def test_completion_knows_commands_and_subcommands() -> None:

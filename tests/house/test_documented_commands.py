@@ -50,6 +50,7 @@ GO = "builds with Go and outlives the command"
 ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "make demo": (SERVES, "bench/fresh_clone.py"),
     "make test": ("is this suite", "bench/fresh_clone.py"),
+    "make release-dry": ("builds a minute", "tests/house/test_release.py"),
     "make cluster-": (GO, "tests/cluster/test_up.py"),
     "cotenant doctor ": ("needs a Prometheus", "tests/cli/test_doctor.py"),
     "cotenant scan --prometheus ": ("needs a Prometheus", "tests/cli/test_scan.py"),
@@ -85,6 +86,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "$POST ": ("asks a dashboard", "tests/dashboard/test_api_acts.py"),
 }  # fmt: skip
 """Beginning of a command that is not run here -> (why not, the file that runs it)."""
+CLUSTER_TOOLS: Final = ("kubectl", "helm")
 STANDARD: Final = frozenset({"awk", "chmod", "dirname", "hostname", "rm", "sed"})
 COMMANDS: Final = tuple(command for page in PAGES for command in commands(page))
 IN_PROSE: Final = tuple(command for page in PAGES for command in prose_commands(page))
@@ -161,23 +163,26 @@ def test_what_pip_installs_is_a_package_of_the_tree_or_an_extra_of_ours() -> Non
         assert (extra[1] in extras) if extra else (ROOT / target / "pyproject.toml").is_file(), command
 
 
-def test_every_file_that_kubectl_is_given_is_in_the_tree() -> None:
+def test_every_file_that_kubectl_or_helm_is_given_is_in_the_tree() -> None:
     for command in COMMANDS:
         for option, value in zip(command.words, command.words[1:], strict=False):
-            if command.program == "kubectl" and option == "-f" and value not in MADE_BY_THE_READER:
+            if command.program in CLUSTER_TOOLS and option in {"-f", "--values"} and value not in MADE_BY_THE_READER:
                 assert (ROOT / value).exists(), command
+            if command.program == "helm" and value.startswith(("deploy/", "./")):
+                assert (ROOT / value / "Chart.yaml").is_file(), command
         for word in command.words if command.program == "kubectl" else ():
             if word.startswith("--from-file="):
                 assert word.partition("=")[2] in MADE_BY_THE_READER or (ROOT / word.partition("=")[2]).exists(), command
 
 
 @pytest.mark.slow
-def test_kubectl_takes_every_flag() -> None:
+@pytest.mark.parametrize("program", CLUSTER_TOOLS)
+def test_kubectl_and_helm_take_every_flag(program: str) -> None:
     needing.kubernetes()
-    shown = {command.words for command in COMMANDS if command.program == "kubectl"}
+    shown = {command.words for command in COMMANDS if command.program == program}
     # --help parses the flags before it, and asks no cluster.
     for words in sorted(shown):
-        command = [str(binaries.find("kubectl")), *words[1:], "--help"]
+        command = [str(binaries.find(program)), *words[1:], "--help"]
         asked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert asked.returncode == 0 and "Usage:" in asked.stdout, (words, asked.stderr)
 

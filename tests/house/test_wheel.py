@@ -12,6 +12,12 @@ import pytest
 pytestmark = pytest.mark.server
 
 ROOT = Path(__file__).resolve().parents[2]
+COMPLETIONS = {
+    "bash-completion/completions/cotenant",
+    "zsh/site-functions/_cotenant",
+    "fish/vendor_completions.d/cotenant.fish",
+}
+"""Where each shell looks below a prefix."""
 
 
 @pytest.mark.slow
@@ -29,7 +35,7 @@ def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -
     done = subprocess.run(build, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
-    tops = {n.partition("/")[0] for n in names if ".dist-info" not in n}
+    tops = {n.partition("/")[0] for n in names if ".dist-info/" not in n and ".data/" not in n}
     assert tops == {
         "cotenant",
         "changes",
@@ -43,6 +49,7 @@ def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -
     }
     assert [n for n in names if Path(n).name.startswith(("test_", "conftest")) or n.endswith(".ipynb")] == []
     assert any(n.endswith("LICENSE") for n in names)
+    assert {n.partition(".data/data/share/")[2] for n in names if ".data/" in n} == COMPLETIONS
     zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(tmp_path / "installed")
     show = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", "install", "--print"]
     printed = subprocess.run(show, cwd=tmp_path / "installed", capture_output=True, text=True, check=True).stdout

@@ -18,7 +18,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 SHELLS: Final = ("sh", "bash", "console")
-PROGRAMS: Final = ("cotenant", "kubectl", "make", "pip", "python", ".venv/bin/python")
+PROGRAMS: Final = ("cotenant", "helm", "kubectl", "make", "pip", "python", ".venv/bin/python")
 """What a command is checked by; others are standard tools of a shell."""
 _BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SEPARATORS: Final = frozenset({"|", "||", "&", "&&", ";"})
