@@ -100,13 +100,13 @@ def krew(source: Path, folder: Path, version: str, epoch: int) -> None:
     (folder / "cotenant.yaml").write_text(text)
 
 
-def images(source: Path, folder: Path) -> None:
+def images(source: Path, folder: Path, epoch: int) -> None:
     """Both container images as OCI archives, where they can be built here."""
     script = source / "deploy" / "images" / "build.sh"
     if os.environ.get("COTENANT_IMAGES") == "no" or not script.exists() or not shutil.which("buildah"):
         print("no images: COTENANT_IMAGES=no, or no buildah here")
         return
-    run("sh", script, folder)
+    run("sh", script, folder, SOURCE_DATE_EPOCH=str(epoch))
 
 
 def digest(path: Path) -> str:
@@ -131,7 +131,7 @@ def release(folder: Path) -> None:
         sbom(source, folder / f"cotenant-{version}.cdx.json")
         chart(source, folder, epoch)
         krew(source, folder, version, epoch)
-        images(source, folder)
+        images(source, folder, epoch)
     lines = [f"{digest(path)}  {path.name}" for path in sorted(folder.iterdir())]
     (folder / "SHA256SUMS").write_text("\n".join([*lines, ""]))
     print(*lines, sep="\n")
