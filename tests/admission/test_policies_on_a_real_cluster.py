@@ -11,11 +11,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from admission.policies.compiler import API_VERSION
+from admission.policies.compiler import API_VERSION, compile_profiles
 from cotenant.apps.cli.main import root
 from tests.admission.policy_cases import (
     PROFILES,
     PolicyCluster,
+    path_of,
     pod,
     policy_server,
     profile_of,
@@ -24,8 +25,10 @@ from tests.admission.policy_cases import (
     shipped_profiles,
 )
 from tests.cluster import binaries, needing
+from tests.cluster.api import ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
+from tests.cluster.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 COLLECTION = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles"
@@ -125,6 +128,30 @@ def test_check_says_whether_the_clusters_policies_are_those_of_the_profiles(
     assert found.exit_code == 0
     names = [body["metadata"]["name"] for body in json.loads(found.stdout)["items"]]
     assert names == ["cotenant-batch-resources"] * 2 + ["cotenant-profile-ci"] * 2
+
+
+@pytest.mark.soak
+def test_a_wrong_type_in_a_policy_refuses_pods_whatever_its_failure_policy(server: ControlPlane, version: str) -> None:
+    """Why the compiler leaves out every field whose type it does not know."""
+    api = server.api()
+    api.create("/api/v1/namespaces", {"metadata": {"name": "wrong", "labels": {"wrong": "yes"}}})
+    wrong = profile_of(
+        "wrong",
+        namespaceSelector={"matchLabels": {"wrong": "yes"}},
+        patch={"spec": {"terminationGracePeriodSeconds": 7}},
+    )
+    for body in compile_profiles([wrong], version).objects[2:]:
+        text = json.dumps(body).replace("value: 7}", "value: true}")
+        api.create(path_of(body), json.loads(text))
+
+    def status() -> int:
+        try:
+            api.create("/api/v1/namespaces/wrong/pods", pod("p"), dryRun="All")
+        except ApiError as error:
+            return error.status
+        return 0
+
+    assert wait_for("the policy", status) == 500
 
 
 @pytest.mark.soak
