@@ -136,6 +136,14 @@ def test_profiles_that_cannot_be_separated_are_named_with_what_is_lost() -> None
     assert "b" in loss.reason and patch_of(compiled, "a").startswith('(!(("app" in')
 
 
+def test_labels_of_one_stem_do_not_meet_and_nested_fields_do() -> None:
+    stem = profile_of("a", labels={"app": "x"}, annotations={"n": "1"})
+    assert lost(stem, profile_of("b", labels={"app.kubernetes.io/name": "y"})) == {}
+    whole = profile_of("a", patch={"spec": {"affinity": None}})
+    part = profile_of("b", patch={"spec": {"affinity": {"nodeAffinity": None}}})
+    assert lost(whole, part) == {("a", "spec.affinity"): False}
+
+
 def test_a_match_by_another_profiles_label_is_named() -> None:
     writes = profile_of("a", labels={"tier": "gold"})
     assert lost(writes, profile_of("b", selector={"matchLabels": {"tier": "gold"}}, labels={"x": "y"})) == {

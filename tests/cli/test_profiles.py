@@ -30,9 +30,9 @@ def file(tmp_path: Path) -> str:
 
 
 def test_shipped_profiles_become_objects_that_kubectl_can_apply() -> None:
-    found = CliRunner().invoke(root, ["profiles", "compile", *PROFILES, "-o", "yaml"])
-    bodies = list(yaml.safe_load_all(found.stdout))
-    assert found.exit_code == 0 and found.stderr == ""
+    result = CliRunner().invoke(root, ["profiles", "compile", *PROFILES, "-o", "yaml"])
+    bodies = list(yaml.safe_load_all(result.stdout))
+    assert result.exit_code == 0 and result.stderr == ""
     assert {body["apiVersion"] for body in bodies} == {"admissionregistration.k8s.io/v1"}
     assert sum(body["kind"] == "MutatingAdmissionPolicy" for body in bodies) == 9
     listed = CliRunner().invoke(root, ["profiles", "compile", *PROFILES, "-o", "json"])
@@ -40,22 +40,22 @@ def test_shipped_profiles_become_objects_that_kubectl_can_apply() -> None:
 
 
 def test_what_is_lost_is_a_table_and_exit_code_4(file: str) -> None:
-    found = CliRunner().invoke(root, ["profiles", "compile", file])
-    rows = [line.split(maxsplit=3) for line in found.stdout.splitlines()[1:]]
-    assert found.exit_code == 4
+    result = CliRunner().invoke(root, ["profiles", "compile", file])
+    rows = [line.split(maxsplit=3) for line in result.stdout.splitlines()[1:]]
+    assert result.exit_code == 4
     assert [row[:3] for row in rows] == [
         ["whole", "compiled"],
         ["broken", "left-out", "spec"],
         ["part", "partial", "patch.spec.containers"],
     ]
-    assert "no policy states what the webhook does for all pods" in found.stderr
+    assert "no policy states what the webhook does for all pods" in result.stderr
 
 
 def test_with_policies_on_stdout_losses_are_on_stderr(file: str) -> None:
-    found = CliRunner().invoke(root, ["profiles", "compile", file, "-o", "yaml", "--api-version", "v1beta1"])
-    assert found.exit_code == 4
-    assert "broken: spec:" in found.stderr and "part: patch.spec.containers:" in found.stderr
-    names = {body["metadata"]["name"] for body in yaml.safe_load_all(found.stdout)}
+    result = CliRunner().invoke(root, ["profiles", "compile", file, "-o", "yaml", "--api-version", "v1beta1"])
+    assert result.exit_code == 4
+    assert "broken: spec:" in result.stderr and "part: patch.spec.containers:" in result.stderr
+    names = {body["metadata"]["name"] for body in yaml.safe_load_all(result.stdout)}
     assert names == {"cotenant-batch-resources", "cotenant-profile-part", "cotenant-profile-whole"}
 
 
@@ -68,5 +68,5 @@ def test_with_policies_on_stdout_losses_are_on_stderr(file: str) -> None:
     ],
 )
 def test_wrong_words_are_named(words: list[str], message: str) -> None:
-    found = CliRunner().invoke(root, ["profiles", "compile", *words])
-    assert found.exit_code == 2 and message in found.stderr
+    result = CliRunner().invoke(root, ["profiles", "compile", *words])
+    assert result.exit_code == 2 and message in result.stderr
