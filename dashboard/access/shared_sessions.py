@@ -28,6 +28,8 @@ from dashboard.access.sessions import Session, Sessions, fresh_id
 
 REREAD_SECONDS: Final = 2.0
 """So long after a logout on one replica another one may still let the person in."""
+AWAY_SECONDS: Final = 30.0
+"""So long a store that did not answer is not asked again for a login that is known."""
 CLAIM_SECONDS: Final = 30.0
 """So long one replica may take to renew a login's tokens before another one tries."""
 KEY_BYTES: Final = 32
@@ -71,6 +73,8 @@ class _Copy:
 
     def __init__(self, session: Session, mark: str) -> None:
         self.session, self.mark, self.read_seconds = session, mark, time.monotonic()
+        self.reading = threading.Lock()
+        """Held by who reads it again; all others use what is here."""
 
 
 class SharedSessions(Sessions):
@@ -99,14 +103,17 @@ class SharedSessions(Sessions):
         if not name or (copy is not None and self._now() >= copy.session.ends_seconds):
             self._forget(id_)
             return None
-        if copy is not None and time.monotonic() - copy.read_seconds < REREAD_SECONDS:
+        if copy is None:
+            return self._read(id_, name)
+        if time.monotonic() - copy.read_seconds < REREAD_SECONDS or not copy.reading.acquire(blocking=False):
             return copy.session
         try:
             return self._read(id_, name)
         except StoreError:
-            if copy is None:
-                raise
+            copy.read_seconds = time.monotonic() + AWAY_SECONDS
             return copy.session
+        finally:
+            copy.reading.release()
 
     def end(self, id_: str) -> Session | None:
         """Remove it; what it was."""

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import numpy as np
+import structlog
 
 from cotenant.core.adapters.clock import Clock, SystemClock
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.colocation.enforcement import Gathering, NodeLanes
 from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
-from cotenant.core.model.errors import NoData
+from cotenant.core.model.errors import NoData, StoreCorrupt, StoreError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.table import Kind, Schema, Table
@@ -51,6 +52,7 @@ from dashboard.server.memory import give_back
 from dashboard.tables import filters
 from dashboard.tables.filters import Index, Indexed, Query
 
+_log = structlog.get_logger(__name__)
 FORECAST_LIST: Final = replace(FORECASTS, columns=tuple(c for c in FORECASTS.columns if c.kind is not Kind.LIST))
 """FORECASTS without the paths, which are read one at a time."""
 
@@ -167,12 +169,18 @@ class StoreSource:
             self._lock.release()
 
     def _look(self) -> None:
-        self._store, before = self._newest.pinned(), self._store
+        before = self._store
         try:
+            self._store = self._newest.pinned()
             self._read()
-        except BaseException:
+        except StoreCorrupt:
             self._store = before
             raise
+        except StoreError as error:
+            self._store = before
+            if not self._newest.shared or self._snapshot.overview is None:
+                raise
+            _log.warning("store_away", error=error.message, fix=error.fix)  # what was read stays, with its age
 
     def _read(self) -> None:
         overview = self._store.read_document("overview", Overview)

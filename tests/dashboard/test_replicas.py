@@ -10,16 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotenant.core.adapters.store import buckets
 from cotenant.core.adapters.store.files import Folder
-from cotenant.core.model.errors import SettingsError
+from cotenant.core.model.errors import SettingsError, StoreError
 from cotenant.core.settings.sections.access import AccessSettings
 from dashboard.access import shared_sessions
 from dashboard.access.gate import Gate
 from dashboard.access.sessions import Session
 from dashboard.access.shared_sessions import SessionKeys, SharedSessions
 from tests.support import access as support
-from tests.support import replicas
+from tests.support import careless_s3, replicas
 from tests.support.access import Browser, dashboard
+from tests.support.careless_s3 import CarelessServer
 from tests.support.oidc_provider import Provider, running
 from tests.support.s3_server import S3Server
 
@@ -110,6 +112,25 @@ def test_who_lost_the_race_for_a_renewal_asks_nobody(tmp_path: Path, key_file: P
     assert [one.claim(id_, session), other.claim(id_, same)] == [True, False]
     ids = [id_, *(one.begin(Session(str(n), (), 6000.0 + n)) for n in range(2))]
     assert [other.of(i) is not None for i in ids] == [False, True, True]  # two at most: the first to end has gone
+
+
+def test_who_is_known_stays_logged_in_while_the_store_is_away(
+    tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_sessions, "REREAD_SECONDS", 0.0)
+    monkeypatch.setattr(buckets, "MOST_RETRIES", 0)
+    careless = CarelessServer(conditions=True)
+    with careless_s3.running(careless):
+        for name, value in {"ENDPOINT_URL": careless.address, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        folder, keys = Folder("s3://logins/s"), SessionKeys(str(key_file))
+        one, other = (SharedSessions(folder, keys, 5, lambda: 1000.0) for _ in range(2))
+        id_ = one.begin(Session("otto", (), 5000.0))
+        assert (one.of(id_) or pytest.fail("not logged in")).name == "otto"
+    known = one.of(id_)
+    assert known is not None and known.name == "otto"
+    with pytest.raises(StoreError):
+        other.of(id_)
 
 
 def test_a_key_that_is_missing_or_short_is_said_by_its_file(provider: Provider, tmp_path: Path, key_file: Path) -> None:

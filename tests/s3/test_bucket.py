@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
@@ -22,6 +23,7 @@ from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from tests.cluster.process import free_port
 from tests.s3.conftest import Bucket
+from tests.support.careless_s3 import CarelessServer, running
 from tests.support.fleet import START, filled, usage_of, values_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
@@ -153,3 +155,31 @@ def test_a_server_that_is_away_or_speaks_no_tls_is_named(bucket: Bucket, monkeyp
 def test_an_address_that_names_no_bucket_or_server_is_refused(url: str, endpoint: str) -> None:
     with pytest.raises(UsageError):
         buckets.open_bucket(url, {"AWS_ENDPOINT_URL": endpoint})
+
+
+@pytest.fixture
+def careless(monkeypatch: pytest.MonkeyPatch) -> Iterator[CarelessServer]:
+    with running(CarelessServer()) as server:
+        for name, value in {"ENDPOINT_URL": server.address, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        yield server
+
+
+def test_a_server_that_ignores_conditions_is_refused_before_anything_is_written(careless: CarelessServer) -> None:
+    with pytest.raises(StoreError, match="has no conditional writes"):
+        Store("s3://careless/x", "big").append_quality(QualityRecord(1, "s", 30.0, 1, 0, 1.0))
+    assert not [path for path in careless.objects if path.endswith("quality.json")]
+    careless.conditions = True
+    store = Store("s3://careless/x", "big")
+    store.append_quality(QualityRecord(1, "s", 30.0, 1, 0, 1.0))
+    assert len(store.read_quality()) == 1
+
+
+def test_an_old_content_with_a_new_tag_is_read_again(careless: CarelessServer) -> None:
+    """Else the next conditional write would be taken for one that knew the new content."""
+    folder = Folder("s3://careless/x")
+    folder.write("rows", b"1")
+    folder.write("rows", b"12")
+    careless.early_tags = 2
+    stored = folder.read_marked("rows")
+    assert stored is not None and stored[0] == b"12" and careless.early_tags == 0

@@ -94,7 +94,7 @@ def _client(bucket: str, endpoint: str, _process: int, environment: tuple[tuple[
     from obstore.store import S3Store  # loads slowly, and most stores are folders
 
     environ = dict(environment)
-    config = _profile(environ)
+    config: dict[str, Any] = {**_profile(environ), "disable_bulk_delete": True}  # which few other servers have
     if endpoint:
         config |= {"endpoint": endpoint}
     if region := environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or config.get("region"):

@@ -85,6 +85,11 @@ class Store:
         self._draft: _Draft | None = None
         self._days = DayFiles(self._files, f"{cluster}/usage")
 
+    @property
+    def shared(self) -> bool:
+        """Whether it lies in a bucket, which may be away for a while."""
+        return self._folder.shared
+
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Hold the cluster's lock; StoreError, before anything is changed, for a folder of a newer layout."""

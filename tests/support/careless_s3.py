@@ -1,0 +1,108 @@
+"""An S3 server as some are: it ignores conditions of writes, or for a moment gives an old content a new tag."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, urlsplit
+
+
+@dataclass
+class CarelessServer:
+    """Objects by path. early_tags: so many answers have the tag of the content that comes next."""
+
+    conditions: bool = False
+    objects: dict[str, bytes] = field(default_factory=dict)
+    before: dict[str, bytes] = field(default_factory=dict)
+    early_tags: int = 0
+    address: str = ""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    careless: CarelessServer
+
+    def do_GET(self) -> None:
+        server = self.careless
+        if "list-type=2" in self.path:
+            self._list()
+            return
+        content = server.objects.get(self.path)
+        if content is None:
+            self._answer(404, b"<Error><Code>NoSuchKey</Code><Message>none</Message></Error>")
+            return
+        tag = _tag(content)
+        if server.early_tags and self.path in server.before:
+            server.early_tags -= 1
+            content = server.before[self.path]
+        self._answer(200, content, tag)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _list(self) -> None:
+        url = urlsplit(self.path)
+        prefix = dict(parse_qsl(url.query)).get("prefix", "")
+        keys = {path.removeprefix(f"{url.path}/"): content for path, content in self.careless.objects.items()}
+        entries = "".join(
+            f"<Contents><Key>{key}</Key><LastModified>2026-11-22T00:00:00.000Z</LastModified><Size>{len(content)}</Size>"
+            f"<ETag>{_tag(content)}</ETag></Contents>"
+            for key, content in sorted(keys.items())
+            if key.startswith(prefix)
+        )
+        self._answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>".encode())
+
+    def do_PUT(self) -> None:
+        server = self.careless
+        content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        present = server.objects.get(self.path)
+        expected = self.headers.get("If-Match")
+        refused = present is not None and self.headers.get("If-None-Match") == "*"
+        refused = refused or (expected is not None and (present is None or _tag(present) != expected))
+        if server.conditions and refused:
+            self._answer(412, b"<Error><Code>PreconditionFailed</Code><Message>changed</Message></Error>")
+            return
+        if present is not None:
+            server.before[self.path] = present
+        server.objects[self.path] = content
+        self._answer(200, b"", _tag(content))
+
+    def do_DELETE(self) -> None:
+        self.careless.objects.pop(self.path, None)
+        self._answer(204, b"")
+
+    def _answer(self, status: int, body: bytes, tag: str = "") -> None:
+        self.send_response(status)
+        if tag:
+            self.send_header("ETag", tag)
+            self.send_header("Last-Modified", "Sun, 22 Nov 2026 00:00:00 GMT")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of http.server
+        """Nothing is printed."""
+
+
+def _tag(content: bytes) -> str:
+    return f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
+
+
+@contextmanager
+def running(server: CarelessServer) -> Iterator[CarelessServer]:
+    """The server on a free port of the loopback."""
+    handler = type("Bound", (_Handler,), {"careless": server})
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    listener.daemon_threads = True
+    server.address = f"http://127.0.0.1:{listener.server_address[1]}"
+    thread = threading.Thread(target=listener.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        listener.shutdown()
+        listener.server_close()
