@@ -39,7 +39,10 @@ from tests.support.oidc_provider import Provider, running
 from tests.support.replica_process import app_of, serve
 from tests.support.s3_server import S3Server
 
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 300.0
+"""Acts are done one after the other, and who is next is chance: on a busy machine somebody may wait for minutes."""
+THOUGHT_SECONDS = 0.05
+"""Pause of each person between two clicks, times the number of people."""
 OVERRIDDEN = ["rollout", "cool-down"]
 """Nothing rolls out on the embedded server, and each workload is changed again and again."""
 
@@ -161,9 +164,9 @@ class ClickingPerson:
         answer = self.browser.log_in(self.name)
         assert answer.status_code == 303, answer.text
 
-    def click(self, until: threading.Event) -> None:
+    def click(self, until: threading.Event, thought_seconds: float) -> None:
         """Look, accept, take back; again and again."""
-        while not until.is_set():
+        while not until.wait(thought_seconds):
             me = self._tried("GET", "/api/v1/me")
             if me.status_code != 200 or me.json()["name"] != self.name:
                 self.report.lost_logins.append(f"{self.name}: {me.status_code} {me.text[:200]}")
@@ -244,7 +247,9 @@ def run(scene: Scene, replicas: Replicas, address: str, people: Sequence[str], k
     clicking = [ClickingPerson(address, p, workloads[i % len(workloads)], report) for i, p in enumerate(people)]
     for person in clicking:
         person.log_in()
-    threads = [threading.Thread(target=person.click, args=(until,)) for person in clicking]
+    threads = [
+        threading.Thread(target=person.click, args=(until, THOUGHT_SECONDS * len(people))) for person in clicking
+    ]
     for thread in threads:
         thread.start()
     for number in range(kills):
