@@ -125,6 +125,14 @@ docs: $(VENV)/.test  ## What is generated: settings, reasons, commands, objects,
 release-dry: $(VENV)/.test  ## A release of the last commit but for signatures and upload, into build/release
 	@$(PY) -m tools.release
 
+IMAGES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cotenant/images
+.PHONY: images
+images: $(VENV)/.demo  ## Both container images as OCI archives, with sizes and SBOMs (as root; docs/container-images.md)
+	@sh tools/system_packages.sh buildah mmdebstrap
+	@$(PY) tools/fetch_plotly.py || echo "small plotly bundle not fetched: Dash's own is used"
+	@sh deploy/images/build.sh $(IMAGES)
+	@$(PY) -m tools.check_images $(IMAGES)
+
 # --- locks --------------------------------------------------------------------------------------------------------------
 COMPILE := $(VENV)/bin/pip-compile --generate-hashes --no-emit-index-url --no-emit-find-links --allow-unsafe --strip-extras --no-header -q
 lock: $(VENV)/.test  ## Renew the locks (one per use)
@@ -132,6 +140,7 @@ lock: $(VENV)/.test  ## Renew the locks (one per use)
 	@$(COMPILE) -c locks/test.txt --extra cli --extra scan --extra analytics --extra cluster --extra webhook --extra extender --extra node --extra dashboard --extra build -o locks/demo.txt pyproject.toml
 	@$(COMPILE) -c locks/test.txt --extra node -o locks/node.txt pyproject.toml
 	@$(COMPILE) -c locks/test.txt --extra docs -o locks/docs.txt pyproject.toml
+	@$(COMPILE) --upgrade -o locks/images.txt locks/images.in
 
 .PHONY: chart
 chart: $(VENV)/.test  ## The Helm chart with its manifests, in build/chart

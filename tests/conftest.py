@@ -18,7 +18,7 @@ from hypothesis import settings
 
 from tests.support.templates import ROOT_VARIABLE
 
-pytest_plugins = ["tests.cluster.fixtures", "tests.node.fixtures"]
+pytest_plugins = ["tests.cluster.fixtures", "tests.node.fixtures", "tests.images.fixtures"]
 
 settings.register_profile("busy-machine", deadline=None)
 settings.register_profile("continuous-integration", deadline=None, derandomize=True)

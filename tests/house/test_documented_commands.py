@@ -61,6 +61,8 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "cotenant demo --cluster ": (DESK, "tests/cluster/test_first_hour.py"),
     "cotenant install": (DESK, "tests/cli/test_install_on_cluster.py"),
     "make chart": ("writes into the checkout", "tests/cli/test_chart.py"),
+    "make images": ("takes minutes", "tests/images/test_running.py"),
+    "ctr ": (NODE, "tests/images/test_running.py"),
     "helm ": ("installs into a cluster", "tests/cli/test_chart_on_cluster.py"),
     "cotenant uninstall": (DESK, "tests/cli/test_install_on_cluster.py"),
     "cotenant manager ": (DESK, "tests/cluster/test_first_hour.py"),

@@ -95,7 +95,7 @@ class Containerd:
         self.socket = self.folder / "containerd.sock"
         self.nri_socket = self.folder / "nri.sock"
         programs = {n: binaries.find(n) for n in binaries.CONTAINERD} if with_nri else {}
-        self._ctr = str(programs.get("ctr", "ctr"))
+        self._ctr = str(programs.get("ctr") or shutil.which("ctr") or "ctr")
         self._programs = programs
         self.server = Server("containerd", self._command(), self.folder / "containerd.log")
         self._clients: list[Cri] = []
@@ -143,6 +143,15 @@ class Containerd:
         self._clients.append(made)
         return made
 
+    def ctr(self, *words: str, namespace: str = "k8s.io") -> list[str]:
+        """The command line of containerd's own client; the kubelet's containers and images are in `k8s.io`."""
+        return [self._ctr, "--address", str(self.socket), "-n", namespace, *words]
+
+    def import_images(self, archive: Path, namespace: str = "k8s.io") -> None:
+        """Make an archive's images known, as `docker save`, `buildah push` and `make images` write them."""
+        command = self.ctr("images", "import", str(archive), namespace=namespace)
+        subprocess.run(command, check=True, capture_output=True, timeout=10 * SECONDS)
+
     def read(self, controller: str, cgroup: str, name: str) -> str:
         """A cgroup file's text."""
         return (_hierarchy(controller) / cgroup.strip("/") / name).read_text().strip()
@@ -174,8 +183,7 @@ class Containerd:
     def _import_images(self) -> None:
         archive = self.folder / "images.tar"
         write_images(archive)
-        command = [self._ctr, "--address", str(self.socket), "-n", "k8s.io", "images", "import", str(archive)]
-        subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
+        self.import_images(archive)
         archive.unlink()
 
     def _fill_cpusets(self) -> None:
