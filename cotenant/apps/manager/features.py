@@ -52,7 +52,8 @@ def features(parts: FeatureDependencies, names: Sequence[str]) -> list[Feature]:
 
 
 def _colocating(parts: FeatureDependencies) -> Feature:
-    return ColocationController(parts.mirrors, parts.results, parts.settings.manager.resync_seconds)
+    own = parts.settings.manager
+    return ColocationController(parts.mirrors, parts.results, own.resync_seconds, own.take_over)
 
 
 def _node_slos(parts: FeatureDependencies) -> Feature:

@@ -12,7 +12,7 @@ from cotenant.apps.manager.controllers.node_slo_controller import ConfigMapObjec
 from cotenant.apps.manager.decisions.node_slo import NodeSloObject
 from cotenant.apps.manager.watched import watched_node, watched_pod
 from cotenant.core.adapters.kube import KubeClient, Mirror
-from cotenant.core.adapters.kube.observed import ON_NODES, NodeWire, ObservedPodWire
+from cotenant.core.adapters.kube.observed import ON_NODES, ManagedNodeWire, ObservedPodWire
 from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.kubernetes.protocol import (
     OPERATING_MODE_LABEL,
@@ -64,7 +64,7 @@ def _made(name: str, client: KubeClient, settings: Settings, wake: threading.Eve
         path = f"/api/v1/namespaces/{settings.manager.namespace}/configmaps"
         return Mirror(client, path, ConfigMapObject, wake=wake, fieldSelector=f"metadata.name={SLO_CONFIG_MAP}")
     if name == "nodes":
-        return Mirror(client, "/api/v1/nodes", NodeWire, watched_node, wake)
+        return Mirror(client, "/api/v1/nodes", ManagedNodeWire, watched_node, wake)
     if name == "pods":
         return Mirror(client, "/api/v1/pods", ObservedPodWire, watched_pod, wake, fieldSelector=ON_NODES)
     if name in RESERVING:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from cotenant.apps.manager.decisions.published import ExistingObject
-from cotenant.core.adapters.kube.observed import NodeWire, ObservedPodWire, node_of, pod_of
+from cotenant.core.adapters.kube.observed import ManagedNodeWire, ObservedPodWire, node_of, pod_of
 from cotenant.core.model.cluster import Node, Pod
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.identity import WorkloadRef
@@ -34,6 +34,8 @@ from cotenant.core.model.resource import Amounts, Resource
 NODE_ANNOTATIONS: Final = "node.koordinator.sh/"
 PUBLISHED: Final = frozenset({*EXTENDED_RESOURCES.values(), *RESOURCE_ALIASES})
 BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
+NO_PUBLISHERS: Final = ("cotenant-", "kubectl", "kubelet")
+"""Beginnings of field managers that are ours, a person's hand, or the kubelet, which resets amounts at its start."""
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 UNSTARTED_SECONDS: Final = 2**53
 """Start of a pod that has a node and that no kubelet has accepted yet: later than any moment."""
@@ -41,10 +43,11 @@ UNSTARTED_SECONDS: Final = 2**53
 
 @dataclass(frozen=True, slots=True)
 class WatchedNode:
-    """A node, and what an ownerReference to it needs."""
+    """A node, what an ownerReference to it needs, and which programs of others publish batch or mid amounts on it."""
 
     owned: ExistingObject
     node: Node
+    other_writers: tuple[str, ...] = ()
 
 
 class _NumaResource(msgspec.Struct):
@@ -55,7 +58,7 @@ class _NumaResourceStatus(msgspec.Struct, rename="camel"):
     numa_node_resources: list[_NumaResource] | None = None
 
 
-def watched_node(wire: NodeWire) -> WatchedNode:
+def watched_node(wire: ManagedNodeWire) -> WatchedNode:
     """A Node object as decisions see it; QuantityError for an amount that cannot be read."""
     observed = node_of(wire)
     node = Node(
@@ -67,7 +70,8 @@ def watched_node(wire: NodeWire) -> WatchedNode:
         extended_capacity=_extended(observed.capacity),
         extended_allocatable=_extended(observed.allocatable),
     )
-    return WatchedNode(ExistingObject("v1", "Node", observed.name, observed.uid), node)
+    others = tuple(sys.intern(name) for name in wire.writers_of(PUBLISHED) if not name.startswith(NO_PUBLISHERS))
+    return WatchedNode(ExistingObject("v1", "Node", observed.name, observed.uid), node, others)
 
 
 def watched_pod(wire: ObservedPodWire) -> Pod:

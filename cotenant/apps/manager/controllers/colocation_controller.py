@@ -8,7 +8,7 @@ that the last good one stays. After a start with an unreadable one nothing is kn
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -44,10 +44,20 @@ class ColocationController:
     needs: tuple[str, ...] = ("config", "nodes", "nodemetrics", "pods")
 
     def __init__(
-        self, mirrors: Mapping[str, Mirror[Any]], results: Callable[[], RunResults], interval_seconds: float
+        self,
+        mirrors: Mapping[str, Mirror[Any]],
+        results: Callable[[], RunResults],
+        interval_seconds: float,
+        take_over: Collection[str] = (),
     ) -> None:
-        """Nothing is known yet. `results`: the last run of the pipeline, for the policy `forecast`."""
+        """Nothing is known yet. `results`: the last run of the pipeline, for the policy `forecast`.
+
+        take_over: field managers that publish no more, so that their amounts are replaced.
+        """
         self.interval_seconds = interval_seconds
+        self._take_over = frozenset(take_over)
+        self._publishers: dict[str, tuple[str, ...]] = {}
+        """By node: other programs that publish its amounts; such a node is left to them."""
         self._results = results
         self._foreseen: RunResults | None = None
         self._mirrors = mirrors
@@ -70,7 +80,9 @@ class ColocationController:
             return ControllerDecision(notes=notes)
         computed = self._state.compute(now_seconds)
         intents = publish(self._state.facts, self._state.strategies, computed, self._written, now_seconds)
-        return ControllerDecision((*intents, *self._zones(computed)), notes, self._before(intents))
+        intents = [intent for intent in intents if intent.address.name not in self._publishers]
+        zones = (patch for patch in self._zones(computed) if patch.address.name not in self._publishers)
+        return ControllerDecision((*intents, *zones), notes, self._before(intents))
 
     def _zones(self, computed: Computed) -> Iterator[Intent]:
         """Writes of NUMA zones, where an agent keeps a NodeResourceTopology of the node."""
@@ -133,6 +145,7 @@ class ColocationController:
         notes = [
             ObjectNote(f"nodes/{f.node.name}", "IgnoredAnnotation", text) for f in self._state.facts for text in f.notes
         ]
+        notes += _left_to_others(self._publishers)
         if self._wrong is not None:
             consequence = (
                 "The last good value stays in force." if self._config else "No good value is known: nothing is done."
@@ -159,9 +172,25 @@ class ColocationController:
     def _take_nodes(self, nodes: list[WatchedNode], removed: set[Key]) -> None:
         if nodes:
             self._state.upsert_nodes(n.node for n in nodes)
+        for watched in nodes:
+            self._publishers.pop(watched.node.name, None)
+            if others := tuple(name for name in watched.other_writers if name not in self._take_over):
+                self._publishers[watched.node.name] = others
         for _, name in removed:
             self._state.remove_node(name)
             self._written.pop(name, None)
+            self._publishers.pop(name, None)
+
+
+def _left_to_others(publishers: Mapping[str, Sequence[str]]) -> Iterator[ObjectNote]:
+    """One note for all nodes whose amounts another program publishes: two would overwrite each other for ever."""
+    if publishers:
+        names = sorted({name for others in publishers.values() for name in others})
+        text = (
+            f"{len(publishers)} nodes, such as {min(publishers)}: {', '.join(names)} publishes their batch or mid "
+            "amounts, so they are left alone. Once that program is gone, name it in manager.take_over."
+        )
+        yield ObjectNote("nodes", "NotOurs", text, warning=True)
 
 
 def _peak(peak: ProdPeak) -> PeakForecast:

@@ -10,7 +10,7 @@ that names the object; another resource's is left out.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -94,6 +94,27 @@ class NodeWire(msgspec.Struct):
     metadata: _ObservedMeta
     spec: _ObservedNodeSpec = msgspec.field(default_factory=_ObservedNodeSpec)
     status: _ObservedNodeStatus = msgspec.field(default_factory=_ObservedNodeStatus)
+
+
+class _ManagedFields(msgspec.Struct):
+    manager: str = ""
+    fields: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="fieldsV1")
+
+
+class _ManagedMeta(_ObservedMeta, rename="camel"):
+    managed_fields: list[_ManagedFields] | None = None
+
+
+class ManagedNodeWire(NodeWire):
+    """A Node on the wire, with the server's account of who wrote which field."""
+
+    metadata: _ManagedMeta
+
+    def writers_of(self, resource_names: Iterable[str]) -> tuple[str, ...]:
+        """Field managers that own an amount of one of these resources, sorted."""
+        keys = [f'"f:{name}"'.encode() for name in resource_names]
+        entries = self.metadata.managed_fields or ()
+        return tuple(sorted({e.manager for e in entries if any(key in bytes(e.fields) for key in keys)}))
 
 
 def node_of(node: NodeWire) -> ObservedNode:

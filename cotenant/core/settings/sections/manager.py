@@ -37,6 +37,13 @@ class ManagerSettings(Section, frozen=True):
             "What they wrote before stays; to withdraw batch and mid use `enable: false` in colocation-config."
         ),
     ] = msgspec.field(default_factory=list)
+    take_over: Annotated[
+        list[str],
+        setting(
+            "Field managers whose batch and mid amounts on nodes are replaced, because their program no longer runs; "
+            "koordinator-manager is Koordinator's. A node whose amounts another program publishes is left to it."
+        ),
+    ] = msgspec.field(default_factory=list)
     coalesce_seconds: Annotated[
         float, setting("Changes that arrive within this time are decided together.", unit="seconds", ge=0.05, le=60)
     ] = 0.5

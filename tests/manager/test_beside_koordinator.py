@@ -1,0 +1,117 @@
+"""Beside Koordinator on a real API server: what its programs own is left to them, and nobody writes in turns.
+
+Koordinator's manager is played by its field manager: it updates a Node's status under the name `koordinator-manager`,
+as its client does. `docs/beside-koordinator.md` names the test of each part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cotenant.apps.manager.feature import ControllerCondition
+from cotenant.apps.manager.run import Manager
+from tests.cluster.api import Json
+from tests.cluster.waiting import wait_for
+from tests.manager.scene import BATCH_CPU, BATCH_MEMORY, Scene
+
+ROOT = Path(__file__).resolve().parents[2]
+THEIRS = "koordinator-manager"
+"""Field manager of Koordinator's manager: the first part of its client's user agent."""
+THEIR_AMOUNTS = {
+    BATCH_CPU: "1234",
+    BATCH_MEMORY: "5Gi",
+    "kubernetes.io/mid-cpu": "77",
+    "kubernetes.io/mid-memory": "1Gi",
+}
+Start = Callable[..., Manager]
+Nodes = Callable[..., list[str]]
+
+
+def publish(scene: Scene, node: str, amounts: dict[str, str] | None) -> None:
+    """As Koordinator's manager: the whole status, with other amounts of batch; None takes them away."""
+    path = f"/api/v1/nodes/{node}/status"
+    body = scene.api.get(path)
+    for part in ("capacity", "allocatable"):
+        kept = {k: v for k, v in body["status"][part].items() if k not in THEIR_AMOUNTS}
+        body["status"][part] = {**kept, **(amounts or {})}
+    scene.api.replace(path, body, fieldManager=THEIRS)
+
+
+def more_rounds(manager: Manager, count: int = 3) -> None:
+    """Wait until the feature has decided some more times."""
+    before = manager.rounds("colocation")
+    wait_for("further decisions", lambda: manager.rounds("colocation") >= before + count)
+
+
+def condition(scene: Scene) -> Json:
+    """The feature in the ConfigMap cotenant-status."""
+    return scene.state("colocation")
+
+
+def test_amounts_that_koordinators_manager_publishes_are_left_to_it(
+    scene: Scene, started: Start, fake_nodes: Nodes
+) -> None:
+    theirs, ours = fake_nodes(2, cpu="16", memory="64Gi")
+    publish(scene, theirs, THEIR_AMOUNTS)
+    scene.report([theirs, ours])
+    scene.configure(colocation_config={"enable": True})
+    manager = started()
+    wait_for("our node lends", lambda: scene.lent([ours]))
+    wait_for("the status says so", lambda: THEIRS in condition(scene).get("message", ""))
+    assert condition(scene)["reason"] == ControllerCondition.DEGRADED.value
+    assert theirs in condition(scene)["message"] and "manager.take_over" in condition(scene)["message"]
+    wait_for("an Event", lambda: scene.events("NotOurs"))
+    scene.configure(colocation_config={"enable": False})  # of ours alone is withdrawn what is ours
+    wait_for("our node lends no more", lambda: not scene.lent([ours]))
+    more_rounds(manager)
+    assert scene.allocatable([theirs])[theirs] == THEIR_AMOUNTS
+
+
+def test_two_managers_do_not_write_in_turns_and_the_node_comes_back_when_one_lets_go(
+    scene: Scene, started: Start, fake_nodes: Nodes
+) -> None:
+    (node,) = fake_nodes(1, cpu="16", memory="64Gi")
+    scene.report([node])
+    scene.configure(colocation_config={"enable": True})
+    manager = started()
+    wait_for("we lend", lambda: scene.allocatable([node])[node].get(BATCH_CPU) == "8600")
+    publish(scene, node, THEIR_AMOUNTS)
+    more_rounds(manager)
+    assert scene.allocatable([node])[node] == THEIR_AMOUNTS
+    publish(scene, node, None)
+    wait_for("we lend again", lambda: scene.allocatable([node])[node].get(BATCH_CPU) == "8600")
+
+
+def test_what_a_manager_that_is_gone_has_left_is_taken_over_when_it_is_named(
+    scene: Scene, started: Start, fake_nodes: Nodes
+) -> None:
+    (node,) = fake_nodes(1, cpu="16", memory="64Gi")
+    publish(scene, node, THEIR_AMOUNTS)
+    scene.report([node])
+    scene.configure(colocation_config={"enable": True})
+    started(take_over=[THEIRS])
+    wait_for("we lend", lambda: scene.allocatable([node])[node].get(BATCH_CPU) == "8600")
+
+
+def rows() -> list[list[str]]:
+    """Cells of the matrix in docs/beside-koordinator.md."""
+    text = (ROOT / "docs/beside-koordinator.md").read_text()
+    lines = [line for line in text.splitlines() if line.startswith("| ") and "`tests/" in line]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
+def test_each_row_of_the_matrix_names_tests_that_exist(row: list[str]) -> None:
+    assert len(row) == 5
+    names = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row[4])
+    assert names
+    for file, name in names:
+        assert f"def {name}(" in (ROOT / file).read_text(), f"{file}::{name}"
+
+
+def test_the_matrix_is_whole() -> None:
+    assert len(rows()) >= 8
