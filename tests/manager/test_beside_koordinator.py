@@ -6,14 +6,18 @@ as its client does. `docs/beside-koordinator.md` names the test of each part.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cotenant.apps.manager.feature import ControllerCondition
 from cotenant.apps.manager.run import Manager
+from cotenant.apps.manager.watched import watched_node
+from cotenant.core.adapters.kube.observed import ManagedNodeWire
 from tests.cluster.api import Json
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import BATCH_CPU, BATCH_MEMORY, Scene
@@ -95,6 +99,18 @@ def test_what_a_manager_that_is_gone_has_left_is_taken_over_when_it_is_named(
     scene.configure(colocation_config={"enable": True})
     started(take_over=[THEIRS])
     wait_for("we lend", lambda: scene.allocatable([node])[node].get(BATCH_CPU) == "8600")
+
+
+@pytest.mark.parametrize(
+    ("manager", "left"),
+    [(THEIRS, True), ("cotenant-manager", False), ("kubelet", False), ("kubectl-edit", False),
+     ("before-first-apply", False)],
+)  # fmt: skip
+def test_only_a_program_that_publishes_again_keeps_a_node(manager: str, left: bool) -> None:
+    fields = {"f:status": {"f:allocatable": {f"f:{BATCH_CPU}": {}}}}
+    entries = [{"manager": manager, "fieldsV1": fields}, {"manager": "other", "fieldsV1": {"f:status": {}}}]
+    wire = msgspec.json.decode(json.dumps({"metadata": {"name": "n1", "managedFields": entries}}), type=ManagedNodeWire)
+    assert watched_node(wire).other_writers == ((manager,) if left else ())
 
 
 def rows() -> list[list[str]]:

@@ -34,8 +34,9 @@ from cotenant.core.model.resource import Amounts, Resource
 NODE_ANNOTATIONS: Final = "node.koordinator.sh/"
 PUBLISHED: Final = frozenset({*EXTENDED_RESOURCES.values(), *RESOURCE_ALIASES})
 BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
-NO_PUBLISHERS: Final = ("cotenant-", "kubectl", "kubelet")
-"""Beginnings of field managers that are ours, a person's hand, or the kubelet, which resets amounts at its start."""
+NO_PUBLISHERS: Final = ("cotenant-", "kubectl", "kubelet", "before-first-apply")
+"""Beginnings of field managers that are ours, a person's hand, the kubelet, which resets amounts at its start, or what
+the API server notes of an object whose writers it had not recorded yet."""
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 UNSTARTED_SECONDS: Final = 2**53
 """Start of a pod that has a node and that no kubelet has accepted yet: later than any moment."""
