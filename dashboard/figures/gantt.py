@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.reasons import not_proposed
+from cotenant.core.model.reasons import short
 from cotenant.core.model.reservations.plan import Score
 from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
@@ -72,7 +72,7 @@ class Bar:
     def words(self) -> str:
         """Label beside its bar."""
         pods = display.counted(self.pods, "pod")
-        note = self.said or ("" if self.reason == "ok" else not_proposed(self.reason))
+        note = self.said or ("" if self.reason == "ok" else short(self.reason))
         return f"{pods}, {note}" if note else pods
 
 

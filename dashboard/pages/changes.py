@@ -198,7 +198,7 @@ def allowed(view: View, standing: ChangeStatus, others: Any, left_seconds: float
     why = acting.why_not(view, Right.ACCEPT, standing.change.namespace)
     holds = "" if standing.state.in_force else f"It is {standing.state}: there is nothing to take back."
     judged = "" if left_seconds is not None else f"It is {standing.state}: there is nothing to judge."
-    soaking = f"It soaks for {display.duration(left_seconds)} more." if left_seconds else ""
+    soaking = f"{display.duration(left_seconds)} of soak time left." if left_seconds else ""
     if standing.state is ChangeState.AWAITING:
         return _seconding(view, standing, why)
     together = [s.change.id for s in others if s.change.batch == standing.change.batch and s.state.in_force]

@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Right
 from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.reasons import not_proposed
+from cotenant.core.model.reasons import short
 from cotenant.core.model.reservations.plan import Plan
 from cotenant.core.model.reservations.plan_service import PlanRef
 from cotenant.core.model.text import visible
@@ -153,7 +153,9 @@ def _state(row: Row) -> Component:
         quiet = " Nothing is reserved before somebody approves it."
         return html.P([panels.chip("proposed", "violet"), quiet], className="said")
     code = str(row["reason"])
-    return html.P([panels.chip(not_proposed(code), "orange"), f" {proposed_plans.sentence(code)}"], className="said")
+    return html.P(
+        [panels.chip(f"not proposed: {short(code)}", "orange"), f" {proposed_plans.sentence(code)}"], className="said"
+    )
 
 
 def _acting(view: View, row: Row) -> Component:

@@ -68,7 +68,7 @@ def open_page(chromium: Browser) -> Iterator[Open]:
 
     def record(text: str) -> None:
         # A test that had a server of its own ends it before the page: what the page still asks is refused, rightly.
-        gone = ("ERR_CONNECTION_REFUSED", "Failed to fetch", "the server did not respond")
+        gone = ("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "Failed to fetch", "the server did not respond")
         if not any(words in text for words in gone):
             errors.append(text)
 

@@ -71,7 +71,7 @@ def test_a_plan_leads_to_its_forecast_and_its_portrait_and_back(open_page: Open,
 @pytest.mark.soak
 def test_filters_reach_the_day_and_markup_stays_text(open_page: Open, planned: str) -> None:
     page = settled(open_page(f"{planned}/reservations"))
-    expect(page.locator("#plans-figure")).to_contain_text("not proposed: no better than last week")
+    expect(page.locator("#plans-figure")).to_contain_text("4 pods, no better than last week")
     # 900 pods of two cores are more than the eight nodes have free.
     expect(page.locator("#lane-figure")).to_contain_text("conflict")
     expect(page.locator("#withheld")).to_contain_text("no-window")

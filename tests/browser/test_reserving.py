@@ -241,7 +241,7 @@ def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_
         "document.querySelector('#plans-figure .js-plotly-plot').data.map(t => t.name).filter(Boolean)"
     )
     assert names == [
-        "Proposed (hatched)", "Withheld (dotted)", "Approved (hatched back)", "Reserved or held (filled)",
+        "Proposed (hatched)", "Not proposed (dotted)", "Approved (hatched back)", "Reserved or held (filled)",
         "Failed or missed (grid)",
     ]  # fmt: skip
     expect(page.locator("#plans-figure")).to_contain_text("held: 2 of 2 there, 1 used")

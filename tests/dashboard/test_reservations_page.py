@@ -114,7 +114,7 @@ def test_a_bar_tells_its_state_by_pattern_outline_and_words() -> None:
     )
     assert (proposed.fillpattern.shape, proposed.line.dash) == ("/", "solid")
     assert (withheld.fillpattern.shape, withheld.line.dash) == (".", "dot")
-    assert list(withheld.meta["words"]) == ["4 pods, not proposed: no better than last week"]
+    assert list(withheld.meta["words"]) == ["4 pods, no better than last week"]
     # Half hours 10 to 20 of a day that starts at DAY, in plotly's milliseconds.
     assert list(proposed.x[:2]) == [1000 * (DAY + 18_000), 1000 * (DAY + 36_000)]
 

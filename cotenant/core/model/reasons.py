@@ -109,6 +109,6 @@ _LABELS: Final[Mapping[str, str]] = {
 """Why a reservation plan is not proposed, short enough for a label beside its bar."""
 
 
-def not_proposed(code: str) -> str:
+def short(code: str) -> str:
     """Label of a plan that the forecast does not propose; an unknown reason code stands for itself."""
-    return f"not proposed: {_LABELS.get(code, code)}"
+    return _LABELS.get(code, code)
