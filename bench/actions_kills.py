@@ -28,7 +28,7 @@ from bench.record import Row, below, record
 from changes.accept import AcceptanceTerms, Actions
 from changes.change_ledger import ChangeJournal
 from changes.live_context import Person
-from changes.reconcile import settle, verify
+from changes.soak.reconcile import settle, verify
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.kube import connect
 from cotenant.core.adapters.ledger import Ledger
@@ -51,7 +51,7 @@ SETTINGS = ActionSettings(soak_minutes=0.0, resize_seconds=20.0)
 QUIET_SECONDS = 2.5
 OLD, NEW = "1", "800m"
 TOTAL = "lost or done twice after kill -9 at random moments"
-PRELOADED = ["changes.reconcile", "cotenant.core.adapters.kube.auth", "tests.actions.world"]
+PRELOADED = ["changes.soak.reconcile", "cotenant.core.adapters.kube.auth", "tests.actions.world"]
 
 
 @dataclass(frozen=True)

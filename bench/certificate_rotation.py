@@ -21,7 +21,7 @@ import threading
 import time
 from pathlib import Path
 
-from admission.certificates import CertificateController, FolderStore, Injector
+from admission.webhook_server.certificates import CertificateController, FolderStore, Injector
 from bench.record import Row, above, below, record
 from cotenant.core.settings.sections.admission import AdmissionSettings
 from cotenant.core.settings.sections.extender import ExtenderSettings

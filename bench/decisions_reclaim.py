@@ -57,8 +57,8 @@ from cotenant.apps.backtest.reclaim import (
 )
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from forecasting.backtest.peaks import PEAK_BASELINES
-from forecasting.peak_risk import Tails
-from forecasting.peak_tails import TAILS
+from forecasting.node_peaks.peak_risk import Tails
+from forecasting.node_peaks.peak_tails import TAILS
 
 SETTINGS = NodePeakSettings()
 HISTORIES: dict[int, int | None] = {14: 14, 28: 28, 90: None}

@@ -42,8 +42,8 @@ from cotenant.apps.backtest.shortage import Reaction, core_seconds_short
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from forecasting.backtest.peaks import node_total
-from forecasting.peak_risk import Tails
-from forecasting.peak_tails import TAILS
+from forecasting.node_peaks.peak_risk import Tails
+from forecasting.node_peaks.peak_tails import TAILS
 
 HISTORIES = {"14 days": 14, "all": None}
 SETTINGS = NodePeakSettings()

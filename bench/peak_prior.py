@@ -1,10 +1,10 @@
-"""Writes forecasting/peak_tails.py: tails of studentised peak scores from public traces, by shape.
+"""Writes forecasting/node_peaks/peak_tails.py: tails of studentised peak scores from public traces, by shape.
 
     COTENANT_TRACES=... .venv/bin/python -m bench.peak_prior
 
-A score is (peak that came - base) / spread at a decision (forecasting.peak_risk), standardised by the median and the
-90th percentile of its population's scores: z = (score - median) / (q90 - median). A tail is the rates at which a
-mixture of all populations exceeds z, each population with the same weight.
+A score is (peak that came - base) / spread at a decision (forecasting.node_peaks.peak_risk), standardised by the median
+and the 90th percentile of its population's scores: z = (score - median) / (q90 - median). A tail is the rates at which
+a mixture of all populations exceeds z, each population with the same weight.
 
 Traces (their files are described in the folder's README) and licences, which allow derived figures:
 
@@ -33,8 +33,8 @@ from bench.record import traces
 from cotenant.apps.backtest.reclaim import prepared
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
-from forecasting.peak_risk import upper_quantile
-from forecasting.peak_tails import EXCEEDANCES
+from forecasting.node_peaks.peak_risk import upper_quantile
+from forecasting.node_peaks.peak_tails import EXCEEDANCES
 
 FILE = Path(__file__).resolve().parent.parent / "forecasting" / "peak_tails.py"
 DRAWS = 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from changes.watcher import News
+from changes.soak.watcher import News
 from cotenant.core.adapters.webhook import post
 from cotenant.core.model.chat import escaped, header, section
 from cotenant.core.model.errors import NotDelivered

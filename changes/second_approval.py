@@ -12,7 +12,7 @@ from typing import Final
 from changes.accept import Actions
 from changes.decide.change_windows import is_open
 from changes.decide.lifecycle import same_person, why_not_confirm
-from changes.reconcile import pace_of
+from changes.soak.reconcile import pace_of
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.changes.people import Right, Someone
 from cotenant.core.model.errors import UsageError

@@ -26,9 +26,9 @@ from changes.ledger_cache import LedgerCache
 from changes.live_context import Person
 from changes.live_context import who as asked_who
 from changes.permissions import head_permission, permissions
-from changes.reconcile import settle, verify
 from changes.snooze import postpone, postponed, recall
-from changes.watcher import News, Watcher
+from changes.soak.reconcile import settle, verify
+from changes.soak.watcher import News, Watcher
 from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from admission.app import WebhookMetrics
+from admission.webhook_server.app import WebhookMetrics
 from cotenant.apps.manager.audit import Audit
 from cotenant.apps.manager.controllers.reservation_controller import ReservationMetrics
 from cotenant.core.adapters.telemetry import Metrics

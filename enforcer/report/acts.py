@@ -23,7 +23,7 @@ from enforcer.decide.loop import TickDecision
 from enforcer.observe.cpusets import parse_cpus
 from enforcer.report.status import ActionRecord, paths_of, stamp
 from enforcer.strategies.burst import NAME as BURST
-from enforcer.strategies.suppress_target import demand
+from enforcer.strategies.suppression.suppress_target import demand
 
 DONE: Final = frozenset({WriteOutcome.WRITTEN.value, WriteOutcome.WOULD_WRITE.value})
 EVENT_REASONS: Final[dict[str, str]] = {

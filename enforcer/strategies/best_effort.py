@@ -23,7 +23,7 @@ from enforcer.strategies.eviction import Candidate, Choices, Task, TaskName, bes
 from enforcer.strategies.fullness import by_allocatable, by_use, withdrawn
 from enforcer.strategies.interference import Findings, InterferenceState, detect
 from enforcer.strategies.memory_evict import MemoryTrend, best_effort_memory
-from enforcer.strategies.suppress import Suppress, SuppressState
+from enforcer.strategies.suppression.suppress import Suppress, SuppressState
 
 NAME: Final = "best-effort"
 

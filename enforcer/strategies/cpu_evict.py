@@ -35,7 +35,7 @@ from enforcer.strategies.eviction import (
     candidate,
     priority_value,
 )
-from enforcer.strategies.suppress_target import demand
+from enforcer.strategies.suppression.suppress_target import demand
 
 DEFAULT_USAGE_PERCENT: Final = 90
 LARGEST_WINDOW_SAMPLES: Final = 3600

@@ -31,7 +31,7 @@ from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.settings.sections.best_effort import BestEffortSettings
 from enforcer.contract import Observation, PodReading, Verdict
 from enforcer.strategies.baseline import LEAST, Baseline, InterferenceSignal, given, measured, workload
-from enforcer.strategies.suppress_target import demand, suppressible
+from enforcer.strategies.suppression.suppress_target import demand, suppressible
 
 WINDOW_TICKS: Final = 30
 READ_EVERY_TICKS: Final = 10

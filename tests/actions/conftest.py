@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from admission.service import WebhookService
+from admission.webhook_server.service import WebhookService
 from changes.accept import Actions
 from changes.change_ledger import ChangeJournal
 from changes.live_context import who

@@ -15,8 +15,8 @@ from changes.accept import AcceptanceTerms, Actions
 from changes.change_ledger import ChangeJournal
 from changes.decide.regression_check import Compared
 from changes.live_context import Person
-from changes.reconcile import verify
-from changes.watcher import Watcher
+from changes.soak.reconcile import verify
+from changes.soak.watcher import Watcher
 from cotenant.core.adapters.clock import ShiftedClock
 from cotenant.core.adapters.kube import connect
 from cotenant.core.adapters.ledger import Ledger
@@ -26,7 +26,7 @@ from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.kube import KubeSettings
 from tests.actions.world import recommended
 
-PRELOADED = ["changes.watcher", "cotenant.core.adapters.kube.auth", "tests.actions.dying"]
+PRELOADED = ["changes.soak.watcher", "cotenant.core.adapters.kube.auth", "tests.actions.dying"]
 HOUR = 3600.0
 
 

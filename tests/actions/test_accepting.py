@@ -20,7 +20,7 @@ from changes.accept import AcceptanceTerms, Actions, Review
 from changes.change_ledger import ChangeJournal, anchored
 from changes.decide.field_changes import CHANGE_ANNOTATION
 from changes.live_context import who
-from changes.reconcile import settle, verify
+from changes.soak.reconcile import settle, verify
 from cotenant.core.adapters.clock import FixedClock, SystemClock
 from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.changes.change import ChangeEvent, ChangeState

@@ -12,8 +12,8 @@ import pytest
 
 from changes.decide.regression_check import Compared, Measure, ruled, said
 from changes.notifications import send
-from changes.usage_comparison import PrometheusComparison
-from changes.watcher import News
+from changes.soak.usage_comparison import PrometheusComparison
+from changes.soak.watcher import News
 from cotenant.core.model.changes.change import Change
 from cotenant.core.model.changes.judgement import Judgement
 from cotenant.core.settings.sections.actions import ActionSettings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from changes.decide.bundle import PULL_REQUEST
-from changes.watcher import News
+from changes.soak.watcher import News
 from cotenant.apps.cli.changes.watcher_output import peaks_of
 from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.changes.change import ChangeState

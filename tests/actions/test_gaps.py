@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from changes.reconcile import settle
+from changes.soak.reconcile import settle
 from cotenant.core.adapters.clock import ShiftedClock
 from cotenant.core.model.changes.annotated_resources import RESOURCES_ANNOTATION
 from cotenant.core.model.changes.change import ChangeState

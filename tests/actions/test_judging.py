@@ -14,8 +14,8 @@ from changes.change_ledger import ChangeJournal
 from changes.decide.field_changes import address_of
 from changes.decide.regression_check import Compared, Measure
 from changes.live_context import who
-from changes.reconcile import verify
-from changes.usage_comparison import PrometheusComparison
+from changes.soak.reconcile import verify
+from changes.soak.usage_comparison import PrometheusComparison
 from cotenant.apps.cli.changes.change_service import recommended_of
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.ledger import Ledger

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from admission.service import WebhookService
+from admission.webhook_server.service import WebhookService
 from changes.accept import AcceptanceTerms, Actions, Review
 from changes.decide.field_changes import CHANGE_ANNOTATION
-from changes.reconcile import settle, verify
+from changes.soak.reconcile import settle, verify
 from cotenant.core.model.changes.annotated_resources import RESOURCES_ANNOTATION
 from cotenant.core.model.changes.change import ChangeState
 from cotenant.core.model.changes.service import Method

@@ -14,9 +14,9 @@ from changes.accept import Actions
 from changes.change_ledger import ChangeJournal
 from changes.decide.field_changes import address_of
 from changes.live_context import Person
-from changes.reconcile import settle
 from changes.service import ClusterChangeService
-from changes.watcher import Watcher
+from changes.soak.reconcile import settle
+from changes.soak.watcher import Watcher
 from cotenant.apps.cli.changes.change_service import desk_of, kubeconfig_door
 from cotenant.apps.cli.main import root
 from cotenant.core.adapters.clock import FixedClock, SystemClock

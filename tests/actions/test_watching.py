@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from admission.service import WebhookService
+from admission.webhook_server.service import WebhookService
 from changes.accept import AcceptanceTerms, Actions
 from changes.change_ledger import ChangeJournal
 from changes.decide.regression_check import Compared, Measure
 from changes.live_context import Person
 from changes.notifications import payload
-from changes.watcher import News, Watcher
+from changes.soak.watcher import News, Watcher
 from cotenant.core.adapters.clock import ShiftedClock, SystemClock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.ledger import Ledger

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from admission.app import WebhookApp
-from admission.authority import CertificatePolicy, Material, renewed
 from admission.profile_record import signing_key
-from admission.server import WebhookServer
 from admission.view import ClusterView
+from admission.webhook_server.app import WebhookApp
+from admission.webhook_server.authority import CertificatePolicy, Material, renewed
+from admission.webhook_server.server import WebhookServer
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.settings.sections.admission import AdmissionSettings

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from admission.profile import Profile
-from admission.service import WebhookService
+from admission.webhook_server.service import WebhookService
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for

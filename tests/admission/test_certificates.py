@@ -13,8 +13,8 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.authority import CertificatePolicy, Material, Pair, readable, renewed
-from admission.certificates import CertificateController, CertificateFileReloader, FolderStore, Injector
+from admission.webhook_server.authority import CertificatePolicy, Material, Pair, readable, renewed
+from admission.webhook_server.certificates import CertificateController, CertificateFileReloader, FolderStore, Injector
 from cotenant.core.model.errors import ClusterConflict, ClusterForbidden, StoreError, UsageError
 
 NOW = 1.79e9

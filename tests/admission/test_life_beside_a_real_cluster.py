@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from admission.authority import CertificatePolicy
-from admission.certificates import CertificateController, FolderStore, Injector, SecretStore
-from admission.service import WebhookService
+from admission.webhook_server.authority import CertificatePolicy
+from admission.webhook_server.certificates import CertificateController, FolderStore, Injector, SecretStore
+from admission.webhook_server.service import WebhookService
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.settings.sections.admission import AdmissionSettings
 from tests.admission.bodies import PODS, QUOTAS, pod, quota

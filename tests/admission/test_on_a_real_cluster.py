@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from admission.service import WebhookService
+from admission.webhook_server.service import WebhookService
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from tests.admission.bodies import PODS, QUOTAS, P, pod, quota
 from tests.cluster.api import Api, ApiError

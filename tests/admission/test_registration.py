@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.registration import registered
 from admission.review import ROUTES
+from admission.webhook_server.registration import registered
 from cotenant.apps.cli.cluster.installation.manifests import manifests
 from cotenant.core.model.errors import UsageError
 from cotenant.core.settings.sections.admission import AdmissionSettings

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from admission.authority import CertificatePolicy, renewed
-from admission.certificates import CONFIGURATIONS, REGISTRATION, Injector
+from admission.webhook_server.authority import CertificatePolicy, renewed
+from admission.webhook_server.certificates import CONFIGURATIONS, REGISTRATION, Injector
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.settings.sections.admission import AdmissionSettings
 from tests.cluster.accounts import account, certified

@@ -14,9 +14,9 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from admission.authority import renewed
 from admission.profile import PriorityClassEntry, Profile
 from admission.view import ClusterView
+from admission.webhook_server.authority import renewed
 from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree
 from tests.admission.serving import POLICY, Serving, patch_of, review_of, serving
 from tests.cluster.waiting import wait_for

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from admission.registration import registered
-from admission.service import Certificates, WebhookService
+from admission.webhook_server.registration import registered
+from admission.webhook_server.service import Certificates, WebhookService
 from cotenant.apps.cli.cluster.installation.manifests import address_of, manifests
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.kube import KubeClient, Writer

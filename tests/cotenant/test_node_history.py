@@ -20,7 +20,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.peak_records import block_maxima
+from forecasting.node_peaks.peak_records import block_maxima
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
 
 CPU = Resource.CPU

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from admission.authority import Pair
+from admission.webhook_server.authority import Pair
 from cotenant.core.settings.sections.extender import ExtenderSettings
 from scheduler_ext.extender.serve.certificates import issue
 from scheduler_ext.extender.watch.feed import SnapshotFeed

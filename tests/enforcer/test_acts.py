@@ -21,7 +21,7 @@ from enforcer.decide.registry import strategies
 from enforcer.report.acts import EVENT_REASONS, act_of, changes, held_to, reason_of, sample_of, seconds_of
 from enforcer.report.recount import Verdicts
 from enforcer.report.status import ActionRecord, stamp
-from enforcer.strategies.suppress import Suppress, SuppressState
+from enforcer.strategies.suppression.suppress import Suppress, SuppressState
 from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
 
 TIER = TIERS[KubeQos.BEST_EFFORT]

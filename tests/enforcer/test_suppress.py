@@ -27,7 +27,7 @@ from enforcer.contract import (
     Value,
 )
 from enforcer.observe.cpusets import parse_cpus
-from enforcer.strategies.suppress import Suppress, SuppressState, floor_shares, quota_for
+from enforcer.strategies.suppression.suppress import Suppress, SuppressState, floor_shares, quota_for
 from tests.enforcer.readings import EVERY_KNOB, container, node, pod, policy, seen, values
 
 TIER = "kubepods/besteffort"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import ContainerSpec, NodeReading, PodSpec, Processor
-from enforcer.strategies.suppress_cpuset import choose, taken, wanted_count
+from enforcer.strategies.suppression.suppress_cpuset import choose, taken, wanted_count
 
 # two sockets of four cores with two hyper-threads: CPU n and n + 8 share a core
 TWO_SOCKETS = tuple(Processor(i, i % 8, (i % 8) // 4, (i % 8) // 4) for i in range(16))

@@ -12,8 +12,8 @@ from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from enforcer.contract import CpuUse, GroupReading, HostApplicationReading, KubeQos, Level, NodeForecast, Observation
 from enforcer.strategies.forecast_ahead import online_ahead
-from enforcer.strategies.suppress import Suppress, SuppressState
-from enforcer.strategies.suppress_target import NodeCpuDemand, demand, reserved_millicores
+from enforcer.strategies.suppression.suppress import Suppress, SuppressState
+from enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, reserved_millicores
 from tests.enforcer.readings import node, pod, policy, seen
 
 BE = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT}

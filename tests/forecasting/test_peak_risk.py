@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
-from forecasting.peak_records import MEMORY_SHAPES, SHAPES, records
-from forecasting.peak_risk import Prepared, calibrate, thresholds, upper_quantile
-from forecasting.peak_tails import EXCEEDANCES, TAILS
+from forecasting.node_peaks.peak_records import MEMORY_SHAPES, SHAPES, records
+from forecasting.node_peaks.peak_risk import Prepared, calibrate, thresholds, upper_quantile
+from forecasting.node_peaks.peak_tails import EXCEEDANCES, TAILS
 
 
 @settings(max_examples=100, deadline=None)

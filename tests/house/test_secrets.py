@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from rich.pretty import Pretty
 
-from admission.authority import Pair
+from admission.webhook_server.authority import Pair
 from cotenant.apps.pipeline.fleet.plan import FleetPlan, FleetShard
 from cotenant.apps.pipeline.fleet.work import ShardTask
 from cotenant.core.adapters.http_connection import Request

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from admission.authority import CertificatePolicy, Pair
-from admission.certificates import CertificateController, FolderStore
+from admission.webhook_server.authority import CertificatePolicy, Pair
+from admission.webhook_server.certificates import CertificateController, FolderStore
 
 WORKERS = 8
 LIFE_SECONDS = 600

@@ -18,7 +18,7 @@ from cotenant.core.model.usage.backtest import Frontier, FrontierCurve
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from forecasting.backtest.peaks import PEAK_BASELINES, MaxOfDays, NoOvercommit, node_total
 from forecasting.backtest.run import Shard
-from forecasting.peak_records import BLOCKS_PER_DAY, RECORD_DAYS
+from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS
 
 NODES: Final = 60
 RISKS: Final = (0.005, 0.01, 0.02, 0.05, 0.1)

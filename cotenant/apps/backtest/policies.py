@@ -2,8 +2,8 @@
 
 Every six hours, from what stood before it alone, each policy says what every node lends to batch, by the formulas that
 publish it (`recommender.colocation.formulas`) and the calibrated peaks that the pipeline serves
-(`forecasting.node_peak`). A decision is violated when prod, mid and the system together need more than was not lent
-within the next 24 hours. Pods without a sample count with nothing here, exclusive CPUs with their use.
+(`forecasting.node_peaks.node_peak`). A decision is violated when prod, mid and the system together need more than was
+not lent within the next 24 hours. Pods without a sample count with nothing here, exclusive CPUs with their use.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from cotenant.core.model.usage.policy_trial import FORECAST, PolicyScore
 from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
-from forecasting.node_peak import NodeLimits, NodePeaks, koordinator_peaks, mid_peaks, node_peaks
-from forecasting.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima
+from forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, koordinator_peaks, mid_peaks, node_peaks
+from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima
 from recommender.colocation.columns import NodeColumns, whole
 from recommender.colocation.formulas import Parameters, batch, proven
 from recommender.colocation.strategy import ColocationStrategy

@@ -25,9 +25,9 @@ import numpy.typing as npt
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.backtest import Frontier, FrontierCurve, FrontierPoint
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
-from forecasting.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima, records
-from forecasting.peak_risk import Prepared, Tails, served
-from forecasting.peak_tails import TAILS
+from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima, records
+from forecasting.node_peaks.peak_risk import Prepared, Tails, served
+from forecasting.node_peaks.peak_tails import TAILS
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -21,8 +21,8 @@ from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.quality import QualityRecord
 from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from cotenant.core.model.usage.week import WeekDecomposition, Weeks
-from forecasting.node_peak import NodePeaks
-from forecasting.peak_records import BLOCKS_PER_DAY
+from forecasting.node_peaks.node_peak import NodePeaks
+from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY
 from recommender.colocation.columns import PeakForecast
 from recommender.replicas import ReplicaFloor
 

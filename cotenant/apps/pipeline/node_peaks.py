@@ -1,4 +1,4 @@
-"""The calibrated peak of prod's usage on each node: totals, limits and cold pods for `forecasting.node_peak`. Pure.
+"""The calibrated peak of prod's usage on each node: totals, limits and cold pods for `forecasting.node_peaks`. Pure.
 
 A node's total goes on through roll-outs, for the pods that went are part of it. What it cannot know is a pod more: a
 pod younger than a day counts with its request unless a pod of the same workload left the same node within that day; of
@@ -25,7 +25,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import DAY_SECONDS, Usage
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
-from forecasting.node_peak import NodeLimits, NodePeaks, node_peaks, pod_peaks
+from forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, node_peaks, pod_peaks
 from profiler.pool import by_node
 from recommender.incomplete import node_forecast_incomplete
 

@@ -19,7 +19,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import Signal, Usage
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
-from forecasting.node_peak import FALLBACK, NodePeaks, koordinator_peaks, mid_peaks
+from forecasting.node_peaks.node_peak import FALLBACK, NodePeaks, koordinator_peaks, mid_peaks
 from profiler.pool import Members, by_node, total
 from recommender.colocation.columns import NO_FORECAST, PeakForecast
 from recommender.colocation.formulas import Parameters, batch, mid, prod_reclaimable

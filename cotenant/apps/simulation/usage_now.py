@@ -24,7 +24,7 @@ from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.core.model.kubernetes.qos import PriorityClass, with_default
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
-from forecasting.node_peak import MARGIN
+from forecasting.node_peaks.node_peak import MARGIN
 from profiler.node_metric.status import Observed, ProdOutlook
 from profiler.node_metric.windows import Track
 from profiler.synthetic import SyntheticCluster

@@ -29,7 +29,7 @@ from cotenant.core.model.usage.policy_trial import (
 )
 from cotenant.core.model.usage.usage import TimeGrid, Usage
 from cotenant.core.settings.root import Settings
-from forecasting.peak_records import BLOCKS_PER_DAY, RECORD_DAYS
+from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS
 from profiler.pool import by_node
 from recommender.colocation.facts import ColocationNode
 

@@ -64,7 +64,7 @@ def _metrics(settings: Settings) -> dict[str, Any]:
     prometheus = settings.profiler.prometheus
     if not prometheus.url:
         return {}
-    from changes.usage_comparison import PrometheusComparison
+    from changes.soak.usage_comparison import PrometheusComparison
     from profiler.prometheus.client import Client
 
     metrics = PrometheusComparison(Client(prometheus), prometheus.labels)

@@ -180,7 +180,7 @@ def settle(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Find out what became of changes whose end nobody saw, by reading the cluster."""
-    from changes.reconcile import settle as settled
+    from changes.soak.reconcile import settle as settled
 
     with opened(settings_of(ctx, None, kubeconfig, context)) as actions:
         print_table(changes_table(settled(actions)), output, headers=not no_headers)
@@ -258,7 +258,7 @@ def _tried(actions: Actions, review: Review) -> bool:
 
 
 def _verified(actions: Actions, standing: ChangeStatus, revert: bool) -> ChangeStatus | None:
-    from changes.reconcile import verify as verified
+    from changes.soak.reconcile import verify as verified
     from cotenant.core.model.changes.change import ChangeState
     from cotenant.core.model.errors import NoData
 

@@ -22,7 +22,7 @@ from cotenant.core.model.errors import CotenantError
 
 if TYPE_CHECKING:
     from changes.accept import Actions
-    from changes.watcher import Watcher
+    from changes.soak.watcher import Watcher
     from cotenant.core.adapters.store import Store
     from cotenant.core.settings.root import Settings
 
@@ -75,7 +75,7 @@ def watch(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Continue canaries, verify changes after their soak time, resolve unknown outcomes, and notify the chat."""
-    from changes.watcher import Watcher
+    from changes.soak.watcher import Watcher
     from cotenant.core.model.changes.tables import changes_table
 
     settings = settings_of(ctx, None, kubeconfig, context)
@@ -114,7 +114,7 @@ def compared(settings: Settings, what: str = "the watcher looks") -> Iterator[Ac
         if not prometheus.url:
             yield actions
             return
-        from changes.usage_comparison import PrometheusComparison
+        from changes.soak.usage_comparison import PrometheusComparison
         from profiler.prometheus.client import Client
 
         client = Client(prometheus)

@@ -10,7 +10,7 @@ from cotenant.apps.cli.output import message
 
 if TYPE_CHECKING:
     from changes.service import ClusterChangeService
-    from changes.watcher import News
+    from changes.soak.watcher import News
     from cotenant.core.adapters.store import Store
     from cotenant.core.settings.root import Settings
 
@@ -35,7 +35,7 @@ def peaks_of(settings: Settings, store: Store | None) -> Callable[[float], list[
     """News of the cluster's next peak, from the stored forecast, when it is near."""
     from datetime import UTC, datetime
 
-    from changes.watcher import News
+    from changes.soak.watcher import News
     from cotenant.core.model.resource import MILLICORES_PER_CORE
     from cotenant.core.model.views import Overview
 

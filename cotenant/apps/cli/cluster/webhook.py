@@ -14,7 +14,7 @@ from cotenant.apps.cli.output import message
 from cotenant.core.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from admission.service import Certificates
+    from admission.webhook_server.service import Certificates
     from cotenant.core.adapters.kube import KubeClient
     from cotenant.core.settings.root import Settings
 
@@ -67,14 +67,14 @@ def webhook(
     client = connect(settings.kube)
     if install:
         register(client, settings, url)
-    from admission.service import Certificates
+    from admission.webhook_server.service import Certificates
 
     serve(client, settings, Certificates(cert_dir, cert_dir is None or self_signed, url))
 
 
 def register(client: KubeClient, settings: Settings, url: str) -> None:
     """Apply the webhook configurations that the package ships."""
-    from admission.registration import registered
+    from admission.webhook_server.registration import registered
     from cotenant.apps.cli.cluster.installation.manifests import address_of, manifests
     from cotenant.core.adapters.kube import Writer
     from cotenant.core.model.kubernetes.intent import Apply
@@ -92,7 +92,7 @@ def serve(client: KubeClient, settings: Settings, certificates: Certificates) ->
     import platform
     import signal
 
-    from admission.service import WebhookService
+    from admission.webhook_server.service import WebhookService
     from cotenant import __version__
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.adapters.telemetry import Metrics

@@ -11,7 +11,7 @@ from changes.accept import Actions, undo_note
 from changes.decide.field_changes import carries
 from changes.decide.in_place import RESIZE, judged
 from changes.decide.lifecycle import Pace
-from changes.verification import judged_now
+from changes.soak.verification import judged_now
 from cotenant.core.model.changes.change import ChangeEvent, ChangeState, ChangeStatus, Write
 from cotenant.core.model.errors import CotenantError, NoData
 from cotenant.core.settings.sections.actions import ActionSettings

@@ -23,8 +23,8 @@ from cotenant.core.model.usage.forecast import RefT
 from cotenant.core.model.usage.usage import Usage
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from forecasting.empirical import weighted_quantiles
-from forecasting.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, Records, block_maxima, records
-from forecasting.peak_risk import PeakCalibration, Prepared, calibrate
+from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, Records, block_maxima, records
+from forecasting.node_peaks.peak_risk import PeakCalibration, Prepared, calibrate
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]

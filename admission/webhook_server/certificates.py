@@ -1,8 +1,8 @@
 """EDGE: the serving certificate of the webhooks: stores, renews and reloads it, and injects its CA bundle.
 
 A `CertificateController` looks every half minute: what is stored (a Secret that all replicas share, or a folder), what
-is due by `admission.authority`, whether both webhook configurations carry the bundle, and whether the server shows the
-newest certificate. Replicas agree because a Secret is only replaced as the version that was read. With certificates
+is due by `webhook_server.authority`, whether both webhook configurations carry the bundle, and whether the server shows
+the newest certificate. Replicas agree because a Secret is only replaced as the version that was read. With certificates
 from elsewhere (cert-manager's mounted files) a `CertificateFileReloader` only reloads; then somebody else injects the
 bundle.
 """
@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from admission.authority import CertificatePolicy, Material, Pair, readable, renewed
+from admission.webhook_server.authority import CertificatePolicy, Material, Pair, readable, renewed
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.model.errors import ClusterConflict, ClusterError, CotenantError, StoreError, UsageError

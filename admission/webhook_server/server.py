@@ -9,8 +9,8 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from admission.app import WebhookApp
-from admission.authority import Pair
+from admission.webhook_server.app import WebhookApp
+from admission.webhook_server.authority import Pair
 from cotenant.core.adapters.http_connection import Connection, Limits
 from cotenant.core.adapters.http_server import Listener, ServerTls, bound
 from cotenant.core.model.errors import UsageError

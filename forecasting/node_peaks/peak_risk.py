@@ -28,8 +28,8 @@ import numpy.typing as npt
 
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.node_peak import NodePeakSettings
-from forecasting.peak_records import BLOCKS_PER_DAY, Records, shapes_of
-from forecasting.peak_tails import EXCEEDANCES, TAILS
+from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, Records, shapes_of
+from forecasting.node_peaks.peak_tails import EXCEEDANCES, TAILS
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]

@@ -18,7 +18,7 @@ import structlog
 from changes.accept import Actions
 from changes.decide.change_windows import is_open
 from changes.decide.lifecycle import Due, DueStep, due
-from changes.reconcile import pace_of, settle_one, verify
+from changes.soak.reconcile import pace_of, settle_one, verify
 from cotenant.core.adapters.kube import access_review
 from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
 from cotenant.core.model.errors import ClusterForbidden, CotenantError, StoreBusy

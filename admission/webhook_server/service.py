@@ -13,9 +13,11 @@ from urllib.parse import urlsplit
 import structlog
 from cryptography import x509
 
-from admission.app import WebhookApp
-from admission.authority import Pair
-from admission.certificates import (
+from admission.guard_watchdog import GuardWatchdog
+from admission.profile_record import signing_key
+from admission.webhook_server.app import WebhookApp
+from admission.webhook_server.authority import Pair
+from admission.webhook_server.certificates import (
     CertificateController,
     CertificateFileReloader,
     FolderStore,
@@ -23,10 +25,8 @@ from admission.certificates import (
     SecretStore,
     policy_of,
 )
-from admission.cluster_state import ClusterState
-from admission.guard_watchdog import GuardWatchdog
-from admission.profile_record import signing_key
-from admission.server import WebhookServer
+from admission.webhook_server.cluster_state import ClusterState
+from admission.webhook_server.server import WebhookServer
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.telemetry import Metrics

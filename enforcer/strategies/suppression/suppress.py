@@ -52,8 +52,8 @@ from enforcer.contract import (
 from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE, SHARES_MAX, SHARES_MIN
 from enforcer.observe.cpusets import assigned, forbidden_cpus, format_cpus, online_cpus, parse_cpus
 from enforcer.strategies.forecast_ahead import online_ahead
-from enforcer.strategies.suppress_cpuset import LEAST_CPUS, choose, wanted_count
-from enforcer.strategies.suppress_target import NodeCpuDemand, demand, with_least
+from enforcer.strategies.suppression.suppress_cpuset import LEAST_CPUS, choose, wanted_count
+from enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, with_least
 
 NAME: Final = "cpu-suppress"
 LEAST_QUOTA_MICROSECONDS: Final = 2000

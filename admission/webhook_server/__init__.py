@@ -1,0 +1,1 @@
+"""The webhook process: its server, certificates, registration and mirrors of the cluster."""

@@ -1,0 +1,1 @@
+"""After an accepted change: what is due, and whether it did harm."""
