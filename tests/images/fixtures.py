@@ -27,8 +27,8 @@ def missing_tools() -> str:
 
 @pytest.fixture(scope="session")
 def image_archives(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """Name of a repository -> OCI archive, as `make images` writes them; COTENANT_IMAGES: the folder of built ones."""
-    if built := os.environ.get("COTENANT_IMAGES"):
+    """Name of a repository -> OCI archive, as `make images` writes them; COTENANT_IMAGE_ARCHIVES: the folder of built ones."""
+    if built := os.environ.get("COTENANT_IMAGE_ARCHIVES"):
         return {name: Path(built) / f"{name}.oci.tar" for name in LIMIT_MEGABYTES}
     if reason := missing_tools():
         pytest.skip(f"NO IMAGES HERE: {reason}")
