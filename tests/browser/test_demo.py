@@ -290,6 +290,7 @@ def test_load_spikes_are_shown_with_reasons(demo: Demo, open_page: Open, tmp_pat
     pictured(page, "demo-enforcement", tmp_path)
 
 
+@pytest.mark.soak
 def test_a_second_terminal_does_the_same_with_the_commands_that_are_printed(demo: Demo) -> None:
     assert "checkout" in demo.run("recs", "list", "-n", "pay", "-o", "wide")
     assert "qos-class" in demo.run("recs", "show", "pay/checkout")

@@ -27,7 +27,7 @@ def missing_tools() -> str:
 
 @pytest.fixture(scope="session")
 def image_archives(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """Name of a repository -> OCI archive, as `make images` writes them; COTENANT_IMAGE_ARCHIVES: the folder of built ones."""
+    """Repository -> OCI archive as `make images` writes it; COTENANT_IMAGE_ARCHIVES: a folder of built ones."""
     if built := os.environ.get("COTENANT_IMAGE_ARCHIVES"):
         return {name: Path(built) / f"{name}.oci.tar" for name in LIMIT_MEGABYTES}
     if reason := missing_tools():
