@@ -2,7 +2,8 @@
 
 The guard of hand-overs is judged by the API server that a binding reaches, by its own copy of the SwapGuard, and one
 server's copy may be older than another's. The question is the dry run of a patch that carries the ids of hand-overs:
-the policy `cotenant-reservation-known` refuses it where the copy that the guard reads lacks one of them.
+the policy `cotenant-reservation-known` refuses it where the copy that the guard reads lacks one of them. A hand-over
+that nobody has is asked for first: a server that lets this pass has no such policy (yet), and its yes means nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from scheduler_ext.reservations.guard import ADDRESS
 POLICY: Final = "cotenant-reservation-known"
 ANSWER_SECONDS: Final = 5.0
 """A server that takes longer is asked again; hand-overs wait meanwhile."""
+_UNCONFIGURED: Final = "failed to configure policy"
+"""What a server says for up to 30 seconds after its start, until it knows our CRDs: its guard refuses nothing yet."""
+_NO_HAND_OVER: Final = "none"
+"""The id of no hand-over: ids are UIDs of pods, or names with a UID."""
 
 
 class ApiServers:
@@ -66,19 +71,31 @@ class _ApiServer:
 
     def _ask(self, ids: Sequence[str]) -> None:
         """Whether it knows all of these. Where nobody listens, nobody lets a binding through."""
-        value = {KNOWN_SWAPS_ANNOTATION: ",".join(ids)}
-        question = Patch(ADDRESS, ({"op": "add", "path": "/metadata/annotations", "value": value},))
         confirmed: frozenset[str] = frozenset()
         problem = ""
         try:
-            self._writer.send(question, dry_run=True)
-            confirmed = frozenset(ids)
+            if not self._refuses(_NO_HAND_OVER):
+                problem = f"the policy {POLICY} is not at work there: is what `cotenant install` prints applied?"
+            elif not self._refuses(*ids):
+                confirmed = frozenset(ids)
         except ClusterError as error:
             if isinstance(error.__cause__, ConnectionRefusedError):
                 confirmed = frozenset(ids)
-            elif not (isinstance(error, ClusterInvalid) and POLICY in error.message):
+            else:
                 problem = error.message
         finally:
             with self._lock:
                 self._confirmed |= confirmed
                 self.problem, self._asking = problem, False
+
+    def _refuses(self, *ids: str) -> bool:
+        """Whether its copy lacks one of these; ClusterError where the answer is not the policy's."""
+        value = {KNOWN_SWAPS_ANNOTATION: ",".join(ids)}
+        try:
+            question = Patch(ADDRESS, ({"op": "add", "path": "/metadata/annotations", "value": value},))
+            self._writer.send(question, dry_run=True)
+        except ClusterInvalid as error:
+            if POLICY in error.message and _UNCONFIGURED not in error.message:
+                return True
+            raise
+        return False
