@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -14,7 +13,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.cluster import binaries
@@ -32,12 +30,6 @@ def chart() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="cotenant-chart-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return build(folder / "chart")
-
-
-def needs_helm() -> None:
-    """Skip where Helm is not built; continuous integration has to have it."""
-    if not binaries.installed(["helm"]) and not os.environ.get("CI"):
-        pytest.skip("Helm is not built: make cluster-binaries")
 
 
 def every_combination() -> Iterator[frozenset[str]]:

@@ -22,13 +22,13 @@ from tests.cli.charts import (
     chart,
     every_combination,
     named,
-    needs_helm,
     refusal,
     rendered,
     rendered_by_template,
     typical_combinations,
     values_of,
 )
+from tests.cluster import needing
 from tools import write_chart_schema
 
 HELMS_OWN = {
@@ -49,7 +49,7 @@ def name_of(switches: frozenset[str]) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def _helm() -> None:
-    needs_helm()
+    needing.helm()
 
 
 def plain(value: Any) -> Any:

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from cotenant.apps.cli.cluster.installation.manifests import bodies, texts
-from tests.cli.charts import EVERYTHING, Json, named, needs_helm, rendered, values_of
+from tests.cli.charts import EVERYTHING, Json, named, rendered, values_of
+from tests.cluster import needing
 from tools.build_chart import DEPLOY
 
 ON = {"enabled": True}
@@ -18,7 +19,7 @@ KINDS = ("PodMonitor", "PrometheusRule")
 
 @pytest.fixture(scope="module", autouse=True)
 def _helm() -> None:
-    needs_helm()
+    needing.helm()
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from tests.cli.charts import (
     every_combination,
     helm,
     named,
-    needs_helm,
     rendered,
     typical_combinations,
     values_of,
@@ -36,7 +35,7 @@ FOREIGN = ("cert-manager.io/", "monitoring.coreos.com/")
 
 @pytest.fixture(autouse=True)
 def _helm() -> None:
-    needs_helm()
+    needing.helm()
 
 
 def dry_run(plane: ControlPlane, combinations: Iterable[frozenset[str]]) -> int:

@@ -1,8 +1,9 @@
-"""What a test on a real control plane needs of the machine."""
+"""What a test needs of the machine: skipped where a person lacks it; continuous integration has to have it."""
 
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 
@@ -10,13 +11,27 @@ from tests.cluster import binaries
 
 
 def kubernetes() -> None:
-    """Skip where Kubernetes' programs are not built; continuous integration has to have them."""
-    if not binaries.installed() and not os.environ.get("CI"):
-        pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
+    """Programs of the test cluster."""
+    _require(binaries.installed(), "Kubernetes' programs are not built: make cluster-binaries")
 
 
 def next_kubernetes() -> None:
-    """Skip where the programs of the next release are not built: they take minutes, and only `make soak` needs them."""
+    """Programs of the next release too, which take minutes and which only `make soak` builds."""
     kubernetes()
-    if not binaries.installed(binaries.NEXT_PROGRAMS):
-        pytest.skip(f"Kubernetes {binaries.NEXT_VERSION} is not built: make cluster-binaries-next")
+    target = f"Kubernetes {binaries.NEXT_VERSION} is not built: make cluster-binaries-next"
+    _require(binaries.installed(binaries.NEXT_PROGRAMS), target)
+
+
+def helm() -> None:
+    """Helm."""
+    _require(binaries.installed(["helm"]), "Helm is not built: make cluster-binaries")
+
+
+def promtool() -> None:
+    """Prometheus' tool for rules."""
+    _require(shutil.which("promtool") is not None, "promtool is missing: make system installs the package prometheus")
+
+
+def _require(present: bool, message: str) -> None:
+    if not present and not os.environ.get("CI"):
+        pytest.skip(message)

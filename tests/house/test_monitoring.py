@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cotenant.apps.cli.main import root
+from tests.cluster import needing
 from tests.house.test_style import ROOT
 from tests.support.documented import commands
 from tools.write_metrics import declared, page, series
@@ -46,12 +45,8 @@ def panel_queries() -> list[str]:
 
 
 def promtool(*words: str) -> str:
-    program = shutil.which("promtool")
-    if program is None:
-        if os.environ.get("CI"):
-            raise AssertionError("promtool is missing: make system")
-        pytest.skip("promtool is missing: make system installs Debian's package prometheus")
-    done = subprocess.run([program, *words], capture_output=True, text=True, timeout=300, check=False)
+    needing.promtool()
+    done = subprocess.run(["promtool", *words], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -65,7 +65,6 @@ def test_without_a_repository_a_link_to_the_source_is_text() -> None:
 
 @pytest.mark.soak
 @pytest.mark.server
-@pytest.mark.skipif(not MKDOCS.exists(), reason="no .venv-docs: `make site` makes it")
 def test_the_site_is_built_strictly_without_a_network(tmp_path: Path) -> None:
     build = [str(MKDOCS), "build", "--strict", "-f", str(ROOT / "mkdocs.yml"), "-d", str(tmp_path / "site")]
     offline = ["unshare", "--net", "--map-root-user"]

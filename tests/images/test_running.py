@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import ssl
 import subprocess
 import urllib.request
@@ -62,6 +63,14 @@ class Host:
         """A container to its end."""
         command = self.command(image, words, mounts)
         return subprocess.run(command, capture_output=True, text=True, timeout=READY_SECONDS, check=False)
+
+    def status(self) -> dict[str, str]:
+        """Lines of /proc/PID/status of the one container that runs, by name."""
+        listed = self.runtime.ctr("tasks", "ls", namespace=NAMESPACE)
+        rows = subprocess.run(listed, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+        (pid,) = [row.split()[1] for row in rows[1:]]
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
     @contextlib.contextmanager
     def serving(self, log: Path, url: str, command: list[str]) -> Iterator[Server]:
@@ -136,7 +145,9 @@ def test_the_node_agent_answers_as_root_without_capabilities(host: Host, tmp_pat
     }
     command = host.command(NODE, (), mounts, **environment)
     with host.serving(tmp_path / "agent.log", f"http://127.0.0.1:{port}/livez", command):
-        pass
+        status = host.status()
+    assert status["Uid"].split() == ["0"] * 4
+    assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
 
 
 def test_the_demo_computes_forecasts_and_serves_pages(host: Host, tmp_path: Path) -> None:
@@ -144,7 +155,11 @@ def test_the_demo_computes_forecasts_and_serves_pages(host: Host, tmp_path: Path
     port = str(free_port())
     command = host.command(CONTROL, ("cotenant", "demo", "--no-browser", "--port", port))
     with host.serving(tmp_path / "demo.log", f"http://127.0.0.1:{port}/livez", command):
-        pass
+        printed = (tmp_path / "demo.log").read_text()
+        assert re.search(r"next peak \w+ [\d:]+ UTC: \d+ cores", printed), printed
+        (link,) = re.findall(r"open (http\S+)", printed)
+        with urllib.request.urlopen(link, timeout=60) as page:
+            assert b"_dash-config" in page.read()
 
 
 def test_a_scan_says_what_it_could_not_reach(host: Host) -> None:
@@ -179,7 +194,7 @@ def test_a_role_answers_its_health_endpoint(host: Host, control_plane: ControlPl
     )
     address = f"https://127.0.0.1:{port}" if role == "webhook" else f"http://127.0.0.1:{health}"
     with host.serving(tmp_path / f"{role}.log", f"{address}/livez", command):
-        pass
+        assert "0" not in host.status()["Uid"].split()
 
 
 def _write_kubeconfig(source: Path, target: Path) -> None:

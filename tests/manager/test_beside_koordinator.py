@@ -99,6 +99,8 @@ def test_what_a_manager_that_is_gone_has_left_is_taken_over_when_it_is_named(
     scene.configure(colocation_config={"enable": True})
     started(take_over=[THEIRS])
     wait_for("we lend", lambda: scene.allocatable([node])[node].get(BATCH_CPU) == "8600")
+    wait_for("the status", lambda: condition(scene).get("reason") == ControllerCondition.UP.value)
+    assert THEIRS not in condition(scene)["message"]
 
 
 @pytest.mark.parametrize(

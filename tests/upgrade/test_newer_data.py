@@ -163,4 +163,6 @@ def test_a_newer_recording_is_refused(tmp_path: Path) -> None:
 def test_a_newer_snapshot_of_the_embedded_server_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "objects.json"
     path.write_text(json.dumps({"format": NEWER, "version": 1, "objects": []}))
-    refused(lambda: EmbeddedServer(snapshot=path), str(path), f"format {NEWER}")
+    before = path.read_bytes()
+    error = refused(lambda: EmbeddedServer(snapshot=path), str(path), f"format {NEWER}")
+    assert isinstance(error, StoreError) and path.read_bytes() == before
