@@ -18,7 +18,6 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 from admission.webhook_server.certificates import CertificateController, FolderStore, Injector
@@ -36,12 +35,13 @@ from tests.cluster.api import ApiError
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.namespaces import create_namespace
 from tests.cluster.waiting import wait_for
-from tests.cluster.webhook import WEBHOOK, running
+from tests.cluster.webhook import ENFORCED, WEBHOOK, judges_quotas, running
 from tests.scheduler_ext.extender.serving import client_tls
 from tests.scheduler_ext.extender.serving import serving as extender_serving
 from tests.support.rotation_load import (
     POLICY,
     STEPS_SECONDS,
+    AheadClock,
     LoadOutcome,
     RollingAuthority,
     RotationLoad,
@@ -52,7 +52,6 @@ WEBHOOK_STEPS = 18
 EXTENDER_ROTATIONS = 20
 ALONE = {"certificate_check_seconds": 3600.0}
 """The webhook's own keeper looks too late to put its authority into the place of the one that rolls over here."""
-LABELS = {"cotenant.dev/quota-validation": "enforce"}
 
 
 def webhook(folder: Path, calls: int) -> LoadOutcome:
@@ -96,27 +95,17 @@ def extender(folder: Path, calls: int) -> LoadOutcome:
         return RotationLoad(lambda: server.connect(contexts[caller[0]]), ask, calls).run(rotate, EXTENDER_ROTATIONS)
 
 
-class AheadClock:
-    """The present and what is put to it."""
-
-    ahead_seconds = 0.0
-
-    def now_seconds(self) -> float:
-        return time.time() + self.ahead_seconds
-
-
 def through_the_api_server(folder: Path, calls: int) -> LoadOutcome:
     """Quotas are created in dry runs, as fast as four callers get answers; the API server decides about connections."""
     outcome, lock, numbers = LoadOutcome(), threading.Lock(), iter(range(calls))
     components = Options(components=frozenset({"kube-controller-manager"}))
     with ControlPlane(folder / "cluster", components) as plane, running(plane, folder / "pki", **ALONE) as service:
-        space = create_namespace(plane.api(), "rotation")
-        plane.api().patch(f"/api/v1/namespaces/{space}", {"metadata": {"labels": LABELS}})
+        space = create_namespace(plane.api(), "rotation", ENFORCED)
         injector = Injector(plane.client(account(plane, WEBHOOK)), AdmissionSettings())
         clock = AheadClock()
         keeper = CertificateController(FolderStore(folder / "short"), POLICY, clock, service.server.show, injector)
         keeper.step()
-        wait_for("quotas are judged", lambda: _refused_in_words(plane, space))
+        wait_for("quotas are judged", lambda: judges_quotas(plane.api(), space))
 
         def call() -> None:
             api = plane.api()
@@ -143,35 +132,23 @@ def through_the_api_server(folder: Path, calls: int) -> LoadOutcome:
     return outcome
 
 
-def _refused_in_words(plane: ControlPlane, space: str) -> bool:
-    try:
-        plane.api().create(QUOTAS.format(space), quota("x", parent="gone"), dryRun="All")
-    except ApiError as error:
-        return "does not exist" in str(error)
-    return False
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--calls", type=int, default=10_000)
-    parser.add_argument("--server-calls", type=int, default=3_000)
-    options = parser.parse_args()
-    calls = options.calls
+    calls = parser.parse_args().calls
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         outcomes = {
             "webhook, 18 steps of its authority": webhook(folder / "webhook", calls),
             "extender, 20 replacements of its files": extender(folder / "extender", calls),
-            "webhook called by a real API server, one roll-over": through_the_api_server(
-                folder / "server", options.server_calls
-            ),
+            "webhook called by a real API server, one roll-over": through_the_api_server(folder / "server", calls),
         }
     rows = [
         row
         for name, outcome in outcomes.items()
         for row in (
             below(f"failed calls: {name}", len(outcome.failures), "calls", 0, (outcome.failures or [""])[0][:120]),
-            above(f"answered: {name}", outcome.answered, "calls", options.server_calls if "API" in name else calls),
+            above(f"answered: {name}", outcome.answered, "calls", calls),
         )
     ]
     rows.append(Row("load of the machine, one minute", round(os.getloadavg()[0], 1), ""))

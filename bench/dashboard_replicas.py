@@ -11,30 +11,24 @@ the writes that the API server has seen.
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 from pathlib import Path
 
 from bench.record import Row, above, below, record
 from tests.support import replicas
-from tests.support.s3_server import S3Server
+from tests.support.s3_server import serving
 
 
 def measure(people: int, kills: int) -> list[Row]:
     """Rows of one run."""
-    with tempfile.TemporaryDirectory() as folder:
-        server = S3Server(Path(folder) / "s3")
-        os.environ.update(server.environ)
-        try:
-            server.start()
-            report = replicas.measured(Path(folder), people, kills, server)
-        finally:
-            server.stop()
-    for wrong in (*report.lost_logins, *report.doubled, *report.refused.items()):
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "s3") as server:
+        report = replicas.measured(Path(folder), people, kills, server)
+    for wrong in (*report.broken, *report.lost_logins, *report.doubled, *report.refused.items()):
         print(wrong)
     note = f"{report.kills} kills, {report.clicked_again} clicks again, {sum(report.refused.values())} refused"
     return [
         below(f"logins lost by {people} clicking people", len(report.lost_logins), "logins", 0, note),
+        below("people whose clicking broke off", len(report.broken), "people", 0),
         below("acts doubled", len(report.doubled), "acts", 0),
         above("changes accepted, each with a key of its own", report.accepted, "changes", people),
         Row("changes rolled back", report.rolled_back, "changes"),

@@ -17,7 +17,6 @@ Every process acts under the account that the chart gives it.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,8 +28,9 @@ from urllib.parse import urlsplit
 
 from bench.record import Row, below, record
 from cotenant.core.model.kubernetes.protocol import SYSTEM_NAMESPACE
-from tests.cli.charts import EVERYTHING, chart, helm, values_of
+from tests.cli.charts import EVERYTHING, chart, release, values_of
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, SCHEDULER, ControlPlane, Options
+from tests.cluster.namespaces import create_namespace
 from tests.cluster.waiting import wait_for
 from tests.node.containerd import Containerd, impossible
 from tests.node.kubelet import Kubelet, running
@@ -86,8 +86,7 @@ def cluster() -> Iterator[tuple[ControlPlane, Kubelet]]:
         Containerd() as runtime,
     ):
         for name in ARCHIVES:
-            load = ["ctr", "--address", str(runtime.socket), "-n", "k8s.io", "images", "import", str(IMAGES / name)]
-            subprocess.run(load, check=True, capture_output=True, timeout=LIMIT_SECONDS)
+            runtime.import_images(IMAGES / name)
         with Kubelet(plane, runtime, runtime.socket, NODE, maxPods=30) as node:
             store = node.folder / "store"
             store.mkdir()
@@ -100,14 +99,6 @@ def volume(folder: Path) -> Json:
     """A volume of the node for the store."""
     spec = {"capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": str(folder)}}
     return {"metadata": {"name": "store"}, "spec": spec}
-
-
-def release(plane: ControlPlane, *arguments: str, given: Json | None = None) -> None:
-    """Run Helm on the cluster."""
-    access = ("--namespace", "cotenant", "--kubeconfig", str(plane.admin_kubeconfig))
-    done = helm(*arguments, *access, values=given)
-    if done.returncode:
-        raise SystemExit(done.stderr)
 
 
 def share(plane: ControlPlane) -> None:
@@ -124,8 +115,7 @@ def share(plane: ControlPlane) -> None:
         },
     }
     api.create("/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles", profile)
-    api.create("/api/v1/namespaces", {"metadata": {"name": "batch", "labels": {"cotenant.dev/workload": "bench"}}})
-    wait_for("the account", lambda: api.exists("/api/v1/namespaces/batch/serviceaccounts/default"))
+    create_namespace(api, "batch", {"cotenant.dev/workload": "bench"})
 
 
 def batch_pod(plane: ControlPlane) -> Json | None:
@@ -179,7 +169,7 @@ def measure() -> list[Row]:
     with cluster() as (plane, node):
         begun = time.monotonic()
         try:
-            release(plane, "install", "cotenant", str(chart()), "--create-namespace", given=values(plane, node))
+            release(plane, "install", "cotenant", str(chart()), "--create-namespace", values=values(plane, node))
             sent = time.monotonic() - begun
             millicores = wait_for("batch-cpu", lambda: offered(plane), LIMIT_SECONDS, 0.5)
             batch = time.monotonic() - begun

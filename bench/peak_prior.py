@@ -36,7 +36,7 @@ from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from forecasting.node_peaks.peak_risk import upper_quantile
 from forecasting.node_peaks.peak_tails import EXCEEDANCES
 
-FILE = Path(__file__).resolve().parent.parent / "forecasting" / "peak_tails.py"
+FILE = Path(__file__).resolve().parent.parent / "forecasting" / "node_peaks" / "peak_tails.py"
 DRAWS = 2
 Scores = dict[str, list[np.ndarray]]
 

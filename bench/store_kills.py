@@ -10,27 +10,21 @@ there in the end, once, and the reader must see all of a run and of an append, o
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 import time
 from pathlib import Path
 
 from bench.record import Row, below, record
 from tests.support import bucket_kills
-from tests.support.s3_server import S3Server
+from tests.support.s3_server import serving
 
 
 def measure(kills: int, seed: int) -> list[Row]:
     """Rows of one run of so many kills."""
-    with tempfile.TemporaryDirectory() as folder:
-        server = S3Server(Path(folder) / "server")
-        os.environ.update(server.environ)
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "server") as server:
         begun = time.monotonic()
-        try:
-            server.start()
-            report = bucket_kills.run(server, "s3://usage/kills", Path(folder), kills, seed)
-        finally:
-            server.stop()
+        report = bucket_kills.run(server, "s3://usage/kills", Path(folder), kills, seed)
+        seconds = time.monotonic() - begun
     for wrong in (*report.lost, *report.doubled, *report.half):
         print(wrong)
     note = f"{report.usage} appends of usage, {report.rows} rows, {report.runs} runs confirmed, {report.reads} reads"
@@ -38,7 +32,7 @@ def measure(kills: int, seed: int) -> list[Row]:
         below(f"confirmed writes lost, server killed {report.kills} times", len(report.lost), "writes", 0, note),
         below("confirmed writes doubled", len(report.doubled), "writes", 0),
         below("halves that a reader saw", len(report.half), "reads", 0),
-        Row("from one kill to the next", (time.monotonic() - begun) / max(1, report.kills), "s"),
+        Row("from one kill to the next", seconds / max(1, report.kills), "s"),
     ]
 
 
@@ -48,7 +42,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
-    command = f".venv/bin/python -m bench.store_kills --kills {options.kills}"
+    command = f".venv/bin/python -m bench.store_kills --kills {options.kills} --seed {options.seed}"
     record("store_kills", command, measure(options.kills, options.seed))
 
 

@@ -133,8 +133,7 @@ def main() -> None:
     with ControlPlane(folder / "cluster", components) as plane, webhook(plane, folder) as process:
         api = plane.api()
         api.create("/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles", PROFILE)
-        create_namespace(api, HOOKED)
-        api.patch(f"/api/v1/namespaces/{HOOKED}", {"metadata": {"labels": {"bench": "batch"}}})
+        create_namespace(api, HOOKED, {"bench": "batch"})
         wait_for("pods are mutated", lambda: mutated(api, HOOKED))
         pids = {"webhook": process.pid, "API server": plane.servers["kube-apiserver"].process.pid}
         for namespace in spent.took:

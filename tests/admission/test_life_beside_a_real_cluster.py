@@ -8,7 +8,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ from tests.cluster.accounts import account
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
-from tests.cluster.webhook import WEBHOOK, prepare, register, running, unregister
+from tests.cluster.webhook import ENFORCED, WEBHOOK, judges_quotas, prepare, register, running, unregister
+from tests.support.rotation_load import AheadClock
 
 pytestmark = pytest.mark.server
 
@@ -58,7 +58,7 @@ def test_an_authority_rolls_over_without_a_failed_call(
         # minutes is valid now already, being backdated by an hour.
         policy = CertificatePolicy(("127.0.0.1",), 1 / 24, 1 / 24, 60)
         injector = Injector(control_plane.client(account(control_plane, WEBHOOK)), AdmissionSettings())
-        clock = JumpingClock()
+        clock = AheadClock()
         keeper = CertificateController(FolderStore(tmp_path / "short"), policy, clock, service.server.show, injector)
         first = keeper.step()
         settled(api, namespace)
@@ -93,34 +93,15 @@ def test_an_authority_rolls_over_without_a_failed_call(
         assert seen[3].bundle == seen[2].authority.certificate
 
 
-class JumpingClock:
-    """The present, until told otherwise."""
-
-    def __init__(self) -> None:
-        self.ahead_seconds = 0.0
-
-    def now_seconds(self) -> float:
-        return time.time() + self.ahead_seconds
-
-
 def enforce(api: Api, namespace: str) -> None:
     """The namespace's quotas wait for the webhook."""
-    labels = {"cotenant.dev/quota-validation": "enforce"}
-    api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": labels}})
+    api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": ENFORCED}})
     settled(api, namespace)
-
-
-def refused_in_words(api: Api, namespace: str) -> bool:
-    try:
-        api.create(QUOTAS.format(namespace), quota("x", parent="gone"), dryRun="All")
-    except ApiError as error:
-        return "does not exist" in str(error)
-    return False
 
 
 def settled(api: Api, namespace: str) -> None:
     """The API server has read the present configuration: it is answered in our words."""
-    wait_for("quotas are judged", lambda: refused_in_words(api, namespace))
+    wait_for("quotas are judged", lambda: judges_quotas(api, namespace))
 
 
 def test_without_the_webhook_pods_are_created_and_enforced_quotas_wait(
@@ -128,10 +109,7 @@ def test_without_the_webhook_pods_are_created_and_enforced_quotas_wait(
 ) -> None:
     api = control_plane.api()
     with running(control_plane, tmp_path) as service:
-        api.patch(
-            f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"cotenant.dev/quota-validation": "enforce"}}}
-        )
-        wait_for("quotas are judged", lambda: refused_in_words(api, namespace))
+        enforce(api, namespace)
         service.server.stop()
         for number in range(5):
             api.create(PODS.format(namespace), pod(f"p{number}", {"koordinator.sh/qosClass": "BE"}))

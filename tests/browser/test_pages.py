@@ -170,6 +170,7 @@ def test_a_waste_bar_is_such_a_link_too(open_page: Open, address: str) -> None:
 def test_a_facet_filters_grid_count_totals_and_export_alike(open_page: Open, address: str) -> None:
     page = settled(open_page(f"{address}/recommendations"))
     reasons = page.locator(".facet", has=page.get_by_role("heading", name="Reason"))
+    expect(page.locator(".facet ul").first).to_be_visible()
     assert page.evaluate("[...document.querySelectorAll('.facet ul')].every(u => u.scrollHeight <= u.clientHeight)")
     expect(reasons.get_by_role("list", name="More Reason filter")).to_be_hidden()
     reasons.locator("summary.facet-more").click()

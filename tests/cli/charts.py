@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from tests.cluster import binaries
+from tests.cluster.control_plane import ControlPlane
 from tools.build_chart import build
 
 SWITCHES = ("scan", "recommendations", "colocation", "scheduling", "enforcement", "webhooks")
@@ -53,6 +54,12 @@ def helm(*arguments: str, values: Mapping[str, Any] | None = None) -> subprocess
     """Run Helm with values on its standard input."""
     command = [str(binaries.find("helm")), *arguments, *(("-f", "-") if values is not None else ())]
     return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False, timeout=120)
+
+
+def release(plane: ControlPlane, *words: str, values: Mapping[str, Any] | None = None) -> None:
+    """Run Helm on a cluster, in our namespace; AssertionError with what it printed where it fails."""
+    done = helm(*words, "--namespace", "cotenant", "--kubeconfig", str(plane.admin_kubeconfig), values=values)
+    assert done.returncode == 0, done.stderr
 
 
 def rendered(values: Mapping[str, Any]) -> list[Json]:

@@ -17,7 +17,9 @@ from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.model.kubernetes.intent import Apply
 from cotenant.core.settings.sections.admission import AdmissionSettings
+from tests.admission.bodies import QUOTAS, quota
 from tests.cluster.accounts import account
+from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for
@@ -26,6 +28,19 @@ ROOT = Path(__file__).resolve().parents[2]
 WEBHOOK = "cotenant-webhook"
 """The account's name."""
 CRDS = ("clustercolocationprofiles.config.koordinator.sh", "elasticquotas.scheduling.sigs.k8s.io")
+
+
+ENFORCED = {"cotenant.dev/quota-validation": "enforce"}
+"""Labels of a namespace whose quotas wait for the webhook."""
+
+
+def judges_quotas(api: Api, namespace: str) -> bool:
+    """Whether the API server has read the present configuration, and is answered in our words."""
+    try:
+        api.create(QUOTAS.format(namespace), quota("x", parent="gone"), dryRun="All")
+    except ApiError as error:
+        return "does not exist" in str(error)
+    return False
 
 
 def prepare(plane: ControlPlane, settings: AdmissionSettings) -> None:

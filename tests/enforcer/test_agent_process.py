@@ -179,6 +179,7 @@ def test_the_container_beside_it_gives_back_when_it_was_killed(node: Kubepods, b
     with Running(node, tmp_path / "a", settings={}) as agent:
         wait_for("the batch pod's weight", lambda: shares(node, batch) == "1024")
         ours = {"python": sys.executable, "60": "2", "/host/proc": "/proc"}
+        assert ours.keys() <= set(shipped["command"])
         words = [ours.get(word, word) for word in shipped["command"]]
         watchdog = subprocess.Popen([*words, "--state-dir", str(agent.folder / "state")], stdout=subprocess.DEVNULL)
         try:

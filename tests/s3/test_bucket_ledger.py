@@ -13,7 +13,7 @@ from cotenant.core.adapters.store.files import Folder
 from cotenant.core.model.errors import StoreBusy, StoreConflict, StoreCorrupt, StoreError
 from tests.s3.conftest import Bucket
 from tests.support import bucket_kills
-from tests.support.s3_server import S3Server
+from tests.support.s3_server import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
@@ -63,16 +63,8 @@ def test_who_opened_it_before_another_wrote_writes_nothing(bucket: Bucket) -> No
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.soak)])
-def test_a_server_that_is_killed_loses_and_doubles_nothing(
-    tmp_path: Path, kills: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = S3Server(tmp_path / "server")
-    for name, value in server.environ.items():
-        monkeypatch.setenv(name, value)
-    try:
-        server.start()
+def test_a_server_that_is_killed_loses_and_doubles_nothing(tmp_path: Path, kills: int) -> None:
+    with serving(tmp_path / "server") as server:
         report = bucket_kills.run(server, f"s3://usage/{tmp_path.name}", tmp_path, kills, seed=kills)
-    finally:
-        server.stop()
     assert (report.lost, report.doubled, report.half) == ([], [], [])
     assert report.kills == kills and min(report.usage, report.rows, report.runs, report.reads) > 0

@@ -12,8 +12,8 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,6 +25,7 @@ from cotenant.core.adapters.bucket_ledger import ledger_turn, open_ledger
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import StoreConflict, StoreError
 from cotenant.core.model.usage.usage import Signal, TimeGrid
+from tests.cluster.waiting import wait_for
 from tests.support.fleet import START, STEP, usage_of
 from tests.support.s3_server import S3Server
 
@@ -104,57 +105,79 @@ def _publish(store: Store, text: str) -> bool:
 
 def look(url: str, report: KillReport, ended: threading.Event) -> None:
     """The reader: documents of one run, batches of rows, values of usage: all of each or nothing."""
-    grid = TimeGrid(START, STEP, 288)
     while not ended.is_set():
-        with suppress(StoreError):
-            pinned = Store(url, CLUSTER).pinned()
-            left, right = (pinned.read_document(name, list[str]) for name in ("left", "right"))
-            if left != right:
-                report.half.append(f"run: {left} and {right}")
-            ledger = open_ledger(f"{url}/ledger", reading=True)
-            counts = Counter(row.subject for row in ledger.entries())
-            report.half += [f"{subject}: {n} rows" for subject, n in counts.items() if n != BATCH]
-            values = Store(url, CLUSTER).read(CPU, grid).values
-            columns = values[:, ~np.isnan(values).all(axis=0)]
-            if columns.size and not (columns == columns[0]).all():
-                report.half.append("usage: a slot of some series only")
-            report.reads += 1
+        try:
+            _look_once(url, report)
+        except StoreError:
+            continue  # the server is away
+        except Exception as error:  # noqa: BLE001 - whatever else a reader meets is a finding
+            report.half.append(f"{type(error).__name__}: {error}")
         time.sleep(0.02)
+
+
+def _look_once(url: str, report: KillReport) -> None:
+    pinned = Store(url, CLUSTER).pinned()
+    left, right = (pinned.read_document(name, list[str]) for name in ("left", "right"))
+    if left != right:
+        report.half.append(f"run: {left} and {right}")
+    ledger = open_ledger(f"{url}/ledger", reading=True)
+    counts = Counter(row.subject for row in ledger.entries())
+    report.half += [f"{subject}: {n} rows" for subject, n in counts.items() if n != BATCH]
+    values = Store(url, CLUSTER).read(CPU, TimeGrid(START, STEP, 288)).values
+    columns = values[:, ~np.isnan(values).all(axis=0)]
+    if columns.size and not (columns == columns[0]).all():
+        report.half.append("usage: a slot of some series only")
+    report.reads += 1
 
 
 def run(server: S3Server, url: str, folder: Path, kills: int, seed: int) -> KillReport:
     """Kill the server so often, at moments drawn evenly from 0.05 to 0.6 s after it answers again; what is amiss."""
-    rng, report, context = random.Random(seed), KillReport(), get_context("spawn")
-    arguments = [(writer, url, str(folder), server.environ) for writer in range(WRITERS)]
-    writers = [context.Process(target=write, args=of) for of in arguments]
-    for process in writers:
-        process.start()
-    ended = threading.Event()
-    reader = threading.Thread(target=look, args=(url, report, ended))
-    reader.start()
-    _await(lambda: all(len(_confirmed(folder, w)) > 1 for w in range(WRITERS)))
-    for _ in range(kills):
-        before = sum(len(_confirmed(folder, w)) for w in range(WRITERS))
-        time.sleep(rng.uniform(0.05, 0.6))
-        server.kill()
-        report.kills += 1
-        server.restart()
-        _await(lambda before=before: sum(len(_confirmed(folder, w)) for w in range(WRITERS)) > before)
-    (folder / END).touch()
-    for process in writers:
-        process.join(120)
-    ended.set()
-    reader.join(60)
+    rng, report = random.Random(seed), KillReport()
+    with _writers(server, url, folder), _reader(url, report):
+        wait_for("both writers write", lambda: all(len(_confirmed(folder, w)) > 1 for w in range(WRITERS)))
+        for _ in range(kills):
+            before = _count(folder)
+            time.sleep(rng.uniform(0.05, 0.6))
+            server.kill()
+            report.kills += 1
+            server.restart()
+            wait_for("something is written again", lambda before=before: _count(folder) > before, every=0.02)
     _judge(url, folder, report)
     return report
 
 
-def _await(condition: Any, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"no progress within {seconds:g} s")
-        time.sleep(0.02)
+@contextmanager
+def _writers(server: S3Server, url: str, folder: Path) -> Iterator[None]:
+    """Processes that write until the block ends; AssertionError where one of them failed."""
+    spawn = get_context("spawn")
+    arguments = [(writer, url, str(folder), server.environ) for writer in range(WRITERS)]
+    processes = [spawn.Process(target=write, args=of, daemon=True) for of in arguments]
+    for process in processes:
+        process.start()
+    try:
+        yield
+    finally:
+        (folder / END).touch()
+        for process in processes:
+            process.join(120)
+    assert [process.exitcode for process in processes] == [0] * WRITERS
+
+
+@contextmanager
+def _reader(url: str, report: KillReport) -> Iterator[None]:
+    ended = threading.Event()
+    reader = threading.Thread(target=look, args=(url, report, ended), daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        reader.join(60)
+    assert not reader.is_alive()
+
+
+def _count(folder: Path) -> int:
+    return sum(len(_confirmed(folder, writer)) for writer in range(WRITERS))
 
 
 def _confirmed(folder: Path, writer: int) -> list[list[Any]]:
@@ -185,3 +208,12 @@ def _judge(url: str, folder: Path, report: KillReport) -> None:
             )
         else:
             report.runs += 1
+    _judge_runs(url, confirmed, report)
+
+
+def _judge_runs(url: str, confirmed: Sequence[Sequence[Any]], report: KillReport) -> None:
+    """The newest run is what one of the writers published last, or tried to and never heard of."""
+    last = {w: max((n for kind, of, n in confirmed if kind == "run" and of == w), default=-1) for w in range(WRITERS)}
+    writer, _, number = Store(url, CLUSTER).pinned().read_document("left", list[str])[0].partition("-")
+    if int(number) < last[int(writer)]:
+        report.lost.append(f"the newest run is {number} of writer {writer}, who published {last[int(writer)]}")

@@ -107,6 +107,16 @@ class RollingAuthority:
         self.trusted = self._controller.step().bundle
 
 
+class AheadClock:
+    """The machine's clock, which may be put ahead."""
+
+    ahead_seconds = 0.0
+
+    def now_seconds(self) -> float:
+        """Unix time, UTC."""
+        return time.time() + self.ahead_seconds
+
+
 def replace_files(source: Path, target: Path) -> None:
     """Copy certificate, authorities and key in an order that leaves a pair that does not fit for a moment."""
     for name in ("tls.crt", "ca.crt", "tls.key"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,9 +77,7 @@ class S3Server:
 
     def kill(self) -> None:
         """kill -9, in the middle of whatever it does."""
-        assert self.server.process is not None
-        self.server.process.kill()
-        self.server.process.wait()
+        self.server.kill()
 
     def restart(self) -> None:
         """Start it again; clients try until it answers."""
@@ -86,3 +86,17 @@ class S3Server:
     def stop(self) -> None:
         """End it."""
         self.server.stop()
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[S3Server]:
+    """A server that runs, to which the environment of this process leads meanwhile; ended on exit."""
+    server = S3Server(folder)
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in server.environ.items():
+            environment.setenv(name, value)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
