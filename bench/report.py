@@ -20,7 +20,7 @@ README: Final = ROOT / "README.md"
 COMPARE: Final = ROOT / "docs" / "compare.md"
 BEGIN, END = "<!-- numbers: written by `make docs`, do not edit -->", "<!-- end of numbers -->"
 IN_README: Final = (
-    ("replay", "synthetic: OOM kills caused by us", "OOM kills that proposals cause in weeks held out, on a synthetic cluster"),
+    ("replay", "synthetic: OOM kills caused by us", "OOM kills by proposals in weeks held out, on a synthetic cluster"),
     (
         "plans_replay",
         "all workloads: idle core-hours / same-time-last-week cron of equal coverage",
