@@ -26,10 +26,16 @@ settings.load_profile("continuous-integration" if os.environ.get("CI") else "bus
 
 SERVER_MARKERS = ("server", "browser", "prometheus", "cluster")
 """Marks of tests that talk to something outside of their process."""
+LONG_GROUPS = ("cluster", "browser", "guest", "containerd", "agent-cluster")
+"""Groups of `xdist_group` that take minutes, the longest first."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the folder of this run's templates, in the process that starts the workers."""
+    """Make the folder of this run's templates, in the process that starts the workers; keep our order of the groups.
+
+    pytest-xdist would start with the groups of the most tests, and those that take a minute each have few.
+    """
+    config.option.loadscopereorder = False
     if not hasattr(config, "workerinput") and ROOT_VARIABLE not in os.environ:
         os.environ[ROOT_VARIABLE] = tempfile.mkdtemp(prefix="cotenant-templates-")
         config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(ROOT_VARIABLE), ignore_errors=True))
@@ -39,7 +45,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Rerun tests that talk to servers; keep the tests of one file in one worker, where they share its fixtures.
 
-    pytest-xdist 3.8 appends groups to `_nodeid`, which pytest 9.2 no longer reads.
+    pytest-xdist 3.8 appends groups to `_nodeid`, which pytest 9.2 no longer reads. It hands out groups in the order of
+    their first tests (see `pytest_configure`): what takes minutes comes first, what takes milliseconds last, so that
+    no worker is left alone with a long group at the end.
     """
     grouped = getattr(config.option, "loadgroup", False)
     again = config.getoption("reruns", None) != 0  # `--reruns 0`: a developer wants to see the first failure at once
@@ -48,6 +56,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.flaky(reruns=2))
         if grouped:
             item._id = coerce_node_id(f"{item.nodeid}@{_group(item)}")
+    if grouped:
+        items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    """Place of a test's group in the run: the groups of several files, then tests of seconds, then all others."""
+    group = _group(item)
+    if group in LONG_GROUPS:
+        return LONG_GROUPS.index(group)
+    takes_seconds = any(item.get_closest_marker(name) for name in ("slow", *SERVER_MARKERS))
+    return len(LONG_GROUPS) + (not takes_seconds)
 
 
 def _group(item: pytest.Item) -> str:

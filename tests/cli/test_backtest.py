@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from cotenant.apps.cli.main import root
 from cotenant.apps.cli.report.backtest_drawings import frontier, lines
 from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.store import Store
@@ -26,14 +23,14 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.backtest import BACKTEST, BacktestReport, Frontier, FrontierCurve, FrontierPoint
 from cotenant.core.model.usage.policy_trial import POLICY_TRIAL, PolicyTrial
 from profiler.synthetic import SyntheticSpec
+from tests.support import command_line
 
-COTENANT = Path(sys.executable).with_name("cotenant")
 MONDAY = 1_700_438_400
 B1, B14 = "B1 seasonal naive day (empirical residuals)", "B14 strong selection"
 
 
 def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COTENANT, "backtest", *words], capture_output=True, text=True, timeout=240, check=False)
+    return command_line.cotenant("backtest", *words)
 
 
 @pytest.fixture(scope="module")
@@ -198,8 +195,8 @@ def test_what_cannot_be_done_is_said_with_its_exit_code(trace: str, tmp_path: Pa
         (("--store", tmp_path.as_uri()), 1, "no history is stored at", "Run cotenant scan"),
     ]
     for words, code, said, fix in cases:
-        done = CliRunner().invoke(root, ["backtest", *words])
-        assert done.exit_code == code, (words, done.stderr)
+        done = cotenant(*words)
+        assert done.returncode == code, (words, done.stderr)
         assert said in done.stderr
         assert fix in done.stderr
         assert done.stdout == ""

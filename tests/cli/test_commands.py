@@ -1,4 +1,4 @@
-"""The commands over stored results, as a user types them: one small synthetic cluster, real processes."""
+"""The commands over stored results, as a user types them: one small synthetic cluster; the demo as a real process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cli.lean import LEAN
+from tests.support import command_line
+from tests.support.command_line import LEAN
 from tests.support.dashboard import WEEK, results
 
 pytestmark = pytest.mark.server
@@ -32,7 +33,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COTENANT, *words], capture_output=True, text=True, timeout=120, check=False, env=LEAN)
+    return command_line.cotenant(*words, variables=LEAN)
 
 
 @cache
@@ -133,7 +134,7 @@ def test_reclaimable_terms_of_one_node(url: str) -> None:
 
 @pytest.mark.slow
 def test_the_demo_prints_its_summary_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    environment = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    environment = {**LEAN, "TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
         [COTENANT, "demo", "--once", "--nodes", "5", "--workloads", "30", "--days", "5", "-o", "json"],
         capture_output=True, text=True, timeout=120, env=environment, check=False,
@@ -158,7 +159,7 @@ def test_a_demo_on_a_taken_port_says_so_before_it_generates_anything(tmp_path: P
 
 @pytest.mark.slow
 def test_an_interrupt_ends_the_demo_with_success_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    environment = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    environment = {**LEAN, "TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     words = ["demo", "--no-browser", "--port", "0", "--nodes", "4", "--workloads", "20", "--days", "3"]
     demo = subprocess.Popen([COTENANT, *words], stderr=subprocess.PIPE, text=True, env=environment)
     assert demo.stderr is not None

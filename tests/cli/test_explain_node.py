@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,15 +28,11 @@ from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.fixtures import FakeNodes
+from tests.support.command_line import cotenant
 
-COTENANT = Path(sys.executable).with_name("cotenant")
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 BATCH_CPU = "kubernetes.io/batch-cpu"
 CONFIG = '{"enable": true, "cpuReclaimThresholdPercent": 65}'
-
-
-def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COTENANT, *words], capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture(scope="module")

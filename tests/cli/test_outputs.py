@@ -1,4 +1,4 @@
-"""Findings, bundles, report and summaries of one stored scan agree with its rows; real processes, real receivers."""
+"""Findings, bundles, report and summaries of one stored scan agree with its rows; real commands, real receivers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import subprocess
-import sys
 import urllib.request
 from functools import cache
 from pathlib import Path
@@ -18,14 +17,14 @@ import yaml
 from cotenant.apps.simulation.demo import CLUSTER
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
-from tests.cli.lean import LEAN
 from tests.cli.test_report import Parsed
 from tests.edges.test_webhook import Receiver, status
+from tests.support import command_line
+from tests.support.command_line import LEAN
 from tests.support.dashboard import WEEK, Results, app_of, results, served
 from tests.support.extent import full
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
-COTENANT = Path(sys.executable).with_name("cotenant")
 Row = dict[str, Any]
 
 
@@ -35,7 +34,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COTENANT, *words], capture_output=True, text=True, timeout=180, check=False, env=LEAN)
+    return command_line.cotenant(*words, variables=LEAN)
 
 
 @cache

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.command_line import cotenant
 from tests.support.fleet import filled, values_of
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -17,9 +17,8 @@ QUICK = ("--set", "forecasting.booster_rows=0", "--set", "forecasting.origins=1"
 
 
 def call(url: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).parent / "cotenant"), "run", "--store", url, "--cluster", "big", *QUICK]
-    fixed = ["--resource", "cpu", "--series-per-shard", "60", "--workers", "1"]
-    return subprocess.run([*command, *fixed, *words], capture_output=True, text=True, check=False, timeout=300)
+    fixed = ("--resource", "cpu", "--series-per-shard", "60", "--workers", "1")
+    return cotenant("run", "--store", url, "--cluster", "big", *QUICK, *fixed, *words)
 
 
 def test_parts_are_joined_at_the_end_and_missing_ones_are_an_error(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import shutil
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 from urllib.parse import quote
@@ -18,13 +16,12 @@ from cotenant.apps.simulation.demo import CLUSTER
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.views import PODS, RECOMMENDATIONS
 from dashboard.pages import pods, recommendations
-from tests.cli.lean import LEAN_VARIABLES
 from tests.support import dashboard as support
-from tests.support.dashboard import Results
+from tests.support.command_line import LEAN, cotenant
+from tests.support.dashboard import WEEK, Results
 from tests.support.extent import full
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
-COTENANT = str(Path(sys.executable).with_name("cotenant"))
 FILTERS = (
     "severity=critical,warning&kind!=Job",
     "kind in (Deployment, StatefulSet)&workload=*a*&sort=-memory_delta_total",
@@ -35,17 +32,14 @@ FILTERS = (
 @pytest.fixture(scope="module")
 def scanned(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """A store whose results the command line makes anew: both surfaces must read that run."""
-    return support.results(tmp_path_factory.mktemp("store"))
+    return support.results(tmp_path_factory.mktemp("store"), spec=WEEK)
 
 
 @pytest.mark.parametrize("query", [FILTERS[0], *full(*FILTERS[1:])])
 def test_one_filter_gives_the_same_rows_everywhere(scanned: Results, tmp_path: Path, query: str) -> None:
     shutil.copytree(scanned.store.url.removeprefix("file://"), tmp_path / "store")
-    command = [COTENANT, "scan", "--offline", "--store", (tmp_path / "store").as_uri(), "-q", "-o", "json"]
-    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **LEAN_VARIABLES}
-    ran = subprocess.run(
-        [*command, "--filter", query], capture_output=True, text=True, timeout=200, env=environment, check=False
-    )
+    command = ("scan", "--offline", "--store", (tmp_path / "store").as_uri(), "-q", "-o", "json")
+    ran = cotenant(*command, "--filter", query, variables={**LEAN, "HOME": str(tmp_path)})
     assert ran.returncode == 0, ran.stderr
     command_line = json.loads(ran.stdout)
     made = Results(Store((tmp_path / "store").as_uri(), CLUSTER), scanned.end_seconds)
@@ -65,11 +59,8 @@ def test_one_filter_gives_the_same_rows_everywhere(scanned: Results, tmp_path: P
     "query", ["qos!=none&kind in (Deployment,DaemonSet)&sort=-cpu_usage", *full("node=node-003", "q=a")]
 )
 def test_pods_are_the_same_on_the_command_line_in_the_api_and_in_the_export(scanned: Results, query: str) -> None:
-    command = [COTENANT, "pods", "--store", scanned.store.url, "--filter", query, "-o"]
-    shown, as_csv = (
-        subprocess.run([*command, form], capture_output=True, text=True, timeout=200, check=True).stdout
-        for form in ("json", "csv")
-    )
+    command = ("pods", "--store", scanned.store.url, "--filter", query, "-o")
+    shown, as_csv = (cotenant(*command, form).stdout for form in ("json", "csv"))
     columns = pods.LIST.shown
     with support.served(support.app_of(scanned)) as address:
         base = f"{address}/api/v1/pods?{quote(query, safe='=&!')}"
@@ -85,6 +76,5 @@ def test_pods_are_the_same_on_the_command_line_in_the_api_and_in_the_export(scan
 
 
 def test_pods_of_a_node_are_chosen_by_its_name(scanned: Results) -> None:
-    command = [COTENANT, "pods", "--store", scanned.store.url, "--node", "node-003", "-o", "json"]
-    rows = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=200, check=True).stdout)
+    rows = json.loads(cotenant("pods", "--store", scanned.store.url, "--node", "node-003", "-o", "json").stdout)
     assert rows == list(scanned.store.read_table(PODS, {"node": "node-003"}).rows())

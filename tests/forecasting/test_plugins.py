@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -27,10 +26,10 @@ from forecasting.members import MEMBERS
 from forecasting.plugins import Guarded, members
 from profiler.synthetic import SyntheticSpec
 from tests.forecasting.test_every_member import assert_contract, days, grid_of
+from tests.support.command_line import cotenant
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "forecaster-plugin"
-COTENANT = Path(sys.executable).with_name("cotenant")
 NAME = "example-median-week"
 
 
@@ -135,16 +134,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_an_installed_forecaster_competes_with_the_built_in_ones(tmp_path: Path, site: Path) -> None:
+def test_an_installed_forecaster_competes_with_the_built_in_ones(
+    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(site)
     store = Store((tmp_path / "store").as_uri(), CLUSTER)
     fill(store, SyntheticSpec(nodes=4, workloads=30, days=9, seed=9), Silent())
-    environment = {**os.environ, "PYTHONPATH": str(site)}
     words = ["--store", store.url, "--set", f"forecasting.plugins={NAME}"]
 
     def run(*command: str) -> str:
-        done = subprocess.run(
-            [COTENANT, *command], capture_output=True, text=True, timeout=120, env=environment, check=False
-        )
+        done = cotenant(*command, variables={"COTENANT_FORECASTING__BOOSTER_ROWS": "0"})
         assert done.returncode == 0, done.stderr
         return done.stdout
 

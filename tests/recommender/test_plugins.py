@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import MIB
 from profiler.synthetic import SyntheticSpec
+from tests.support.command_line import LEAN, cotenant
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,11 +72,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def scan(url: str, site: Path | None, strategy: str, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(site or "")}
-    command = [COTENANT, "scan", "--offline", "--store", url, "--strategy", strategy, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    """A scan in this process, which finds the plug-ins of `site` as an interpreter does that has it in its path."""
+    with pytest.MonkeyPatch.context() as patch:
+        if site:
+            patch.syspath_prepend(site)
+        return cotenant("scan", "--offline", "--store", url, "--strategy", strategy, *words, variables=LEAN)
 
 
+@cache
 def rows(url: str, site: Path, strategy: str) -> list[dict[str, Any]]:
     done = scan(url, site, strategy, "-q", "-o", "json")
     assert done.returncode == 0, done.stderr
@@ -83,7 +88,11 @@ def rows(url: str, site: Path, strategy: str) -> list[dict[str, Any]]:
 
 
 def test_the_documented_example_recommends_the_highest_seen_and_a_fifth_more(url: str, site: Path) -> None:
-    found = rows(url, site, "example-max")
+    command = [COTENANT, "scan", "--offline", "--store", url, "--strategy", "example-max", "-q", "-o", "json"]
+    environment = {**os.environ, **LEAN, "PYTHONPATH": str(site)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
     proposed = [r for r in found if r["memory_action"] == "set"]
     assert len(proposed) > 20
     for row in proposed:
@@ -94,12 +103,14 @@ def test_the_documented_example_recommends_the_highest_seen_and_a_fifth_more(url
 
 
 def test_its_values_explain_themselves_and_become_patches(url: str, site: Path) -> None:
+    patches = scan(url, site, "example-max", "-q", "-o", "patch")
     row = next(r for r in rows(url, site, "example-max") if r["kind"] == "Deployment" and r["memory_action"] == "set")
     name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
-    done = subprocess.run([COTENANT, "explain", name, "--store", url], capture_output=True, text=True, check=True)
+    done = cotenant("explain", name, "--store", url)
+    assert done.returncode == 0, done.stderr
     assert "strategy example-max" in done.stdout
     assert "formula: highest ever seen x 1.2" in done.stdout
-    assert "kubectl patch" in scan(url, site, "example-max", "-q", "-o", "patch").stdout
+    assert "kubectl patch" in patches.stdout
 
 
 def test_one_workload_that_a_plug_in_stumbles_over_costs_the_others_nothing(url: str, site: Path) -> None:
@@ -125,7 +136,10 @@ def test_answers_for_other_containers_than_asked_are_not_taken(url: str, site: P
     assert {k: r["memory_request"] for k, r in found.items()} == {k: r["memory_request"] for k, r in good.items()}
 
 
-def test_a_plug_in_that_does_not_load_or_is_unknown_ends_the_scan_with_words(url: str, site: Path) -> None:
+def test_a_plug_in_that_does_not_load_or_is_unknown_ends_the_scan_before_it_reads_any_history(
+    site: Path, tmp_path: Path
+) -> None:
+    url = tmp_path.as_uri()  # no history: a scan that looked for some would say so
     broken = scan(url, site, "broken")
     assert (broken.returncode, broken.stdout) == (1, "")
     assert "strategy broken (no_such_module:X) does not load" in broken.stderr

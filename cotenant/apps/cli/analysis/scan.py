@@ -107,6 +107,7 @@ def scan(
     }
     settings = session_of(ctx).load(flags).settings
     receiver = address(notify_url, settings.notify)
+    _check_strategy(settings)
     target = None if offline else metric_source(settings, cluster)
     if target and not quiet:
         message(f"asking {target.source.describe()} ({target.how})")
@@ -127,6 +128,13 @@ def scan(
         raise typer.Exit(EXIT_FINDINGS)
     if is_partial(place):
         raise typer.Exit(EXIT_PARTIAL)
+
+
+def _check_strategy(settings: Settings) -> None:
+    """SettingsError or CotenantError where the strategy cannot be had: before minutes of reading and forecasting."""
+    from recommender.base import load_strategy
+
+    load_strategy(settings.recommender.strategy)
 
 
 def is_partial(place: Store) -> bool:
