@@ -17,11 +17,11 @@ NOT_RENDERED = shutil.ignore_patterns("chart", "examples", "profiles", "images")
 """Folders of deploy/ that hold no manifest of an installation."""
 
 
-def build(target: Path) -> Path:
-    """Write the chart into a folder, in the place of what stands there; the folder."""
+def build(target: Path, deploy: Path = DEPLOY) -> Path:
+    """Write the chart of these manifests into a folder, in the place of what stands there; the folder."""
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(DEPLOY / "chart", target)
-    shutil.copytree(DEPLOY, target / "files", ignore=NOT_RENDERED, dirs_exist_ok=True)
+    shutil.copytree(deploy / "chart", target)
+    shutil.copytree(deploy, target / "files", ignore=NOT_RENDERED, dirs_exist_ok=True)
     return target
 
 

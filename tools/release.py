@@ -7,6 +7,7 @@ images where buildah is installed, and SHA256SUMS. Two runs on one commit give t
 deploy/images): every archive is packed anew with the commit's time, sorted, owned by nobody.
 
 COTENANT_REPOSITORY   the repository's address, which the krew manifest links to
+COTENANT_REGISTRY     where the images will be, as ghcr.io/OWNER; the chart's values name them there
 COTENANT_IMAGES=no    leave the images out
 """
 
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.cluster import binaries
+from tools import build_chart
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LAUNCHER: Final = "kubectl-cotenant"
@@ -80,9 +82,14 @@ def sbom(source: Path, target: Path) -> None:
 
 
 def chart(source: Path, folder: Path, epoch: int) -> None:
-    """The Helm chart as an archive."""
+    """The Helm chart with its manifests, as an archive."""
     binaries.ensure(["helm"])
-    run(binaries.find("helm"), "package", source / "deploy" / "chart", "--destination", folder)
+    with tempfile.TemporaryDirectory() as work:
+        built = build_chart.build(Path(work) / "chart", source / "deploy")
+        if registry := os.environ.get("COTENANT_REGISTRY", "").rstrip("/").lower():
+            values = built / "values.yaml"
+            values.write_text(values.read_text().replace("repository: cotenant/", f"repository: {registry}/"))
+        run(binaries.find("helm"), "package", built, "--destination", folder)
     repack(next(folder.glob("cotenant-*.tgz")), epoch)
 
 

@@ -49,9 +49,22 @@ PROCESS = of(
 )
 
 
+FIXED = {
+    "AdmissionSettings": ("port",),
+    "DashboardSettings": ("port",),
+    "ExtenderSettings": ("port",),
+    "TelemetrySettings": ("health_port",),
+    "EnforcerSettings": ("state_dir", "cgroup_root", "proc_root", "kubelet_config"),
+}
+"""Settings that a manifest's ports, probes and mounts depend on: no value of the chart changes one side alone."""
+
+
 def schema() -> Schema:
     """The schema of values.yaml."""
     (settings,), definitions = msgspec.json.schema_components((Settings,), ref_template="#/$defs/{name}")
+    for name, fixed in FIXED.items():
+        for setting in fixed:
+            del definitions[name]["properties"][setting]
     properties: Schema = dict.fromkeys(SWITCHES, SWITCH) | {
         "colocation": of(enabled={"type": "boolean"}, config={"type": "object", "additionalProperties": FREE}),
         "settings": settings,
@@ -61,7 +74,6 @@ def schema() -> Schema:
         "imagePullSecrets": {"type": "array", "items": of(name=TEXT)},
         "crds": of(install={"type": "boolean"}),
         "storage": of(size=TEXT, storageClass=TEXT, existingClaim=TEXT),
-        "prometheus": of(proxyNamespace=TEXT),
         "certManager": of(enabled={"type": "boolean"}, issuerRef=FREE),
         "extenderCertificate": of(days={"type": "integer", "minimum": 1, "maximum": 3650}, existingSecret=TEXT),
         "processes": of(**dict.fromkeys(PROCESSES, PROCESS)),

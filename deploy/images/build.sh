@@ -30,7 +30,7 @@ fi
 for role in control node; do
     name=cotenant/cotenant
     [ "$role" = control ] || name=cotenant/cotenant-node
-    store build --isolation chroot --layers ${FRESH:+--no-cache} --timestamp "$SOURCE_DATE_EPOCH" \
+    store build --isolation chroot --layers ${FRESH:+--no-cache} --omit-history --timestamp "$SOURCE_DATE_EPOCH" \
         ${PIP_CERT:+--volume "$PIP_CERT:/etc/ssl/certs/ca-certificates.crt:ro"} \
         --build-arg "BASE=$BASE" --build-arg "VERSION=$version" --build-arg "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH" \
         --build-arg "DEBIAN_SNAPSHOT=${DEBIAN_SNAPSHOT:-}" \

@@ -32,6 +32,7 @@ from tests.cluster import needing
 from tools import write_chart_schema
 
 HELMS_OWN = {
+    "cotenant.dev/settings-digest",
     "app.kubernetes.io/instance",
     "app.kubernetes.io/managed-by",
     "app.kubernetes.io/version",
@@ -168,6 +169,68 @@ def test_values_are_put_over_the_objects() -> None:
     written = yaml.safe_load(named(objects, "ConfigMap", "cotenant-settings")["data"]["settings.yaml"])
     assert written["store"] == {"url": "s3://bucket/cotenant"}
     assert written["telemetry"]["log_format"] == "json"
+
+
+def digests(objects: list[Json]) -> dict[str, str]:
+    """Digest of the settings that a process reads, by its workload."""
+    key = "cotenant.dev/settings-digest"
+    templates = {b["metadata"]["name"]: b["spec"]["template"] for b in objects if b["kind"] == "Deployment"}
+    return {name: template["metadata"].get("annotations", {})[key] for name, template in templates.items()}
+
+
+def test_a_part_that_is_switched_on_restarts_who_reads_which_parts_are_on() -> None:
+    before = digests(rendered(values_of(frozenset({"scan", "recommendations"}))))
+    after = digests(rendered(values_of(frozenset({"scan", "recommendations", "colocation"}))))
+    assert before.keys() == after.keys() == {"cotenant-manager", "cotenant-dashboard"}
+    assert all(before[name] != after[name] for name in before)
+
+
+def test_values_of_the_node_agents_container_reach_its_watchdog_and_no_variable_stands_twice() -> None:
+    security = {"seLinuxOptions": {"type": "spc_t"}}
+    enforcer = {
+        "env": [{"name": "COTENANT_ENFORCER__DRY_RUN", "value": "true"}],
+        "container": {"securityContext": security},
+    }
+    values = values_of(EVERYTHING, settings={"enforcer": {"dry_run": False}}, processes={"enforcer": enforcer})
+    agent, watchdog = containers(named(rendered(values), "DaemonSet", "cotenant-enforcer"))
+    for container in (agent, watchdog):
+        assert container["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert [e["value"] for e in agent["env"] if e["name"] == "COTENANT_ENFORCER__DRY_RUN"] == ["true"]
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "value"),
+    [("dashboard", "port", 9000), ("telemetry", "health_port", 1), ("enforcer", "state_dir", "/elsewhere")],
+)
+def test_a_setting_that_the_manifests_fix_is_refused(section: str, setting: str, value: object) -> None:
+    assert setting in refusal({"settings": {section: {setting: value}}})
+
+
+def test_without_settings_it_renders_as_with_none() -> None:
+    assert comparable(rendered(values_of(EVERYTHING, settings=None))) == comparable(rendered(values_of(EVERYTHING)))
+
+
+def test_with_cert_manager_each_certificate_is_by_whom_it_must_be() -> None:
+    """Whoever has a certificate of the extender's authority is served: no issuer that signs for others."""
+    issuer = {"name": "everybodys", "kind": "ClusterIssuer"}
+    objects = rendered(
+        values_of(
+            EVERYTHING,
+            certManager={"enabled": True, "issuerRef": issuer},
+            monitoring={"podMonitor": {"enabled": True}},
+        )
+    )
+    issuers = {b["metadata"]["name"]: b["spec"]["issuerRef"]["name"] for b in objects if b["kind"] == "Certificate"}
+    assert issuers == {
+        "cotenant-ca": "cotenant-self-signed",
+        "cotenant-webhook": "everybodys",
+        "cotenant-extender": "cotenant-ca",
+        "cotenant-scheduler": "cotenant-ca",
+    }
+    (endpoint,) = named(objects, "PodMonitor", "cotenant-webhook")["spec"]["podMetricsEndpoints"]
+    certificate = named(objects, "Certificate", "cotenant-webhook")["spec"]["secretName"]
+    assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == certificate
 
 
 # --- the policy that every rendering keeps ----------------------------------------------------------------------------

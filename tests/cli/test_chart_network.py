@@ -101,7 +101,8 @@ def test_values_say_where_prometheus_is_and_who_sees_the_dashboard(with_values: 
     (scraped,) = manager["ingress"]
     assert scraped["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "mon"}}}]
     assert [[p["port"] for p in rule["ports"]] for rule in manager["egress"]] == [[8443], [9999], [53, 53]]
-    (opened,) = named(with_values, "NetworkPolicy", "cotenant-dashboard")["spec"]["ingress"]
+    scraping, opened = named(with_values, "NetworkPolicy", "cotenant-dashboard")["spec"]["ingress"]
+    assert scraping["from"] == scraped["from"]
     assert opened["ports"] == [{"port": "http", "protocol": "TCP"}]
     assert "ingress-nginx" in str(opened["from"])
 
@@ -110,4 +111,4 @@ def test_labels_and_the_place_of_the_runbooks_are_values(with_values: list[Json]
     body = named(with_values, "PrometheusRule", "cotenant-webhook")
     assert body["metadata"]["labels"]["release"] == "prometheus"
     (first, *_) = body["spec"]["groups"][0]["rules"]
-    assert first["annotations"]["runbook_url"] == f"https://docs.example/docs/runbooks/{first['alert']}.md"
+    assert first["annotations"]["runbook_url"] == f"https://docs.example/runbooks/{first['alert']}/"

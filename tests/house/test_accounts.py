@@ -24,7 +24,7 @@ ALLOWED = {
     "tests/admission/test_registration_guard.py": (1, INSTALLS),
     "tests/browser/test_cluster_away.py": (1, "a page that only looks; nothing is written"),
     "tests/browser/test_reserving.py": (1, SET_UP),
-    "tests/cli/test_chart_on_cluster.py": (1, INSTALLS),
+    "tests/cli/charts.py": (1, INSTALLS),
     "tests/cli/test_explain_node.py": (2, LOOKS),
     "tests/cli/test_install_on_cluster.py": (1, INSTALLS),
     "tests/cli/test_slo_config.py": (1, LOOKS),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -13,8 +14,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cotenant import __version__
+from tests.cli.charts import EVERYTHING, helm, values_of
 from tests.cluster import binaries, needing
 from tools.release import LAUNCHER, ROOT, krew, packed, repack
+from tools.release import chart as release_chart
 
 EPOCH = 1_700_000_000
 
@@ -53,6 +57,18 @@ def test_the_krew_manifest_names_its_archive(tmp_path: Path, monkeypatch: pytest
         assert archive.getmember(platform["bin"]).mode == 0o755
         script = archive.extractfile(LAUNCHER)
         assert script is not None and b"version=9.8.7\n" in script.read()
+
+
+def test_the_released_chart_renders_and_names_the_released_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needing.helm()
+    monkeypatch.setenv("COTENANT_REGISTRY", "ghcr.io/Owner/")
+    release_chart(ROOT, tmp_path, EPOCH)
+    (archive,) = tmp_path.glob("cotenant-*.tgz")
+    done = helm("template", "cotenant", str(archive), "--namespace", "cotenant", values=values_of(EVERYTHING))
+    images = set(re.findall(r"image: (\S+)", done.stdout))
+    assert images == {f"ghcr.io/owner/{name}:{__version__}" for name in ("cotenant", "cotenant-node")}, done.stderr
 
 
 @pytest.mark.soak

@@ -26,7 +26,6 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if .Values.prometheus.proxyNamespace -}}{{- $paths = append $paths "files/rbac/prometheus.yaml" -}}{{- end -}}
 {{- if include "cotenant.manager" . -}}{{- $paths = without $paths "files/scan.yaml" -}}{{- end -}}
 {{- if or .Values.storage.existingClaim (not (include "cotenant.volume" .)) -}}
 {{- $paths = without $paths "files/storage.yaml" -}}
@@ -50,6 +49,13 @@
 {{- range $feature := $names -}}{{- if not (has $feature $on) -}}{{- $off = append $off $feature -}}{{- end -}}{{- end -}}
 {{- end -}}
 {{- $off | uniq | sortAlpha | toJson -}}
+{{- end -}}
+
+{{/* What every process but the node agent reads: the manifest's settings, the features that are off, your settings. YAML. */}}
+{{- define "cotenant.settings" -}}
+{{- $settings := index (.Files.Get "files/settings.yaml" | fromYaml).data "settings.yaml" | fromYaml -}}
+{{- $_ := set $settings.manager "features_off" (include "cotenant.featuresOff" . | fromJsonArray) -}}
+{{- mergeOverwrite $settings (deepCopy (.Values.settings | default dict)) | toYaml -}}
 {{- end -}}
 
 {{/* Labels of every object, over those that it has. */}}

@@ -22,11 +22,18 @@ Puts values over the plain manifest of a Deployment, DaemonSet, CronJob or Pod, 
 {{- $_ := include "cotenant.certificates" (dict "name" $name "pod" $pod "container" $container "root" $root) -}}
 {{- $_ := set $template.metadata "labels" (merge (dict "app.kubernetes.io/managed-by" $root.Release.Service) ($values.podLabels | default dict) $template.metadata.labels) -}}
 {{- $notes := dict -}}
-{{- with $root.Values.settings -}}{{- $_ := set $notes "cotenant.dev/settings-digest" (toJson . | sha256sum | trunc 16) -}}{{- end -}}
+{{- range $pod.volumes -}}
+{{- if eq (dig "configMap" "name" "" .) "cotenant-settings" -}}
+{{- $_ := set $notes "cotenant.dev/settings-digest" (include "cotenant.settings" $root | sha256sum | trunc 16) -}}
+{{- end -}}
+{{- end -}}
 {{- with merge $notes ($values.podAnnotations | default dict) ($template.metadata.annotations | default dict) -}}
 {{- $_ := set $template.metadata "annotations" . -}}
 {{- end -}}
 {{- $_ := mergeOverwrite $container (deepCopy ($values.container | default dict)) -}}
+{{- with dig "container" "securityContext" dict $values -}}
+{{- range rest $pod.containers -}}{{- $_ := mergeOverwrite .securityContext (deepCopy $values.container.securityContext) -}}{{- end -}}
+{{- end -}}
 {{- $_ := mergeOverwrite $pod (deepCopy ($values.pod | default dict)) -}}
 {{- end -}}
 
@@ -67,22 +74,26 @@ Puts values over the plain manifest of a Deployment, DaemonSet, CronJob or Pod, 
 
 {{/* The container's environment: the manifest's, the cluster's name, the node agent's settings, the process' own values. */}}
 {{- define "cotenant.env" -}}
-{{- $more := list -}}
+{{- $settings := list -}}
 {{- if eq .name "enforcer" -}}
 {{- range $section := list "enforcer" "telemetry" -}}
-{{- with index $.root.Values.settings $section -}}
-{{- $more = concat $more (include "cotenant.variables" (dict "prefix" (printf "COTENANT_%s" (upper $section)) "values" .) | fromJsonArray) -}}
+{{- with index ($.root.Values.settings | default dict) $section -}}
+{{- $settings = concat $settings (include "cotenant.variables" (dict "prefix" (printf "COTENANT_%s" (upper $section)) "values" .) | fromJsonArray) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $more = concat $more (.values.env | default list) -}}
-{{- $names := list -}}{{- range $more -}}{{- $names = append $names .name -}}{{- end -}}
-{{- $env := list -}}
 {{- range .container.env -}}
 {{- if eq .name "CLUSTER_NAME" -}}{{- $_ := set . "value" $.root.Values.clusterName -}}{{- end -}}
-{{- if not (has .name $names) -}}{{- $env = append $env . -}}{{- end -}}
 {{- end -}}
-{{- $_ := set .container "env" (concat $env $more) -}}
+{{- $env := list -}}{{- $names := list -}}
+{{- range $variables := list (.values.env | default list) $settings (.container.env | default list) -}}
+{{- $more := list -}}
+{{- range $variables -}}
+{{- if not (has .name $names) -}}{{- $names = append $names .name -}}{{- $more = append $more . -}}{{- end -}}
+{{- end -}}
+{{- $env = concat $more $env -}}
+{{- end -}}
+{{- $_ := set .container "env" $env -}}
 {{- end -}}
 
 {{/* Settings as variables, because the node agent's image holds no YAML reader: dict "prefix", "values". A JSON list. */}}
