@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import msgspec
@@ -14,6 +16,7 @@ from cotenant.apps.pipeline.fleet.executors import Processes
 from cotenant.apps.pipeline.fleet.run import Fleet
 from cotenant.core.adapters.store import Store, bucket_lease, buckets
 from cotenant.core.adapters.store.bucket_lease import LeaseHolder
+from cotenant.core.adapters.store.buckets import BucketPatience
 from cotenant.core.adapters.store.files import Folder
 from cotenant.core.model.errors import NoData, StoreBusy, StoreConflict, StoreError, StoreForbidden, UsageError
 from cotenant.core.model.resource import Resource
@@ -183,3 +186,29 @@ def test_an_old_content_with_a_new_tag_is_read_again(careless: CarelessServer) -
     careless.early_tags = 2
     stored = folder.read_marked("rows")
     assert stored is not None and stored[0] == b"12" and careless.early_tags == 0
+
+
+def test_a_busy_server_is_asked_until_the_time_has_passed(
+    careless: CarelessServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buckets, "LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(buckets, "FIRST_PAUSE_SECONDS", 0.01)
+    folder = Folder("s3://careless/x")
+    careless.busy = 25
+    assert folder.read("absent") is None and careless.busy == 0
+    careless.busy = 10**6
+    began = time.monotonic()
+    with pytest.raises(StoreError, match="SlowDown"):
+        Store("s3://careless/x", "big", BucketPatience(retry_seconds=0.2)).read_inventory()
+    assert 0.15 < time.monotonic() - began < 25.0  # the default is 30 s
+
+
+def test_a_server_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for name, value in {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        began = time.monotonic()
+        with pytest.raises(StoreError, match="cannot read"):
+            Folder("s3://b/x", BucketPatience(retry_seconds=0.1, timeout_seconds=0.3)).read("absent")
+        assert time.monotonic() - began < 30.0  # the default is 60 s

@@ -13,12 +13,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 @dataclass
 class CarelessServer:
-    """Objects by path. early_tags: so many answers have the tag of the content that comes next."""
+    """Objects by path. So many answers have the tag of the next content (early_tags), or are a 503 (busy)."""
 
     conditions: bool = False
     objects: dict[str, bytes] = field(default_factory=dict)
     before: dict[str, bytes] = field(default_factory=dict)
     early_tags: int = 0
+    busy: int = 0
     address: str = ""
 
 
@@ -27,6 +28,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server = self.careless
+        if server.busy:
+            server.busy -= 1
+            self._answer(503, b"<Error><Code>SlowDown</Code><Message>busy</Message></Error>")
+            return
         if "list-type=2" in self.path:
             self._list()
             return

@@ -24,7 +24,7 @@ import msgspec
 
 from cotenant.core.adapters.file_lock import turn
 from cotenant.core.adapters.ledger import GENESIS, VERSION, Anchor, ChainVerification, Ledger, LedgerRow, chained
-from cotenant.core.adapters.store.buckets import is_bucket
+from cotenant.core.adapters.store.buckets import INTERACTIVE, is_bucket
 from cotenant.core.adapters.store.files import Folder
 from cotenant.core.model.errors import StoreConflict, StoreCorrupt, StoreError
 
@@ -44,7 +44,7 @@ def ledger_turn(place: LedgerPlace, what: str, patience_seconds: float) -> Abstr
     """Be the only one who acts on that ledger; StoreBusy names who does when it is not free within so many seconds."""
     if isinstance(place, Path):
         return turn(place.with_suffix(".lock"), what, patience_seconds)
-    return Folder(place).exclusive("lock", what, patience_seconds)
+    return Folder(place, INTERACTIVE).exclusive("lock", what, patience_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class BucketLedger(Ledger):
         if not is_bucket(url):
             raise StoreError(f"the ledger cannot lie at {url}", fix="Name a file, or s3://bucket/folder.")
         self.path = url
-        self._folder = Folder(url)
+        self._folder = Folder(url, INTERACTIVE)
         self._key = self._folder.read(_KEY) or (b"" if reading else self._made_key())
         self._segments = _read(self._folder)
         self._rows = [row for name in sorted(self._segments) for row in self._segments[name].rows]

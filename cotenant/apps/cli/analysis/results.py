@@ -42,16 +42,17 @@ def url_of(settings: Settings) -> str:
 def open_store(settings: Settings, cluster: str | None) -> Store:
     """The store of the named cluster, or of the only one there is; NoData and UsageError say what to do otherwise."""
     from cotenant.core.adapters.store import Store
+    from cotenant.core.adapters.store.buckets import INTERACTIVE
 
     url = url_of(settings)
     if cluster:
-        return Store(url, cluster)
+        return Store(url, cluster, INTERACTIVE)
     names = Store.clusters(url)
     if not names:
         raise NoData(f"no history is stored at {url}", fix="Run cotenant scan --prometheus URL, or try cotenant demo.")
     if len(names) > 1:
         raise UsageError(f"{url} holds several clusters: {', '.join(names)}", fix="Name one with --cluster.")
-    return Store(url, names[0])
+    return Store(url, names[0], INTERACTIVE)
 
 
 def chosen(table: Table, namespaces: list[str] | None, query: str | None) -> Table:

@@ -19,6 +19,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -33,7 +34,11 @@ CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 30.0
 """So long a request is tried again while the server does not answer or answers with a 5xx."""
-MOST_RETRIES: Final = 10
+MOST_RETRIES: Final = 1000
+"""More than fit into RETRY_SECONDS, which is the limit."""
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 3.0
+"""Between two tries."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _STATUS: Final = re.compile(r"(?:status|with status:?) (\d{3})")
@@ -66,7 +71,23 @@ def is_bucket(url: str) -> bool:
     return url.startswith("s3://")
 
 
-def open_bucket(url: str, environ: Mapping[str, str] = os.environ) -> tuple[BucketFiles, str]:
+@dataclass(frozen=True, slots=True)
+class BucketPatience:
+    """So long a request is tried again, and so long one try may take, its content included."""
+
+    retry_seconds: float = RETRY_SECONDS
+    timeout_seconds: float = ANSWER_SECONDS
+
+
+INTERACTIVE: Final = BucketPatience(retry_seconds=5.0, timeout_seconds=30.0)
+"""Where a person waits for the answer: pages, commands that show results, the ledger."""
+QUICK: Final = BucketPatience(retry_seconds=2.0, timeout_seconds=3.0)
+"""For small objects that every request of a person needs."""
+
+
+def open_bucket(
+    url: str, environ: Mapping[str, str] = os.environ, patience: BucketPatience | None = None
+) -> tuple[BucketFiles, str]:
     """A bucket's files and the path inside it; nothing is asked of the server yet. UsageError without a bucket."""
     parts = urlsplit(url)
     if not parts.netloc:
@@ -77,7 +98,7 @@ def open_bucket(url: str, environ: Mapping[str, str] = os.environ) -> tuple[Buck
             f"AWS_ENDPOINT_URL {endpoint!r} is not http:// or https://", fix="Write it as https://s3.example.com."
         )
     _warn_of_plain_text(endpoint)
-    return BucketFiles(parts.netloc, endpoint), f"{parts.netloc}{parts.path}".rstrip("/")
+    return BucketFiles(parts.netloc, endpoint, patience or BucketPatience()), f"{parts.netloc}{parts.path}".rstrip("/")
 
 
 @cache
@@ -89,7 +110,9 @@ def _warn_of_plain_text(endpoint: str) -> None:
 
 
 @cache
-def _client(bucket: str, endpoint: str, _process: int, environment: tuple[tuple[str, str], ...]) -> Any:
+def _client(
+    bucket: str, endpoint: str, patience: BucketPatience, _process: int, environment: tuple[tuple[str, str], ...]
+) -> Any:
     """A client, safe for many threads; each process and each environment has its own."""
     from obstore.store import S3Store  # loads slowly, and most stores are folders
 
@@ -103,15 +126,19 @@ def _client(bucket: str, endpoint: str, _process: int, environment: tuple[tuple[
         config["region"] = "us-east-1"
     options: dict[str, Any] = {
         "allow_http": endpoint.startswith("http://"),
-        "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
-        "timeout": timedelta(seconds=ANSWER_SECONDS),
+        "connect_timeout": timedelta(seconds=min(CONNECT_SECONDS, patience.timeout_seconds)),
+        "timeout": timedelta(seconds=patience.timeout_seconds),
     }
     if bundle := environ.get("AWS_CA_BUNDLE"):
         options["root_certificate"] = Path(bundle).read_bytes()
     retries = {
         "max_retries": MOST_RETRIES,
-        "retry_timeout": timedelta(seconds=RETRY_SECONDS),
-        "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2},
+        "retry_timeout": timedelta(seconds=patience.retry_seconds),
+        "backoff": {
+            "init_backoff": timedelta(seconds=FIRST_PAUSE_SECONDS),
+            "max_backoff": timedelta(seconds=LONGEST_PAUSE_SECONDS),
+            "base": 2,
+        },
     }
     return S3Store(bucket, config=config, client_options=options, retry_config=retries)
 
@@ -138,10 +165,11 @@ def _profile(environ: Mapping[str, str]) -> dict[str, str]:
 class BucketFiles:
     """The objects of a bucket under the method names of fsspec, as `Folder` uses them. Paths begin with the bucket."""
 
-    def __init__(self, bucket: str, endpoint: str) -> None:
+    def __init__(self, bucket: str, endpoint: str, patience: BucketPatience) -> None:
         """Nothing is asked yet. endpoint: "" for AWS itself."""
         self.bucket = bucket
         self.endpoint = endpoint
+        self.patience = patience
 
     def read(self, path: str) -> tuple[bytes, str]:
         """Content and its entity tag; FileNotFoundError when there is none.
@@ -274,7 +302,7 @@ class BucketFiles:
 
     def _store(self) -> Any:
         environment = tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("AWS_")))
-        return _client(self.bucket, self.endpoint, os.getpid(), environment)
+        return _client(self.bucket, self.endpoint, self.patience, os.getpid(), environment)
 
     def _key(self, path: str) -> str:
         return path.removeprefix(self.bucket).strip("/")

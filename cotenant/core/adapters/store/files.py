@@ -25,7 +25,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cotenant.core.adapters.private_files import make_private_folder, open_private
 from cotenant.core.adapters.store.bucket_lease import leased
-from cotenant.core.adapters.store.buckets import BucketFiles, is_bucket, open_bucket
+from cotenant.core.adapters.store.buckets import BucketFiles, BucketPatience, is_bucket, open_bucket
 from cotenant.core.model.errors import StoreConflict, StoreError, StoreForbidden, UsageError
 
 LOCK_TIMEOUT_SECONDS = 60.0
@@ -35,12 +35,15 @@ LOCK_POLL_SECONDS = 0.05
 class Folder:
     """A folder behind an fsspec URL; names below it are relative, with "/" between the parts."""
 
-    def __init__(self, url: str) -> None:
-        """Resolve the URL without touching it; UsageError for a protocol that this installation cannot speak."""
+    def __init__(self, url: str, patience: BucketPatience | None = None) -> None:
+        """Resolve the URL without touching it; UsageError for a protocol that this installation cannot speak.
+
+        patience: with a bucket's server; None is that of data.
+        """
         self._fs: Any
         self._root: str
         try:
-            self._fs, self._root = open_bucket(url) if is_bucket(url) else fsspec.core.url_to_fs(url)
+            self._fs, self._root = open_bucket(url, patience=patience) if is_bucket(url) else fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise UsageError(
                 f"store URL {url!r}: {error}", fix="Use file:///path, or install the named package."

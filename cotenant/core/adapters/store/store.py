@@ -20,6 +20,7 @@ import numpy as np
 
 from cotenant.core.adapters.store import blocks, days, documents, layout, tables
 from cotenant.core.adapters.store.blocks import Block
+from cotenant.core.adapters.store.buckets import BucketPatience
 from cotenant.core.adapters.store.checked import CheckedFolder
 from cotenant.core.adapters.store.dayfiles import DayFiles, Listing
 from cotenant.core.adapters.store.days import Between, Day, Key
@@ -74,9 +75,13 @@ class Hole:
 class Store:
     """History and results of one cluster behind an fsspec URL."""
 
-    def __init__(self, url: str, cluster: str) -> None:
-        """Nothing is read or made yet; UsageError for a cluster name that is not a plain file name."""
-        self._folder = Folder(url)
+    def __init__(self, url: str, cluster: str, patience: BucketPatience | None = None) -> None:
+        """Nothing is read or made yet; UsageError for a cluster name that is not a plain file name.
+
+        patience: with a bucket's server; None is that of scans and managers.
+        """
+        self._folder = Folder(url, patience)
+        self._patience = patience
         self._files = CheckedFolder(self._folder)
         self.url = url
         self.cluster = _checked(cluster, "cluster")
@@ -290,7 +295,7 @@ class Store:
         layout.require(self._folder, self.cluster)
         pointer = f"{self.cluster}/results/{CURRENT}.json"
         before = self._folder.read_marked(pointer)
-        run = Store(self.url, self.cluster)
+        run = Store(self.url, self.cluster, self._patience)
         run._draft = draft = _Draft(f"{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(4)}")
         yield run
         published = ResultsRun(draft.run, tuple(sorted(draft.files)))
@@ -309,7 +314,7 @@ class Store:
 
     def pinned(self) -> Store:
         """This store with the results of the run that is published now, also while later ones are published."""
-        store = Store(self.url, self.cluster)
+        store = Store(self.url, self.cluster, self._patience)
         store._pinned = self._current()
         return store
 
@@ -386,7 +391,7 @@ class Store:
     def remove_others(self, current_names: Container[str], prefix: str) -> None:
         """Remove the results beside the runs whose name begins so and that are not kept; a draft does it afterwards."""
         if self._draft is not None:
-            plain = Store(self.url, self.cluster)
+            plain = Store(self.url, self.cluster, self._patience)
             self._draft.afterwards.append(lambda: plain.remove_others(current_names, prefix))
             return
         for name in self.folders(""):
