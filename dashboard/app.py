@@ -26,6 +26,7 @@ from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard import pages
 from dashboard.access import grants, headers, login
 from dashboard.access.gate import Gate
+from dashboard.changes import callbacks
 from dashboard.frame import shell
 from dashboard.frame.view import DashboardContext, View
 from dashboard.rest import changes as api_acts
@@ -122,11 +123,12 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
         suppress_callback_exceptions=True,
         enable_mcp=False,
         add_log_handler=False,
+        set_by_name=frozenset({callbacks.SAID}),
     )
-    dash.layout = lambda: shell.layout(view, pages.ALL)
     shell.register(dash, view, pages.ALL)
     for page in pages.ALL:
         page.register(dash, view)
+    dash.layout = lambda: dash.joined(shell.layout(view, pages.ALL))
     app.state.dash = dash
     app.add_api_route(f"{base}{{path:path}}", _missing, methods=["GET"], include_in_schema=False)
     app.add_middleware(PageAddresses, base=base)

@@ -1,28 +1,50 @@
 """Dash whose callbacks run in threads: one that waits for a cluster holds up nobody else, nor the kubelet's probes.
 
 On this server Dash runs a plain callback on the event loop, where everything waits for it. The context is copied:
-the person, what was triggered, and what `set_props` writes.
+the person, what was triggered, and what `set_props` writes. What layout and callbacks return is joined (`markup`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any
 
 from anyio.to_thread import run_sync
-from dash import Dash
+from dash import Dash, Output
+
+from dashboard.server import markup
 
 
 class ThreadedDash(Dash):
-    """The same, with every callback of the server in a thread of its own."""
+    """The same, with every callback of the server in a thread of its own, and few components."""
+
+    def __init__(self, *args: Any, set_by_name: frozenset[str] = frozenset(), **kwargs: Any) -> None:
+        """set_by_name: ids that `set_props` writes, beside those of the callbacks' declared outputs."""
+        super().__init__(*args, **kwargs)
+        self._set_by_name = set_by_name
+
+    def joined(self, part: Any) -> Any:
+        """A component or children with as few components as the callbacks allow; all of these must be registered."""
+        return markup.join(part, self._addressed)
+
+    @cached_property
+    def _addressed(self) -> frozenset[str]:
+        return self._set_by_name | markup.addressed_ids(self.callback_map)
 
     def callback(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """As Dash's."""
         register = super().callback(*args, **kwargs)
+        several = sum(isinstance(arg, Output) for arg in args) > 1
 
         def registered(function: Callable[..., Any]) -> Callable[..., Any]:
-            register(in_a_thread(function))
+            @wraps(function)
+            def answer(*inputs: Any) -> Any:
+                result = function(*inputs)
+                apart = several and isinstance(result, list | tuple)
+                return tuple(map(self.joined, result)) if apart else self.joined(result)
+
+            register(in_a_thread(answer))
             return function
 
         return registered

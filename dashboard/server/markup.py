@@ -1,0 +1,91 @@
+"""Page parts that no callback addresses, as one Dash component each. Pure.
+
+Dash's renderer keeps an entry for every component and looks at all of them after every callback, so a page costs about
+components times callbacks. `join` puts each maximal tree of HTML and links into one `Markup`, which
+`assets/markup.js` draws as the same elements: the page looks, reads and acts as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from copy import copy
+from itertools import groupby
+from typing import Any, ClassVar, Final
+
+from dash import dcc
+from dash.development.base_component import Component
+
+HTML: Final = "dash_html_components"
+
+
+class Markup(Component):
+    """Elements that React draws by themselves: `content` is what other components take as children."""
+
+    _namespace = "cotenant"
+    _type = "Markup"
+    _prop_names: ClassVar[list[str]] = ["content"]
+    _valid_wildcard_attributes: ClassVar[list[str]] = []
+    available_wildcard_properties: ClassVar[list[str]] = []
+
+    def __init__(self, content: Any) -> None:
+        """content: text, html components and links, nested in any way."""
+        super().__init__()
+        self.content = content
+
+
+def addressed_ids(callback_map: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
+    """Ids that callbacks read or write; the keys of Dash's map are their outputs: `a.b`, or `..a.b...c.d..`."""
+    outputs = (output.rpartition(".")[0] for key in callback_map for output in key.strip(".").split("..."))
+    read = (one["id"] for call in callback_map.values() for part in ("inputs", "state") for one in call[part])
+    return frozenset((*outputs, *read))
+
+
+def join(part: Any, addressed: Collection[str]) -> Any:
+    """The same component or children with maximal plain trees joined; what is passed in is not changed."""
+    joined, plain = _inside(part, addressed)
+    return _markup(part) if plain else joined
+
+
+def _inside(part: Any, addressed: Collection[str]) -> tuple[Any, bool]:
+    """The part with the plain trees below it joined, and whether it is plain itself: then it is as passed in."""
+    if isinstance(part, list | tuple):
+        insides = [_inside(one, addressed) for one in part]
+        return (part, True) if all(plain for _, plain in insides) else (_runs(insides), False)
+    if not isinstance(part, Component):
+        return part, part is None or isinstance(part, str | int | float)
+    below = getattr(part, "children", None)
+    joined, plain = _inside(below, addressed)
+    if plain and _is_element(part, addressed):
+        return part, True
+    changed = copy(part)
+    if below is not None:
+        changed.children = _markup(below) if plain else joined
+    return changed, False
+
+
+def _is_element(part: Component, addressed: Collection[str]) -> bool:
+    """Whether nothing but its properties decides how a component is drawn, its children aside."""
+    id_ = getattr(part, "id", None)
+    fixed = id_ is None or (isinstance(id_, str) and id_ not in addressed)
+    return fixed and (part._namespace == HTML or isinstance(part, dcc.Link))
+
+
+def _runs(insides: Iterable[tuple[Any, bool]]) -> list[Any]:
+    """Siblings, neighbours that are plain joined."""
+    children: list[Any] = []
+    for plain, run in groupby(insides, key=lambda inside: inside[1]):
+        parts = [part for part, _ in run]
+        joined = _markup(parts) if plain else parts
+        children += joined if isinstance(joined, list) else [joined]
+    return children
+
+
+def _markup(content: Any) -> Any:
+    """One component for the content; itself where it is one component or none."""
+    return Markup(content) if _count(content) > 1 else content
+
+
+def _count(part: Any) -> int:
+    if isinstance(part, list | tuple):
+        return sum(_count(one) for one in part)
+    return 1 + _count(getattr(part, "children", None)) if isinstance(part, Component) else 0
