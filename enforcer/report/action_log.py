@@ -25,9 +25,10 @@ from cotenant.core.model.resource import MILLICORES_PER_CORE
 from enforcer.contract import Evict, Observation, PodSpec, Surface, SurfaceWant, Verdict
 from enforcer.decide.changes import Done, WriteOutcome
 from enforcer.decide.loop import AgentMode
-from enforcer.report.acts import BAD, EVENT_REASONS, EVICTION_REASONS, REFUSED, act_of
+from enforcer.report.acts import ASKED, BAD, EVENT_REASONS, EVICTION_REASONS, REFUSED, act_of
 from enforcer.report.recount import Verdicts
 from enforcer.report.status import LAST_ACTIONS, ActionRecord, action_of, paths_of, stamp
+from enforcer.strategies.eviction import TaskName
 
 LOG_FILE: Final = "actions.jsonl"
 LOG_CAP_BYTES: Final = 16 << 20
@@ -41,6 +42,7 @@ class AgentMetrics:
         """Registers at the process's metrics."""
         self.registry = at = metrics.registry
         self.ticks = Counter("cotenant_enforcer_ticks_total", "Ticks by how they ended.", ["outcome"], registry=at)
+        self.ticks.labels("done")  # before the first tick: an alert sees an agent that has never ended one
         self.duration = Histogram(
             "cotenant_enforcer_tick_duration_seconds",
             "Time from the beginning of a tick to its last write.",
@@ -56,6 +58,8 @@ class AgentMetrics:
         self.evictions = Counter(
             "cotenant_enforcer_evictions_total", "Evictions asked, by outcome.", ["strategy", "outcome"], registry=at
         )
+        for task in TaskName:  # an increase counts the first eviction only of a series that was 0 before it
+            self.evictions.labels(task, ASKED)
         self.verdicts = Counter(
             "cotenant_enforcer_verdicts_total", "Findings that a person should know.", ["reason"], registry=at
         )
@@ -165,9 +169,11 @@ class ActionReporter:
             if before is None or before.value != want.value or news:
                 self._surfaces[surface, key] = want
                 self._beyond(want, WriteOutcome.FAILED if wrong else set_now, wrong, now_seconds)
+            elif wrong:  # counted at every attempt, like a cgroup's value
+                self._count(want, WriteOutcome.FAILED)
 
     def _beyond(self, want: SurfaceWant, outcome: WriteOutcome, wrong: list[str], now_seconds: float) -> None:
-        self._metrics.actions.labels(want.strategy, want.surface.value, outcome.value).inc()
+        self._count(want, outcome)
         subject, message = f"{want.surface.value}/{want.key}", "; ".join(wrong)
         action = ActionRecord(
             time=stamp(now_seconds),
@@ -184,6 +190,9 @@ class ActionReporter:
         note = f"{want.strategy}: {subject}: {want.why}" + (f" ({message})" if message else "")
         about = _About(None, EVENT_REASONS[outcome], outcome in BAD)
         self._event(about, note, f"{want.strategy} {subject} {outcome.value}", action)
+
+    def _count(self, want: SurfaceWant, outcome: WriteOutcome) -> None:
+        self._metrics.actions.labels(want.strategy, want.surface.value, outcome.value).inc()
 
     def verdicts(self, verdicts: Iterable[Verdict], observation: Observation) -> None:
         """Report verdicts that are new, or that were not reported in the last minute."""

@@ -38,8 +38,10 @@ EVENT_REASONS: Final[dict[str, str]] = {
     WriteOutcome.UNSUPPORTED.value: "KnobNotSupported",
 }
 """By outcome of a write: reason of the Event."""
+ASKED: Final = "asked"
+"""Outcome of an eviction that the API server accepted."""
 EVICTION_REASONS: Final = {
-    "asked": "Evicting",
+    ASKED: "Evicting",
     "would-ask": "WouldEvict",
     "stopped": "ContainersStopped",
     "would-stop": "WouldStopContainers",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from cotenant.core.model.kubernetes.intent import Intent
 from cotenant.core.model.kubernetes.pod_request import added, rest
@@ -23,6 +24,8 @@ from scheduler_ext.reservations.owner import preparations, released
 from scheduler_ext.reservations.placeholder import PlaceholderSpec, created, deleted, fresh_name
 from scheduler_ext.reservations.view import PodView, ReservationView
 
+HandOverOutcome = Literal["HandedOver", "TimedOut", "OwnerGone", "ReservationGone", "Undone"]
+
 
 @dataclass(frozen=True, slots=True)
 class SwapStep:
@@ -30,7 +33,7 @@ class SwapStep:
 
     intents: tuple[Intent, ...] = ()
     swap: ReservationSwap | None = None
-    outcome: str = ""
+    outcome: HandOverOutcome | Literal[""] = ""
 
 
 def advance(swap: ReservationSwap, view: ReservationView, settings: ReservationSettings) -> SwapStep:
@@ -141,7 +144,9 @@ def _resting(
     return [created(reservation, placeholder, Mode.PINNED, view.classes, settings)]
 
 
-def _given_up(swap: ReservationSwap, view: ReservationView, settings: ReservationSettings, why: str) -> SwapStep:
+def _given_up(
+    swap: ReservationSwap, view: ReservationView, settings: ReservationSettings, why: HandOverOutcome
+) -> SwapStep:
     """Bar the owner and take the capacity back. A placeholder that seems to stand may be gone: a mirror lags."""
     owner = view.pods.get(swap.owner.uid) if swap.owner else None
     letting = owner is not None and owner.alive and not owner.node and why != "ReservationGone"

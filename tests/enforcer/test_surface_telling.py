@@ -64,6 +64,20 @@ def test_what_fails_is_told_until_it_changes(teller: ActionReporter, tmp_path: P
     assert [outcome for _, outcome, _ in told(tmp_path)] == ["failed", "written"]
 
 
+def test_each_attempt_that_fails_is_counted_so_that_an_alert_sees_it_go_on(tmp_path: Path) -> None:
+    metrics = AgentMetrics(Metrics("0", "3"))
+    reporter = ActionReporter(tmp_path, metrics, None, "n1", False)
+    for wrong in (["denied"], ["denied"], ["denied"], [], []):
+        reporter.surface(Surface.SYSCTL, [want("1")], wrong, 0.0)
+    counts = {
+        outcome: metrics.registry.get_sample_value(
+            "cotenant_enforcer_actions_total", {"strategy": "system", "knob": "sysctl", "outcome": outcome}
+        )
+        for outcome in ("failed", "written")
+    }
+    assert counts == {"failed": 3, "written": 1}
+
+
 @pytest.mark.parametrize("teller", [True], indirect=True)
 def test_a_dry_run_says_what_it_would_write(teller: ActionReporter, tmp_path: Path) -> None:
     teller.surface(Surface.SYSCTL, [want("1")], [], 0.0)

@@ -42,6 +42,11 @@ class Audit:
         )
         self._noted: dict[str, set[str]] = {}
 
+    def expect(self, features: Sequence[str]) -> None:
+        """These features will run: down until the first round of each has ended, also one that never ends."""
+        for feature in features:
+            self._up.labels(feature)
+
     def decided(self, feature: str, decision: ControllerDecision, seconds: float) -> None:
         """Count one decision of a feature: its duration, and its notes by reason; reasons without a note go to 0."""
         self._seconds.labels(feature).observe(seconds)

@@ -80,6 +80,9 @@ class Manager:
         )
         self.gatherer = self._listener(client, options.cluster)
         self._piped = bool({"recommendations", "forecasts", "plans"} & set(names))
+        if self._piped:
+            metrics.expect("pipeline")
+        audit.expect(names)
         around = LoopContext(self.hub, self.leadership, self._clock, settings.manager, audit, self.board)
         working = features(FeatureDependencies(client, settings, self.mirrors, self.pipeline.results, metrics), names)
         reporters: list[Feature] = [self.board] if settings.manager.write else []

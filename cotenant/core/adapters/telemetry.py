@@ -169,10 +169,14 @@ class Metrics:
         build.info({"version": version, "python": python})
         self.last_success = Gauge(
             "cotenant_last_success_timestamp_seconds",
-            "Unix time at which a task last ended well.",
+            "Unix time at which a task last ended well; 0 until it has in this process.",
             ["task"],
             registry=self.registry,
         )
+
+    def expect(self, task: str) -> None:
+        """A task will run in this process: its series begins now, because no alert sees a task that has none."""
+        self.last_success.labels(task)
 
     def succeeded(self, task: str, clock: Clock) -> None:
         """A task ended well just now."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -24,7 +24,7 @@ from cotenant.core.settings.sections.reservations import ReservationSettings
 from scheduler_ext.reservations.decide import ReservationWrites, decide, withdrawn
 from scheduler_ext.reservations.guard import Guard
 from scheduler_ext.reservations.placeholder import LOWER_CLASS_PREFIX, impossible
-from scheduler_ext.reservations.swap import standing_room
+from scheduler_ext.reservations.swap import HandOverOutcome, standing_room
 from scheduler_ext.reservations.view import PodView, ReservationView
 
 LONGEST_SECONDS: Final = 5.0
@@ -201,6 +201,9 @@ class ReservationMetrics:
             "Share of the Reservations ended in the last day that were used; NaN when none has ended.",
             registry=registry,
         )
+        self._hits.set(math.nan)  # a replica that stands by shows none, not 0
+        for outcome in get_args(HandOverOutcome):
+            self._swaps.labels(outcome)
         self._last = 0.0
         self._shown: set[str] = set()
 

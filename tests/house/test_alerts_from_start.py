@@ -1,0 +1,112 @@
+"""Alerts about what never went well in a process, judged by promtool over the series that a new process really has."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.registry import CollectorRegistry
+
+from cotenant.apps.manager.run import Manager
+from cotenant.core.adapters.kube import connect
+from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.kube import KubeSettings
+from dashboard.frame.view import View
+from dashboard.server.health import Health
+from dashboard.sources.source import StoreSource
+from enforcer.report.action_log import AgentMetrics
+from tests.house.test_monitoring import alerts, expected_alert, promtool
+
+CASES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("alert_cases_from_start.yaml").read_text())
+KUBECONFIG = {
+    "current-context": "c",
+    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+    "users": [{"name": "u", "user": {}}],
+}
+TARGET_LABELS = {"pod"}
+AS_ZERO = "zero_"
+"""Before the name of a series of zeros that stands for one of NaN."""
+
+Series = tuple[str, frozenset[tuple[str, str]]]
+
+
+@pytest.fixture
+def at_start(tmp_path: Path) -> dict[Series, float]:
+    """Every series of a manager, an agent and a dashboard in which nothing has happened yet, and its value."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(KUBECONFIG))
+    manager, agent = Metrics("t", "3"), Metrics("t", "3")
+    Manager(connect(KubeSettings(kubeconfig=str(kubeconfig))), Settings(), manager)
+    AgentMetrics(agent)
+    settings = Settings().dashboard
+    dashboard = Health(View(StoreSource(Store(tmp_path.as_uri(), "c"), settings), settings, lambda: 0.0))
+    registries: list[CollectorRegistry] = [manager.registry, agent.registry, dashboard._registry]
+    samples = [s for registry in registries for family in registry.collect() for s in family.samples]
+    return {(s.name, frozenset(s.labels.items())): s.value for s in samples}
+
+
+def parsed(series: str) -> Series:
+    """promtool's notation of a series -> name and labels, without those that scraping adds."""
+    labels = re.findall(r'(\w+)="([^"]*)"', series)
+    return series.partition("{")[0], frozenset(pair for pair in labels if pair[0] not in TARGET_LABELS)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["alert"] for case in CASES])
+def test_a_case_begins_with_what_a_new_process_shows(case: dict[str, Any], at_start: dict[Series, float]) -> None:
+    for series, values in case["series"].items():
+        text = values if isinstance(values, str) else values[0]
+        if text.startswith("_"):
+            assert parsed(series) not in at_start, series
+        else:
+            assert parsed(series) in at_start, series
+            first, shown = float(re.split(r"[x+ ]", text)[0]), at_start[parsed(series)]
+            assert first == shown or (math.isnan(first) and math.isnan(shown)), series
+
+
+def test_alerts_fire_for_what_fails_from_the_start(tmp_path: Path) -> None:
+    rules = {rule["alert"]: rule for rule in alerts() if rule["alert"] in {case["alert"] for case in CASES}}
+    nans = [
+        {"record": series, "expr": f"{AS_ZERO}{series} / {AS_ZERO}{series}"}
+        for case in CASES
+        for series, values in case["series"].items()
+        if values[:3] == "NaN"
+    ]
+    groups = [{"name": "nan", "rules": nans}, {"name": "alerts", "rules": list(rules.values())}]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}))
+    tests = [world(case, rules[case["alert"]]) for case in CASES]
+    document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(document))
+    promtool("test", "rules", str(tmp_path / "cases.yaml"))
+
+
+def world(case: dict[str, Any], rule: dict[str, Any]) -> dict[str, Any]:
+    """One of promtool's tests."""
+    asked: list[tuple[str, list[Any]]] = [(case["silent_at"], [])]
+    if "at" in case:
+        asked.append((case["at"], [expected_alert(rule, case["labels"])]))
+    return {
+        "interval": "1m",
+        "input_series": [
+            written(series.replace("$N", str(number)), values)
+            for series, values in case["series"].items()
+            for number in range(case.get("copies", 1))
+        ],
+        "alert_rule_test": [{"eval_time": at, "alertname": case["alert"], "exp_alerts": exp} for at, exp in asked],
+    }
+
+
+def written(series: str, values: str | list[Any]) -> dict[str, str]:
+    """A series in promtool's notation, which knows no NaN: zeros, by which a rule divides."""
+    if not isinstance(values, str):
+        first, again, times = values
+        return {"series": series, "values": " ".join([first, *[again] * times])}
+    if values.startswith("NaN"):
+        return {"series": AS_ZERO + series, "values": values.replace("NaN ", "0")}
+    return {"series": series, "values": values}
