@@ -70,6 +70,7 @@ test: $(VENV)/.test system cluster-binaries  ## Every test in its small form (re
 
 .PHONY: soak
 soak: $(VENV)/.test $(VENV)-docs/.docs system cluster-binaries cluster-binaries-next  ## What the full form has more: every page in both themes, every fault at every place
+	@sh tools/system_packages.sh buildah mmdebstrap || echo "images will not be built and run: no buildah here"
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m soak $(ARGS)
 
 test-fast: $(VENV)/.test  ## The inner loop: no server, no browser, under 2 minutes

@@ -62,8 +62,11 @@ def test_the_api_server_accepts_what_the_chart_renders(control_plane: ControlPla
 
 
 @pytest.mark.soak
-def test_the_api_server_accepts_every_combination(control_plane: ControlPlane) -> None:
-    assert dry_run(control_plane, every_combination()) > 110
+@pytest.mark.parametrize("release", ["control_plane", "next_control_plane"])
+def test_the_api_server_of_either_release_accepts_every_combination(
+    release: str, request: pytest.FixtureRequest
+) -> None:
+    assert dry_run(request.getfixturevalue(release), every_combination()) > 110
 
 
 @pytest.fixture(scope="module")
