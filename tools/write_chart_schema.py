@@ -23,7 +23,7 @@ SWITCH: Schema = {"type": "object", "properties": {"enabled": {"type": "boolean"
 LABELS: Schema = {"type": "object", "additionalProperties": TEXT}
 PORTS: Schema = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
 SWITCHES = ("scan", "recommendations", "colocation", "scheduling", "enforcement", "webhooks", "applier")
-PROCESSES = ("dashboard", "scan", "manager", "extender", "enforcer", "webhook", "test")
+PROCESSES = ("dashboard", "scan", "manager", "extender", "enforcer", "webhook", "test", "uninstall")
 
 
 def of(**properties: Schema) -> Schema:
@@ -73,6 +73,7 @@ def schema() -> Schema:
         "nodeImage": IMAGE,
         "imagePullSecrets": {"type": "array", "items": of(name=TEXT)},
         "crds": of(install={"type": "boolean"}),
+        "uninstallHook": SWITCH,
         "storage": of(size=TEXT, storageClass=TEXT, existingClaim=TEXT),
         "certManager": of(enabled={"type": "boolean"}, issuerRef=FREE),
         "extenderCertificate": of(days={"type": "integer", "minimum": 1, "maximum": 3650}, existingSecret=TEXT),

@@ -14,7 +14,7 @@ WATCHDOG = "watchdog"
 """A container that answers nobody, so that no probe can ask it: it waits for the agent's end."""
 ROOT_ON_THE_NODE = "cotenant-enforcer"
 """The one pod that runs as root and mounts folders of the node: cgroup files belong to root. It has no capability."""
-RUNNING = ("Deployment", "DaemonSet", "CronJob", "Pod")
+RUNNING = ("Deployment", "DaemonSet", "CronJob", "Job", "Pod")
 
 
 def violations(objects: Sequence[Json]) -> list[str]:

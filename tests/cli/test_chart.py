@@ -234,6 +234,33 @@ def test_with_cert_manager_each_certificate_is_by_whom_it_must_be() -> None:
     assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == certificate
 
 
+@pytest.mark.parametrize(
+    ("switches", "more", "rights"),
+    [
+        ({"scan", "webhooks"}, {}, 0),  # these write nothing that stays
+        ({"colocation"}, {"uninstallHook": {"enabled": False}}, 0),
+        ({"colocation"}, {}, 2),
+        ({"colocation", "scheduling"}, {}, 4),
+    ],
+)
+def test_a_hook_after_uninstall_has_the_rights_of_the_parts_that_are_on(
+    switches: set[str], more: Json, rights: int
+) -> None:
+    by_template = rendered_by_template(values_of(frozenset(switches), crds={"install": False}, **more))
+    hooks = by_template.get("uninstall.yaml", [])
+    roles = [o for o in hooks if o["kind"] in ("Role", "ClusterRole")]
+    assert len(roles) == len([o for o in hooks if o["kind"] in ("RoleBinding", "ClusterRoleBinding")]) == rights
+    assert len([o for o in hooks if o["kind"] == "Job"]) == (rights > 0)
+    for hook in hooks:
+        notes = hook["metadata"]["annotations"]
+        # After the release, so that a hook that fails holds nothing up; the rights before the Job, and gone with it.
+        assert notes["helm.sh/hook"] == "post-delete"
+        assert notes["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
+        assert (notes.get("helm.sh/hook-weight") == "-1") is (hook["kind"] != "Job")
+        if hook["kind"] == "Job":
+            assert hook["spec"]["activeDeadlineSeconds"] < 300  # what Helm waits
+
+
 # --- the policy that every rendering keeps ----------------------------------------------------------------------------
 FLAWS: dict[str, tuple[str, Any]] = {
     "may run as root": ("containers.0.securityContext.runAsUser", 0),

@@ -20,8 +20,9 @@ from pathlib import Path
 
 import yaml
 
-from cotenant.apps.cli.cluster.installation.manifests import Manifest, manifests
+from cotenant.apps.cli.cluster.installation.manifests import Manifest, address_of, bodies, manifests
 from cotenant.core.adapters.kube import KubeClient, Writer, access_review
+from cotenant.core.adapters.shipped_manifests import deploy
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Address, Apply
 from tests.cluster.control_plane import ControlPlane
@@ -50,7 +51,8 @@ TOKEN_SECONDS = 7200
 
 @cache
 def _shipped() -> Sequence[Manifest]:
-    return manifests(RIGHTS)
+    hook = (deploy() / "rbac" / "uninstall.yaml").read_text("utf-8")  # of the chart alone
+    return [*manifests(RIGHTS), *(Manifest("hook", address_of(body), body) for body in bodies(hook))]
 
 
 def install_rights(plane: ControlPlane) -> None:

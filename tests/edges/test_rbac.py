@@ -57,6 +57,7 @@ NEVER = {"*", "nodes/proxy", "pods/exec", "pods/attach", "pods/portforward", "se
 """Resources that no component may write."""
 HELD_BACK = {
     ("reservations", "pods"): "cotenant-reservation-writer",
+    ("uninstall", "pods"): "cotenant-uninstall-pods",
     ("enforcer", "nodes"): "cotenant-enforcer-own-node",
     ("webhook", "mutatingwebhookconfigurations"): "cotenant-webhook-registration",
     ("webhook", "validatingwebhookconfigurations"): "cotenant-webhook-registration",

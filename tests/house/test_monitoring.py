@@ -174,7 +174,9 @@ def test_what_is_scraped_is_a_port_of_our_pods() -> None:
             template = ((body or {}).get("spec") or {}).get("template")
             if isinstance(template, dict):
                 (container, *_) = template["spec"]["containers"]
-                pods[template["metadata"]["labels"]["app.kubernetes.io/name"]] = {p["name"] for p in container["ports"]}
+                pods[template["metadata"]["labels"]["app.kubernetes.io/name"]] = {
+                    p["name"] for p in container.get("ports", ())
+                }
     for monitor in documents("monitors.yaml"):
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
         assert endpoint["port"] in pods[monitor["spec"]["selector"]["matchLabels"]["app.kubernetes.io/name"]]

@@ -18,10 +18,12 @@ from changes.change_ledger import anchor
 from cotenant.apps.cli import main
 from cotenant.apps.cli.cluster.installation.manifests import COMPONENTS
 from cotenant.apps.cli.cluster.installation.restoration import restored
+from cotenant.apps.cli.command import EXIT_PARTIAL
 from cotenant.apps.manager.features import NAMES
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.kubernetes.intent import Address, Intent
+from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.model.kubernetes.intent import Address, Intent, Patch
 from cotenant.core.model.kubernetes.protocol import (
     NODE_AGENT,
     PLACEHOLDER_NAMESPACE,
@@ -37,6 +39,10 @@ from recommender.plans.realise import floor
 from scheduler_ext.reservations.owner import claimed
 from scheduler_ext.reservations.placeholder import PlaceholderSpec, class_intent, created, lower_class
 from scheduler_ext.reservations.view import PodView
+from tests.cli.charts import named, rendered, values_of
+from tests.cli.test_install_on_cluster import can
+from tests.cluster import needing
+from tests.cluster.accounts import token_of
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import create_namespace, unique_name
@@ -56,9 +62,10 @@ KEPT = {
 """By design: the audit log's head, the volume with history and ledger, and the namespaces that hold them."""
 
 
-def run(plane: ControlPlane, *words: str) -> dict[str, Json]:
+def run(plane: ControlPlane, *words: str, kubeconfig: Path | None = None) -> dict[str, Json]:
     """Rows by object of a command that succeeds."""
-    done = CliRunner().invoke(main.root, [*words, "--kubeconfig", str(plane.admin_kubeconfig), "-o", "json"])
+    access = str(kubeconfig or plane.admin_kubeconfig)
+    done = CliRunner().invoke(main.root, [*words, "--kubeconfig", access, "-o", "json"])
     rows: list[Json] = json.loads(done.stdout) if done.stdout.startswith("[") else []
     assert done.exit_code == 0, [row for row in rows if row["state"] == "refused"] or done.stderr
     return {row.get("object", str(number)): row for number, row in enumerate(rows)}
@@ -216,6 +223,84 @@ def test_nothing_of_ours_is_found_after_an_uninstallation(traces: Traces, tmp_pa
     amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
     assert (node["status"]["capacity"], node["status"]["allocatable"]) == (amounts, amounts)
     wait_for("the placeholders' namespace", lambda: not api.exists(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}"))
+
+
+HOOK = "cotenant-uninstall"
+OTHER_IMAGE = {"path": "/spec/containers/0/image", "value": "another"}
+HOOK_NEEDS = (
+    ("patch", "", "nodes/status", "", ""),
+    ("patch", "autoscaling", "horizontalpodautoscalers", "", ""),
+    ("delete", "", "pods", PLACEHOLDER_NAMESPACE, ""),
+    ("delete", "coordination.k8s.io", "leases", SYSTEM_NAMESPACE, "cotenant-manager"),
+)
+"""A right of each of its four bindings: (verb, group, resource, namespace, name)."""
+
+
+def hook(plane: ControlPlane, file: Path) -> tuple[list[str], Path]:
+    """Command of the Job that the chart runs after `helm uninstall`, and a kubeconfig of the Job's own account."""
+    needing.helm()
+    objects = rendered(values_of(frozenset({"colocation", "scheduling"})))
+    hooks = [o for o in objects if o["metadata"]["name"].startswith(HOOK)]
+    rights = [o for o in hooks if o["kind"] not in ("Job", "NetworkPolicy")]
+    plane.kubectl("apply", "-f", "-", text="\n---\n".join(map(json.dumps, rights)))
+    wait_for("the hook's rights", lambda: all(can(plane.api(), (HOOK, *right)) for right in HOOK_NEEDS))
+    token_of(plane, HOOK, file)
+    pod = named(hooks, "Job", HOOK)["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == HOOK
+    return pod["containers"][0]["command"][1:], file
+
+
+def _refused(client: KubeClient, patch: Patch) -> bool:
+    try:
+        Writer(client, HOOK).send(patch, dry_run=True)
+    except ClusterForbidden as error:
+        return "cotenant-uninstall-pods" in error.message
+    return False
+
+
+def test_what_acts_when_helm_has_taken_the_release_ends_under_the_hooks_own_account(
+    traces: Traces, tmp_path: Path
+) -> None:
+    api, plane = traces.api, traces.plane
+    run(plane, "install", "--components", "crds,priority-classes,rbac,reservations", "--apply")
+    traces.lend()
+    traces.suppress()
+    gated, owner = traces.reserve()
+    autoscaler = traces.plan()
+    command, account = hook(plane, tmp_path / "hook.kubeconfig")
+    client = plane.client(account)
+    image = Patch(Address("v1", "pods", "owner", traces.namespace), ({"op": "replace", **OTHER_IMAGE},))
+    wait_for("the hook's guard", lambda: _refused(client, image))
+    client.close()
+
+    rows = run(plane, *command, kubeconfig=account)
+
+    assert {row["state"] for row in rows.values()} == {"delete", "give back"}
+    node = api.get(f"{NODES}/{traces.node}")
+    amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+    assert (node["status"]["capacity"], node["status"]["allocatable"]) == (amounts, amounts)
+    assert not [name for name in node["metadata"].get("annotations", {}) if "cotenant" in name or "koord" in name]
+    assert api.get(gated)["spec"]["schedulingGates"] == [{"name": "example.com/theirs"}]
+    assert not {*api.get(owner)["metadata"].get("labels", {}), *api.get(owner)["metadata"].get("annotations", {})}
+    assert api.get(autoscaler)["spec"]["minReplicas"] == 3
+    assert api.items(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods") == []
+    assert not api.exists(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/cotenant-status")
+    # What people stored, and what Helm deletes itself, is not touched.
+    assert api.exists(f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{traces.node}")
+    assert api.exists(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/slo-controller-config")
+    assert api.exists("/apis/rbac.authorization.k8s.io/v1/clusterroles/cotenant-manager")
+    assert run(plane, *command, kubeconfig=account) == {}
+    api.delete(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/slo-controller-config")
+
+
+def test_without_a_right_the_rest_is_done_and_the_exit_code_says_that_it_is_partial(bare_plane: ControlPlane) -> None:
+    jane = bare_plane.user("jane")
+    done = CliRunner().invoke(main.root, ["uninstall", "--after-helm", "--kubeconfig", str(jane), "-o", "json"])
+    rows = json.loads(done.stdout)
+    assert done.exit_code == EXIT_PARTIAL
+    assert {row["state"] for row in rows} == {"refused"}
+    assert {row["component"] for row in rows} >= {"nodes", "pods", "horizontalpodautoscalers", "leases"}
+    assert all("cannot" in row["note"] for row in rows)
 
 
 def test_marks_of_an_accepted_change_go_and_what_was_accepted_stays() -> None:

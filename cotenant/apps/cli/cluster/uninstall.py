@@ -9,9 +9,10 @@ import typer
 from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
 from cotenant.apps.cli.cluster.installation.manifests import COMPONENTS, chosen, manifests
 from cotenant.apps.cli.cluster.installation.plan import STEPS
-from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.command import EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.apps.cli.progress import bars
+from cotenant.core.model.errors import UsageError
 from cotenant.core.model.table import Table
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ app = new_app()
         "cotenant uninstall --crds --yes  # also definitions in which objects are stored, with these objects",
         "cotenant uninstall --crds --audit-log --yes  # and the audit log's head, so that the namespace goes too",
         "cotenant uninstall --components rbac --context test --yes",
+        "cotenant uninstall --after-helm --yes  # what the processes wrote, once `helm uninstall` has ended them",
     )
 )
 def uninstall(
@@ -41,6 +43,13 @@ def uninstall(
     components: Annotated[
         str, typer.Option("--components", metavar="NAMES", help=f"Some of {', '.join(COMPONENTS)}; else all.")
     ] = "",
+    after_helm: Annotated[
+        bool,
+        typer.Option(
+            "--after-helm",
+            help="Only what the processes wrote and what acts without them; waits until they have ended.",
+        ),
+    ] = False,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
     output: OutputOption = Format.TABLE,
@@ -50,9 +59,17 @@ def uninstall(
 
     Stop the manager and the webhook first. A namespace that holds somebody's ConfigMaps, Secrets or pods stays.
     """
+    if after_helm and (crds or audit_log or components):
+        raise UsageError(
+            "--after-helm removes no manifest, definition or audit log",
+            fix="Leave out --crds, --audit-log and --components, or --after-helm.",
+        )
     names = chosen(components) if components else tuple(COMPONENTS)
     settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
-    removals = carried_out(settings.kube, names, stored=crds, audit_log=audit_log, act=yes)
+    if after_helm:
+        removals = ended(settings.kube, act=yes)
+    else:
+        removals = carried_out(settings.kube, names, stored=crds, audit_log=audit_log, act=yes)
     print_table(Table.from_rows(STEPS, [removal.row() for removal in removals]), output, headers=not no_headers)
     going = sum(removal.fate.value in ("delete", "give back") for removal in removals)
     if not going:
@@ -61,6 +78,25 @@ def uninstall(
         message(f"{going} objects removed or given back")
     else:
         message(f"{going} objects would be removed or given back; none was. Do it with --yes.")
+    if any(removal.fate.value == "refused" for removal in removals):
+        message("some could not be looked at or changed, see their notes")
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+def ended(settings: KubeSettings, *, act: bool) -> list[Removal]:
+    """What the processes left; with `act` it is ended, after them."""
+    from cotenant.apps.cli.cluster.installation import after_helm
+    from cotenant.core.adapters.kube import connect
+
+    client = connect(settings)
+    try:
+        with bars() as progress:
+            if act and (late := after_helm.await_ended(client)):
+                message(f"not ended within {after_helm.LONGEST_END_SECONDS:.0f} s: {', '.join(late)}")
+            removals = after_helm.planned(client, progress)
+            return after_helm.carry_out(client, removals, progress) if act else removals
+    finally:
+        client.close()
 
 
 def carried_out(

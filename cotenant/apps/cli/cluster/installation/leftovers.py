@@ -21,7 +21,7 @@ from cotenant.apps.cli.cluster.installation.restoration import (
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.errors import ClusterAbsent
 from cotenant.core.model.kubernetes.intent import Address
-from cotenant.core.model.kubernetes.protocol import RESERVATION_GATE
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
 from recommender.colocation.zones import TOPOLOGIES, TOPOLOGY_GROUP
 
 _NEVER: Final = frozenset(
@@ -36,14 +36,22 @@ _NEVER: Final = frozenset(
     }
 )
 """A namespace or definition goes only by its manifest, data never; Events expire, endpoints go with Services."""
-_PATCHED: Final = (
-    *(Address("apps/v1", plural, "") for plural in WORKLOADS[:4]),
-    Address("v1", "replicationcontrollers", ""),
-    Address("batch/v1", "cronjobs", ""),
+ACTING: Final = (
+    Address("v1", "nodes", ""),
+    Address("v1", "pods", ""),
     Address("autoscaling/v2", "horizontalpodautoscalers", ""),
     Address(TOPOLOGY_GROUP, TOPOLOGIES, ""),
 )
-"""Kinds besides pods and nodes in whose objects we write."""
+"""Kinds of others in which something of ours goes on acting when no process of ours runs: amounts, gates, floors."""
+WRITTEN: Final = (
+    *ACTING,
+    *(Address("apps/v1", plural, "") for plural in WORKLOADS[:4]),
+    Address("v1", "replicationcontrollers", ""),
+    Address("batch/v1", "cronjobs", ""),
+)
+"""Kinds of others in which we write."""
+_OURS: Final = "=".join(MANAGED_BY)
+_BUFFERS: Final = ("autoscaling.x-k8s.io", "capacitybuffers")
 
 
 class _Owner(msgspec.Struct):
@@ -76,6 +84,15 @@ class _MarkedPod(msgspec.Struct):
     spec: _GatedSpec
 
 
+class _PodStatus(msgspec.Struct):
+    phase: str = ""
+
+
+class _RunningPod(msgspec.Struct):
+    metadata: _Meta
+    status: _PodStatus
+
+
 class _ManagedField(msgspec.Struct):
     manager: str = ""
 
@@ -96,13 +113,12 @@ def labelled(
 
     Objects of a controller are left out: they go with it.
     """
-    selector = "=".join(MANAGED_BY)
     for api_version, plural in _kinds(client):
         group = api_version.rpartition("/")[0]
         if plural in _NEVER or f"{plural}.{group}" in own_kinds:
             continue
         path = f"/apis/{api_version}/{plural}" if group else f"/api/{api_version}/{plural}"
-        for item in client.list(path, _LabelledObject, labelSelector=selector):
+        for item in client.list(path, _LabelledObject, labelSelector=_OURS):
             meta = item.metadata
             address = Address(api_version, plural, meta.name, meta.namespace)
             if address not in without and not any(owner.controller for owner in meta.owner_references or ()):
@@ -123,18 +139,24 @@ def _kinds(client: KubeClient) -> Iterator[tuple[str, str]]:
                 yield version, str(resource["name"])
 
 
-def written_into(client: KubeClient) -> Iterator[tuple[Address, str]]:
-    """(address, what) of others' objects that hold something of ours."""
+def written_into(client: KubeClient, kind: Address) -> Iterator[tuple[Address, str]]:
+    """(address, what) of the objects of a kind of `WRITTEN` that hold something of ours; none of an absent kind."""
+    listed = {"nodes": _nodes, "pods": _pods}.get(kind.resource)
+    return listed(client) if listed else _patched(client, kind)
+
+
+def _nodes(client: KubeClient) -> Iterator[tuple[Address, str]]:
     for node in client.list("/api/v1/nodes", _WrittenNode):
         if any(f.manager in NODE_WRITERS for f in node.metadata.managed_fields or ()):
             yield Address("v1", "nodes", node.metadata.name), "extended resources and annotations"
+
+
+def _pods(client: KubeClient) -> Iterator[tuple[Address, str]]:
     for pod in client.list("/api/v1/pods", _MarkedPod):
         meta = pod.metadata
         gated = any(gate.name == RESERVATION_GATE for gate in pod.spec.scheduling_gates or ())
-        if gated or _marked(meta):
+        if meta.namespace != PLACEHOLDER_NAMESPACE and (gated or _marked(meta)):
             yield Address("v1", "pods", meta.name, meta.namespace), "scheduling gate" if gated else "marks"
-    for kind in _PATCHED:
-        yield from _patched(client, kind)
 
 
 def _patched(client: KubeClient, kind: Address) -> Iterator[tuple[Address, str]]:
@@ -147,6 +169,29 @@ def _patched(client: KubeClient, kind: Address) -> Iterator[tuple[Address, str]]
         address = Address(kind.api_version, kind.resource, meta["name"], meta.get("namespace", ""))
         if restored(address, item) is not None:
             yield address, "marks of changes, plans or zones"
+
+
+def placeholders(client: KubeClient) -> Iterator[tuple[Address, str]]:
+    """(address, UID) of the pods that hold reserved room."""
+    for pod in client.list(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods", _LabelledObject, labelSelector=_OURS):
+        yield Address("v1", "pods", pod.metadata.name, PLACEHOLDER_NAMESPACE), pod.metadata.uid
+
+
+def buffers(client: KubeClient) -> Iterator[tuple[Address, str]]:
+    """(address, UID) of the capacity buffers that plans made, where the cluster serves such."""
+    group, plural = _BUFFERS
+    versions = client.get(f"/apis/{group}")
+    if versions is not None:
+        preferred = str(versions["preferredVersion"]["groupVersion"])
+        for item in client.list(f"/apis/{preferred}/{plural}", _LabelledObject, labelSelector=_OURS):
+            yield Address(preferred, plural, item.metadata.name, item.metadata.namespace), item.metadata.uid
+
+
+def running(client: KubeClient, namespace: str) -> list[str]:
+    """Names of the pods of our processes that have not ended, but the one that uninstalls."""
+    selector = "app.kubernetes.io/part-of=cotenant,app.kubernetes.io/component!=uninstall"
+    pods = client.list(f"/api/v1/namespaces/{namespace}/pods", _RunningPod, labelSelector=selector)
+    return [pod.metadata.name for pod in pods if pod.status.phase not in ("Succeeded", "Failed")]
 
 
 def _marked(meta: _Meta) -> bool:

@@ -46,6 +46,8 @@ class Fate(StrEnum):
     GIVE_BACK = "give back"
     FOREIGN = "foreign"
     KEEP = "keep"
+    REFUSED = "refused"
+    """The server would not let us; the note says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,9 @@ def planned(
     last = [r for r in removals if r.address.resource in ("customresourcedefinitions", "namespaces")]
     first = [r for r in removals if r not in last]
     if any(m.component == "rbac" for m in shipped):
-        first += _made(client, [*MADE, AUDIT_LOG] if audit_log else MADE)
-        made = _labelled(client, {r.address for r in removals}, last) if everything else []
-        first += made + _written(client, {removal.address for removal in made})
+        first += made(client, [*MADE, AUDIT_LOG] if audit_log else MADE)
+        labelled = _labelled(client, {r.address for r in removals}, last) if everything else []
+        first += labelled + _written(client, {removal.address for removal in labelled})
     return [*first, *last]
 
 
@@ -114,7 +116,7 @@ def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) 
     going = [r for r in removals if r.fate in (Fate.DELETE, Fate.GIVE_BACK)]
     progress.stage("removing", len(going))
     for removal in going:
-        _send(client, removal)
+        send(client, removal)
         progress.advance()
     deleted = [r.address for r in going if r.fate is Fate.DELETE]
     progress.stage("waiting until they are gone", len(deleted))
@@ -123,7 +125,7 @@ def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) 
         progress.advance()
 
 
-def _send(client: KubeClient, removal: Removal) -> None:
+def send(client: KubeClient, removal: Removal) -> None:
     """Delete the very object that was looked at; take what is ours from somebody else's, as it is now."""
     writer = Writer(client, FIELD_MANAGER)
     if removal.fate is Fate.DELETE:
@@ -180,7 +182,7 @@ def _held(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
     return names
 
 
-def _made(client: KubeClient, own: Sequence[Address]) -> list[Removal]:
+def made(client: KubeClient, own: Sequence[Address]) -> list[Removal]:
     """What components made that no manifest names, and that has no label."""
     objects = [(address, client.get(address.path)) for address in own]
     return [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in objects if live]
@@ -201,6 +203,7 @@ def _written(client: KubeClient, gone: Collection[Address]) -> list[Removal]:
     """What we wrote into objects of others, but those that go."""
     return [
         Removal(address.resource, address, Fate.GIVE_BACK, what)
-        for address, what in leftovers.written_into(client)
+        for kind in leftovers.WRITTEN
+        for address, what in leftovers.written_into(client, kind)
         if address not in gone
     ]
