@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ from cotenant.core.adapters.store.buckets import BucketPatience
 from cotenant.core.adapters.store.files import Folder
 from cotenant.core.model.errors import NoData, StoreBusy, StoreConflict, StoreError, StoreForbidden, UsageError
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Column, Kind, Schema, Table
 from cotenant.core.model.usage.quality import QualityRecord
 from cotenant.core.model.usage.usage import Signal, TimeGrid
 from cotenant.core.settings.root import Settings
@@ -94,21 +95,57 @@ def test_a_lease_of_another_refuses_and_one_that_nobody_renews_is_taken_over(
     assert msgspec.json.decode(folder.read("big/.lock") or b"", type=LeaseHolder).host == ""
 
 
-def test_a_writer_whose_lease_passed_on_overwrites_nothing(bucket: Bucket) -> None:
-    """Both began with the same content, as after a pause that was longer than the lease."""
+@pytest.fixture
+def passing(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Leases of paused processes, which renew nothing, pass on at once. Called: who writes next is another process."""
+    monkeypatch.setattr(bucket_lease, "LEASE_SECONDS", 0.1)
+    monkeypatch.setattr(bucket_lease, "RENEW_SECONDS", 1e6)
+    return bucket_lease._threads.clear
+
+
+def test_a_paused_writer_of_records_overwrites_nothing(bucket: Bucket, passing: Callable[[], None]) -> None:
     store, other = Store(bucket.url, "big"), Store(bucket.url, "big")
-    record = [QualityRecord(k, "s", 30.0, k, 0, 1.0) for k in (1, 2)]
-    store.append_quality(record[0])
-    folder = Folder(bucket.url)
-    before = folder.mark("big/quality.json")
-    other.append_quality(record[1])
+    first, second, third = (QualityRecord(k, "s", 30.0, k, 0, 1.0) for k in range(3))
+    store.append_quality(first)
+    read = store.read_quality
+
+    def paused() -> tuple[QualityRecord, ...]:
+        records = read()
+        passing()
+        other.append_quality(second)
+        return records
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(StoreConflict, match="was changed by another writer"):
+        patch.setattr(store, "read_quality", paused)
+        store.append_quality(third)
+    assert other.read_quality() == (first, second)
+
+
+def test_a_paused_writer_of_a_table_overwrites_nothing(bucket: Bucket, passing: Callable[[], None]) -> None:
+    schema = Schema("notes", (Column("text", "Text", Kind.TEXT, "A text."),), ("text",))
+
+    def added(table: Table | None, text: str) -> Table:
+        return Table.from_rows(schema, [*(table.rows() if table else ()), {"text": text}])
+
+    store, other = Store(bucket.url, "big"), Store(bucket.url, "big")
+    store.update_table(schema, lambda table: added(table, "a"))
+
+    def paused(table: Table | None) -> Table:
+        passing()
+        other.update_table(schema, lambda newer: added(newer, "b"))
+        return added(table, "c")
+
     with pytest.raises(StoreConflict, match="was changed by another writer"):
-        folder.swap("big/quality.json", b"[]", before)
-    with pytest.raises(StoreConflict):
-        folder.swap("big/quality.json", b"[]", None)
-    assert store.read_quality() == tuple(record)
+        store.update_table(schema, paused)
+    assert [row["text"] for row in other.read_table(schema).rows()] == ["a", "b"]
+
+
+def test_a_write_whose_answer_was_lost_is_sent_again(bucket: Bucket) -> None:
+    folder = Folder(bucket.url)
     mark = folder.swap("big/own", b"own", None)
-    assert folder.swap("big/own", b"own", None) == mark  # the answer to the first was lost, and it is sent again
+    assert folder.swap("big/own", b"own", None) == mark
+    with pytest.raises(StoreConflict):
+        folder.swap("big/own", b"other", None)
 
 
 def test_a_part_that_a_paused_compaction_removes_is_never_a_later_one(bucket: Bucket) -> None:

@@ -71,7 +71,7 @@ class DayFiles:
                 continue
             parts = listing.get(start)
             name = days.day_name(start) if parts is None else days.part_name(start, self._next_number(parts))
-            self._write(f"{self.folder(signal)}/{name}", days.encode(signal, start, day), None)
+            self._folder.replace(f"{self.folder(signal)}/{name}", days.encode(signal, start, day), None)
             if parts is not None and len(parts) + 1 >= MOST_PARTS:
                 self._compact(signal, start, (*parts, name))
 
@@ -83,19 +83,12 @@ class DayFiles:
 
     def _compact(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> None:
         name = f"{self.folder(signal)}/{days.day_name(start_seconds)}"
-        mark = self._folder.mark(name) if self._folder.shared else None
+        guard = self._folder.guard(name)
         day = self.read(signal, start_seconds, parts)
         if day is not None:
-            self._write(name, days.encode(signal, start_seconds, day), mark)
+            self._folder.replace(name, days.encode(signal, start_seconds, day), guard)
         for part in parts:
             self._folder.remove(f"{self.folder(signal)}/{part}")
-
-    def _write(self, name: str, content: bytes, mark: str | None) -> None:
-        """In a bucket only over the content with this mark (None: a new file); StoreConflict otherwise."""
-        if self._folder.shared:
-            self._folder.swap(name, content, mark)
-        else:
-            self._folder.write(name, content)
 
     def _next_number(self, parts: tuple[str, ...]) -> int:
         """One more than the newest part's number; in a bucket also one that was never used, by the microsecond."""

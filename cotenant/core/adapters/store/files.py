@@ -148,10 +148,20 @@ class Folder:
             self.write(name, content)
         return _mark(content)
 
-    def replace(self, name: str, content: bytes) -> None:
-        """Replace a file as it is now; for who holds the lock. StoreConflict when a bucket's lease was lost."""
+    def guard(self, name: str) -> str | None:
+        """What `replace` takes to see whether somebody else wrote meanwhile: ask before the content is read.
+
+        None outside a bucket, where the lock is enough.
+        """
+        return self.mark(name) if self.shared else None
+
+    def replace(self, name: str, content: bytes, guard: str | None) -> None:
+        """Replace a file as it was when `guard` was asked (None: a new one); for who holds the lock.
+
+        StoreConflict when a bucket's lease was lost, and somebody else has written.
+        """
         if self.shared:
-            self.swap(name, content, self.mark(name))
+            self.swap(name, content, guard)
         else:
             self.write(name, content)
 

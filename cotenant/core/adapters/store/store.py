@@ -274,9 +274,11 @@ class Store:
 
     def append_quality(self, record: QualityRecord) -> None:
         """Add a record; the last 100 are kept."""
+        name = f"{self.cluster}/quality.json"
         with self._writing():
+            guard = self._folder.guard(name)
             records = (*self.read_quality(), record)[-QUALITY_RECORDS_KEPT:]
-            self._folder.replace(f"{self.cluster}/quality.json", documents.encode(records))
+            self._folder.replace(name, documents.encode(records), guard)
 
     def read_quality(self) -> tuple[QualityRecord, ...]:
         """Records in the order they were appended."""
@@ -351,9 +353,10 @@ class Store:
         """
         name = self._result(schema.name, "parquet")
         with self._writing():
+            guard = self._folder.guard(name)
             updated = change(self._files.read(name, lambda b: tables.decode(b, schema)))
             if updated is not None:
-                self._folder.replace(name, tables.encode(updated))
+                self._folder.replace(name, tables.encode(updated), guard)
             return updated
 
     def write_document(self, name: str, document: object) -> None:
@@ -427,7 +430,7 @@ class Store:
 
     def _replace(self, name: str, content: bytes) -> None:
         with self._writing():
-            self._folder.replace(name, content)
+            self._folder.replace(name, content, self._folder.guard(name))
 
 
 def _checked(name: str, what: str) -> str:
