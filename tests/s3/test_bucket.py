@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 import numpy as np
@@ -14,9 +15,9 @@ import pytest
 
 from cotenant.apps.pipeline.fleet.executors import Processes
 from cotenant.apps.pipeline.fleet.run import Fleet
-from cotenant.core.adapters.store import Store, bucket_lease, buckets
+from cotenant.core.adapters.store import Store, bucket_lease, buckets, days
 from cotenant.core.adapters.store.bucket_lease import LeaseHolder
-from cotenant.core.adapters.store.buckets import BucketPatience
+from cotenant.core.adapters.store.buckets import BucketFiles, BucketPatience
 from cotenant.core.adapters.store.files import Folder
 from cotenant.core.model.errors import NoData, StoreBusy, StoreConflict, StoreError, StoreForbidden, UsageError
 from cotenant.core.model.resource import Resource
@@ -28,7 +29,7 @@ from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from tests.cluster.process import free_port
 from tests.s3.conftest import Bucket
 from tests.support.careless_s3 import CarelessServer, running
-from tests.support.fleet import START, filled, usage_of, values_of
+from tests.support.fleet import START, filled, refs_of, usage_of, values_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
@@ -163,6 +164,36 @@ def test_a_part_that_a_paused_compaction_removes_is_never_a_later_one(bucket: Bu
     assert np.array_equal(store.read(CPU, TimeGrid(START, 300, 4)).values, values[:, :4])
 
 
+@contextmanager
+def once_opened(file: Callable[[str], bool], act: Callable[[], object]) -> Iterator[None]:
+    """Do this once, between the opening of such an object and the reading of its parts."""
+    real, todo = BucketFiles.open, [act]
+
+    def opened(files: BucketFiles, path: str, mode: str = "rb") -> buckets.RangeReader:
+        handle = real(files, path, mode)
+        if todo and file(path):
+            todo.pop()()
+        return handle
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BucketFiles, "open", opened)
+        yield
+    assert not todo
+
+
+@pytest.mark.parametrize("part", [True, False])
+def test_a_compaction_while_a_range_is_read_changes_nothing_for_the_reader(bucket: Bucket, part: bool) -> None:
+    """It removes the part that was just opened, or replaces the day's file."""
+    values = values_of(6, 1)
+    store, other = Store(bucket.url, "big"), Store(bucket.url, "big")
+    for i in range(2):
+        store.append(CPU, usage_of(values[:, i : i + 1], i))
+    grid, keys = TimeGrid(START, 300, 2), [days.key_of(ref) for ref in refs_of(6)]
+    with once_opened(lambda path: (".part-" in path) is part, other.compact):
+        read = store.read(CPU, grid, (keys[1], keys[4]))
+    assert np.array_equal(read.values, values[1:4, :2]) and store.holes() == ()
+
+
 def test_wrong_credentials_and_a_missing_bucket_are_told_apart_from_no_data(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,3 +280,18 @@ def test_a_server_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPat
         with pytest.raises(StoreError, match="cannot read"):
             Folder("s3://b/x", BucketPatience(retry_seconds=0.1, timeout_seconds=0.3)).read("absent")
         assert time.monotonic() - began < 30.0  # the default is 60 s
+
+
+def test_a_server_that_dies_while_a_range_is_read_is_named(careless: CarelessServer) -> None:
+    careless.conditions = True
+    store = Store("s3://careless/x", "big", BucketPatience(retry_seconds=0.1))
+    store.append(CPU, usage_of(values_of(3, 1)[:, :2]))
+
+    def die() -> None:
+        careless.busy = 10**6
+
+    key = days.key_of(refs_of(3)[1])
+    with once_opened(lambda _: True, die), pytest.raises(StoreError, match=r"cannot read .* SlowDown"):
+        store.read(CPU, TimeGrid(START, 300, 2), (None, key))
+    careless.busy = 0
+    assert store.holes() == ()

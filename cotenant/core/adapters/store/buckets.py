@@ -313,10 +313,10 @@ class BucketFiles:
 
         if not isinstance(error, BaseError):
             return None
-        text = str(error).partition("\n\nDebug source:")[0]
+        text = plain(error)
         where = f"s3://{path} at {self.endpoint or 'AWS'}"
         if isinstance(error, PreconditionError):
-            return StoreError(f"{where} was replaced while it was read", fix="Read it again.")
+            return StoreConflict(f"{where} was replaced while it was read", fix="Read it again.")
         code = next((m[1] for m in (_CODE.search(text), _STATUS.search(text)) if m), "")
         if code in _FIXES:
             return StoreError(f"cannot {verb} {where}: {_words(text, code)}", fix=_FIXES[code])
@@ -335,6 +335,11 @@ class BucketFiles:
             fix = "Name the authority's certificate in AWS_CA_BUNDLE; a server without TLS has an address with http://."
             return StoreError(f"cannot {verb} {where}: no TLS connection", fix=fix)
         return StoreError(message, fix="Check AWS_ENDPOINT_URL, AWS_REGION, the network and the server.")
+
+
+def plain(error: BaseException) -> str:
+    """An error's text without the client's own view of it."""
+    return str(error).partition("\n\nDebug source:")[0]
 
 
 def _md5(content: bytes) -> str:

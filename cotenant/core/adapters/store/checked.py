@@ -41,9 +41,11 @@ class CheckedFolder:
                 f"{path} has layout {newer.args[0]}; this cotenant reads layout {SCHEMA_VERSION}. Nothing was changed",
                 fix="Use the cotenant that wrote it or a newer one, or set store.url to another folder.",
             ) from newer
-        except (*parquet.UNREADABLE, msgspec.MsgspecError) as error:
+        except Exception as error:
             if failed := failure():
                 raise self.folder.unreadable(name, failed) from error
+            if not isinstance(error, (*parquet.UNREADABLE, msgspec.MsgspecError)):
+                raise
             aside = self.folder.set_aside(name)
             raise StoreCorrupt(
                 f"{path} cannot be read ({error}); it was set aside as {self.folder.path(aside)}",

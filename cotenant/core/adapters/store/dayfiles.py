@@ -25,11 +25,13 @@ import structlog
 from cotenant.core.adapters.store import days, parquet
 from cotenant.core.adapters.store.checked import CheckedFolder
 from cotenant.core.adapters.store.days import Between, Day, Key
-from cotenant.core.model.errors import StoreCorrupt
+from cotenant.core.model.errors import StoreConflict, StoreCorrupt, StoreError
 from cotenant.core.model.usage.usage import Signal
 
 MOST_PARTS: Final = 32
 """Parts of a day from which on an append compacts it: bounds what a reader has to merge."""
+OPENINGS: Final = 3
+"""Of a file that is replaced while it is read."""
 
 ValueT = TypeVar("ValueT")
 Listing = Mapping[int, tuple[str, ...]]
@@ -141,8 +143,22 @@ class DayFiles:
     def _file_between(self, signal: Signal, start_seconds: int, name: str, between: Between) -> Day | None:
         """Series of one file whose keys lie in the range; None when the file is missing or corrupt.
 
-        The file is opened, not read whole. A read that fails inside the Parquet library looks like a corrupt file, so
-        `judged` also gets the failure of the handle and does not set such a file aside.
+        A file that vanishes while it is read is in the day's file, which is read next; one that is replaced is opened
+        again (StoreConflict when that happens OPENINGS times).
+        """
+        for attempt in range(1, OPENINGS + 1):
+            try:
+                return self._opened_between(signal, start_seconds, name, between)
+            except StoreConflict:
+                if attempt == OPENINGS:
+                    raise
+        return None
+
+    def _opened_between(self, signal: Signal, start_seconds: int, name: str, between: Between) -> Day | None:
+        """The file is opened, not read whole.
+
+        A read that fails inside the Parquet library looks like a corrupt file, so `judged` also gets the failure of the
+        handle and does not set such a file aside.
         """
         path = f"{self.folder(signal)}/{name}"
         handle = self._folder.open(path)
@@ -153,7 +169,12 @@ class DayFiles:
             return days.decode_between(parquet.opened(handle), signal, start_seconds, between)
 
         with handle:
-            return _unless_corrupt(signal, name, lambda: self._files.judged(path, decode, lambda: handle.failure))
+            try:
+                return _unless_corrupt(signal, name, lambda: self._files.judged(path, decode, lambda: handle.failure))
+            except StoreError:
+                if isinstance(handle.failure, FileNotFoundError):
+                    return None
+                raise
 
 
 def _newest_first(start_seconds: int, parts: tuple[str, ...]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cotenant.core.adapters.private_files import make_private_folder, open_private
 from cotenant.core.adapters.store.bucket_lease import leased
-from cotenant.core.adapters.store.buckets import BucketFiles, BucketPatience, is_bucket, open_bucket
+from cotenant.core.adapters.store.buckets import BucketFiles, BucketPatience, is_bucket, open_bucket, plain
 from cotenant.core.model.errors import StoreConflict, StoreError, StoreForbidden, UsageError
 
 LOCK_TIMEOUT_SECONDS = 60.0
@@ -263,7 +263,7 @@ class Folder:
                 fix=f"Grant this process the right to {verb} below {self.url}.",
             )
         return StoreError(
-            f"cannot {verb} {self.path(name)}: {error}", fix="Check the store's URL, its rights and free space."
+            f"cannot {verb} {self.path(name)}: {plain(error)}", fix="Check the store's URL, its rights and free space."
         )
 
 
