@@ -15,7 +15,7 @@ from typing import Any, Final
 from admission.pod_mutation import MIRROR_ANNOTATION
 from admission.policies import resources_cel
 from admission.policies.cel import add, joined, literal, pointer, selector_body, text, when
-from admission.policies.label_texts import KeyTexts
+from admission.policies.label_texts import key_texts, patched_texts
 from admission.policies.overlap import (
     CLASS_FIELD,
     CLASS_NAME,
@@ -24,14 +24,12 @@ from admission.policies.overlap import (
     apart,
     disjoint,
     match_condition,
-    texts_of,
     unstable,
     wakes,
 )
 from admission.policies.patch_fields import operations, refusal
 from admission.profile import Profile
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SUB_PRIORITY_LABEL
-from cotenant.core.model.kubernetes.qos import QOS_LABEL
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.core.model.kubernetes.selector import Operator, Requirement
 
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
@@ -56,6 +54,7 @@ GENERAL_LOSSES: Final = (
     "old names of resources and annotations (koordinator.sh/batch-cpu): they are not renamed",
     "requests and limits of the whole pod (spec.resources): such a pod keeps cpu and memory",
     "living pods with the label pod.koordinator.sh/mutating-update, and labels that other webhooks add later",
+    "what a profile leaves to another one whose PriorityClass does not exist: neither of the two does it",
     "every check of pods, quotas and slo-controller-config: nothing is refused",
 )
 """What the webhook does for every cluster and no policy says."""
@@ -143,10 +142,17 @@ def _unstable(profiles: Sequence[Profile]) -> Iterator[PolicyLoss]:
 def _lost_to_others(
     profile: Profile, overlaps: Overlaps, profiles: Sequence[Profile], writes: Mapping[str, Writes]
 ) -> Iterator[PolicyLoss]:
-    """Fields that are not written where a later profile matches too, and pods that match by a label written to them."""
+    """Fields that are not written where a later profile matches too, and pods that match by a label written to them.
+
+    A field that the later profile writes from the pod's own text is lost too: the text lacks what this profile writes.
+    """
     for other in overlaps.yields_to:
-        if lost := sorted(set(writes[profile.name].fields) - set(writes[other.name].fields)):
-            yield PolicyLoss(profile.name, ", ".join(lost), f"not on pods that match the profile {other.name} too")
+        later = writes[other.name]
+        replaced = later.fields.keys() - later.reads
+        if lost := sorted(writes[profile.name].fields.keys() - replaced):
+            reason = f"not on pods that match the profile {other.name} too"
+            reason += "" if later.reads.isdisjoint(lost) else ", nor in what that profile copies or extends"
+            yield PolicyLoss(profile.name, ", ".join(lost), reason)
     for other in profiles:
         if other.name == profile.name or apart(profile, other):
             continue
@@ -163,7 +169,7 @@ def _unpatched(profile: Profile) -> Iterator[PolicyLoss]:
     for name in profile.patch.get("metadata") or {}:
         if name not in ("labels", "annotations"):
             yield PolicyLoss(profile.name, f"patch.metadata.{name}", "only labels and annotations are compiled")
-        elif (patch := profile.patch["metadata"][name]) and not texts_of(patch):
+        elif (patch := profile.patch["metadata"][name]) != {} and not patched_texts(patch):
             reason = "only an object of texts without directives is compiled"
             yield PolicyLoss(profile.name, f"patch.metadata.{name}", reason)
     for name, value in (profile.patch.get("spec") or {}).items():
@@ -255,20 +261,8 @@ def _batch_policy(api_version: str) -> Iterator[Json]:
 
 
 def _writes(profile: Profile) -> Iterator[tuple[str, str]]:
-    """(field, JSON patch operations) of the profile, its steps in the order of `admission.profile.apply_to`."""
-    labels, annotations = KeyTexts("labels"), KeyTexts("annotations")
-    labels.update(profile.labels)
-    annotations.update(profile.annotations)
-    labels.copy(profile.label_keys)
-    annotations.copy(profile.annotation_keys)
-    labels.append(profile.label_suffixes)
-    if profile.qos_class:
-        labels.update({QOS_LABEL: profile.qos_class})
-    if profile.sub_priority is not None:
-        labels.update({SUB_PRIORITY_LABEL: str(profile.sub_priority)})
-    patch = profile.patch.get("metadata") or {}
-    for texts in (labels, annotations):
-        texts.merge(texts_of(patch.get(texts.name)))
+    """(field, JSON patch operations) of the profile."""
+    for texts in key_texts(profile):
         yield from texts.operations()
     yield from _spec_writes(profile)
 

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from admission.policies.cel import add, pointer, remove, text, when
+from admission.profile import Profile
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.protocol import SUB_PRIORITY_LABEL
+from cotenant.core.model.kubernetes.qos import QOS_LABEL
 from cotenant.core.model.kubernetes.selector import LabelSelector
 
 _VALUE: Final = text("^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
@@ -26,7 +29,9 @@ class KeyText:
     expression: str = ""
     present: str = "true"
     checked: bool = False
-    """Whether the expression may give a text that the API server refuses."""
+    """Whether the expression may give a text that the API server refuses: then the key stays as it was."""
+    reads: frozenset[str] = frozenset()
+    """Keys of the pod on which the text depends."""
 
     @property
     def cel(self) -> str:
@@ -43,8 +48,6 @@ class KeyTexts:
 
     name: str
     texts: dict[str, KeyText] = field(default_factory=dict)
-    unusable: list[str] = field(default_factory=list)
-    """Keys whose value the API server would refuse: they stay as the pod has them, as under the webhook."""
 
     @property
     def variable(self) -> str:
@@ -53,8 +56,8 @@ class KeyTexts:
 
     def of(self, key: str) -> KeyText:
         """The key's text after what has been written so far."""
-        own = KeyText(None, f"{self.variable}[{text(key)}]", f"{text(key)} in {self.variable}")
-        return self.texts.get(key, own)
+        own = f"{self.variable}[{text(key)}]"
+        return self.texts.get(key, KeyText(None, own, f"{text(key)} in {self.variable}", reads=frozenset({key})))
 
     def update(self, constants: Mapping[str, str]) -> None:
         """Write constants."""
@@ -68,7 +71,7 @@ class KeyTexts:
     def _copied(source: KeyText) -> KeyText:
         if source.constant is not None:
             return source
-        return KeyText(None, f'({source.present} ? {source.expression} : "")')
+        return KeyText(None, f'({source.present} ? {source.expression} : "")', reads=source.reads)
 
     def append(self, suffixes: Mapping[str, str]) -> None:
         """Append suffixes to keys that are there."""
@@ -78,7 +81,7 @@ class KeyTexts:
                 self.texts[key] = KeyText(before.constant + suffix)
             else:
                 expression = f"({before.expression} + {text(suffix)})"
-                self.texts[key] = KeyText(None, expression, before.present, checked=True)
+                self.texts[key] = KeyText(None, expression, before.present, checked=True, reads=before.reads | {key})
 
     def merge(self, patch: Mapping[str, Any]) -> None:
         """A strategic merge of texts: null removes."""
@@ -88,13 +91,16 @@ class KeyTexts:
             elif isinstance(value, str):
                 self.texts[key] = KeyText(value)
             else:
-                self._leave(key)
+                self.texts.pop(key, None)
+
+    def leave_refused(self) -> None:
+        """Leave out constants that the API server would refuse: their keys stay as they are, as under the webhook."""
+        for key, value in list(self.texts.items()):
+            if value.constant is not None and not self._usable(key, value.constant):
+                del self.texts[key]
 
     def operations(self) -> Iterator[tuple[str, str]]:
         """(field, list of JSON patch operations in CEL); the operation that makes place for others has no field."""
-        for key, value in list(self.texts.items()):
-            if value.constant is not None and not self._usable(key, value.constant):
-                self._leave(key)
         writes = [value for value in self.texts.values() if value is not REMOVED]
         if writes:
             yield "", when(f"!has(object.metadata.{self.name})", add(pointer("metadata", self.name), "{}"))
@@ -112,13 +118,34 @@ class KeyTexts:
             conditions += [f"size({value.cel}) <= {_LONGEST_VALUE}", f"{value.cel}.matches({_VALUE})"]
         return when(" && ".join(conditions), add(path, value.cel)) if conditions else add(path, value.cel)
 
-    def _leave(self, key: str) -> None:
-        self.texts.pop(key, None)
-        self.unusable.append(key)
-
     def _usable(self, key: str, value: str) -> bool:
         try:
             LabelSelector.parse({"matchLabels": {key: value if self.name == "labels" else ""}}, self.name)
         except UsageError:
             return False
         return True
+
+
+def key_texts(profile: Profile) -> tuple[KeyTexts, KeyTexts]:
+    """Labels and annotations as the profile writes them, its steps in the order of `admission.profile.apply_to`."""
+    labels, annotations = KeyTexts("labels"), KeyTexts("annotations")
+    labels.update(profile.labels)
+    annotations.update(profile.annotations)
+    labels.copy(profile.label_keys)
+    annotations.copy(profile.annotation_keys)
+    labels.append(profile.label_suffixes)
+    if profile.qos_class:
+        labels.update({QOS_LABEL: profile.qos_class})
+    if profile.sub_priority is not None:
+        labels.update({SUB_PRIORITY_LABEL: str(profile.sub_priority)})
+    patch = profile.patch.get("metadata") or {}
+    for texts in (labels, annotations):
+        texts.merge(patched_texts(patch.get(texts.name)))
+        texts.leave_refused()
+    return labels, annotations
+
+
+def patched_texts(patch: Any) -> Mapping[str, Any]:
+    """Labels or annotations of a patch; none when they are no object, or one with directives of a strategic merge."""
+    odd = not isinstance(patch, Mapping) or any(key.startswith("$") for key in patch)
+    return {} if odd else patch

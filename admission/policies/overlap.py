@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from admission.policies.cel import LABELS, NAMESPACE_LABELS, selected
+from admission.policies.label_texts import key_texts
 from admission.policies.patch_fields import leaves, refusal
 from admission.profile import Profile
-from cotenant.core.model.kubernetes.protocol import SUB_PRIORITY_LABEL
 from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL
 from cotenant.core.model.kubernetes.selector import LabelSelector, Operator, Requirement
 
@@ -31,7 +31,7 @@ class OwnText:
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """What a profile writes: field -> value (None: removed), and the fields that it copies from."""
+    """What a profile writes: field -> value (None: removed), and the fields on which values depend."""
 
     fields: Mapping[str, Any]
     reads: frozenset[str]
@@ -42,21 +42,16 @@ class Writes:
         if not profile.percent:
             return cls({}, frozenset())
         fields: dict[str, Any] = {}
-        for name, constants, keys in (
-            ("labels", profile.labels, profile.label_keys),
-            ("annotations", profile.annotations, profile.annotation_keys),
-        ):
-            fields |= {f"metadata.{name}.{key}": value for key, value in constants.items()}
-            fields |= {f"metadata.{name}.{key}": OwnText() for key in keys.values()}
-        fields |= {f"{_LABEL}{key}": OwnText() for key in profile.label_suffixes}
+        reads: set[str] = set()
+        for texts in key_texts(profile):
+            for key, value in texts.texts.items():
+                fields[f"metadata.{texts.name}.{key}"] = OwnText() if value.expression else value.constant
+                reads |= {f"metadata.{texts.name}.{source}" for source in value.reads}
         fields |= {"spec.schedulerName": profile.scheduler_name} if profile.scheduler_name else {}
-        fields |= {_LABEL + QOS_LABEL: profile.qos_class} if profile.qos_class else {}
         fields |= {CLASS_FIELD: profile.priority_class} if profile.priority_class else {}
-        if profile.sub_priority is not None:
-            fields[_LABEL + SUB_PRIORITY_LABEL] = str(profile.sub_priority)
-        fields |= dict(_patched(profile.patch))
-        reads = {f"{_LABEL}{key}" for key in (*profile.label_keys, *profile.label_suffixes)}
-        reads |= {f"metadata.annotations.{key}" for key in profile.annotation_keys}
+        for name, value in (profile.patch.get("spec") or {}).items():
+            if name == CLASS_NAME or not refusal(name, value):
+                fields |= leaves(value, f"spec.{name}")
         return cls(fields, frozenset(reads))
 
     @property
@@ -77,22 +72,6 @@ def match_condition(profile: Profile) -> str:
         *selected(profile.selector, LABELS),
     ]
     return "(" + (" && ".join(conditions) or "true") + ")"
-
-
-def _patched(patch: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Fields of `spec.patch` that are compiled, with their values."""
-    metadata, spec = patch.get("metadata") or {}, patch.get("spec") or {}
-    for name in ("labels", "annotations"):
-        yield from ((f"metadata.{name}.{key}", value) for key, value in texts_of(metadata.get(name)).items())
-    for name, value in spec.items():
-        if name == CLASS_NAME or not refusal(name, value):
-            yield from leaves(value, f"spec.{name}")
-
-
-def texts_of(patch: Any) -> Mapping[str, Any]:
-    """Labels or annotations of a patch; none when they are no object, or one with directives of a strategic merge."""
-    odd = not isinstance(patch, Mapping) or any(key.startswith("$") for key in patch)
-    return {} if odd else patch
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,14 +202,14 @@ def random_profile(lot: random.Random, name: str, world: str) -> Profile:
         "annotations": {"example.com/note": 'a "quoted" \\ text, zwölf, \U0001f600'},
         "labelKeysMapping": {"old": "copied"} if lot.random() < 0.6 else {"label": "copied", "tier": "new"},
         "annotationKeysMapping": {"note": "example.com/copied"},
-        "labelSuffixes": {"tier": lot.choice(["-z", ".", "-" + "y" * 20])},
+        "labelSuffixes": {lot.choice(["tier", "new"]): lot.choice(["-z", ".", "-" + "y" * 20])},
         "schedulerName": "koord-scheduler",
         "qosClass": lot.choice(["BE", "LS", "LSR"]),
         "priorityClassName": lot.choice(list(CLASSES)),
         "koordinatorPriority": lot.randrange(-5, 2000),
         "patch": {"spec": lot.choice(SPEC_PATCHES)} if lot.random() < 0.7 else {"metadata": {"labels": {"old": None}}},
     }
-    chances = {"labelSuffixes": 0.15, "qosClass": 0.6, "priorityClassName": 0.6, "labelKeysMapping": 0.2}
+    chances = {"labelSuffixes": 0.3, "qosClass": 0.6, "priorityClassName": 0.6, "labelKeysMapping": 0.2}
     spec |= {key: value for key, value in maybe.items() if lot.random() < chances.get(key, 0.35)}
     if lot.random() < 0.08:
         spec["probability"] = lot.choice([0, "30%"])

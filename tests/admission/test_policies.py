@@ -7,12 +7,31 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from admission.policies.cel import literal, text
 from admission.policies.compiler import BATCH_POLICY, PREFIX, CompiledProfiles, compile_profiles
-from admission.policies.overlap import disjoint
-from admission.profile import Profile
-from tests.admission.policy_cases import profile_of, shipped_profiles
+from admission.policies.overlap import Overlaps, OwnText, Writes, disjoint
+from admission.profile import Profile, apply_to
+from tests.admission.policy_cases import pod, profile_of, shipped_profiles
+
+LABELS = st.dictionaries(st.sampled_from("kmn"), st.sampled_from(["gold", "a", "x" * 62]), max_size=2)
+PROFILE_SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "labels": LABELS,
+        "labelKeysMapping": st.dictionaries(st.sampled_from("kmn"), st.sampled_from("kmn"), max_size=2),
+        "labelSuffixes": st.dictionaries(st.sampled_from("kmn"), st.sampled_from(["-b", "-", "yy"]), max_size=2),
+        "patch": st.fixed_dictionaries(
+            {
+                "metadata": st.fixed_dictionaries(
+                    {"labels": st.dictionaries(st.sampled_from("kmn"), st.sampled_from([None, 5, "no label!", "c"]))}
+                )
+            }
+        ),
+    },
+)
 
 
 def policy(compiled: CompiledProfiles, name: str) -> Any:
@@ -85,6 +104,9 @@ def test_selectors_become_match_constraints_and_own_namespaces_stay_out() -> Non
         ({"patch": {"spec": {"nodeSelector": {"$patch": "replace"}}}}, "patch.spec.nodeSelector", False),
         ({"patch": {"metadata": {"finalizers": ["x/y"]}}}, "patch.metadata.finalizers", False),
         ({"patch": {"metadata": {"labels": {"$patch": "replace"}}}}, "patch.metadata.labels", False),
+        ({"patch": {"metadata": {"labels": None}}}, "patch.metadata.labels", False),
+        ({"patch": {"metadata": {"annotations": None}}}, "patch.metadata.annotations", False),
+        ({"patch": {"metadata": {"annotations": []}}}, "patch.metadata.annotations", False),
         ({"patch": {"extra": {}}}, "patch.extra", False),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
@@ -134,6 +156,48 @@ def test_profiles_that_cannot_be_separated_are_named_with_what_is_lost() -> None
     (loss,) = compiled.losses
     assert (loss.profile, loss.field) == ("a", "metadata.labels.own, metadata.labels.to")
     assert "b" in loss.reason and patch_of(compiled, "a").startswith('(!(("app" in')
+
+
+def with_labels(labels: dict[str, str], profile: Profile) -> dict[str, str]:
+    """The labels as the webhook leaves them."""
+    return dict(apply_to(pod("p", labels), profile, {}).pod["metadata"]["labels"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(first=PROFILE_SPECS, second=PROFILE_SPECS, labels=LABELS)
+@example(first={"labelSuffixes": {"k": "-a"}}, second={"labelSuffixes": {"k": "-b"}}, labels={"k": "web"})
+@example(first={"labels": {"k": "gold"}}, second={"labelSuffixes": {"k": "-b"}}, labels={"k": "web"})
+@example(first={"labels": {"k": "a"}}, second={"patch": {"metadata": {"labels": {"k": "no label!"}}}}, labels={})
+@example(
+    first={"labels": {"k": "1", "m": "9"}}, second={"labels": {"k": "2"}, "labelKeysMapping": {"k": "m"}}, labels={}
+)
+def test_labels_that_differ_from_the_webhooks_are_lost(first: Any, second: Any, labels: dict[str, str]) -> None:
+    """Each policy changes the pod as it came; together they leave what the webhook leaves, or the field is named.
+
+    The earlier profile's field is named when the later one copies it.
+    """
+    profiles = [profile_of("a", **first), profile_of("b", **second)]
+    guards = Overlaps.of(profiles[0], profiles, {p.name: Writes.of(p) for p in profiles})
+    mine, theirs = (with_labels(labels, profile) for profile in profiles)
+    by_policies, by_webhook = dict(labels), with_labels(with_labels(labels, profiles[0]), profiles[1])
+    fields = set(Writes.of(profiles[0]).fields) - set(guards.fields) if not guards.yields_to else set()
+    for written, keys in ((mine, fields), (theirs, set(Writes.of(profiles[1]).fields))):
+        for key in (field.removeprefix("metadata.labels.") for field in keys):
+            by_policies.pop(key, None)
+            by_policies |= {key: written[key]} if key in written else {}
+    differ = {f"metadata.labels.{key}" for key in "kmn" if by_policies.get(key) != by_webhook.get(key)}
+    lost_fields = {field for _, names in lost(*profiles) for field in names.split(", ")}
+    later = Writes.of(profiles[1])
+    copies = {name for name, value in later.fields.items() if isinstance(value, OwnText) and later.reads & lost_fields}
+    assert differ <= lost_fields | copies
+
+
+def test_what_a_later_profile_appends_to_or_replaces_unread() -> None:
+    appends = profile_of("b", labelSuffixes={"tier": "-b"})
+    assert lost(profile_of("a", labelSuffixes={"tier": "-a"}), appends) == {("a", "metadata.labels.tier"): False}
+    assert lost(profile_of("a", labels={"tier": "gold"}), appends) == {("a", "metadata.labels.tier"): False}
+    replaces = profile_of("b", labels={"tier": "iron"}, labelSuffixes={"tier": "-b"}, labelKeysMapping={"tier": "x"})
+    assert lost(profile_of("a", labels={"tier": "gold", "x": "y"}), replaces) == {}
 
 
 def test_labels_of_one_stem_do_not_meet_and_nested_fields_do() -> None:

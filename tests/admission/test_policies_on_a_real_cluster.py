@@ -75,10 +75,12 @@ def version(release: str) -> str:
 
 @pytest.fixture(scope="module")
 def shipped(server: ControlPlane, version: str) -> PolicyCluster:
-    """Shipped profiles, and one whose PriorityClass is missing."""
-    absent = {"namespaceSelector": {"matchLabels": {"absent": "yes"}}, "priorityClassName": "nobodys", "qosClass": "BE"}
-    namespaces = {**SHIPPED, "absent": {"absent": "yes"}}
-    return PolicyCluster(server.api(), version, [*shipped_profiles(), profile_of("absent", **absent)], namespaces)
+    """Shipped profiles, one whose PriorityClass is missing, and an earlier one that gives way to it."""
+    absent = {"namespaceSelector": {"matchLabels": {"absent": "yes"}}}
+    earlier = profile_of("aaa", labels={"own": "x"}, qosClass="LS", **absent)
+    later = profile_of("absent", priorityClassName="nobodys", qosClass="BE", labels={"later": "x"}, **absent)
+    namespaces = {**SHIPPED, "absent": absent["namespaceSelector"]["matchLabels"]}
+    return PolicyCluster(server.api(), version, [*shipped_profiles(), earlier, later], namespaces)
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +106,8 @@ def test_shipped_profiles_give_every_pod_what_the_webhook_gives(shipped: PolicyC
     assert changed == 20
 
 
-def test_a_profile_whose_class_is_missing_leaves_the_pod_as_it_is(shipped: PolicyCluster) -> None:
-    assert shipped.tried(pod("p"), "absent") == shipped.tried(pod("p"), "kube-system")
+def test_a_profile_whose_class_is_missing_writes_nothing_and_an_earlier_one_gives_way(shipped: PolicyCluster) -> None:
+    assert shipped.tried(pod("p"), "absent") == shipped.tried(pod("p", {"own": "x"}), "kube-system")
 
 
 def test_check_says_whether_the_clusters_policies_are_those_of_the_profiles(
@@ -114,14 +116,17 @@ def test_check_says_whether_the_clusters_policies_are_those_of_the_profiles(
     api, files = server.api(), [str(file) for file in sorted(PROFILES.glob("*.yaml"))]
     words = ["--api-version", version.rpartition("/")[2], "--kubeconfig", str(server.admin_kubeconfig)]
     answer = CliRunner().invoke(root, ["profiles", "compile", *files, "--check", *words])
-    assert answer.exit_code == 3  # "absent" and the probe belong to no profile of these files
-    assert answer.stderr.count("belongs to no profile") == 4 and "differs" not in answer.stderr
+    assert answer.exit_code == 3  # "aaa", "absent" and the probe belong to no profile of these files
+    assert answer.stderr.count("belongs to no profile") == 6 and "differs" not in answer.stderr
     assert "missing" not in answer.stderr
     ci = tmp_path / "ci.yaml"
     ci.write_text((PROFILES / "ci.yaml").read_text().replace("terminationGracePeriodSeconds: 10", "hostname: x"))
     answer = CliRunner().invoke(root, ["profiles", "compile", str(ci), *files[1:], "--check", *words])
     assert "MutatingAdmissionPolicy cotenant-profile-ci differs: mutations[0].jsonPatch.expression" in answer.stderr
-    # without files: the profiles of the cluster, of which it has one
+    # without files: the profiles of the cluster, which knows none without the CRD, then has one
+    answer = CliRunner().invoke(root, ["profiles", "compile", *words])
+    assert answer.exit_code == 1 and "cotenant install --components crds" in answer.stderr
+    assert "v1beta1" not in answer.stderr
     install_crd(api, "clustercolocationprofiles.config.koordinator.sh")
     api.create(COLLECTION, yaml.safe_load((PROFILES / "ci.yaml").read_text()))
     answer = CliRunner().invoke(root, ["profiles", "compile", *words, "-o", "json"])

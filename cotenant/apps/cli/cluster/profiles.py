@@ -24,6 +24,8 @@ app = new_app()
 
 KIND = "ClusterColocationProfile"
 _PROFILES = f"/apis/{CONFIG_GROUP}/clustercolocationprofiles"
+_PROFILES_FIX = "Install the CRD: cotenant install --components crds --apply. Or give the profiles as files."
+_POLICIES_FIX = "Before Kubernetes 1.36: --api-version v1beta1, and the feature gate MutatingAdmissionPolicy."
 Key = tuple[str, str]
 """Kind and name of a policy or binding."""
 COMPILED = Schema(
@@ -80,7 +82,10 @@ def compile_command(
     if api_version not in ("v1", "v1beta1"):
         raise UsageError(f"--api-version: {api_version} is neither v1 nor v1beta1", fix="Write v1 or v1beta1.")
     flags = {"kube.kubeconfig": kubeconfig, "kube.context": context}
-    bodies = [body for file in files for body in _profiles_in(file)] if files else _listed(ctx, flags, _PROFILES)
+    if files:
+        bodies = [body for file in files for body in _profiles_in(file)]
+    else:
+        bodies = _listed(ctx, flags, _PROFILES, _PROFILES_FIX)
     profiles, unread = _parsed(bodies)
     result = compile_profiles(profiles, f"admissionregistration.k8s.io/{api_version}")
     result = CompiledProfiles(result.objects, result.compiled, (*unread, *result.losses))
@@ -92,15 +97,14 @@ def compile_command(
         raise typer.Exit(EXIT_PARTIAL)
 
 
-def _listed(ctx: typer.Context, flags: Mapping[str, str | None], path: str, labels: str = "") -> list[Any]:
-    """Objects of the cluster, by a label selector ("": all)."""
+def _listed(ctx: typer.Context, flags: Mapping[str, str | None], path: str, fix: str, labels: str = "") -> list[Any]:
+    """Objects of the cluster, by a label selector ("": all). fix: of the error when the cluster has no such kind."""
     from cotenant.core.adapters.kube import connect
 
     client = connect(session_of(ctx).load(flags).settings.kube)
     try:
         return list(client.list(path, labelSelector=labels) if labels else client.list(path))
     except ClusterAbsent as error:
-        fix = "Before Kubernetes 1.36: --api-version v1beta1, and the feature gate MutatingAdmissionPolicy."
         raise CotenantError(f"the cluster does not serve {path}", fix=fix) from error
     finally:
         client.close()
@@ -115,7 +119,7 @@ def _live_policies(ctx: typer.Context, flags: Mapping[str, str | None], api_vers
     return {
         (kind, body["metadata"]["name"]): body["spec"]
         for kind, path in kinds.items()
-        for body in _listed(ctx, flags, path, "=".join(PART_LABEL))
+        for body in _listed(ctx, flags, path, _POLICIES_FIX, "=".join(PART_LABEL))
     }
 
 
