@@ -100,7 +100,7 @@ def test_values_say_where_prometheus_is_and_who_sees_the_dashboard(with_values: 
     manager = named(with_values, "NetworkPolicy", "cotenant-manager")["spec"]
     (scraped,) = manager["ingress"]
     assert scraped["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "mon"}}}]
-    assert [[p["port"] for p in rule["ports"]] for rule in manager["egress"]] == [[8443], [9999], [53, 53]]
+    assert [[p["port"] for p in rule["ports"]] for rule in manager["egress"]] == [[8443], [9999], [53, 53, 5353, 5353]]
     scraping, opened = named(with_values, "NetworkPolicy", "cotenant-dashboard")["spec"]["ingress"]
     assert scraping["from"] == scraped["from"]
     assert opened["ports"] == [{"port": "http", "protocol": "TCP"}]

@@ -16,6 +16,7 @@ from cotenant.apps.cli.main import root
 from tests.cluster import needing
 from tests.house.test_style import ROOT
 from tests.support.documented import commands
+from tools import write_chart_schema
 from tools.write_metrics import declared, page, series
 
 MONITORING = ROOT / "deploy" / "monitoring"
@@ -164,7 +165,38 @@ def test_every_command_of_a_runbook_exists() -> None:
     for words in shown:
         for word in words if words[0] == "kubectl" else ():
             for name in re.findall(r"\bcotenant-[a-z-]+", word):
-                assert f"ame: {name}" in manifests or name in {"cotenant-status"}, words
+                assert f"ame: {name}" in manifests or f'"{name}"' in manifests or name in {"cotenant-status"}, words
+
+
+def test_a_runbook_names_values_and_settings_that_the_charts_schema_takes() -> None:
+    schema = write_chart_schema.schema()
+    roots = set(schema["properties"]) | set(schema["$defs"]["Settings"]["properties"])
+    checked = set()
+    for file in RUNBOOKS.glob("*.md"):
+        for name in re.findall(r"`([A-Za-z_]\w*(?:\.\w+)+)`", file.read_text()):
+            way = name.split(".")
+            if way[0] in roots:
+                assert leads(schema, schema, way) or leads(schema, schema["$defs"]["Settings"], way), (file.name, name)
+                checked.add(name)
+    assert {"networkPolicy.prometheusNamespace", "manager.features_off"} <= checked
+
+
+def leads(schema: dict[str, Any], level: dict[str, Any], way: list[str]) -> bool:
+    """Whether a path of names leads to a property."""
+    for name in way:
+        level = schema["$defs"][level["$ref"].rpartition("/")[2]] if "$ref" in level else level
+        if name not in level.get("properties", {}):
+            return False
+        level = level["properties"][name]
+    return True
+
+
+def test_a_runbook_that_installs_or_uninstalls_says_how_with_helm() -> None:
+    """`cotenant install` and `uninstall` leave alone what Helm installed."""
+    for file in RUNBOOKS.glob("*.md"):
+        text = file.read_text()
+        if re.search(r"cotenant (un)?install\b", text):
+            assert "helm upgrade" in text and "cotenant uninstall" not in text, file.name
 
 
 def test_what_is_scraped_is_a_port_of_our_pods() -> None:
