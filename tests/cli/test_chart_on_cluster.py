@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,9 +28,12 @@ from tests.cli.test_install_on_cluster import run
 from tests.cluster import needing
 from tests.cluster.accounts import install_rights
 from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
+from tests.cluster.fixtures import FakeNodes
+from tests.cluster.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 
+ENFORCE = "pod-security.kubernetes.io/enforce"
 FOREIGN = ("cert-manager.io/", "monitoring.coreos.com/")
 """API groups of other products, which a test cluster does not serve."""
 
@@ -67,6 +73,60 @@ def test_the_api_server_of_either_release_accepts_every_combination(
     release: str, request: pytest.FixtureRequest
 ) -> None:
     assert dry_run(request.getfixturevalue(release), every_combination()) > 110
+
+
+def test_helm_test_names_what_has_no_pods_and_a_label_lets_the_agents_pods_in(
+    control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    """Where a level of Pod Security refuses the agent's folders of the node, there is no pod that could be unready."""
+    (node,) = fake_nodes(1)
+    control_plane.kubectl("label", "namespace", namespace, f"{ENFORCE}=baseline")
+    objects = rendered(values_of(frozenset({"enforcement"}), crds={"install": False}))
+    parts = [named(objects, kind, "cotenant-enforcer") for kind in ("ServiceAccount", "DaemonSet")]
+    rights = [o for o in objects if o["metadata"]["name"] == "cotenant-test" and o["kind"].startswith("Role")]
+    parts[1]["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+    for body in (*parts, *rights):
+        body["metadata"]["namespace"] = namespace
+    rights[-1]["subjects"] = [{"kind": "User", "name": "helm-test", "apiGroup": "rbac.authorization.k8s.io"}]
+    control_plane.kubectl("apply", "-f", "-", text=stream([*parts, *rights]))
+    _, _, code, _, _, *names = named(objects, "Pod", "cotenant-test")["spec"]["containers"][0]["command"]
+    assert names == ["deployments/cotenant-manager", "daemonsets/cotenant-enforcer"]
+
+    def helm_test(seconds: int, *names: str) -> str:
+        """Why it fails; empty when it passes."""
+        command = [sys.executable, "-c", code, namespace, str(seconds), *names]
+        env = {**os.environ, "KUBECONFIG": str(control_plane.user("helm-test"))}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+        assert bool(done.returncode) == bool(done.stderr)
+        return done.stderr
+
+    refused = "daemonsets/cotenant-enforcer: 1 pods desired, 0 available"
+    whole = wait_for("a DaemonSet that was seen", lambda: (why := helm_test(0, *names)) * (refused in why))
+    assert "deployments/cotenant-manager: does not exist" in whole
+    events = "involvedObject.name=cotenant-enforcer,reason=FailedCreate"
+    assert "violates PodSecurity" in control_plane.kubectl("get", "events", "-n", namespace, "--field-selector", events)
+    control_plane.kubectl("label", "--overwrite", "namespace", namespace, f"{ENFORCE}=privileged")
+    control_plane.kubectl("rollout", "restart", "daemonset/cotenant-enforcer", "-n", namespace)
+    assert helm_test(120, names[1]) == ""
+
+
+def test_all_other_pods_keep_the_strictest_level_of_pod_security(control_plane: ControlPlane, namespace: str) -> None:
+    control_plane.kubectl("label", "namespace", namespace, f"{ENFORCE}=restricted")
+    templates = {
+        body["metadata"]["name"]: body["spec"].get("jobTemplate", body)["spec"]["template"]
+        for body in rendered(values_of(EVERYTHING)) + rendered({})
+        if body["kind"] in ("Deployment", "DaemonSet", "CronJob")
+    }
+    refused = set()
+    for name, template in templates.items():
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": dict(template["spec"])}
+        pod["spec"].pop("serviceAccountName")
+        try:
+            control_plane.kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", text=json.dumps(pod))
+        except subprocess.CalledProcessError as error:
+            assert "violates PodSecurity" in error.stderr
+            refused.add(name)
+    assert refused == {"cotenant-enforcer"} and len(templates) == 6
 
 
 @pytest.fixture(scope="module")
