@@ -64,6 +64,9 @@ def _pod_problems(body: Json, objects: Sequence[Json]) -> Iterator[str]:
             yield "no PodDisruptionBudget"
         if not pod.get("topologySpreadConstraints"):
             yield "no topology spread"
+    critical = pod.get("priorityClassName", "")
+    if critical.startswith("system-") and not any(_allows(o, critical) for o in objects):
+        yield f"no ResourceQuota for pods of class {critical}"
     policies = [o for o in objects if o["kind"] == "NetworkPolicy"]
     if policies and not any(_selects(o, "NetworkPolicy", "podSelector", labels) for o in policies):
         yield "no NetworkPolicy"
@@ -89,6 +92,14 @@ def _container_problems(container: Json, *, exempt: bool, serves: bool) -> Itera
     tag = container["image"].rpartition("/")[2].partition(":")[2]
     if tag in ("", "latest"):
         yield f"the image {container['image']} has no version"
+
+
+def _allows(body: Json, priority_class: str) -> bool:
+    """Whether an object is a quota by which our namespace may have pods of a class, as GKE demands it."""
+    if body["kind"] != "ResourceQuota" or body["metadata"]["namespace"] != "cotenant":
+        return False
+    scopes = body["spec"]["scopeSelector"]["matchExpressions"]
+    return any(s["scopeName"] == "PriorityClass" and priority_class in s["values"] for s in scopes)
 
 
 def _selects(body: Json, kind: str, field: str, labels: Json) -> bool:

@@ -298,6 +298,8 @@ def test_the_policy_check_sees_each_flaw() -> None:
         assert problem in said
     budgets = [o for o in whole if o["kind"] != "PodDisruptionBudget"]
     assert len(violations(budgets)) == len([o for o in whole if o["kind"] == "Deployment"])
+    without_quota = violations([o for o in whole if o["kind"] != "ResourceQuota"])
+    assert len(without_quota) == 4 and all("ResourceQuota" in problem for problem in without_quota)
     role = {
         "kind": "Role",
         "metadata": {"name": "wide"},

@@ -27,12 +27,13 @@ from tests.cli.charts import (
 from tests.cli.test_install_on_cluster import run
 from tests.cluster import needing
 from tests.cluster.accounts import install_rights
-from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
+from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.fixtures import FakeNodes
 from tests.cluster.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 
+ADMISSION_API = "apiserver.config.k8s.io/v1"
 ENFORCE = "pod-security.kubernetes.io/enforce"
 FOREIGN = ("cert-manager.io/", "monitoring.coreos.com/")
 """API groups of other products, which a test cluster does not serve."""
@@ -127,6 +128,39 @@ def test_all_other_pods_keep_the_strictest_level_of_pod_security(control_plane: 
             assert "violates PodSecurity" in error.stderr
             refused.add(name)
     assert refused == {"cotenant-enforcer"} and len(templates) == 6
+
+
+@pytest.mark.soak
+def test_critical_pods_are_let_in_where_their_class_must_be_allowed_by_a_quota(tmp_path: Path) -> None:
+    needing.kubernetes()
+    scope = {"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}
+    settings = {
+        "kind": "ResourceQuotaConfiguration",
+        "limitedResources": [{"resource": "pods", "matchScopes": [scope]}],
+    }
+    plugin = {"name": "ResourceQuota", "configuration": {"apiVersion": ADMISSION_API, **settings}}
+    file = tmp_path / "admission.json"
+    file.write_text(json.dumps({"apiVersion": ADMISSION_API, "kind": "AdmissionConfiguration", "plugins": [plugin]}))
+    objects = rendered(values_of(frozenset({"enforcement"}), crds={"install": False}))
+    template = named(objects, "DaemonSet", "cotenant-enforcer")["spec"]["template"]["spec"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent", "namespace": "cotenant"}, "spec": template}
+    (tmp_path / "plane").mkdir()
+    extra = {APISERVER: [f"--admission-control-config-file={file}"]}
+    with ControlPlane(tmp_path / "plane", Options(frozenset({CONTROLLER_MANAGER}), extra)) as plane:
+
+        def refusal() -> str:
+            """Why the pod is not created; empty when it would be."""
+            try:
+                plane.kubectl("create", "--dry-run=server", "-f", "-", text=json.dumps(pod))
+            except subprocess.CalledProcessError as error:
+                return str(error.stderr)
+            return ""
+
+        plane.kubectl("create", "namespace", "cotenant")
+        plane.kubectl("apply", "-f", "-", text=stream([named(objects, "ServiceAccount", "cotenant-enforcer")]))
+        assert "insufficient quota to match these scopes" in refusal()
+        plane.kubectl("apply", "-f", "-", text=stream([named(objects, "ResourceQuota", "cotenant-critical-pods")]))
+        wait_for("a pod that is let in", lambda: not refusal())
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,7 @@ PLURALS: Final[dict[str, str]] = {
     "Namespace": "namespaces",
     "CustomResourceDefinition": "customresourcedefinitions",
     "PriorityClass": "priorityclasses",
+    "ResourceQuota": "resourcequotas",
     "ServiceAccount": "serviceaccounts",
     "Secret": "secrets",
     "ConfigMap": "configmaps",
