@@ -25,6 +25,8 @@ from tests.support.dashboard import WEEK, results
 pytestmark = pytest.mark.server
 
 COTENANT = Path(sys.executable).with_name("cotenant")
+SMALL_DEMO = ("--nodes", "1", "--workloads", "12", "--days", "3")
+"""One node: the load spikes of the demo are played second by second on each of up to three."""
 
 
 @pytest.fixture(scope="module")
@@ -136,23 +138,20 @@ def test_reclaimable_terms_of_one_node(url: str) -> None:
 def test_the_demo_prints_its_summary_and_leaves_nothing_behind(tmp_path: Path) -> None:
     environment = {**LEAN, "TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        [COTENANT, "demo", "--once", "--nodes", "5", "--workloads", "30", "--days", "5", "-o", "json"],
+        [COTENANT, "demo", "--once", *SMALL_DEMO, "-o", "json"],
         capture_output=True, text=True, timeout=120, env=environment, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     overview = json.loads(done.stdout)
-    assert (overview["nodes"], overview["workloads"], overview["demo"]) == (5, 30, True)
+    assert (overview["nodes"], overview["workloads"], overview["demo"]) == (1, 12, True)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
 def test_a_demo_on_a_taken_port_says_so_before_it_generates_anything(tmp_path: Path) -> None:
-    environment = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        words = ["demo", "--no-browser", "--port", str(taken.getsockname()[1])]
-        done = subprocess.run(
-            [COTENANT, *words], capture_output=True, text=True, timeout=120, env=environment, check=False
-        )
+        port = str(taken.getsockname()[1])
+        done = command_line.cotenant("demo", "--no-browser", "--port", port, variables={"HOME": str(tmp_path)})
     assert done.returncode != 0 and "cannot listen on" in done.stderr and "--port" in done.stderr
     assert "Demo cluster" not in done.stderr
 
@@ -160,7 +159,7 @@ def test_a_demo_on_a_taken_port_says_so_before_it_generates_anything(tmp_path: P
 @pytest.mark.slow
 def test_an_interrupt_ends_the_demo_with_success_and_leaves_nothing_behind(tmp_path: Path) -> None:
     environment = {**LEAN, "TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    words = ["demo", "--no-browser", "--port", "0", "--nodes", "4", "--workloads", "20", "--days", "3"]
+    words = ["demo", "--no-browser", "--port", "0", *SMALL_DEMO]
     demo = subprocess.Popen([COTENANT, *words], stderr=subprocess.PIPE, text=True, env=environment)
     assert demo.stderr is not None
     url = next(line.split()[1] for line in demo.stderr if line.startswith("open http://"))
@@ -178,8 +177,7 @@ def test_an_interrupt_ends_the_demo_with_success_and_leaves_nothing_behind(tmp_p
 
 @pytest.mark.slow
 def test_a_scan_without_any_source_says_what_to_give(tmp_path: Path) -> None:
-    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([COTENANT, "scan"], capture_output=True, text=True, timeout=60, env=environment, check=False)
+    done = command_line.cotenant("scan", variables={"HOME": str(tmp_path)})
     assert done.returncode == 2
     assert "--prometheus URL" in done.stderr
     assert done.stdout == ""
