@@ -26,6 +26,7 @@ from cotenant.core.adapters.shipped_manifests import deploy
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Address, Apply
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for
 
 RIGHTS = ("rbac", "reservations", "extender", "enforcer", "applier", "reader")
@@ -45,6 +46,8 @@ KINDS = frozenset(
 """Of what is installed: accounts, rights and policies; no pod of ours is started."""
 ELSEWHERE = frozenset({"monitoring"})
 """Namespaces of others, which a test cluster does not have."""
+SWAP_GUARDS = "swapguards.cotenant.dev"
+"""The definition that policies refer to; of one that comes after them the API server learns within 30 s only."""
 CONFIG_NAMESPACE = "koordinator-system"
 TOKEN_SECONDS = 7200
 
@@ -60,6 +63,7 @@ def install_rights(plane: ControlPlane) -> None:
     done = plane.folder / "rights-installed"
     if done.exists():
         return
+    install_crd(plane.api(), SWAP_GUARDS)
     writer = Writer(plane.admin_client(), "cotenant-install", cap_bytes=1 << 20)
     for manifest in _shipped():
         if manifest.kind in KINDS and manifest.address.namespace not in ELSEWHERE:

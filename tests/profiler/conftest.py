@@ -20,6 +20,7 @@ from profiler.prometheus.retry import Timer
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, create_blocks
 from tests.support.prometheus import MISSING, Server, installed
+from tests.support.templates import copy_template
 
 DAYS = 2
 
@@ -71,5 +72,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     if not installed():
         pytest.skip(MISSING)
     cluster = generate(SyntheticSpec(nodes=3, workloads=15, days=DAYS, seed=3))
-    with serve(cluster, tmp_path_factory.mktemp("served"), Dress(interval_seconds=60)) as server:
+    data = tmp_path_factory.mktemp("served")
+    every_minute = Dress(interval_seconds=60)
+
+    def make(folder: Path) -> None:
+        create_blocks(cluster.inventory, cluster.usage, folder, every_minute)
+
+    copy_template("prometheus-served", data, make)
+    with Server(data) as server:
         yield Served(cluster, server)
