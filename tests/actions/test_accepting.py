@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -33,6 +32,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.actions import ActionSettings
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
+from tests.support.command_line import cotenant
 
 SETTINGS = ActionSettings(soak_minutes=0.0)
 TERMS = AcceptanceTerms(("rollout",), batch="b1")
@@ -293,8 +293,7 @@ def test_the_commands_tell_the_whole_story(
     sets = ["--set", f"actions.ledger={tmp_path / 'l.db'}", "--set", f"manager.namespace={namespace}"]
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [str(Path(sys.executable).with_name("cotenant")), *sets, *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=dict(os.environ))
+        return cotenant(*sets, *words)
 
     rows = json.loads(run("recs", "changes", "-o", "json").stdout)
     assert [(r["change"], r["state"], r["workload"]) for r in rows] == [(done.change.id, "applied", "web")]

@@ -1,4 +1,4 @@
-"""`cotenant scan` as a user runs it: a real Prometheus, a real process, the clock of the machine."""
+"""`cotenant scan` as a user runs it: a real Prometheus, one real process, the clock of the machine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import yaml
 
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.api_server import ApiServer, make_certificate
+from tests.support.command_line import LEAN, cotenant
 from tests.support.faultproxy import FaultProxy
 from tests.support.openmetrics import Dress, create_blocks
 from tests.support.prometheus import Server, installed
 
 pytestmark = [pytest.mark.slow, pytest.mark.prometheus, pytest.mark.skipif(not installed(), reason="no Prometheus")]
-COTENANT = Path(sys.executable).with_name("cotenant")
 DAYS = 2
 
 
@@ -45,19 +45,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 def scan(shop: Shop, store: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        COTENANT,
-        "scan",
-        "--prometheus",
-        shop.url,
-        "--store",
-        store.as_uri(),
-        "--window-days",
-        str(DAYS),
-        *words,
-    ]
-    environment = {"HOME": str(store), "PATH": "/usr/bin:/bin"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    return cotenant(*command(shop, store, *words), variables={**LEAN, "HOME": str(store)})
+
+
+def command(shop: Shop, store: Path, *words: str) -> tuple[str, ...]:
+    address = ("--prometheus", shop.url, "--store", store.as_uri())
+    return ("scan", *address, "--window-days", str(DAYS), *words)
 
 
 def recommended(done: subprocess.CompletedProcess[str]) -> dict[tuple[str, ...], dict[str, Any]]:
@@ -89,7 +82,10 @@ def test_a_scan_whose_usage_questions_all_fail_ends_with_the_servers_own_error(s
 
 
 def test_a_scan_recommends_for_every_container_that_runs(shop: Shop, tmp_path: Path) -> None:
-    done = scan(shop, tmp_path, "-o", "json")
+    program = Path(sys.executable).with_name("cotenant")
+    environment = {**LEAN, "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    words = command(shop, tmp_path, "-o", "json")
+    done = subprocess.run([program, *words], capture_output=True, text=True, timeout=300, env=environment, check=False)
     found = recommended(done)
     running = {
         (w.ref.namespace, w.ref.kind, w.ref.name, c.name)
@@ -115,8 +111,7 @@ def test_a_percentile_strategy_asks_the_server_at_its_own_resolution(shop: Shop,
     found = recommended(scan(shop, tmp_path, "--strategy", "krr-simple", "-o", "json"))
     row = next(r for r in found.values() if r["cpu_action"] == "set")
     name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
-    words = [COTENANT, "explain", name, "--container", row["container"], "--store", tmp_path.as_uri(), "-o", "json"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    done = cotenant("explain", name, "--container", row["container"], "--store", tmp_path.as_uri(), "-o", "json")
     explained = json.loads(done.stdout)[0]
     assert explained["strategy"] == "krr-simple"
     assert "75" in json.dumps([v["inputs"] for v in explained["values"]])
@@ -151,12 +146,9 @@ def test_without_an_address_the_clusters_own_prometheus_is_found_and_asked(shop:
     user = {"client-certificate": str(tmp_path / "jane.pem"), "client-key": str(tmp_path / "jane.key")}
     config = kubeconfig(tmp_path, api.url, user)
     try:
-        words = [COTENANT, "scan", "--kubeconfig", str(config), "--store", (tmp_path / "store").as_uri()]
-        environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-        done = subprocess.run(
-            [*words, "--window-days", str(DAYS), "-o", "json"],
-            capture_output=True, text=True, timeout=300, env=environment, check=False,
-        )  # fmt: skip
+        words = ("scan", "--kubeconfig", str(config), "--store", (tmp_path / "store").as_uri())
+        variables = {**LEAN, "HOME": str(tmp_path)}
+        done = cotenant(*words, "--window-days", str(DAYS), "-o", "json", variables=variables)
     finally:
         api.stop()
     assert len(recommended(done)) > 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +19,8 @@ from cotenant.core.settings.sections.kube import KubeSettings
 from profiler.synthetic import SyntheticSpec
 from tests.cluster.api import Api
 from tests.contract.target import embedded_api
+from tests.support.command_line import LEAN, cotenant
 
-COTENANT = str(Path(sys.executable).with_name("cotenant"))
 SPEC = SyntheticSpec(4, 20, 1, 7)
 SIZE = {"cpu": "32", "memory": "128Gi", "pods": "110"}
 NODE = {"metadata": {"name": "precious"}, "status": {"capacity": SIZE, "allocatable": SIZE}}
@@ -44,8 +43,7 @@ def kubeconfig(server: EmbeddedServer, tmp_path: Path) -> str:
 
 
 def demo(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [COTENANT, "demo", "--nodes", "4", "--workloads", "20", "--days", "1", "--once", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return cotenant("demo", "--nodes", "4", "--workloads", "20", "--days", "1", "--once", *words, variables=LEAN)
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import ssl
 import subprocess
@@ -20,6 +19,7 @@ from scheduler_ext.extender.serve.scheduler_configuration import Reach, configur
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fixtures import FakeNodes
 from tests.scheduler_ext.extender.live import install_crds
+from tests.support.command_line import cotenant
 
 pytestmark = pytest.mark.server
 
@@ -31,12 +31,6 @@ def test_the_serving_process_is_light() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert not loaded & {"pandas", "sklearn", "statsmodels", "dash", "scipy", "pyarrow", "kubernetes", "typer"}
-
-
-def cotenant(*words: str, **files: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", *words]
-    environment = {**os.environ, **files, "NO_COLOR": "1"}
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
 
 
 def test_the_printed_configuration_has_two_entries_and_always_an_authority() -> None:
