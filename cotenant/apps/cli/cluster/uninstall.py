@@ -57,7 +57,8 @@ def uninstall(
 ) -> None:
     """Remove what carries cotenant's label and give back what it wrote into nodes; without --yes only show it.
 
-    Stop the manager and the webhook first. A namespace that holds somebody's ConfigMaps, Secrets or pods stays.
+    Stop the manager and the webhook first. A namespace that holds somebody's ConfigMaps, Secrets or pods stays. Exit
+    code 4 when something could not be looked at or removed: its row says why, everything else is done.
     """
     if after_helm and (crds or audit_log or components):
         raise UsageError(
@@ -118,7 +119,7 @@ def carried_out(
                 everything=set(names) == set(COMPONENTS),
             )
             if act:
-                removal.remove(client, removals, progress)
+                removals = removal.remove(client, removals, progress)
     finally:
         client.close()
     return removals

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from cotenant.apps.cli.cluster.installation import leftovers
-from cotenant.apps.cli.cluster.installation.removal import MADE, Fate, Removal, made, send
+from cotenant.apps.cli.cluster.installation.removal import MADE, Fate, Removal, made, send, tried, why
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.errors import ClusterError
 from cotenant.core.model.kubernetes.intent import Address
@@ -52,7 +51,7 @@ def planned(client: KubeClient, progress: Progress) -> list[Removal]:
         try:
             removals += look()
         except ClusterError as error:
-            removals.append(Removal(kind.resource, kind, Fate.REFUSED, _why(error)))
+            removals.append(Removal(kind.resource, kind, Fate.REFUSED, why(client, error)))
         progress.advance()
     return removals
 
@@ -62,17 +61,9 @@ def carry_out(client: KubeClient, removals: Sequence[Removal], progress: Progres
     progress.stage("removing", len(removals))
     done = []
     for removal in removals:
-        done.append(_tried(client, removal) if removal.fate in (Fate.DELETE, Fate.GIVE_BACK) else removal)
+        done.append(tried(client, removal, send))
         progress.advance()
     return done
-
-
-def _tried(client: KubeClient, removal: Removal) -> Removal:
-    try:
-        send(client, removal)
-    except ClusterError as error:
-        return replace(removal, fate=Fate.REFUSED, note=_why(error))
-    return removal
 
 
 def _deleted(items: Iterable[tuple[Address, str]], note: str = "has our label") -> Iterator[Removal]:
@@ -82,7 +73,3 @@ def _deleted(items: Iterable[tuple[Address, str]], note: str = "has our label") 
 def _given_back(client: KubeClient, kind: Address) -> Iterator[Removal]:
     for address, what in leftovers.written_into(client, kind):
         yield Removal(address.resource, address, Fate.GIVE_BACK, what)
-
-
-def _why(error: ClusterError) -> str:
-    return f"{error.message.rstrip('.')}. {error.fix}".strip()

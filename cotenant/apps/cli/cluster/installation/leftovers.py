@@ -19,7 +19,7 @@ from cotenant.apps.cli.cluster.installation.restoration import (
     restored,
 )
 from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.model.errors import ClusterAbsent
+from cotenant.core.model.errors import ClusterAbsent, ClusterError
 from cotenant.core.model.kubernetes.intent import Address
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
 from recommender.colocation.zones import TOPOLOGIES, TOPOLOGY_GROUP
@@ -108,25 +108,36 @@ class _WrittenNode(msgspec.Struct):
 
 def labelled(
     client: KubeClient, without: Collection[Address], own_kinds: Collection[str]
-) -> Iterator[tuple[Address, str]]:
+) -> Iterator[tuple[Address, str | ClusterError]]:
     """(address, UID) of every object with our label, but those addresses and these kinds ("plural.group").
 
-    Objects of a controller are left out: they go with it.
+    Objects of a controller are left out: they go with it. A kind that the server does not let us look at
+    comes with the error, and so does a group's version whose kinds are unknown.
     """
-    for api_version, plural in _kinds(client):
-        group = api_version.rpartition("/")[0]
-        if plural in _NEVER or f"{plural}.{group}" in own_kinds:
+    for kind in _kinds(client):
+        if isinstance(kind, tuple):
+            yield kind
             continue
-        path = f"/apis/{api_version}/{plural}" if group else f"/api/{api_version}/{plural}"
-        for item in client.list(path, _LabelledObject, labelSelector=_OURS):
-            meta = item.metadata
-            address = Address(api_version, plural, meta.name, meta.namespace)
-            if address not in without and not any(owner.controller for owner in meta.owner_references or ()):
-                yield address, meta.uid
+        if kind.resource in _NEVER or f"{kind.resource}.{kind.api_version.rpartition('/')[0]}" in own_kinds:
+            continue
+        try:
+            yield from _labelled_of(client, kind, without)
+        except ClusterAbsent:  # the definition has just gone
+            continue
+        except ClusterError as error:
+            yield kind, error
 
 
-def _kinds(client: KubeClient) -> Iterator[tuple[str, str]]:
-    """(apiVersion, plural) of every kind that is listed and deleted, each in the group's preferred version."""
+def _labelled_of(client: KubeClient, kind: Address, without: Collection[Address]) -> Iterator[tuple[Address, str]]:
+    for item in client.list(kind.collection, _LabelledObject, labelSelector=_OURS):
+        meta = item.metadata
+        address = Address(kind.api_version, kind.resource, meta.name, meta.namespace)
+        if address not in without and not any(owner.controller for owner in meta.owner_references or ()):
+            yield address, meta.uid
+
+
+def _kinds(client: KubeClient) -> Iterator[Address | tuple[Address, ClusterError]]:
+    """Every kind that is listed and deleted, each in the group's preferred version; or a version and its error."""
     groups = (client.get("/apis") or {}).get("groups") or []
     versions = ["v1", *(str(group["preferredVersion"]["groupVersion"]) for group in groups)]
     for version in versions:
@@ -134,9 +145,12 @@ def _kinds(client: KubeClient) -> Iterator[tuple[str, str]]:
             resources = (client.get(f"/apis/{version}" if "/" in version else f"/api/{version}") or {}).get("resources")
         except ClusterAbsent:
             continue
+        except ClusterError as error:
+            yield Address(version, version, ""), error
+            continue
         for resource in resources or ():
             if "/" not in resource["name"] and {"list", "delete"} <= set(resource.get("verbs") or ()):
-                yield version, str(resource["name"])
+                yield Address(version, str(resource["name"]), "")
 
 
 def written_into(client: KubeClient, kind: Address) -> Iterator[tuple[Address, str]]:

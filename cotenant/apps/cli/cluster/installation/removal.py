@@ -6,22 +6,22 @@ namespaces last, because what is stored in them goes with them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from changes.change_ledger import ANCHOR
 from cotenant.apps.cli.cluster.installation import leftovers
-from cotenant.apps.cli.cluster.installation.cluster import FIELD_MANAGER, wait_until
+from cotenant.apps.cli.cluster.installation.cluster import FIELD_MANAGER, WAIT_SECONDS, wait_until
 from cotenant.apps.cli.cluster.installation.manifests import Manifest
 from cotenant.apps.cli.cluster.installation.plan import is_ours
 from cotenant.apps.cli.cluster.installation.restoration import restored
 from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.errors import ClusterAbsent
+from cotenant.core.model.errors import ClusterAbsent, ClusterConflict, ClusterError, ClusterInvalid, ClusterUnreachable
 from cotenant.core.model.kubernetes.intent import Address, Delete
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SYSTEM_NAMESPACE
 from cotenant.core.model.progress import Progress
@@ -37,6 +37,8 @@ AUDIT_LOG: Final = Address("v1", "configmaps", ANCHOR, SYSTEM_NAMESPACE)
 _OF_THE_SYSTEM: Final = frozenset({"kube-root-ca.crt"})
 _HOLDINGS: Final = ("configmaps", "secrets", "pods", "services", "persistentvolumeclaims")
 """What would be missed if its namespace went."""
+_TRIES: Final = 3
+"""Of a patch whose object somebody else changes at the same time."""
 
 
 class Fate(StrEnum):
@@ -93,15 +95,19 @@ def planned(
     """What would go, in order.
 
     stored: definitions go together with the objects that are stored in them; audit_log: the audit log's ConfigMap goes;
-    everything: every object with our label goes, also one that no manifest names.
+    everything: every object with our label goes, also one that no manifest names. What the server does not let us look
+    at is a row that says why.
     """
     progress.stage("looking at the cluster", len(shipped))
     removals = []
     for manifest in reversed(shipped):
-        live = client.get(manifest.address.path)
+        try:
+            live = client.get(manifest.address.path)
+            if live is not None:
+                removals.append(_removal(client, manifest, live, stored=stored, audit_log=audit_log))
+        except ClusterError as error:
+            removals.append(_not_looked_at(client, manifest.component, manifest.address, error))
         progress.advance()
-        if live is not None:
-            removals.append(_removal(client, manifest, live, stored=stored, audit_log=audit_log))
     last = [r for r in removals if r.address.resource in ("customresourcedefinitions", "namespaces")]
     first = [r for r in removals if r not in last]
     if any(m.component == "rbac" for m in shipped):
@@ -111,18 +117,39 @@ def planned(
     return [*first, *last]
 
 
-def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> None:
-    """Do it, and wait until it is gone."""
-    going = [r for r in removals if r.fate in (Fate.DELETE, Fate.GIVE_BACK)]
-    progress.stage("removing", len(going))
-    for removal in going:
-        send(client, removal)
+def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
+    """Do it, and wait until it is gone; the rows, with those that the server refused. A refusal ends nothing else."""
+    progress.stage("removing", len(removals))
+    rows = []
+    for removal in removals:
+        rows.append(tried(client, removal, send))
         progress.advance()
-    deleted = [r.address for r in going if r.fate is Fate.DELETE]
-    progress.stage("waiting until they are gone", len(deleted))
-    for address in deleted:
-        _await_gone(client, address)
+    progress.stage("waiting until they are gone", len(rows))
+    seconds = WAIT_SECONDS
+    for number, row in enumerate(rows):
+        if row.fate is Fate.DELETE:
+            rows[number] = tried(client, row, partial(_await_gone, seconds=seconds))
+            seconds = 1.0 if rows[number].fate is Fate.REFUSED else seconds  # one long wait for all
         progress.advance()
+    return rows
+
+
+def tried(client: KubeClient, removal: Removal, act: Callable[[KubeClient, Removal], None]) -> Removal:
+    """The row after the act, or without it where there is nothing to do; refused, with the reason, after an error."""
+    if removal.fate not in (Fate.DELETE, Fate.GIVE_BACK):
+        return removal
+    try:
+        act(client, removal)
+    except ClusterError as error:
+        return replace(removal, fate=Fate.REFUSED, note=why(client, error))
+    return removal
+
+
+def why(client: KubeClient, error: ClusterError) -> str:
+    """Why one object failed; ClusterUnreachable where the API server answers nothing at all, which ends everything."""
+    if isinstance(error, ClusterUnreachable):
+        client.get("/version")
+    return f"{error.message.rstrip('.')}. {error.fix}".strip()
 
 
 def send(client: KubeClient, removal: Removal) -> None:
@@ -132,15 +159,29 @@ def send(client: KubeClient, removal: Removal) -> None:
         grace_seconds = 0 if removal.address.namespace == PLACEHOLDER_NAMESPACE else None
         writer.send(Delete(removal.address, removal.uid, grace_seconds=grace_seconds))
         return
-    live = client.get(removal.address.path)
-    patch = restored(removal.address, live) if live else None
-    if patch is not None:
-        with suppress(ClusterAbsent):  # it is gone, and what we wrote with it
+    for tries_left in reversed(range(_TRIES)):
+        live = client.get(removal.address.path)
+        patch = restored(removal.address, live) if live else None
+        if patch is None:
+            return
+        try:
             writer.send(patch)
+        except ClusterAbsent:  # it is gone, and what we wrote with it
+            return
+        except (ClusterInvalid, ClusterConflict):  # somebody changed between our look and our patch what it removes
+            if not tries_left:
+                raise
+        else:
+            return
 
 
-def _await_gone(client: KubeClient, address: Address) -> None:
-    wait_until(lambda: client.get(address.path) is None, f"{address} is gone")
+def _await_gone(client: KubeClient, removal: Removal, seconds: float) -> None:
+    address = removal.address
+    wait_until(lambda: client.get(address.path) is None, f"{address} is gone", seconds)
+
+
+def _not_looked_at(client: KubeClient, component: str, address: Address, error: ClusterError) -> Removal:
+    return Removal(component, address, Fate.REFUSED, f"not looked at: {why(client, error)}")
 
 
 def _removal(
@@ -193,17 +234,23 @@ def _labelled(client: KubeClient, planned_addresses: Collection[Address], last: 
     own_kinds = {
         r.address.name for r in last if r.address.resource == "customresourcedefinitions" and r.fate is not Fate.FOREIGN
     }
+    without = {*planned_addresses, *MADE, AUDIT_LOG}
     return [
-        Removal(address.resource, address, Fate.DELETE, "has our label", uid)
-        for address, uid in leftovers.labelled(client, {*planned_addresses, *MADE, AUDIT_LOG}, own_kinds)
+        _not_looked_at(client, address.resource, address, uid)
+        if isinstance(uid, ClusterError)
+        else Removal(address.resource, address, Fate.DELETE, "has our label", uid)
+        for address, uid in leftovers.labelled(client, without, own_kinds)
     ]
 
 
 def _written(client: KubeClient, gone: Collection[Address]) -> list[Removal]:
     """What we wrote into objects of others, but those that go."""
-    return [
-        Removal(address.resource, address, Fate.GIVE_BACK, what)
-        for kind in leftovers.WRITTEN
-        for address, what in leftovers.written_into(client, kind)
-        if address not in gone
-    ]
+    removals = []
+    for kind in leftovers.WRITTEN:
+        try:
+            for address, what in leftovers.written_into(client, kind):
+                if address not in gone:
+                    removals.append(Removal(address.resource, address, Fate.GIVE_BACK, what))
+        except ClusterError as error:
+            removals.append(_not_looked_at(client, kind.resource, kind, error))
+    return removals

@@ -1,0 +1,119 @@
+"""An uninstallation where the API server refuses a part: the rest goes, and the rows say what stays and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from cotenant.apps.cli import main
+from cotenant.apps.cli.command import EXIT_PARTIAL
+from tests.support.api_server import ApiServer, Handler
+
+OUT_OF_ORDER = "/apis/metrics.k8s.io/v1beta1"
+POD = "/api/v1/namespaces/shop/pods/web"
+NODE = "/api/v1/nodes/n1"
+CONFIG = "/api/v1/namespaces/shop/configmaps/ours"
+OURS = {"app.kubernetes.io/managed-by": "cotenant"}
+AMOUNT = "kubernetes.io/batch-cpu"
+
+
+class Refusing(Handler):
+    """Serves groups of which one is out of order, refuses patches of a pod, and loses the first patch of a node."""
+
+    server: RefusingServer
+    disable_nagle_algorithm = True
+
+    def do_GET(self) -> None:  # noqa: N802 - the name that the base class calls
+        if urlsplit(self.path).path.startswith(OUT_OF_ORDER):
+            self.status(503, "service unavailable")
+        else:
+            super().do_GET()
+
+    def do_PATCH(self) -> None:  # noqa: N802 - the name that the base class calls
+        operations = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path.startswith(POD):
+            self.status(403, "admission webhook kyverno denied the request")
+            return
+        node = self.server.objects[NODE]
+        assert isinstance(node, dict)
+        absent = any(operation["path"].endswith("gone") for operation in operations)
+        node["metadata"]["annotations"].pop("cotenant.dev/gone", None)  # another process is faster, the first time
+        if absent:
+            self.status(422, "the server rejected our request due to an error in our request")
+        else:
+            self.server.given_back += [operation["path"] for operation in operations]
+            self.answer(200, node)
+
+    def do_DELETE(self) -> None:  # noqa: N802 - the name that the base class calls
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.deleted.append(self.path)
+        del self.server.objects[self.path]
+        self.answer(200, {})
+
+
+class RefusingServer(ApiServer):
+    def __init__(self) -> None:
+        super().__init__(None, None)
+        self.RequestHandlerClass = Refusing
+        self.deleted: list[str] = []
+        self.given_back: list[str] = []
+
+
+@pytest.fixture
+def server() -> Iterator[RefusingServer]:
+    server = RefusingServer()
+    fields = {
+        "f:metadata": {"f:annotations": {"f:cotenant.dev/gone": {}}},
+        "f:status": {"f:capacity": {f"f:{AMOUNT}": {}}},
+    }
+    node = {
+        "metadata": {
+            "name": "n1",
+            "annotations": {"cotenant.dev/gone": "1"},
+            "managedFields": [{"manager": "cotenant-manager", "fieldsV1": fields}],
+        },
+        "status": {"capacity": {AMOUNT: "1000"}},
+    }
+    pod = {"metadata": {"name": "web", "namespace": "shop", "annotations": {"cotenant.dev/change": "c"}}, "spec": {}}
+    config = {"metadata": {"name": "ours", "namespace": "shop", "uid": "u", "labels": OURS}}
+    group = {"name": "metrics.k8s.io", "preferredVersion": {"groupVersion": "metrics.k8s.io/v1beta1"}}
+    configmaps = {"name": "configmaps", "verbs": ["list", "delete"]}
+    server.objects |= {
+        "/apis": {"groups": [group]},
+        "/api/v1": {"resources": [configmaps]},
+        "/api/v1/nodes": [node],
+        "/api/v1/pods": [pod],
+        "/api/v1/configmaps": [config],
+        NODE: node,
+        POD: pod,
+        CONFIG: config,
+    }
+    yield server
+    server.stop()
+
+
+def test_what_the_server_refuses_stays_and_is_named_while_the_rest_goes(server: RefusingServer, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    cluster = {"name": "a", "cluster": {"server": server.url}}
+    context = {"name": "a", "context": {"cluster": "a", "user": "a"}}
+    user = {"name": "a", "user": {}}
+    config.write_text(
+        yaml.safe_dump({"current-context": "a", "contexts": [context], "clusters": [cluster], "users": [user]})
+    )
+    arguments = ["--set", "kube.retries=0", "uninstall", "--yes", "--kubeconfig", str(config), "-o", "json"]
+    done = CliRunner().invoke(main.root, arguments)
+    assert done.exit_code == EXIT_PARTIAL, done.output
+    rows = {row["object"]: (row["state"], row["note"]) for row in json.loads(done.stdout)}
+    assert rows.keys() == {"metrics.k8s.io/v1beta1", "pods/shop/web", "nodes/n1", "configmaps/shop/ours"}
+    assert rows["metrics.k8s.io/v1beta1"][0] == rows["pods/shop/web"][0] == "refused"
+    assert "not looked at: " in rows["metrics.k8s.io/v1beta1"][1] and "503" in rows["metrics.k8s.io/v1beta1"][1]
+    assert "kyverno denied" in rows["pods/shop/web"][1]
+    assert (rows["nodes/n1"][0], rows["configmaps/shop/ours"][0]) == ("give back", "delete")
+    assert server.deleted == [CONFIG] and server.given_back == ["/status/capacity/kubernetes.io~1batch-cpu"]
+    assert "2 objects removed or given back" in done.stderr
