@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -68,7 +69,7 @@ class RefusingServer(ApiServer):
 @pytest.fixture
 def server() -> Iterator[RefusingServer]:
     server = RefusingServer()
-    fields = {
+    fields: dict[str, Any] = {
         "f:metadata": {"f:annotations": {"f:cotenant.dev/gone": {}}},
         "f:status": {"f:capacity": {f"f:{AMOUNT}": {}}},
     }
