@@ -15,10 +15,12 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import structlog
+from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import Response
 
 from cotenant.core.adapters.clock import Clock, SystemClock
+from cotenant.core.adapters.store.buckets import QUICK
 from cotenant.core.adapters.store.files import Folder
 from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Right, Someone
 from cotenant.core.model.errors import CotenantError
@@ -41,6 +43,8 @@ EARLY_SECONDS: Final = 60.0
 """So long before a token ends it is renewed."""
 PATIENCE_SECONDS: Final = 30.0
 """Pause before a provider that was silent is asked again to renew a token."""
+WAITING: Final = 8
+"""So many threads wait for the store of logins, and so many for renewals; everything else has threads of its own."""
 REQUEST_ID: Final = re.compile(r"[\w.:/=+-]{1,64}", re.ASCII)
 LAUNCH_WORDS: Final = "This dashboard answers only to who started it: the request lacks its launch token."
 LAUNCH_FIX: Final = (
@@ -96,7 +100,9 @@ class Gate:
         keys = SessionKeys(settings.session_key_file) if settings.session_key_file else None
         self.sessions = self._sessions(keys)
         self.seals = Seals(keys.of("cookies") if keys else secrets.token_bytes(32))
-        self.launch = Launch(launch if settings.mode is AccessMode.NONE else "", self.seals)
+        # Its cookie ends with its token, which is new at every start: never with a key that outlives the process.
+        self.launch = Launch(launch if settings.mode is AccessMode.NONE else "", Seals(secrets.token_bytes(32)))
+        self._store_threads, self._provider_threads = CapacityLimiter(WAITING), CapacityLimiter(WAITING)
         self.policy = headers.policy()
         self._key = keys.of("forgery") if keys else secrets.token_bytes(32)
         self._trusted = front.networks(settings.proxy.trusted)
@@ -109,7 +115,7 @@ class Gate:
         settings = self.settings
         if keys is None or not settings.sessions:
             return Sessions(settings.most_sessions, self.now_seconds)
-        return SharedSessions(Folder(settings.sessions), keys, settings.most_sessions, self.now_seconds)
+        return SharedSessions(Folder(settings.sessions, QUICK), keys, settings.most_sessions, self.now_seconds)
 
     def people(self) -> Someone:
         """The person of the current request; outside of one a person without any right."""
@@ -218,10 +224,10 @@ class Gate:
             return self._by_header(visit) or grants.stranger(settings)
         if visit.bearer:
             return await run_sync(self._by_bearer, visit.headers["authorization"][7:].strip())
-        of = self.sessions.of
-        session = await run_sync(of, visit.session) if self.sessions.blocking else of(visit.session)
+        of, id_ = self.sessions.of, visit.session
+        session = await run_sync(of, id_, limiter=self._store_threads) if self.sessions.blocking else of(id_)
         if session is not None and self._due(session):
-            session = await run_sync(self._renewed, visit.session, session)
+            session = await run_sync(self._renewed, id_, session, limiter=self._provider_threads)
         return grants.stranger(settings) if session is None else self._logged_in(session)
 
     def _by_header(self, visit: Visit) -> Someone | None:

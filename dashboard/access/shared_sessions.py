@@ -2,7 +2,8 @@
 
 Names are the time at which a login ends and a digest of its id, so that a replica removes what has ended without
 reading it. Contents are encrypted with a key that only the dashboards have (`SessionKeys`); who reads the files learns
-no token. A replica keeps what it read for REREAD_SECONDS, and goes on with it while the store is away.
+no token. A replica keeps what it read for REREAD_SECONDS, and goes on with it while the store is away. Renewed tokens
+that the store did not take stay in the copy, and are stored at the next request after that.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import hmac
 import threading
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -29,7 +30,7 @@ from dashboard.access.sessions import Session, Sessions, fresh_id
 REREAD_SECONDS: Final = 2.0
 """So long after a logout on one replica another one may still let the person in."""
 AWAY_SECONDS: Final = 30.0
-"""So long a store that did not answer is not asked again for a login that is known."""
+"""So long a store that did not answer is not asked again: who is known stays logged in, others get an error at once."""
 CLAIM_SECONDS: Final = 30.0
 """So long one replica may take to renew a login's tokens before another one tries."""
 KEY_BYTES: Final = 32
@@ -40,11 +41,17 @@ class SessionKeys:
     """Keys that are the same in all replicas, each for one use; from a file that only they can read."""
 
     def __init__(self, file: str) -> None:
-        """SettingsError for a file that cannot be read or holds fewer than 32 bytes."""
+        """SettingsError for a file that cannot be read or holds fewer than 32 bytes.
+
+        A newline at the end of a text is no part of the key. Random bytes may begin or end like white space: they are
+        taken whole where they would be too few without.
+        """
         try:
-            self._secret = Path(file).read_bytes().strip()
+            content = Path(file).read_bytes()
         except OSError as error:
             raise SettingsError(f"access.session_key_file {file} cannot be read: {error.strerror}") from error
+        stripped = content.strip()
+        self._secret = stripped if len(stripped) >= KEY_BYTES or content.isascii() else content
         if len(self._secret) < KEY_BYTES:
             fix = "Write 32 or more random bytes into it, as `openssl rand -base64 48` prints them."
             raise SettingsError(f"access.session_key_file {file} holds {len(self._secret)} bytes", fix=fix)
@@ -69,10 +76,13 @@ class _Record:
 
 
 class _Copy:
-    """What this replica knows of one login: its mark in the store, and when it was read (monotonic seconds)."""
+    """What this replica knows of one login: its mark in the store, and when it was read (monotonic seconds).
 
-    def __init__(self, session: Session, mark: str) -> None:
-        self.session, self.mark, self.read_seconds = session, mark, time.monotonic()
+    unsaved: the store holds older tokens under this mark.
+    """
+
+    def __init__(self, session: Session, mark: str, unsaved: bool = False) -> None:
+        self.session, self.mark, self.unsaved, self.read_seconds = session, mark, unsaved, time.monotonic()
         self.reading = threading.Lock()
         """Held by who reads it again; all others use what is here."""
 
@@ -89,6 +99,8 @@ class SharedSessions(Sessions):
         self._fernet = Fernet(urlsafe_b64encode(keys.of("sessions")))
         self._copies: dict[str, _Copy] = {}
         self._copies_lock = threading.Lock()
+        self._away: tuple[float, StoreError] | None = None
+        """Until when (monotonic seconds) the store is not asked, and what it failed with."""
 
     def begin(self, session: Session) -> str:
         """Store it under a new id; StoreError when the store does not take it."""
@@ -98,19 +110,27 @@ class SharedSessions(Sessions):
         return id_
 
     def of(self, id_: str) -> Session | None:
-        """The login of that id, if it has not ended; as it was read a moment ago while the store is away."""
+        """The login of that id, if it has not ended; as it was read a moment ago while the store is away.
+
+        StoreError while it is away for a login that this replica has not read: at once where that is known already.
+        """
         name, copy = _name(id_), self._copies.get(id_)
         if not name or (copy is not None and self._now() >= copy.session.ends_seconds):
             self._forget(id_)
             return None
+        away = self._failure()
         if copy is None:
+            if away is not None:
+                raise StoreError(away.message, fix=away.fix)
             return self._read(id_, name)
-        if time.monotonic() - copy.read_seconds < REREAD_SECONDS or not copy.reading.acquire(blocking=False):
+        # Before another replica renews with the old ones, renewed tokens have to be stored: that is tried sooner.
+        fresh = time.monotonic() - copy.read_seconds < REREAD_SECONDS
+        if fresh or (away is not None and not copy.unsaved) or not copy.reading.acquire(blocking=False):
             return copy.session
         try:
             return self._read(id_, name)
         except StoreError:
-            copy.read_seconds = time.monotonic() + AWAY_SECONDS
+            copy.read_seconds = time.monotonic()
             return copy.session
         finally:
             copy.reading.release()
@@ -125,47 +145,71 @@ class SharedSessions(Sessions):
         return session
 
     def claim(self, id_: str, session: Session) -> bool:
-        """Whether this replica is the one to renew the tokens now; the others go on with what they have."""
+        """Whether this replica is the one to renew the tokens now; the others go on with what they have.
+
+        Nobody is while the store is away: it is tried again after CLAIM_SECONDS.
+        """
         copy = self._copies.get(id_)
-        if copy is None:
+        if copy is None or copy.session is not session:  # it has been read again meanwhile
             return False
         due, session.renew_seconds = session.renew_seconds, self._now() + CLAIM_SECONDS
+        if self._failure() is not None:
+            return False
         try:
             self._store(id_, session, copy.mark)
         except StoreConflict:
             session.renew_seconds = due
             copy.read_seconds = float("-inf")  # another replica has renewed or ended it: read it again
             return False
+        except StoreError:
+            return False
         return True
 
     def keep(self, id_: str, session: Session) -> None:
-        """Store renewed tokens."""
+        """Store renewed tokens; later, when the store does not take them now: the provider takes no old ones."""
         copy = self._copies.get(id_)
-        if copy is not None:
-            with suppress(StoreConflict):  # it was ended meanwhile
-                self._store(id_, session, copy.mark)
+        if copy is None:
+            return
+        try:
+            self._store(id_, session, copy.mark)
+        except StoreConflict:
+            return  # it was ended meanwhile
+        except StoreError as error:
+            self._remember(id_, _Copy(session, copy.mark, unsaved=True))
+            _log.warning("session_unsaved", error=error.message, fix=error.fix)
 
     def reread(self, id_: str) -> Session | None:
         """As it is in the store now."""
         return self._read(id_, _name(id_))
 
     def _read(self, id_: str, name: str) -> Session | None:
-        stored = self._folder.read_marked(name)
+        before = self._copies.get(id_)
+        with self._asking():
+            stored = self._folder.read_marked(name)
         record = self._decrypted(stored[0]) if stored else None
         if stored is None or record is None or self._now() >= record.ends_seconds:
             self._forget(id_)
             return None
-        copy = self._copies.get(id_)
-        if copy is not None and copy.mark == stored[1]:
-            copy.read_seconds = time.monotonic()
-            return copy.session
+        if before is not None and before.mark == stored[1]:
+            self._save(id_, before)
+            before.read_seconds = time.monotonic()
+            return self._copies.get(id_, before).session
         renew = float("inf") if record.renew_seconds is None else record.renew_seconds
         session = Session(
             record.name, record.groups, record.ends_seconds, record.id_token, record.token_ends_seconds,
             record.refresh_token, renew,
         )  # fmt: skip
-        self._remember(id_, _Copy(session, stored[1]))
-        return session
+        return self._remember_unless_newer(id_, _Copy(session, stored[1]), before)
+
+    def _save(self, id_: str, copy: _Copy) -> None:
+        """Store renewed tokens that the store did not take before; not while they are renewed again."""
+        if not copy.unsaved or not copy.session.lock.acquire(blocking=False):
+            return
+        try:
+            with suppress(StoreConflict):
+                self._store(id_, copy.session, copy.mark)
+        finally:
+            copy.session.lock.release()
 
     def _store(self, id_: str, session: Session, mark: str | None) -> None:
         renew = None if session.renew_seconds == float("inf") else session.renew_seconds
@@ -174,7 +218,26 @@ class SharedSessions(Sessions):
             session.refresh_token, renew,
         )  # fmt: skip
         content = self._fernet.encrypt(msgspec.json.encode(record))
-        self._remember(id_, _Copy(session, self._folder.swap(_name(id_), content, mark)))
+        with self._asking():
+            new_mark = self._folder.swap(_name(id_), content, mark)
+        self._remember(id_, _Copy(session, new_mark))
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Remember that the store did not answer, or that it does again."""
+        try:
+            yield
+        except StoreConflict:
+            raise
+        except StoreError as error:
+            self._away = (time.monotonic() + AWAY_SECONDS, error)
+            raise
+        self._away = None
+
+    def _failure(self) -> StoreError | None:
+        """With what the store failed a moment ago."""
+        away = self._away
+        return away[1] if away is not None and time.monotonic() < away[0] else None
 
     def _decrypted(self, content: bytes) -> _Record | None:
         """None, and a line in the log, for what another key has encrypted."""
@@ -194,9 +257,21 @@ class SharedSessions(Sessions):
 
     def _remember(self, id_: str, copy: _Copy) -> None:
         with self._copies_lock:
-            self._copies[id_] = copy
-            while len(self._copies) > self._most:
-                del self._copies[next(iter(self._copies))]
+            self._put(id_, copy)
+
+    def _remember_unless_newer(self, id_: str, copy: _Copy, before: _Copy | None) -> Session:
+        """The session to go on with: what was read, or what this replica wrote while it read that."""
+        with self._copies_lock:
+            present = self._copies.get(id_)
+            if present is not before:
+                return (present or copy).session
+            self._put(id_, copy)
+        return copy.session
+
+    def _put(self, id_: str, copy: _Copy) -> None:
+        self._copies[id_] = copy
+        while len(self._copies) > self._most:
+            del self._copies[next(iter(self._copies))]
 
     def _forget(self, id_: str) -> None:
         with self._copies_lock:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Histogram, generate_latest
 
@@ -25,6 +27,7 @@ class Health:
         """Metrics start at zero."""
         self._view = view
         self._registry = CollectorRegistry()
+        self._threads = CapacityLimiter(2)  # of the probe's own: pages may wait in all others
         self._seconds = Histogram(
             "cotenant_dashboard_request_duration_seconds",
             "Time to answer a request, by route and status.",
@@ -53,14 +56,14 @@ class Health:
             app.add_api_route(f"{prefix}readyz", self.readyz, include_in_schema=False)
             app.add_api_route(f"{prefix}metrics", self.metrics, include_in_schema=False)
 
-    def livez(self) -> Response:
-        """The process answers."""
+    async def livez(self) -> Response:
+        """The process answers, whatever its threads wait for."""
         return Response("ok", media_type="text/plain")
 
-    def readyz(self) -> Response:
+    async def readyz(self) -> Response:
         """The source can be read, even if it holds no results yet."""
         try:
-            self._view.source.snapshot()
+            await run_sync(self._view.source.snapshot, limiter=self._threads)
         except CotenantError as error:
             return Response(f"source: {error.message}", media_type="text/plain", status_code=503)
         return Response("ok", media_type="text/plain")

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import secrets
+import socket
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
+import requests
 
 from cotenant.core.adapters.store import buckets
+from cotenant.core.adapters.store.buckets import BucketPatience
 from cotenant.core.adapters.store.files import Folder
 from cotenant.core.model.errors import SettingsError, StoreError
 from cotenant.core.settings.sections.access import AccessSettings
-from dashboard.access import shared_sessions
+from dashboard.access import gate, shared_sessions
 from dashboard.access.gate import Gate
-from dashboard.access.sessions import Session
+from dashboard.access.sessions import SESSION, Seals, Session, fresh_id
 from dashboard.access.shared_sessions import SessionKeys, SharedSessions
 from tests.support import access as support
 from tests.support import careless_s3, replicas
@@ -132,6 +136,28 @@ def test_who_is_known_stays_logged_in_while_the_store_is_away(
     assert known is not None and known.name == "otto"
     with pytest.raises(StoreError):
         other.of(id_)
+
+
+def test_probes_answer_while_the_store_of_logins_accepts_requests_and_answers_none(
+    provider: Provider, tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "QUICK", BucketPatience(retry_seconds=0.2, timeout_seconds=0.5), raising=False)
+    seals = Seals(SessionKeys(str(key_file)).of("cookies"))
+    with ExitStack() as stack:
+        silent = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=200))
+        for name, value in {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        place = {"sessions": "s3://logins/s", "session_key_file": str(key_file)}
+        url = stack.enter_context(dashboard(tmp_path, support.by_login(provider, tmp_path, **place)))
+        address = ("127.0.0.1", urlsplit(url).port)
+        people = [stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(45)]
+        for person in people:  # more than the 40 threads that a web server has for everything
+            cookie = f"{SESSION}={seals.close(SESSION, f'{5000:012d}.{fresh_id()}')}"
+            person.sendall(f"GET /api/v1/me HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\n\r\n".encode())
+        probes = [requests.get(f"{url}/{name}", timeout=10) for name in ("livez", "readyz", "livez")]
+        assert [probe.status_code for probe in probes] == [200, 200, 200]
+        assert {person.recv(12) for person in people} == {b"HTTP/1.1 503"}
 
 
 def test_a_key_that_is_missing_or_short_is_said_by_its_file(provider: Provider, tmp_path: Path, key_file: Path) -> None:
