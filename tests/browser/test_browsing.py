@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from cotenant.core.model.table import Schema, Table
+from cotenant.core.model.text import visible
 from cotenant.core.model.views import FINDINGS, NODE_HISTORY, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from dashboard import pages
 from tests.browser.conftest import Open
@@ -39,9 +40,10 @@ ROWS = """() => [...document.querySelectorAll('.ag-center-cols-container .ag-row
     .map(r => [...r.querySelectorAll('.ag-cell')].map(c => c.getAttribute('col-id') + '=' + c.textContent).join('|'))"""
 
 
-def serious(page: Page, axe: str) -> list[Any]:
+def serious(page: Page, axe: str, part: str = "html") -> list[Any]:
+    """Faults of the page, or of what a selector names: for a part that came to a page which was read whole before."""
     page.evaluate(axe)
-    found = page.evaluate("async () => (await axe.run()).violations")
+    found = page.evaluate("async part => (await axe.run(part)).violations", part)
     return [(v["id"], [n["html"][:200] for n in v["nodes"]]) for v in found if v["impact"] in ("serious", "critical")]
 
 
@@ -227,9 +229,12 @@ def test_hostile_names_stay_text_on_every_surface(open_page: Open, tmp_path: Pat
             cells = [cell for row in csv.reader(io.StringIO(exported)) for cell in row]
             assert not [cell for cell in cells if re.match(r"[=+@]|-[^\d.]", cell)]
             assert "\u202e" not in exported and "\\u202e" in exported
-        for nasty in HOSTILE.values():
-            page.goto(f"{address}/nodes/{quote(nasty, safe='')}")
-            expect(page.get_by_role("heading", level=1)).to_be_visible()
+        for kind, nasty in HOSTILE.items():
+            if kind == "slash":  # what the server and proxies before it make of it
+                page.goto(f"{address}/nodes/{quote(nasty, safe='')}")
+            else:
+                page.evaluate("node => cotenant.go(cotenant.base() + 'nodes/' + encodeURIComponent(node))", nasty)
+            expect(page.get_by_role("heading", level=1)).to_have_text(visible(nasty))
         assert page.locator("img[src=x]").count() == 0
         assert page.evaluate("[...document.scripts].every(s => !s.textContent.includes('alert(1)'))")
 

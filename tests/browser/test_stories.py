@@ -205,6 +205,7 @@ def test_the_worst_forecasts_are_links_to_their_bands(open_page: Open, address: 
     expect(page.locator("#foreseen h2")).to_contain_text("CPU")
 
 
+@pytest.mark.soak
 def test_the_whole_way_works_by_keyboard(open_page: Open, address: str) -> None:
     page = drawn(open_page(address))
     page.keyboard.press("g")

@@ -28,7 +28,7 @@ def test_a_saved_view_brings_back_page_filters_order_and_columns(open_page: Open
     page = settled(open_page(f"{address}/{where}"))
     before = page.url
     saved(page, HOSTILE)
-    page.goto(f"{address}/nodes")
+    page.goto(f"{address}/health")
     settled(page)
     page.get_by_text("Views", exact=True).click()
     page.get_by_role("button", name=f"Open the view {HOSTILE}").click()
@@ -47,8 +47,6 @@ def test_a_saved_view_brings_back_page_filters_order_and_columns(open_page: Open
     page.get_by_text("Views", exact=True).click()
     page.get_by_role("button", name=f"Forget the view {HOSTILE}").click()
     expect(page.locator("#views-said")).to_contain_text("None yet.")
-    page.reload()
-    settled(page)
     assert page.evaluate("localStorage.getItem('cotenant-views')") == "[]"
 
 
@@ -72,12 +70,12 @@ def test_the_open_menu_of_views_has_no_serious_accessibility_fault(
 
 
 def test_a_chart_leaves_as_a_picture_of_what_is_shown(open_page: Open, address: str) -> None:
-    page = settled(open_page(f"{address}/forecast"))
-    chart = page.locator("#foreseen-figure .js-plotly-plot").first
+    page = settled(open_page(address))
+    chart = page.locator("#band-figure .js-plotly-plot").first
     expect(chart).to_be_visible()
     with page.expect_download() as download:
-        page.locator(".png[data-figure=foreseen-figure]").click()
-    assert download.value.suggested_filename == "foreseen-figure.png"
+        page.locator(".png[data-figure=band-figure]").click()
+    assert download.value.suggested_filename == "band-figure.png"
     data = Path(download.value.path()).read_bytes()
     width, height = struct.unpack(">II", data[16:24])
     box = chart.bounding_box()
