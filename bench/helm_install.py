@@ -11,6 +11,8 @@ install`:
 - until the node offers batch-cpu (node agent -> NodeMetric -> manager -> status of the node);
 - until the batch pod runs and the kernel throttles it, by the quota that the node agent wrote.
 
+Then `helm uninstall`, until its hook has ended: the node lends nothing and nothing of ours is found.
+
 Every process acts under the account that the chart gives it.
 """
 
@@ -40,7 +42,7 @@ ARCHIVES: Final = ("cotenant-node.oci.tar", "cotenant.oci.tar")
 NODE: Final = "n1"
 GOAL_SECONDS: Final = 180.0
 LIMIT_SECONDS: Final = 600.0
-PROCESSES: Final = ("dashboard", "manager", "extender", "enforcer", "webhook", "test")
+PROCESSES: Final = ("dashboard", "manager", "extender", "enforcer", "webhook", "test", "uninstall")
 CONFIG: Final = {
     "colocation-config": {"enable": True},
     "resource-threshold-config": {
@@ -164,8 +166,30 @@ def state(plane: ControlPlane) -> str:
     return f"{text}\n{events[-4000:]}"
 
 
+def restarts(plane: ControlPlane) -> list[str]:
+    """Each container of the release that was started again, how often, and how it ended before."""
+    pods = json.loads(plane.kubectl("get", "pods", "-n", "cotenant", "-o", "json"))["items"]
+    return [
+        f"{container['name']} {container['restartCount']} times, {json.dumps(container.get('lastState'))}"
+        for pod in pods
+        for container in pod["status"].get("containerStatuses", ())
+        if container["restartCount"]
+    ]
+
+
+def left(plane: ControlPlane) -> list[str]:
+    """What acts after `helm uninstall`: amounts of the node, and objects of ours but definitions and namespaces."""
+    lent = [
+        f"node {key}" for key in plane.api().get(f"/api/v1/nodes/{NODE}")["status"]["allocatable"] if "batch" in key
+    ]
+    kinds = "all,leases,cm,sa,roles,rolebindings,clusterroles,clusterrolebindings,networkpolicies,priorityclasses"
+    admission = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies"
+    words = ("get", f"{kinds},{admission}", "-A", "-l", "app.kubernetes.io/part-of=cotenant", "-o", "name")
+    return [*lent, *plane.kubectl(*words).split()]
+
+
 def measure() -> list[Row]:
-    """One installation."""
+    """One installation, and its end."""
     with cluster() as (plane, node):
         begun = time.monotonic()
         try:
@@ -184,7 +208,11 @@ def measure() -> list[Row]:
         except BaseException:
             print(state(plane), file=sys.stderr)
             raise
+        again = restarts(plane)
         status = plane.kubectl("get", "configmap", "-n", SYSTEM_NAMESPACE, "cotenant-status", "-o", "json")
+        begun = time.monotonic()
+        release(plane, "uninstall", "cotenant")
+        ended, rest = time.monotonic() - begun, left(plane)
     forbidden = [name for name, text in json.loads(status)["data"].items() if "Forbidden" in text]
     return [
         below("helm install returns", sent, "s", 60),
@@ -192,6 +220,9 @@ def measure() -> list[Row]:
         below("helm install until a suppressed batch pod in our own image", suppressed, "s", GOAL_SECONDS),
         below("helm install until helm test passes", ready, "s", 2 * GOAL_SECONDS),
         below("features of the manager that lack a right", len(forbidden), "features", 0, ", ".join(forbidden)),
+        below("containers that were started again", len(again), "containers", 0, "; ".join(again)),
+        below("helm uninstall until its hook has ended", ended, "s", 120),
+        below("what acts after helm uninstall", len(rest), "objects", 0, ", ".join(rest)),
     ]
 
 

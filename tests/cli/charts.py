@@ -53,7 +53,7 @@ def values_of(switches: frozenset[str], **more: Any) -> Json:
 def helm(*arguments: str, values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
     """Run Helm with values on its standard input."""
     command = [str(binaries.find("helm")), *arguments, *(("-f", "-") if values is not None else ())]
-    return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False, timeout=330)
 
 
 def release(plane: ControlPlane, *words: str, values: Mapping[str, Any] | None = None) -> None:
