@@ -54,8 +54,8 @@ cluster-binaries: $(VENV)/.test  ## Build the Kubernetes programs of the test cl
 	@$(PY) -m tests.cluster.binaries dex || echo "LOGINS WITH DEX ARE NOT TESTED: it could not be built (it takes gcc)"
 
 .PHONY: cluster-binaries-next
-cluster-binaries-next: $(VENV)/.test  ## Build the programs of the next Kubernetes release too, which `make soak` runs
-	@$(PY) -m tests.cluster.binaries kube-apiserver-1.36 kube-controller-manager-1.36 kube-scheduler-1.36
+cluster-binaries-next: $(VENV)/.test  ## Build the programs of the next Kubernetes release and cert-manager too, which `make soak` runs
+	@$(PY) -m tests.cluster.binaries kube-apiserver-1.36 kube-controller-manager-1.36 kube-scheduler-1.36 cert-manager
 
 NODES ?= 20
 cluster-up: $(VENV)/.test  ## A real Kubernetes control plane to try things on, with NODES=20 fake nodes

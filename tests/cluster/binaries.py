@@ -57,8 +57,8 @@ class Module:
     def digest(self) -> str:
         """What a program depends on: the locked sources, the flags, the kind of machine."""
         found = hashlib.sha256()
-        for name in ("go.mod", "go.sum"):
-            found.update((self.folder / name).read_bytes())
+        for file in (self.folder / "go.mod", self.folder / "go.sum", *sorted(self.folder.glob("*.go"))):
+            found.update(file.read_bytes())
         flags = " ".join(filter(None, (self.link_flags, self.tags, "cgo" if self.cgo else "")))
         found.update(f"{BUILD} {flags} {platform.system()} {platform.machine()}".encode())
         return found.hexdigest()[:16]
@@ -91,6 +91,7 @@ MODULES = (
     Module("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
     Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Module("dex", {"dex": "github.com/dexidp/dex/cmd/dex"}, cgo=True),
+    Module("cert-manager", {"cert-manager": "."}),
     Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, f"-s -w {_HELM_VERSIONS}"),
     Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
     Module("containerd", {n: f"{_CONTAINERD}/cmd/{n}" for n in CONTAINERD}, f"-s -w {_CONTAINERD_VERSION}", "no_btrfs"),
@@ -99,6 +100,15 @@ MODULES = (
 )
 CONTROL_PLANE = ("etcd", "kwok", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 """What the tests run; `kubelet` is built only by who asks for it."""
+
+
+def sources(name: str, path: str) -> Path:
+    """The folder of a Go module that one of ours requires, from Go's own cache or the module proxy."""
+    module = next(m for m in MODULES if m.name == name)
+    command = ["go", "list", "-m", "-f", "{{.Dir}}", path]
+    subprocess.run(["go", "mod", "download", path], cwd=module.folder, check=True, capture_output=True)
+    done = subprocess.run(command, cwd=module.folder, check=True, capture_output=True, text=True)
+    return Path(done.stdout.strip())
 
 
 def find(name: str) -> Path:

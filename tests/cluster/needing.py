@@ -27,6 +27,11 @@ def helm() -> None:
     _require(binaries.installed(["helm"]), "Helm is not built: make cluster-binaries")
 
 
+def cert_manager() -> None:
+    """Controllers of cert-manager, which take minutes and which only `make soak` builds."""
+    _require(binaries.installed(["cert-manager"]), "cert-manager is not built: make cluster-binaries-next")
+
+
 def promtool() -> None:
     """Prometheus' tool for rules."""
     _require(shutil.which("promtool") is not None, "promtool is missing: make system installs the package prometheus")
