@@ -104,13 +104,27 @@ class Api:
         if rest:
             yield json.loads(rest)
 
+    def table(self, path: str) -> Json:
+        """A list as the server prints it: columns and rows."""
+        return self.ask("GET", path, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+
     def ask(
-        self, method: str, path: str, body: Any = None, kind: str = "application/json", query: Json | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        kind: str = "application/json",
+        query: Json | None = None,
+        accept: str = "",
     ) -> Json:
         """One exchange; ApiError unless it succeeded."""
         address = f"{path}?{urlencode(query)}" if query else path
         content = None if body is None else json.dumps(body).encode()
-        headers = {**self._headers, **({"Content-Type": kind} if content else {})}
+        headers = {
+            **self._headers,
+            **({"Content-Type": kind} if content else {}),
+            **({"Accept": accept} if accept else {}),
+        }
         try:
             self._connection.request(method, address, content, headers)
             answer = self._connection.getresponse()
