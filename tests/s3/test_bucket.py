@@ -295,3 +295,16 @@ def test_a_server_that_dies_while_a_range_is_read_is_named(careless: CarelessSer
         store.read(CPU, TimeGrid(START, 300, 2), (None, key))
     careless.busy = 0
     assert store.holes() == ()
+
+
+def test_a_content_that_takes_longer_than_an_answer_may_is_written_and_read(
+    careless: CarelessServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow line: no try is repeated, for the first one has used up the time."""
+    monkeypatch.setattr(buckets, "PART_BYTES", 2048)
+    folder = Folder("s3://careless/x", BucketPatience(retry_seconds=0.1, timeout_seconds=1.0))
+    content, careless.kib_seconds = bytes(range(256)) * 100, 0.05  # 1.25 s
+    folder.write("rows", content)
+    assert folder.read("rows") == content
+    handle = folder.open("rows")
+    assert handle is not None and handle.read() == content

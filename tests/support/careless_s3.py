@@ -1,11 +1,13 @@
-"""An S3 server as some are: it ignores conditions of writes, or for a moment gives an old content a new tag."""
+"""An S3 server as some are: busy or slow, without conditions of writes, or with a new tag for an old content."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
@@ -13,13 +15,17 @@ from urllib.parse import parse_qsl, urlsplit
 
 @dataclass
 class CarelessServer:
-    """Objects by path. So many answers have the tag of the next content (early_tags), or are a 503 (busy)."""
+    """Objects by path. So many answers have the tag of the next content (early_tags), or are a 503 (busy).
+
+    kib_seconds: so long each KiB of a content takes, on its way in and out.
+    """
 
     conditions: bool = False
     objects: dict[str, bytes] = field(default_factory=dict)
     before: dict[str, bytes] = field(default_factory=dict)
     early_tags: int = 0
     busy: int = 0
+    kib_seconds: float = 0.0
     address: str = ""
 
 
@@ -43,6 +49,10 @@ class _Handler(BaseHTTPRequestHandler):
         if server.early_tags and self.path in server.before:
             server.early_tags -= 1
             content = server.before[self.path]
+        if asked := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or ""):
+            first, last = int(asked[1]), int(asked[2])
+            self._answer(206, content[first : last + 1], tag, f"bytes {first}-{last}/{len(content)}")
+            return
         self._answer(200, content, tag)
 
     def do_HEAD(self) -> None:
@@ -63,6 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         server = self.careless
         content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        time.sleep(server.kib_seconds * len(content) / 1024)
         present = server.objects.get(self.path)
         expected = self.headers.get("If-Match")
         refused = present is not None and self.headers.get("If-None-Match") == "*"
@@ -79,15 +90,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.careless.objects.pop(self.path, None)
         self._answer(204, b"")
 
-    def _answer(self, status: int, body: bytes, tag: str = "") -> None:
+    def _answer(self, status: int, body: bytes, tag: str = "", span: str = "") -> None:
         self.send_response(status)
         if tag:
             self.send_header("ETag", tag)
             self.send_header("Last-Modified", "Sun, 22 Nov 2026 00:00:00 GMT")
+        if span:
+            self.send_header("Content-Range", span)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        with suppress(OSError):  # the client has heard enough
+            for start in range(0, len(body) if self.command != "HEAD" else 0, 1024):
+                self.wfile.write(body[start : start + 1024])
+                time.sleep(self.careless.kib_seconds)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of http.server
         """Nothing is printed."""

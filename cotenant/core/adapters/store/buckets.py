@@ -15,13 +15,14 @@ import configparser
 import contextlib
 import hashlib
 import io
+import math
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -32,6 +33,8 @@ from cotenant.core.model.errors import StoreConflict, StoreError, StoreForbidden
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
+PART_BYTES: Final = 8 * 2**20
+"""What ANSWER_SECONDS suffice for on a slow line: larger objects are read part by part, and get longer to write."""
 RETRY_SECONDS: Final = 30.0
 """So long a request is tried again while the server does not answer or answers with a 5xx."""
 MOST_RETRIES: Final = 1000
@@ -177,8 +180,15 @@ class BucketFiles:
         A server that keeps tags beside the contents may answer, in the middle of a write, with the new tag of the old
         content, and a conditional write would then undo that one. Where tags are MD5 sums this is seen, and read again.
         """
-        for _ in range(READS):
-            content, tag = self._read(path)
+        from obstore.exceptions import PreconditionError
+
+        for attempt in range(1, READS + 1):
+            try:
+                content, tag = self._read(path)
+            except PreconditionError:  # replaced between two parts
+                if attempt == READS:
+                    raise
+                continue
             if self.bucket in _other_tags or not _MD5.fullmatch(tag) or _md5(content) == tag.strip('"'):
                 return content, tag
             time.sleep(0.02)
@@ -190,7 +200,22 @@ class BucketFiles:
 
         with self._existing(path):
             answer = obstore.get(self._store(), self._key(path))
-            return bytes(answer.bytes()), str(answer.meta["e_tag"])
+            size, tag = int(answer.meta["size"]), str(answer.meta["e_tag"])
+            if size <= PART_BYTES:
+                return bytes(answer.bytes()), tag
+        del answer  # ends that transfer
+        return self._range(self._key(path), tag, 0, size), tag
+
+    def _range(self, key: str, tag: str, first: int, end: int) -> bytes:
+        """Bytes from the first (inclusive) to the end (exclusive) of the object with this tag, part by part."""
+        import obstore
+
+        store = self._store()
+        parts = []
+        for start in range(first, end, PART_BYTES):
+            options: Any = {"range": (start, min(start + PART_BYTES, end)), "if_match": tag}
+            parts.append(bytes(obstore.get(store, key, options=options).bytes()))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def cat_file(self, path: str) -> bytes:
         """Content; FileNotFoundError when there is none."""
@@ -207,27 +232,22 @@ class BucketFiles:
         """For who reads parts; FileNotFoundError when there is none."""
         import obstore
 
-        store, key = self._store(), self._key(path)
-        meta = obstore.head(store, key)
-
-        def part(first: int, end: int) -> bytes:
-            options: Any = {"range": (first, end), "if_match": meta["e_tag"]}
-            return bytes(obstore.get(store, key, options=options).bytes())
-
-        return RangeReader(part, int(meta["size"]))
+        key = self._key(path)
+        meta = obstore.head(self._store(), key)
+        return RangeReader(partial(self._range, key, str(meta["e_tag"])), int(meta["size"]))
 
     def pipe_file(self, path: str, content: bytes) -> None:
         """Write an object, whatever is there."""
         import obstore
 
         with self._existing(path):
-            obstore.put(self._store(), self._key(path), content, use_multipart=False)
+            obstore.put(self._store(len(content)), self._key(path), content, use_multipart=False)
 
     def put_file(self, local: str, path: str) -> None:
         """Write an object from a file, in parts when it is large."""
         import obstore
 
-        obstore.put(self._store(), self._key(path), Path(local))
+        obstore.put(self._store(), self._key(path), Path(local), chunk_size=PART_BYTES, max_concurrency=1)
 
     def put_if(self, path: str, content: bytes, mark: str | None) -> str:
         """Replace the object with this entity tag (None: create it), and return the new one; StoreConflict otherwise.
@@ -240,7 +260,8 @@ class BucketFiles:
         mode: Any = "create" if mark is None else {"e_tag": mark}
         try:
             with self._existing(path):
-                answer = obstore.put(self._store(), self._key(path), content, mode=mode, use_multipart=False)
+                store = self._store(len(content))
+                answer = obstore.put(store, self._key(path), content, mode=mode, use_multipart=False)
                 return str(answer["e_tag"])
         except (AlreadyExistsError, PreconditionError, FileNotFoundError) as refused:
             try:
@@ -300,9 +321,13 @@ class BucketFiles:
             message = f"there is no bucket {self.bucket} at {self.endpoint or 'AWS'} for s3://{path} (NoSuchBucket)"
             raise StoreError(message, fix=_FIXES["NoSuchBucket"]) from error
 
-    def _store(self) -> Any:
+    def _store(self, size_bytes: int = 0) -> Any:
+        """The client; one that writes so many bytes at once gets longer for it, in powers of two."""
+        parts = math.ceil(size_bytes / PART_BYTES)
+        timeout_seconds = self.patience.timeout_seconds * 2 ** max(0, parts - 1).bit_length()
         environment = tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("AWS_")))
-        return _client(self.bucket, self.endpoint, self.patience, os.getpid(), environment)
+        patience = replace(self.patience, timeout_seconds=timeout_seconds)
+        return _client(self.bucket, self.endpoint, patience, os.getpid(), environment)
 
     def _key(self, path: str) -> str:
         return path.removeprefix(self.bucket).strip("/")
