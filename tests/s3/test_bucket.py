@@ -8,10 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 import numpy as np
+import obstore
 import pytest
+from obstore.exceptions import GenericError
 
 from cotenant.apps.pipeline.fleet.executors import Processes
 from cotenant.apps.pipeline.fleet.run import Fleet
@@ -27,6 +30,7 @@ from cotenant.core.model.usage.usage import Signal, TimeGrid
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from tests.cluster.process import free_port
+from tests.cluster.waiting import wait_for
 from tests.s3.conftest import Bucket
 from tests.support.careless_s3 import CarelessServer, running
 from tests.support.fleet import START, filled, refs_of, usage_of, values_of
@@ -94,6 +98,36 @@ def test_a_lease_of_another_refuses_and_one_that_nobody_renews_is_taken_over(
         held = msgspec.json.decode(folder.read("big/.lock") or b"", type=LeaseHolder)
         assert held.what == "mine" and held.pid == os.getpid()
     assert msgspec.json.decode(folder.read("big/.lock") or b"", type=LeaseHolder).host == ""
+
+
+def test_a_renewal_that_was_stored_but_failed_costs_no_lease(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket_lease, "RENEW_SECONDS", 0.05)
+    folder, put, lost = Folder(bucket.url), obstore.put, [2, 1]
+
+    def unanswered(store: Any, key: str, content: bytes, **conditions: Any) -> Any:
+        result = put(store, key, content, **conditions)
+        if lost and key.endswith("lock") and msgspec.json.decode(content, type=LeaseHolder).beats == lost[-1]:
+            lost.pop()
+            raise GenericError("timed out")
+        return result
+
+    def beats() -> int:
+        return msgspec.json.decode(folder.read("lock") or b"", type=LeaseHolder).beats
+
+    monkeypatch.setattr(obstore, "put", unanswered)
+    with folder.exclusive("lock", "mine"):
+        wait_for("the lease is renewed after that", lambda: beats() > 4, every=0.02)
+    assert msgspec.json.decode(folder.read("lock") or b"", type=LeaseHolder).host == ""
+
+
+def test_a_lease_is_left_soon_when_the_server_is_away(
+    careless: CarelessServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_lease, "QUICK", BucketPatience(retry_seconds=0.1, timeout_seconds=1.0))
+    careless.conditions = True
+    with Folder("s3://careless/x").exclusive("lock"):
+        careless.busy, began = 10**6, time.monotonic()
+    assert time.monotonic() - began < 20.0  # a request of data is tried for 30 s
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import obstore
 import pytest
 
 from cotenant.core.adapters import bucket_ledger
@@ -60,6 +62,40 @@ def test_who_opened_it_before_another_wrote_writes_nothing(bucket: Bucket) -> No
     assert [row.actor for row in BucketLedger(bucket.url, reading=True).entries()] == ["ann"]
     with ledger_turn(bucket.url, "an apply", 1.0), pytest.raises(StoreBusy), ledger_turn(bucket.url, "mine", 0.1):
         pass
+
+
+def test_rows_whose_answer_was_lost_are_ours_also_after_somebody_appended(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, put, lost = open_ledger(bucket.url), obstore.put, ["the first answer"]
+    ledger.append(1.0, "ann", [("accepted", "a", {})])
+
+    def sent_again(store: Any, key: str, content: bytes, **conditions: Any) -> Any:
+        """As the client does after an answer that was lost."""
+        if lost and "rows-" in key:
+            lost.clear()
+            put(store, key, content, **conditions)
+            open_ledger(bucket.url).append(3.0, "bob", [("accepted", "c", {})])
+        return put(store, key, content, **conditions)
+
+    monkeypatch.setattr(obstore, "put", sent_again)
+    (row,) = ledger.append(2.0, "ann", [("accepted", "b", {})])
+    assert row.seq == 2 and not lost
+    ledger.append(4.0, "ann", [("accepted", "d", {})])
+    stored = [*BucketLedger(bucket.url, reading=True).entries()]
+    assert [row.subject for row in stored] == ["a", "b", "c", "d"] and stored == [*ledger.entries()]
+
+
+@pytest.mark.parametrize("reading", [False, True])
+def test_empty_objects_are_named_as_damaged(bucket: Bucket, reading: bool) -> None:
+    folder = Folder(bucket.url)
+    folder.write("rows-000000000001.jsonl", b"")
+    with pytest.raises(StoreCorrupt, match=r"rows-000000000001\.jsonl is damaged"):
+        open_ledger(bucket.url, reading=reading)
+    folder.remove("rows-000000000001.jsonl")
+    folder.write("ledger.key", b"")
+    with pytest.raises(StoreCorrupt, match=r"ledger\.key holds no key"):
+        open_ledger(bucket.url, reading=reading)
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.soak)])

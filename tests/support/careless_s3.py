@@ -34,9 +34,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server = self.careless
-        if server.busy:
-            server.busy -= 1
-            self._answer(503, b"<Error><Code>SlowDown</Code><Message>busy</Message></Error>")
+        if self._busy():
             return
         if "list-type=2" in self.path:
             self._list()
@@ -54,6 +52,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(206, content[first : last + 1], tag, f"bytes {first}-{last}/{len(content)}")
             return
         self._answer(200, content, tag)
+
+    def _busy(self) -> bool:
+        """Whether this request has been answered by a 503."""
+        if self.careless.busy:
+            self.careless.busy -= 1
+            self._answer(503, b"<Error><Code>SlowDown</Code><Message>busy</Message></Error>")
+            return True
+        return False
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -74,6 +80,8 @@ class _Handler(BaseHTTPRequestHandler):
         server = self.careless
         content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         time.sleep(server.kib_seconds * len(content) / 1024)
+        if self._busy():
+            return
         present = server.objects.get(self.path)
         expected = self.headers.get("If-Match")
         refused = present is not None and self.headers.get("If-None-Match") == "*"

@@ -23,7 +23,16 @@ from typing import Final
 import msgspec
 
 from cotenant.core.adapters.file_lock import turn
-from cotenant.core.adapters.ledger import GENESIS, VERSION, Anchor, ChainVerification, Ledger, LedgerRow, chained
+from cotenant.core.adapters.ledger import (
+    GENESIS,
+    VERSION,
+    Anchor,
+    ChainVerification,
+    Ledger,
+    LedgerRow,
+    chained,
+    checked_key,
+)
 from cotenant.core.adapters.store.buckets import INTERACTIVE, is_bucket
 from cotenant.core.adapters.store.files import Folder
 from cotenant.core.model.errors import StoreConflict, StoreCorrupt, StoreError
@@ -65,18 +74,25 @@ class BucketLedger(Ledger):
             raise StoreError(f"the ledger cannot lie at {url}", fix="Name a file, or s3://bucket/folder.")
         self.path = url
         self._folder = Folder(url, INTERACTIVE)
-        self._key = self._folder.read(_KEY) or (b"" if reading else self._made_key())
+        self._key = self._signing_key(reading)
         self._segments = _read(self._folder)
-        self._rows = [row for name in sorted(self._segments) for row in self._segments[name].rows]
+        self._rows = self._all_rows()
 
-    def _made_key(self) -> bytes:
-        """A new signing key; of several who make one at the same time the first one's stands."""
-        key = secrets.token_bytes(32)
-        try:
-            self._folder.swap(_KEY, key, None)
-        except StoreConflict:
-            return self._folder.read(_KEY) or b""
-        return key
+    def _signing_key(self, reading: bool) -> bytes:
+        """The key there, or a new one; of several who make one at the same time the first one's stands."""
+        key = self._folder.read(_KEY)
+        if key is None and reading:
+            return b""
+        if key is None:
+            key = secrets.token_bytes(32)
+            try:
+                self._folder.swap(_KEY, key, None)
+            except StoreConflict:
+                key = self._folder.read(_KEY) or b""
+        return checked_key(key, self._folder.path(_KEY))
+
+    def _all_rows(self) -> list[LedgerRow]:
+        return [row for name in sorted(self._segments) for row in self._segments[name].rows]
 
     def close(self) -> None:
         """Nothing is open."""
@@ -85,7 +101,7 @@ class BucketLedger(Ledger):
         """Write (event, subject, body) rows, all or none; stored when it returns.
 
         StoreConflict when somebody else appended since this ledger was opened: nothing was written. Another StoreError
-        when the bucket does not answer: whether the rows are there is found out by opening the ledger again.
+        when the bucket does not answer: whether the rows are stored is found out by opening the ledger again.
         """
         last = self._rows[-1] if self._rows else None
         entries = chained(last.seq if last else 0, last.hash if last else GENESIS, float(seconds), actor, rows)
@@ -97,10 +113,26 @@ class BucketLedger(Ledger):
             name, segment = f"rows-{entries[0].seq:012d}.jsonl", None
         before = segment.content if segment else _line({"version": VERSION, "writer": secrets.token_hex(8)})
         content = before + b"".join(_line(astuple(entry)) for entry in entries)
-        mark = self._folder.swap(name, content, segment.mark if segment else None)
-        self._segments[name] = LedgerSegment(mark, content, (*(segment.rows if segment else ()), *entries))
-        self._rows += entries
+        self._segments[name] = self._stored_segment(name, content, segment, entries)
+        self._rows = self._all_rows()
         return entries
+
+    def _stored_segment(
+        self, name: str, content: bytes, segment: LedgerSegment | None, entries: Sequence[LedgerRow]
+    ) -> LedgerSegment:
+        """The object after writing this content, which continues the segment; StoreConflict when it was not written.
+
+        A refused write was ours all the same when what is stored begins with it: its answer was lost, and somebody has
+        appended since. No other writer's rows have the same moment, person and texts.
+        """
+        try:
+            mark = self._folder.swap(name, content, segment.mark if segment else None)
+        except StoreConflict:
+            stored = self._folder.read_marked(name)
+            if stored is None or not stored[0].startswith(content):
+                raise
+            return LedgerSegment(stored[1], stored[0], _decoded(self._folder.path(name), stored[0]))
+        return LedgerSegment(mark, content, (*(segment.rows if segment else ()), *entries))
 
     def entries(self, subject: str | None = None, after: int = 0) -> Iterator[LedgerRow]:
         """Rows in order, of one subject or of all, with a number above `after`."""
@@ -119,7 +151,7 @@ class BucketLedger(Ledger):
     def verify(self, anchor: Anchor | None = None) -> ChainVerification:
         """As of a file; every object is read anew."""
         self._segments = _read(self._folder, fresh=True)
-        self._rows = [row for name in sorted(self._segments) for row in self._segments[name].rows]
+        self._rows = self._all_rows()
         return super().verify(anchor)
 
 
@@ -152,8 +184,8 @@ class _Header(msgspec.Struct):
 
 
 def _decoded(path: str, content: bytes) -> tuple[LedgerRow, ...]:
-    header, *lines = content.splitlines()
     try:
+        header, *lines = content.splitlines()
         if msgspec.json.decode(header, type=_Header).version > VERSION:
             raise StoreError(f"{path} is of a newer version", fix="Use the version that wrote it.")
         kind = tuple[int, float, str, str, str, str, str, str]

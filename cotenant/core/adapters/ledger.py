@@ -264,7 +264,11 @@ def _key(path: Path) -> bytes:
     """The ledger's own signing key: made once, readable by its owner alone."""
     if not path.exists():
         _make_key(path)
-    key = path.read_bytes()
+    return checked_key(path.read_bytes(), str(path))
+
+
+def checked_key(key: bytes, path: str) -> bytes:
+    """The signing key that is stored there; StoreCorrupt when it is too short for one."""
     if len(key) < 32:
         raise StoreCorrupt(f"{path} holds no key", fix="Restore it from a backup; a new one cannot sign old heads.")
     return key

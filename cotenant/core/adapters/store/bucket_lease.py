@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cotenant.core.adapters.store.buckets import NO_CONDITIONS_FIX
+from cotenant.core.adapters.store.buckets import NO_CONDITIONS_FIX, QUICK
 from cotenant.core.model.errors import StoreBusy, StoreConflict, StoreError
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class _Lease:
 
     def __init__(self, folder: Folder, name: str, what: str) -> None:
         self._folder, self._name = folder, name
+        self._quick = folder.with_patience(QUICK)  # a late renewal is worth nothing
         self._holder = LeaseHolder(secrets.token_hex(8), socket.gethostname(), os.getpid(), what, time.time())
         self._mark = ""
         self._ended = threading.Event()
@@ -109,20 +110,31 @@ class _Lease:
     def _renew(self) -> None:
         while not self._ended.wait(RENEW_SECONDS):
             self._holder.beats += 1
-            try:
-                self._mark = self._folder.swap(self._name, self._text(), self._mark)
-            except StoreConflict:
-                return  # it was taken over: our conditional writes will be refused
-            except StoreError:
-                continue
+            with contextlib.suppress(StoreError):
+                if not self._written():
+                    return  # it was taken over: our conditional writes will be refused
+
+    def _written(self) -> bool:
+        """Store the holder; False when the lease has been taken over.
+
+        An earlier write of ours may have been stored although it failed here: then its mark is the one to replace.
+        """
+        try:
+            self._mark = self._quick.swap(self._name, self._text(), self._mark)
+        except StoreConflict:
+            stored = self._quick.read_marked(self._name)
+            if stored is None or _decoded(stored[0]).holding != self._holder.holding:
+                return False
+            self._mark = self._quick.swap(self._name, self._text(), stored[1])
+        return True
 
     def release(self) -> None:
         """Free it; one that was taken over meanwhile stays."""
         self._ended.set()
-        self._renewal.join()
+        self._renewal.join(QUICK.retry_seconds + QUICK.timeout_seconds)
         self._holder = LeaseHolder(self._holder.holding)
         with contextlib.suppress(StoreError):
-            self._folder.swap(self._name, self._text(), self._mark)
+            self._written()
 
     def _text(self) -> bytes:
         return msgspec.json.encode(self._holder)

@@ -54,6 +54,10 @@ class Folder:
         """Whether it is a bucket, whose writers may be on several machines."""
         self._private: set[str] = set()
 
+    def with_patience(self, patience: BucketPatience) -> Folder:
+        """The same folder, for requests of another patience."""
+        return Folder(self.url, patience)
+
     def path(self, name: str) -> str:
         """Full path of a name, for messages and for the file system."""
         return f"{self._root.rstrip('/')}/{name}"
