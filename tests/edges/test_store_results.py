@@ -266,6 +266,32 @@ def test_a_run_becomes_visible_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert not (tmp_path / "prod" / "results" / "left.json").exists()
 
 
+def test_blocks_of_a_run_are_written_once_it_is_published(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "prod")
+
+    def numbers() -> list[int] | None:
+        stored = store.read_block("margins", "cpu")
+        return stored[0]["n"].tolist() if stored else None
+
+    with pytest.raises(OSError, match="killed"), store.publishing() as run:
+        run.write_block("margins", "cpu", {"n": np.arange(2)}, {})
+        raise OSError("killed")
+    assert numbers() is None
+    with store.publishing() as run:
+        run.write_block("margins", "cpu", {"n": np.arange(3)}, {})
+        assert numbers() is None
+    assert numbers() == [0, 1, 2]
+
+
+def test_a_block_is_not_written_into_a_folder_of_a_newer_layout(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "prod")
+    (tmp_path / "prod").mkdir()
+    (tmp_path / "prod" / "layout.json").write_bytes(b'{"layout":2}')
+    with pytest.raises(StoreError, match="has layout 2"):
+        store.write_block("margins", "cpu", {"n": np.arange(3)}, {})
+    assert not (tmp_path / "prod" / "results").exists()
+
+
 def test_of_two_runs_at_the_same_time_the_first_published_stays_and_old_ones_go(tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "prod")
     with pytest.raises(StoreConflict), store.publishing() as slow:

@@ -56,7 +56,7 @@ class ResultsRun:
 
 @dataclass(slots=True)
 class _Draft:
-    """A run that is being written: its folder, the files in it, and what is removed once it is published."""
+    """A run that is being written: its folder, the files in it, and what is done once it is published."""
 
     run: str
     files: set[str] = field(default_factory=set)
@@ -88,6 +88,7 @@ class Store:
         self._lock = f"{cluster}/.lock"
         self._pinned: ResultsRun | None = None
         self._draft: _Draft | None = None
+        self._layout_checked = False
         self._days = DayFiles(self._files, f"{cluster}/usage")
 
     @property
@@ -306,8 +307,8 @@ class Store:
             for file in draft.files.intersection(self.folders("")):  # of a version without runs
                 self.remove_result(file)
             self._remove_old_runs(draft.run)
-        for remove in draft.afterwards:
-            remove()
+        for act in draft.afterwards:
+            act()
 
     def _remove_old_runs(self, published: str) -> None:
         """Runs before the kept ones; one that is still being written there can no longer be published."""
@@ -370,8 +371,18 @@ class Store:
     # ---- blocks: work done shard by shard. One writer each, so no lock: shards are written side by side.
 
     def write_block(self, folder: str, name: str, block: Block, stamp: Mapping[str, str]) -> None:
-        """Replace a shard's block as a whole."""
-        self._folder.write(self._block(folder, name), blocks.encode(block, stamp))
+        """Replace a shard's block as a whole; a draft does it once its run is published.
+
+        StoreError for a folder of a newer layout.
+        """
+        path, content = self._block(folder, name), blocks.encode(block, stamp)
+        if self._draft is not None:
+            self._draft.afterwards.append(lambda: self._folder.write(path, content))
+            return
+        if not self._layout_checked:
+            layout.require(self._folder, self.cluster)
+            self._layout_checked = True
+        self._folder.write(path, content)
 
     def read_block(self, folder: str, name: str) -> tuple[dict[str, Any], dict[str, str]] | None:
         """A block and its stamp; None when there is none; StoreCorrupt (set aside) when it cannot be read."""
