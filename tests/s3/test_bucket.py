@@ -264,6 +264,7 @@ def test_an_address_that_names_no_bucket_or_server_is_refused(url: str, endpoint
 
 @pytest.fixture
 def careless(monkeypatch: pytest.MonkeyPatch) -> Iterator[CarelessServer]:
+    monkeypatch.setattr(bucket_lease, "_conditional", set())  # which servers this process has checked
     with running(CarelessServer()) as server:
         for name, value in {"ENDPOINT_URL": server.address, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
             monkeypatch.setenv(f"AWS_{name}", value)
