@@ -43,8 +43,9 @@ def with_values(_helm: None) -> list[Json]:
 
 
 def of_kinds(objects: list[Json], *kinds: str) -> list[Json]:
-    """Objects of these kinds, without those of `helm test`."""
-    return [body for body in objects if body["kind"] in kinds and body["metadata"]["name"] != "cotenant-test"]
+    """Objects of these kinds, without those of hooks."""
+    hooks = ("cotenant-test", "cotenant-uninstall")
+    return [body for body in objects if body["kind"] in kinds and body["metadata"]["name"] not in hooks]
 
 
 def parts(objects: list[Json]) -> set[str]:
