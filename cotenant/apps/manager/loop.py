@@ -45,7 +45,8 @@ log = structlog.get_logger(__name__)
 class Feature(Protocol):
     """A controller as the loop runs it; used by one thread. One with `coalesce_seconds` has a pace of its own.
 
-    needs: mirrors without which it does not decide, and whose changes wake it.
+    needs: mirrors without which it does not decide, and whose changes wake it. One with `optional` is woken by these
+    too, which a cluster may lack.
     """
 
     name: str
@@ -145,6 +146,7 @@ class FeatureRunner:
         self._lock = threading.Lock()
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._failures, self._took = 0, 0.0
+        self._hears: tuple[str, ...] = (*feature.needs, *getattr(feature, "optional", ()))
         self._gather_seconds = getattr(feature, "coalesce_seconds", around.settings.coalesce_seconds)
         self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._thread = threading.Thread(target=self.run, name=feature.name, daemon=True)
@@ -183,7 +185,7 @@ class FeatureRunner:
 
     def hear(self, changes: Changes) -> None:
         """Objects changed; wakes the feature when it is concerned."""
-        relevant = {name: changes[name] for name in self.feature.needs if name in changes}
+        relevant = {name: changes[name] for name in self._hears if name in changes}
         with self._lock:
             for name, keys in relevant.items():
                 self._heard.setdefault(name, set()).update(keys)

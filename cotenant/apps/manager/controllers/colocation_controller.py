@@ -42,6 +42,7 @@ class ColocationController:
 
     name = "colocation"
     needs: tuple[str, ...] = ("config", "nodes", "nodemetrics", "pods")
+    optional: tuple[str, ...] = ("topologies",)
 
     def __init__(
         self,
