@@ -154,6 +154,14 @@ def test_a_refusal_names_the_missing_right(api: Any, client: KubeClient, path: s
     assert caught.value.fix == f'Grant it in a ClusterRole: {rule}, verbs: ["list"].'
 
 
+def test_a_refusal_by_admission_asks_for_no_right(api: Any, client: KubeClient) -> None:
+    why = 'pods "etl" is forbidden: violates PodSecurity "baseline:latest": hostPath volumes (volume "state")'
+    api.once = [lambda handler: handler.status(403, why)]
+    with pytest.raises(ClusterForbidden, match="violates PodSecurity") as caught:
+        client.get("/api/v1/namespaces/shop/pods/etl")
+    assert caught.value.fix.startswith("No right is missing: a rule of the cluster refuses this very object.")
+
+
 def test_another_failure_carries_the_servers_own_words(api: Any, client: KubeClient) -> None:
     api.once = [lambda handler: handler.status(500, "etcdserver: no leader")]
     with pytest.raises(ClusterError, match="500: etcdserver: no leader"):

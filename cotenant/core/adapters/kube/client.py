@@ -363,10 +363,10 @@ def _forbidden(verb: str, path: str, answer: ApiResponse, access: Access) -> Clu
             f"{verb} {what}: {access.server} {sent} (401)",
             fix=f"Log in again for cluster {access.cluster}, then try `kubectl {verb} {what}`.",
         )
-    return ClusterForbidden(
-        f"cannot {verb} {what} in {access.cluster}: {message_of(answer)}",
-        fix=f'Grant it in a ClusterRole: apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"].',
-    )
+    fix = f'Grant it in a ClusterRole: apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"].'
+    if (said := _status_of(answer).message) and 'User "' not in said:  # not authorization, which names the user
+        fix = "No right is missing: a rule of the cluster refuses this very object. See the message for which one."
+    return ClusterForbidden(f"cannot {verb} {what} in {access.cluster}: {message_of(answer)}", fix=fix)
 
 
 def _resource_of(path: str) -> tuple[str, str]:
