@@ -161,7 +161,7 @@ def on_plane(plane: ControlPlane, folder: Path, actions: ActionSettings = ACTION
     try:
         _send_whole(scene, nodes)
         _place(scene, pods=False)
-        wait_for("every workload to be ready", lambda: not _unready(scene))
+        _await_ready(scene)
         yield replace(
             scene,
             settings=settings_of(
@@ -280,7 +280,12 @@ def _in_one(made: SyntheticCluster, name: str) -> SyntheticCluster:
 def _place(scene: Scene, *, pods: bool) -> None:
     """Namespaces, then controllers, then what controllers would make where there are none."""
     bare = _unprefixed(scene.inventory)
-    _send(scene, list(objects.namespaces(bare)))
+    namespaces = list(objects.namespaces(bare))
+    _send(scene, namespaces)
+    if not pods:  # controllers make them; whose first try is refused tries again later and later
+        for namespace in namespaces:
+            account = f"{namespace.address.path}/serviceaccounts/default"
+            wait_for(f"{account}", lambda account=account: scene.client.get(account))
     _send(scene, list(objects.workloads(bare)))
     if pods:
         _send_whole(scene, list(objects.pods(bare)))
@@ -311,6 +316,20 @@ def _send_whole(scene: Scene, intents: Sequence[Apply]) -> None:
 def _send(scene: Scene, intents: list[Intent]) -> None:
     refused = [o for o in send_all(scene.client, intents, "test", workers=4) if o.error]
     assert not refused, f"{len(refused)} of {len(intents)} were refused: {refused[0]}"
+
+
+def _await_ready(scene: Scene) -> None:
+    """Until every controller has its pods; AssertionError with those that have not."""
+    missing: list[str] = []
+
+    def ready() -> bool:
+        missing[:] = _unready(scene)
+        return not missing
+
+    try:
+        wait_for("every workload to be ready", ready)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {missing}") from error
 
 
 def _unready(scene: Scene) -> list[str]:
