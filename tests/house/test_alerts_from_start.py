@@ -83,7 +83,7 @@ def test_alerts_fire_for_what_fails_from_the_start(tmp_path: Path) -> None:
     tests = [world(case, rules[case["alert"]]) for case in CASES]
     document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "cases.yaml").write_text(yaml.safe_dump(document))
-    promtool("test", "rules", str(tmp_path / "cases.yaml"))
+    assert "SUCCESS" in promtool("test", "rules", str(tmp_path / "cases.yaml"))
 
 
 def world(case: dict[str, Any], rule: dict[str, Any]) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def test_every_alert_fires_when_it_should_and_is_silent_otherwise(tmp_path: Path
     ]
     document = {"rule_files": [file.name for file in rule_files(tmp_path)], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "cases.yaml").write_text(yaml.safe_dump(document))
-    promtool("test", "rules", str(tmp_path / "cases.yaml"))
+    assert "SUCCESS" in promtool("test", "rules", str(tmp_path / "cases.yaml"))
 
 
 def expected_alert(rule: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:

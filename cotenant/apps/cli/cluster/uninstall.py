@@ -86,7 +86,7 @@ def uninstall(
 
 def ended(settings: KubeSettings, *, act: bool) -> list[Removal]:
     """What the processes left; with `act` it is ended, after them."""
-    from cotenant.apps.cli.cluster.installation import after_helm
+    from cotenant.apps.cli.cluster.installation import after_helm, removal
     from cotenant.core.adapters.kube import connect
 
     client = connect(settings)
@@ -95,7 +95,7 @@ def ended(settings: KubeSettings, *, act: bool) -> list[Removal]:
             if act and (late := after_helm.await_ended(client)):
                 message(f"not ended within {after_helm.LONGEST_END_SECONDS:.0f} s: {', '.join(late)}")
             removals = after_helm.planned(client, progress)
-            return after_helm.carry_out(client, removals, progress) if act else removals
+            return removal.carry_out(client, removals, progress) if act else removals
     finally:
         client.close()
 

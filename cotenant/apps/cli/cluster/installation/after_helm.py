@@ -9,12 +9,12 @@ nothing but its own row.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
 from cotenant.apps.cli.cluster.installation import leftovers
-from cotenant.apps.cli.cluster.installation.removal import MADE, Fate, Removal, made, send, tried, why
+from cotenant.apps.cli.cluster.installation.removal import MADE, Fate, Removal, made, not_looked_at
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.errors import ClusterError
 from cotenant.core.model.kubernetes.intent import Address
@@ -51,19 +51,9 @@ def planned(client: KubeClient, progress: Progress) -> list[Removal]:
         try:
             removals += look()
         except ClusterError as error:
-            removals.append(Removal(kind.resource, kind, Fate.REFUSED, why(client, error)))
+            removals.append(not_looked_at(client, kind.resource, kind, error))
         progress.advance()
     return removals
-
-
-def carry_out(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
-    """Do it; the rows, with those that the server refused."""
-    progress.stage("removing", len(removals))
-    done = []
-    for removal in removals:
-        done.append(tried(client, removal, send))
-        progress.advance()
-    return done
 
 
 def _deleted(items: Iterable[tuple[Address, str]], note: str = "has our label") -> Iterator[Removal]:

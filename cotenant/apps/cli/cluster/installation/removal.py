@@ -106,7 +106,7 @@ def planned(
             if live is not None:
                 removals.append(_removal(client, manifest, live, stored=stored, audit_log=audit_log))
         except ClusterError as error:
-            removals.append(_not_looked_at(client, manifest.component, manifest.address, error))
+            removals.append(not_looked_at(client, manifest.component, manifest.address, error))
         progress.advance()
     last = [r for r in removals if r.address.resource in ("customresourcedefinitions", "namespaces")]
     first = [r for r in removals if r not in last]
@@ -118,41 +118,47 @@ def planned(
 
 
 def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
-    """Do it, and wait until it is gone; the rows, with those that the server refused. A refusal ends nothing else."""
-    progress.stage("removing", len(removals))
-    rows = []
-    for removal in removals:
-        rows.append(tried(client, removal, send))
-        progress.advance()
+    """Do it, and wait until it is gone; the rows, with those that the server refused."""
+    rows = carry_out(client, removals, progress)
     progress.stage("waiting until they are gone", len(rows))
     seconds = WAIT_SECONDS
     for number, row in enumerate(rows):
         if row.fate is Fate.DELETE:
-            rows[number] = tried(client, row, partial(_await_gone, seconds=seconds))
+            rows[number] = _tried(client, row, partial(_await_gone, seconds=seconds))
             seconds = 1.0 if rows[number].fate is Fate.REFUSED else seconds  # one long wait for all
         progress.advance()
     return rows
 
 
-def tried(client: KubeClient, removal: Removal, act: Callable[[KubeClient, Removal], None]) -> Removal:
+def carry_out(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
+    """Delete and give back; the rows, with those that the server refused. A refusal ends nothing else."""
+    progress.stage("removing", len(removals))
+    rows = []
+    for removal in removals:
+        rows.append(_tried(client, removal, _send))
+        progress.advance()
+    return rows
+
+
+def _tried(client: KubeClient, removal: Removal, act: Callable[[KubeClient, Removal], None]) -> Removal:
     """The row after the act, or without it where there is nothing to do; refused, with the reason, after an error."""
     if removal.fate not in (Fate.DELETE, Fate.GIVE_BACK):
         return removal
     try:
         act(client, removal)
     except ClusterError as error:
-        return replace(removal, fate=Fate.REFUSED, note=why(client, error))
+        return replace(removal, fate=Fate.REFUSED, note=_why(client, error))
     return removal
 
 
-def why(client: KubeClient, error: ClusterError) -> str:
+def _why(client: KubeClient, error: ClusterError) -> str:
     """Why one object failed; ClusterUnreachable where the API server answers nothing at all, which ends everything."""
     if isinstance(error, ClusterUnreachable):
         client.get("/version")
     return f"{error.message.rstrip('.')}. {error.fix}".strip()
 
 
-def send(client: KubeClient, removal: Removal) -> None:
+def _send(client: KubeClient, removal: Removal) -> None:
     """Delete the very object that was looked at; take what is ours from somebody else's, as it is now."""
     writer = Writer(client, FIELD_MANAGER)
     if removal.fate is Fate.DELETE:
@@ -180,8 +186,9 @@ def _await_gone(client: KubeClient, removal: Removal, seconds: float) -> None:
     wait_until(lambda: client.get(address.path) is None, f"{address} is gone", seconds)
 
 
-def _not_looked_at(client: KubeClient, component: str, address: Address, error: ClusterError) -> Removal:
-    return Removal(component, address, Fate.REFUSED, f"not looked at: {why(client, error)}")
+def not_looked_at(client: KubeClient, component: str, address: Address, error: ClusterError) -> Removal:
+    """The row of what the server does not let us look at."""
+    return Removal(component, address, Fate.REFUSED, f"not looked at: {_why(client, error)}")
 
 
 def _removal(
@@ -236,7 +243,7 @@ def _labelled(client: KubeClient, planned_addresses: Collection[Address], last: 
     }
     without = {*planned_addresses, *MADE, AUDIT_LOG}
     return [
-        _not_looked_at(client, address.resource, address, uid)
+        not_looked_at(client, address.resource, address, uid)
         if isinstance(uid, ClusterError)
         else Removal(address.resource, address, Fate.DELETE, "has our label", uid)
         for address, uid in leftovers.labelled(client, without, own_kinds)
@@ -252,5 +259,5 @@ def _written(client: KubeClient, gone: Collection[Address]) -> list[Removal]:
                 if address not in gone:
                     removals.append(Removal(address.resource, address, Fate.GIVE_BACK, what))
         except ClusterError as error:
-            removals.append(_not_looked_at(client, kind.resource, kind, error))
+            removals.append(not_looked_at(client, kind.resource, kind, error))
     return removals
