@@ -31,9 +31,8 @@ Puts values over the plain manifest of a Deployment, DaemonSet, CronJob or Pod, 
 {{- $_ := set $template.metadata "annotations" . -}}
 {{- end -}}
 {{- $_ := mergeOverwrite $container (deepCopy ($values.container | default dict)) -}}
-{{- with dig "container" "securityContext" dict $values -}}
-{{- range rest $pod.containers -}}{{- $_ := mergeOverwrite .securityContext (deepCopy $values.container.securityContext) -}}{{- end -}}
-{{- end -}}
+{{- $security := dig "container" "securityContext" dict $values -}}
+{{- range rest $pod.containers -}}{{- $_ := mergeOverwrite .securityContext (deepCopy $security) -}}{{- end -}}
 {{- $_ := mergeOverwrite $pod (deepCopy ($values.pod | default dict)) -}}
 {{- end -}}
 
