@@ -105,14 +105,12 @@ def _publish(store: Store, text: str) -> bool:
 
 def look(url: str, report: KillReport, ended: threading.Event) -> None:
     """The reader: documents of one run, batches of rows, values of usage: all of each or nothing."""
-    while not ended.is_set():
+    while not ended.wait(0.02):
         try:
-            _look_once(url, report)
-        except StoreError:
-            continue  # the server is away
+            with suppress(StoreError):  # the server is away
+                _look_once(url, report)
         except Exception as error:  # noqa: BLE001 - whatever else a reader meets is a finding
             report.half.append(f"{type(error).__name__}: {error}")
-        time.sleep(0.02)
 
 
 def _look_once(url: str, report: KillReport) -> None:
