@@ -57,6 +57,12 @@ cluster-binaries: $(VENV)/.test  ## Build the Kubernetes programs of the test cl
 cluster-binaries-next: $(VENV)/.test  ## Build the programs of the next Kubernetes release and cert-manager too, which `make soak` runs
 	@$(PY) -m tests.cluster.binaries kube-apiserver-1.36 kube-controller-manager-1.36 kube-scheduler-1.36 cert-manager
 
+.PHONY: koordinator-binaries
+koordinator-binaries: $(VENV)/.test  ## Build Koordinator's own programs, beside which `make soak` tries ours
+	@$(PY) -m tests.cluster.binaries koord-manager koord-scheduler
+	@test -e /usr/include/perfmon/pfmlib.h || sh tools/system_packages.sh pfmlib.h:libpfm4-dev || true
+	@$(PY) -m tests.cluster.binaries koordlet || echo "KOORDLET IS NOT TRIED: it could not be built (it takes gcc and libpfm4-dev)"
+
 NODES ?= 20
 cluster-up: $(VENV)/.test  ## A real Kubernetes control plane to try things on, with NODES=20 fake nodes
 	@$(PY) -m tests.cluster.up up --nodes $(NODES)
@@ -69,7 +75,7 @@ test: $(VENV)/.test system cluster-binaries  ## Every test in its small form (re
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m "not soak" $(ARGS)
 
 .PHONY: soak
-soak: $(VENV)/.test $(VENV)-docs/.docs system cluster-binaries cluster-binaries-next  ## What the full form has more: every page in both themes, every fault at every place
+soak: $(VENV)/.test $(VENV)-docs/.docs system cluster-binaries cluster-binaries-next koordinator-binaries  ## What the full form has more: every page in both themes, every fault at every place
 	@sh tools/system_packages.sh buildah mmdebstrap || echo "images will not be built and run: no buildah here"
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m soak $(ARGS)
 

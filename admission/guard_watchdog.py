@@ -3,13 +3,14 @@
 A hand-over guards its node in the SwapGuard for seconds. When the manager ends in between and none takes over, nobody
 could be bound there any more, for the policy knows no time. So what ought to have ended a minute ago, and that no
 manager promises to look after, is taken out; the placeholders and the owners are left to the next manager. Likewise the
-gate of pods that wait for capacity: a minute after the manager's promise ran out they are scheduled like any pod.
+gates of pods that wait for capacity, their quota or their gang: a minute after the manager's promise ran out they are
+scheduled like any pod.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -18,9 +19,9 @@ from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient, Writer, send_all
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.kubernetes.intent import Address, Patch
-from cotenant.core.model.kubernetes.protocol import OWN_GROUP, RESERVATION_GATE, SWAP_GUARD
+from cotenant.core.model.kubernetes.protocol import GANG_GATE, OWN_GROUP, QUOTA_GATE, RESERVATION_GATE, SWAP_GUARD
 from cotenant.core.model.reservations.reservation import moment_of
-from cotenant.core.model.reservations.scheduling_gate import gates_of, without_gate
+from cotenant.core.model.reservations.scheduling_gate import OUR_GATES, gates_of, without_gate
 
 GRACE_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 20.0
@@ -45,20 +46,30 @@ def overdue(guard: Mapping[str, Any], now_seconds: float) -> Patch | None:
     return Patch(ADDRESS, (version, *removals), why="no manager has looked after these hand-overs for a minute")
 
 
-def served_until(guard: Mapping[str, Any] | None) -> float:
-    """Until when (Unix time) a manager promises to hand capacity over; 0 when none ever did. Pure."""
-    return moment_of(((guard or {}).get("spec") or {}).get("servedUntil"), SWAP_GUARD) or 0.0
+def served_until(guard: Mapping[str, Any] | None) -> dict[str, float]:
+    """Until when (Unix time) a manager promises to end each of our gates; 0 when none ever did. Pure."""
+    spec = (guard or {}).get("spec") or {}
+    reservations = moment_of(spec.get("servedUntil"), SWAP_GUARD) or 0.0
+    queues = moment_of(spec.get("queuesServedUntil"), SWAP_GUARD) or 0.0
+    return {RESERVATION_GATE: reservations, QUOTA_GATE: queues, GANG_GATE: queues}
 
 
-def forgotten(pods: Iterable[Mapping[str, Any]]) -> list[Patch]:
-    """What lets pods (JSON) be scheduled that wait in our gate. Pure."""
+def forgotten(pods: Iterable[Mapping[str, Any]], over: Collection[str] = OUR_GATES) -> list[Patch]:
+    """What lets pods (JSON) be scheduled that wait in our gates. Pure.
+
+    over: gates that nobody promises to end. A pod whose gang waits keeps the gate of its Reservation, too: nothing
+    gives it room before the gang is placed.
+    """
     patches = []
     for pod in pods:
         meta, gates = pod["metadata"], gates_of(pod)
-        if RESERVATION_GATE in gates and not meta.get("deletionTimestamp"):
+        ended = {gate for gate in gates if gate in over}
+        if GANG_GATE in gates and GANG_GATE not in over:
+            ended.discard(RESERVATION_GATE)
+        if ended and not meta.get("deletionTimestamp"):
             address = Address("v1", "pods", meta["name"], meta["namespace"])
-            operations = tuple(without_gate(gates, meta["resourceVersion"]))
-            patches.append(Patch(address, operations, why="no manager hands room over any more"))
+            operations = tuple(without_gate(gates, meta["resourceVersion"], *ended))
+            patches.append(Patch(address, operations, why="no manager looks after pods that wait any more"))
     return patches
 
 
@@ -68,8 +79,8 @@ class GuardWatchdog:
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         """Nothing is asked yet."""
         self._client, self._clock = client, clock
-        self._freed_until = -1.0
-        """End of the promise after which no pod was left in our gate: until there is another, none gets it."""
+        self._freed: Mapping[str, float] = {}
+        """Ends of the promises after which no pod was left in these gates: until there are others, none gets them."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="guard", daemon=True)
 
@@ -90,21 +101,23 @@ class GuardWatchdog:
             _log.warning("freed nodes of forgotten hand-overs", object=str(ADDRESS))
         return bool(self._lift(served_until(guard))) or patch is not None
 
-    def _lift(self, promised_seconds: float) -> int:
-        """End our gate on every pod when the promise ran out a minute ago; on how many."""
-        if self._clock.now_seconds() < promised_seconds + GRACE_SECONDS or promised_seconds == self._freed_until:
+    def _lift(self, promised_seconds: Mapping[str, float]) -> int:
+        """End each of our gates on every pod when its promise ran out a minute ago; on how many."""
+        now_seconds = self._clock.now_seconds()
+        over = {gate: end for gate, end in promised_seconds.items() if now_seconds >= end + GRACE_SECONDS}
+        if not over or over == self._freed:
             return 0
         pods = self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=WAITING)
-        patches = forgotten(pods)
+        patches = forgotten(pods, over)
         outcomes = send_all(self._client, patches, FIELD_MANAGER) if patches else []
         for outcome in outcomes:
             if outcome.error is not None:
                 _log.warning("pod stays in our gate", pod=str(outcome.intent.address), error=str(outcome.error))
         lifted = sum(outcome.ok for outcome in outcomes)
         if lifted:
-            _log.warning("no manager hands room over: pods that waited may be scheduled", pods=lifted)
-        if not patches:
-            self._freed_until = promised_seconds
+            _log.warning("no manager looks after pods that wait: they may be scheduled", pods=lifted)
+        if not any(gate in over for pod in pods for gate in gates_of(pod)):
+            self._freed = over
         return lifted
 
     def _run(self) -> None:

@@ -22,6 +22,7 @@ from admission.profile_record import (
     read_record,
     record_text,
 )
+from admission.queue_gates import queued
 from admission.reservation_gate import gated
 from admission.resources import renamed, translated, with_extended_spec
 from admission.view import ClusterView
@@ -94,6 +95,8 @@ def _created(work: _Work, view: ClusterView, call: AdmissionCall) -> Mutation:
         _translate(work, view, call)
     work.warnings += with_extended_spec(work.pod)
     work.pod = dict(gated(work.pod, view.offers, call.namespace, call.now_seconds))
+    served = view.queues_served_until_seconds
+    work.pod = dict(queued(work.pod, view.quotas, served, call.namespace, call.now_seconds))
     if work.dealt_with:
         _write_record(work, view, call)
     else:

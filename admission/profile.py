@@ -218,6 +218,7 @@ def _qos(spec: Mapping[str, Any], where: str) -> str:
 
 
 def _sub_priority(spec: Mapping[str, Any], where: str) -> int | None:
+    """A profile's koordinatorPriority, None when it sets none; UsageError for what is no int32."""
     sub_priority = spec.get("koordinatorPriority")
     if sub_priority is not None and (
         not isinstance(sub_priority, int) or isinstance(sub_priority, bool) or not -INT32 <= sub_priority < INT32

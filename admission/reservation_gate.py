@@ -50,7 +50,9 @@ def gated(pod: Json, offers: Offers, namespace: str, now_seconds: float) -> Json
 
     pod: a pod that is being created; its spec may be written on.
     """
-    if not offers.reservations or now_seconds >= offers.served_until_seconds or not _may_wait(pod):
+    if not offers.reservations or now_seconds >= offers.served_until_seconds or not may_be_gated(pod):
+        return pod
+    if any(gate.get("name") == RESERVATION_GATE for gate in pod["spec"].get("schedulingGates") or ()):
         return pod
     identity = PodIdentity.parse(pod, namespace)
     tolerations = [toleration(one) for one in pod["spec"].get("tolerations") or ()]
@@ -60,11 +62,9 @@ def gated(pod: Json, offers: Offers, namespace: str, now_seconds: float) -> Json
     return {**pod, "spec": {**pod["spec"], "schedulingGates": gates}}
 
 
-def _may_wait(pod: Json) -> bool:
-    """Not a pod that has its node, that a DaemonSet places, that only holds capacity, or that has our gate."""
+def may_be_gated(pod: Json) -> bool:
+    """Not a pod that has its node, that a DaemonSet places, or that only holds capacity."""
     meta, spec = pod["metadata"], pod["spec"]
     if spec.get("nodeName") or PLACEHOLDER_LABEL in (meta.get("labels") or {}):
         return False
-    if any(owner.get("kind") == "DaemonSet" for owner in meta.get("ownerReferences") or ()):
-        return False
-    return all(gate.get("name") != RESERVATION_GATE for gate in spec.get("schedulingGates") or ())
+    return all(owner.get("kind") != "DaemonSet" for owner in meta.get("ownerReferences") or ())

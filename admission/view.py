@@ -20,6 +20,7 @@ class ClusterView:
     annotated: what workloads' annotations give to new pods, by kind, namespace and name.
     synced: every mirror has been complete once; before that nothing is mutated.
     quotas_synced: the quota tree is complete, so that a quota may be judged.
+    queues_served_until_seconds: until when (Unix time) the manager promises to let pods go that wait for quota or gang.
     """
 
     profiles: tuple[Profile, ...] = ()
@@ -30,3 +31,4 @@ class ClusterView:
     annotated: Mapping[tuple[str, str, str], AnnotatedResources] = field(default_factory=dict)
     synced: bool = True
     quotas_synced: bool = True
+    queues_served_until_seconds: float = 0.0

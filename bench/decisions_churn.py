@@ -43,7 +43,7 @@ from cotenant.apps.backtest.reclaim import (
     swept,
     tally,
 )
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 
 SETTINGS = NodePeakSettings()
 DAY, HOUR, START = 288, 12, 2

@@ -29,7 +29,7 @@ from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.policy_trial import FORECAST, PolicyScore
 from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
 
 RISKS_PERCENT = (0.5, 1.0, 10.0)

@@ -55,7 +55,7 @@ from cotenant.apps.backtest.reclaim import (
     swept,
     tally,
 )
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.backtest.peaks import PEAK_BASELINES
 from forecasting.node_peaks.peak_risk import Tails
 from forecasting.node_peaks.peak_tails import TAILS

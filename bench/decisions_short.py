@@ -40,7 +40,7 @@ from bench.traces import trace_matrix
 from cotenant.apps.backtest.reclaim import ReclaimTrial, calibrated, overshoot
 from cotenant.apps.backtest.shortage import Reaction, core_seconds_short
 from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.backtest.peaks import node_total
 from forecasting.node_peaks.peak_risk import Tails
 from forecasting.node_peaks.peak_tails import TAILS

@@ -17,7 +17,7 @@ from cotenant.apps.manager.decisions import forecasts, recommendations
 from cotenant.apps.manager.decisions.forecasts import ForecastView, UsageForecastObject
 from cotenant.apps.manager.decisions.published import ExistingObject
 from cotenant.apps.manager.decisions.recommendations import RecommendationObject, RecommendationView
-from cotenant.apps.manager.decisions.results import NodeOutlook, RunResults, WorkloadAdvice, collect
+from cotenant.apps.manager.decisions.results import RebalancedNode, RunResults, WorkloadAdvice, collect
 from cotenant.apps.pipeline import corridor
 from cotenant.apps.simulation.demo import CLUSTER
 from cotenant.core.adapters.clock import FixedClock
@@ -150,5 +150,5 @@ def _workload(like: WorkloadAdvice, number: int) -> WorkloadAdvice:
     return msgspec.structs.replace(like, namespace="shop", name=f"{like.name}-{number}")
 
 
-def _node_outlook(like: NodeOutlook, number: int) -> NodeOutlook:
+def _node_outlook(like: RebalancedNode, number: int) -> RebalancedNode:
     return msgspec.structs.replace(like, node=f"node-{number}")

@@ -32,7 +32,7 @@ from bench.populations import SEEDS, Population, azure, azure_small, azure_v2, g
 from bench.record import traces
 from cotenant.apps.backtest.reclaim import prepared
 from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.node_peaks.peak_risk import upper_quantile
 from forecasting.node_peaks.peak_tails import EXCEEDANCES
 

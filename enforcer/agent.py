@@ -179,7 +179,7 @@ class Agent:
                 return
 
     def look_twice(self) -> None:
-        """Two ticks, for who only wants to see: usage is the difference of two readings. `end` is the caller's."""
+        """Run two ticks for a report: usage is the difference of two readings, one tick has none. The caller ends."""
         self.parts.sources.start()
         self._wait_for_sources(_sleep)
         if self.tick():

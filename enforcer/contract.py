@@ -5,7 +5,8 @@
 Strategies are declarative: each tick they say everything that shall hold now. A value that nobody wants any more goes
 back to what stood there before us, which the journal of originals remembers across restarts; so switching a strategy
 off, losing the policy and ending the agent are the same case. Cgroup versions, drivers and runtimes do not show here:
-a knob is named by what it does, `enforcer.decide.knobs` says which file that is and how it is written.
+a knob is named by what it does; `enforcer.knob_table` says which files that is, `enforcer.decide.knobs` how they are
+written.
 """
 
 from __future__ import annotations
@@ -18,53 +19,11 @@ from typing import Generic, Protocol, TypeVar
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass, with_default
 from cotenant.core.model.resource import Amounts
+from enforcer.knob_table import NO_LIMIT, Knob, Value
 
+__all__ = ["NO_LIMIT", "Knob", "Value"]
+"""Of `knob_table`, offered here as well: the strategies read one module."""
 
-class Knob(StrEnum):
-    """What can be set on a cgroup. Values are int, or text where the note says so; NO_LIMIT where "none" exists."""
-
-    CPU_SHARES = "cpu.shares"
-    """2..262144 in cgroup v1's unit; written as weight on v2."""
-    CPU_QUOTA = "cpu.quota"
-    """Microseconds per period of 100 ms; NO_LIMIT = none."""
-    CPU_BURST = "cpu.burst"
-    """Microseconds that may be saved up beyond the quota."""
-    CPU_IDLE = "cpu.idle"
-    """1 = runs only when nobody else wants to."""
-    CPU_BVT = "cpu.bvt_warp_ns"
-    """Group identity -1..2; vendor kernels only."""
-    CPUSET_CPUS = "cpuset.cpus"
-    """Text, a list such as "0-2,5"."""
-    CPUSET_MEMS = "cpuset.mems"
-    """Text, NUMA nodes."""
-    MEMORY_LIMIT = "memory.limit"
-    """Bytes; NO_LIMIT = none."""
-    MEMORY_MIN = "memory.min"
-    MEMORY_LOW = "memory.low"
-    MEMORY_HIGH = "memory.high"
-    """Bytes; NO_LIMIT = none."""
-    MEMORY_OOM_GROUP = "memory.oom.group"
-    MEMORY_WMARK_RATIO = "memory.wmark_ratio"
-    MEMORY_WMARK_SCALE = "memory.wmark_scale_factor"
-    MEMORY_WMARK_MIN_ADJ = "memory.wmark_min_adj"
-    MEMORY_PRIORITY = "memory.priority"
-    MEMORY_USE_PRIORITY_OOM = "memory.use_priority_oom"
-    PAGE_CACHE_LIMIT = "memory.pagecache_limit.bytes"
-    PAGE_CACHE_LIMIT_ENABLE = "memory.pagecache_limit.enable"
-    PAGE_CACHE_LIMIT_SYNC = "memory.pagecache_limit.sync"
-    BLKIO_READ_BPS = "blkio.read_bps"
-    BLKIO_WRITE_BPS = "blkio.write_bps"
-    BLKIO_READ_IOPS = "blkio.read_iops"
-    BLKIO_WRITE_IOPS = "blkio.write_iops"
-    """Text: "major:minor amount" per device, joined by ",", in order of the device; 0 = no limit."""
-    IO_WEIGHT = "io.weight"
-    """1..10000."""
-
-
-NO_LIMIT = -1
-"""The value of a knob that limits nothing, whatever the file calls it."""
-
-Value = int | str
 CgroupPath = str
 """Below the hierarchy's root, no leading slash: "kubepods/besteffort/pod<uid>/<container id>"; "" is the root."""
 

@@ -83,9 +83,9 @@ def _profile(ratio: FloatMatrix, statistic: Statistic) -> tuple[Array, FloatMatr
     The mean over the days is drawn towards 1 by the square root of the share of variance around 1 that the mean of the
     other days explains. The newest days are divided by the profile of the other days, or they would look too even.
     """
-    known = ~np.isnan(ratio)
-    count = known.sum(axis=1, dtype=np.float32)
-    filled = ratio if known.all() else np.where(known, ratio, np.float32(0))
+    is_measured = ~np.isnan(ratio)
+    count = is_measured.sum(axis=1, dtype=np.float32)
+    filled = ratio if is_measured.all() else np.where(is_measured, ratio, np.float32(0))
     total, squares = filled.sum(axis=1), np.einsum("ndhk,ndhk->nhk", filled, filled)
     mean = np.where(count > 0, total / np.maximum(count, 1), np.float32(1))
     # A day's distance from the mean of the other days is count / (count - 1) times that from the mean of all.
@@ -102,7 +102,7 @@ def _profile(ratio: FloatMatrix, statistic: Statistic) -> tuple[Array, FloatMatr
 
     rest = np.empty_like(ratio[:, -_RATIO_DAYS:])
     for day in range(1, rest.shape[1] + 1):
-        others = count - known[:, -day]
+        others = count - is_measured[:, -day]
         rest[:, -day] = ratio[:, -day] / drawn(
             np.where(others > 0, (total - filled[:, -day]) / np.maximum(others, 1), np.float32(1))
         )
@@ -115,9 +115,9 @@ def _bands(ratio: FloatMatrix, level: FloatMatrix) -> _RatioBands:
     per_band = max(1, slots // _BANDS)
     places = slots // per_band * per_band
     order = np.argsort(level, axis=1)  # NaN goes last
-    known = (~np.isnan(level)).sum(axis=1)
+    measured_count = (~np.isnan(level)).sum(axis=1)
     # Known half hours are spread over all places, so that gaps leave no band empty.
-    rows = np.take_along_axis(order, np.arange(places) * known[:, None] // places, axis=1)
+    rows = np.take_along_axis(order, np.arange(places) * measured_count[:, None] // places, axis=1)
     borders = np.take_along_axis(level, rows, axis=1)[:, per_band - 1 : -1 : per_band]
     banded = ratio.reshape(size * slots, -1)[rows + slots * np.arange(size)[:, None]]
     ratios = row_quantiles(banded.reshape(size, places // per_band, -1), _RATIO_NODES)

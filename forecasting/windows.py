@@ -74,13 +74,13 @@ def peak_expected(
     ratio = np.divide(least, swings, out=np.full(swings.shape, np.inf), where=swings > 0)
     with np.errstate(over="ignore"):
         votes = mean_votes(1 / (1 + ratio**_STEEPNESS), counts)
-    mean_vote, known = votes[:, -1], counts.any(axis=1)
+    mean_vote, has_past_day = votes[:, -1], counts.any(axis=1)
     series = ~is_total[:, 0]
     limit = vote_limit(votes[series], (swings > least)[series], counts[series])
     every_day = ((swings > least) | ~counts).all(axis=1)
     expected: Flags = np.where(series, (mean_vote > limit) | every_day, mean_vote > _TOTAL_EXPECTED_FROM)
     expected[~series] &= daily_correlation(history[~series], grid.slots_per_day) >= _REGULAR_FROM
-    return np.where(known, expected, amplitude(median) > settings.peak_amplitude)
+    return np.where(has_past_day, expected, amplitude(median) > settings.peak_amplitude)
 
 
 def mean_votes(votes: Floats, counts: Flags) -> npt.NDArray[np.float64]:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from cotenant.core.model.colocation.reclaim_policies import TERMS
 from cotenant.core.model.colocation.reclaimable import Reclaimable
 from cotenant.core.model.finding import ClusterFinding, FindingKind
 from cotenant.core.model.reasons import Reason
@@ -43,8 +44,6 @@ NODE_FORECASTS_REST_ON: Final[Mapping[Resource, frozenset[Signal]]] = {
     Resource.CPU: frozenset({Signal.CPU_USAGE_MEAN, Signal.NODE_CPU_USAGE_MEAN}),
     Resource.MEMORY: frozenset({Signal.MEMORY_WORKING_SET_MAX, Signal.NODE_MEMORY_WORKING_SET_MAX}),
 }
-FORECAST_TERMS: Final = frozenset({"hp_peak", "system_peak", "prod_reclaimable"})
-"""Terms of an amount that a node can lend which come from a forecast."""
 NOTE: Final = "part of the history behind the forecast could not be read: the peak may be higher"
 
 
@@ -89,7 +88,7 @@ def with_incomplete_noted(amounts: Sequence[Reclaimable], unread: Collection[Sig
 
 
 def _noted(amount: Reclaimable) -> Reclaimable:
-    if FORECAST_TERMS.isdisjoint(amount.terms):
+    if not any(TERMS[name].from_forecast for name in amount.terms if name in TERMS):
         return amount
     return replace(amount, note=f"{amount.note}; {NOTE}" if amount.note else NOTE)
 

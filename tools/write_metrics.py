@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from admission.webhook_server.app import WebhookMetrics
 from cotenant.apps.manager.audit import Audit
+from cotenant.apps.manager.controllers.queue_metrics import QueueMetrics
 from cotenant.apps.manager.controllers.reservation_controller import ReservationMetrics
 from cotenant.core.adapters.telemetry import Metrics
 from dashboard.server.health import Health
@@ -39,6 +40,7 @@ def declared() -> dict[str, list[tuple[str, str, list[str], str]]]:
     manager, extender, agent = Metrics("", ""), Metrics("", ""), Metrics("", "")
     Audit(manager)
     ReservationMetrics(manager.registry)
+    QueueMetrics(manager.registry)
     WebhookMetrics(webhook)
     Counts(extender)
     AgentMetrics(agent)

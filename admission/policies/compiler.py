@@ -180,12 +180,12 @@ def _unpatched(profile: Profile) -> Iterator[PolicyLoss]:
 def _policy(profile: Profile, overlaps: Overlaps, api_version: str) -> Json:
     """The policy of one profile."""
     # Other profiles are judged in the patches: in matchConditions the API server gives no namespaceObject.
-    left = [_no_match(other) for other in overlaps.yields_to]
-    not_translated = [*left, *(_no_match(other) for other in overlaps.translates)]
+    yields = [_no_match(other) for other in overlaps.yields_to]
+    not_translated = [*yields, *(_no_match(other) for other in overlaps.translates)]
     writes = [_guarded(write, overlaps.fields.get(name, ())) for name, write in _writes(profile)]
     patches = []
     if profile.percent and writes:
-        patches.append(when(" && ".join(left), f"(\n{joined(writes)}\n)") if left else joined(writes))
+        patches.append(when(" && ".join(yields), f"(\n{joined(writes)}\n)") if yields else joined(writes))
     if not profile.skips_resources:
         patches.append(resources_cel.translation(not_translated))
     patches.append(resources_cel.annotation())

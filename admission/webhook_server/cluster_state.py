@@ -75,6 +75,7 @@ class _Workload(msgspec.Struct):
 
 class _GuardSpec(msgspec.Struct, rename="camel"):
     served_until: str = ""
+    queues_served_until: str = ""
 
 
 class _Guard(msgspec.Struct):
@@ -141,6 +142,7 @@ class ClusterState:
                 annotated={(kind, *place): noted for kind in KINDS for place, noted in snapshots[kind].items()},
                 synced=synced,
                 quotas_synced=ready["quotas"],
+                queues_served_until_seconds=_promises(snapshots)[1],
             )
             self._seen = snapshots
         return self._view
@@ -163,8 +165,10 @@ def _entry(priority_class: _PriorityClass) -> PriorityClassEntry:
     return PriorityClassEntry(priority_class.value, priority_class.preemptionPolicy or "PreemptLowerPriority")
 
 
-def _served_until(guard: _Guard) -> float:
-    return moment_of(guard.spec.served_until, "swapguards") or 0.0
+def _served_until(guard: _Guard) -> tuple[float, float]:
+    """Ends (Unix time) of both promises: of Reservations, of queues."""
+    spec = guard.spec
+    return moment_of(spec.served_until, "swapguards") or 0.0, moment_of(spec.queues_served_until, "swapguards") or 0.0
 
 
 def _noted(workload: _Workload) -> AnnotatedResources:
@@ -179,4 +183,9 @@ def _noted(workload: _Workload) -> AnnotatedResources:
 def _offers(snapshots: Mapping[str, Mapping[Any, Any]]) -> Offers:
     """Reservations, and running pods that are some."""
     reservations = (*snapshots["reservations"].values(), *snapshots["standby"].values())
-    return Offers.of(reservations, snapshots["swapguards"].get(("", SWAP_GUARD), 0.0))
+    return Offers.of(reservations, _promises(snapshots)[0])
+
+
+def _promises(snapshots: Mapping[str, Mapping[Any, Any]]) -> tuple[float, float]:
+    ends: tuple[float, float] = snapshots["swapguards"].get(("", SWAP_GUARD), (0.0, 0.0))
+    return ends

@@ -110,6 +110,7 @@ class WebhookService:
         self.app.shown(expires.timestamp(), signing_key(pair.key))
 
     def _certificate(self) -> str:
+        """Why the certificate could not be renewed or read last, empty when it could."""
         return self.keeper.error.message if self.keeper.error else ""
 
     def _keep(self) -> None:

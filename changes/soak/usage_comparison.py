@@ -8,19 +8,17 @@ $window (a duration) in it are filled in.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from string import Template
 from typing import Final
 
-import msgspec
-
 from changes.decide.regression_check import Compared, Measure
 from cotenant.core.model.changes.change import Change
 from cotenant.core.model.changes.judgement import UsageTrace
-from cotenant.core.model.errors import SourceError, SourceProtocol
+from cotenant.core.model.errors import SourceError
 from cotenant.core.model.resource import Resource
 from profiler.prometheus.client import Client
+from profiler.prometheus.decode import one_series
 from profiler.prometheus.promql import literal, quote
 
 DAY_SECONDS: Final = 86_400
@@ -35,10 +33,6 @@ _SUFFIX: Final = {
     "StatefulSet": "-[0-9]+",
     "CronJob": "-[0-9]+-[a-z0-9]{5}",
 }
-
-
-class _Series(msgspec.Struct):
-    values: list[tuple[float, str]] = []
 
 
 class PrometheusComparison:
@@ -93,12 +87,7 @@ class PrometheusComparison:
         return before, after
 
     def _values(self, query: str, start: int, end: int, step: int) -> tuple[float | None, ...]:
-        """The one series of a range, a value a step; None where there is none. SourceProtocol for several series."""
-        series = msgspec.json.decode(self._client.range(query, start, end, step), type=list[_Series])
-        if len(series) > 1:
-            raise SourceProtocol(f"the query gives {len(series)} series, one is needed", fix="Aggregate: max(...).")
-        values = {int(moment): float(text) for moment, text in (series[0].values if series else [])}
-        return tuple(_number(values.get(moment)) for moment in range(start, end + 1, step))
+        return one_series(self._client.range(query, start, end, step), start, end, step)
 
 
 def _pods(change: Change) -> str:
@@ -129,7 +118,3 @@ def _queries(where: str, span: int) -> dict[Measure, str]:
         Measure.THROTTLED: f"{throttled} / {periods}",
         Measure.PRESSURE: f"avg(rate(container_pressure_cpu_waiting_seconds_total{{{where}}}[{span}s]))",
     }
-
-
-def _number(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -85,7 +85,7 @@ def trusts(peer: str, trusted: Sequence[Network]) -> bool:
     return any((mapped or address) in network for network in trusted)
 
 
-def seen(scope: Mapping[str, Any], headers: Headers, trusted: Sequence[Network], base: str) -> Front:
+def front_of(scope: Mapping[str, Any], headers: Headers, trusted: Sequence[Network], base: str) -> Front:
     """The request as the browser sent it. base: our base path, which a proxy that cuts it names in a header."""
     peer = (scope.get("client") or ("", 0))[0]
     by_proxy, path = trusts(peer, trusted), scope["path"]

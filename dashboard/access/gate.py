@@ -150,7 +150,7 @@ class Gate:
 
     async def _http(self, app: Any, scope: Scope, receive: Any, send: Send) -> None:
         request_headers = front.headers_of(scope)
-        request_front = front.seen(scope, request_headers, self._trusted, self.base)
+        request_front = front.front_of(scope, request_headers, self._trusted, self.base)
         scope["scheme"], scope["path"] = request_front.scheme, request_front.path
         visit = replace(self._arrived(request_front, request_headers), repeated=front.repeated(scope))
         if request_front.path in self._open:

@@ -185,14 +185,15 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     };
   }
 
+  // What a click on a row opens is the list's `opens`; here are the lists whose address depends on more than the row.
   function openRow(name, row) {
     const ct = window.cotenant;
     if (!row) return;
+    const opens = document.getElementById("frame-" + name).dataset.opens || "";
+    const filled = opens.replace(/\{(\w+)\}/g, (_, column) => encodeURIComponent(row[column]));
     if (name === "recommendations") {
       const open = [row.namespace, row.kind, row.workload, row.container].map(encodeURIComponent).join("/");
       ct.go(ct.withParam("open", open));
-    } else if (name === "nodes") {
-      ct.go(ct.base() + "nodes/" + encodeURIComponent(row.node));
     } else if (name === "pods") {
       const path = [row.namespace, row.kind, row.workload].map(encodeURIComponent).join("/");
       const kept = new URLSearchParams(location.search);
@@ -201,19 +202,13 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     } else if (name === "findings") {
       ct.go(row.kind === "Node" ? ct.base() + "nodes/" + encodeURIComponent(row.workload)
         : ct.base() + "recommendations?" + new URLSearchParams({ ns: row.namespace, kind: row.kind, workload: row.workload }));
-    } else if (name === "forecasts") {
-      const key = [row.scope, row.namespace, row.kind, row.name, row.resource].map(encodeURIComponent).join("/");
-      ct.go(ct.withParam("open", key), true);
-    } else if (name === "enforcement") {
-      ct.go(ct.withParam("open", row.node), true);
-    } else if (name === "changes") {
-      ct.go(ct.withParam("open", row.change), true);
-    } else if (name === "plans") {
-      const key = [row.namespace, row.kind, row.workload].map(encodeURIComponent).join("/");
-      ct.go(ct.withParam("open", key), true);
     } else if (name === "workloads") {
       const name = [row.namespace, row.kind, row.workload].map(encodeURIComponent).join("/");
       ct.go(ct.base() + "workload/" + name + location.search); // the filters stay, for the way back
+    } else if (opens.startsWith("?open=")) {
+      ct.go(ct.withParam("open", filled.slice("?open=".length)), true);
+    } else if (opens) {
+      ct.go(ct.base() + filled);
     }
   }
 

@@ -141,13 +141,6 @@ def button(word: str, id_: Any, why: str) -> Component:
     return html.Button(word, id=id_, className="button act", disabled=bool(why), **title)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]], label: str) -> Component:
-    head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
-    lines = [html.Tr([html.Th(cells[0], scope="row"), *(html.Td(c) for c in cells[1:])]) for cells in rows]
-    table = html.Table([head, html.Tbody(lines)], className="facts", **{"aria-label": label})
-    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": label})
-
-
 def _moved(change: Change) -> Component:
     moved_fields = moves(change)
     if not moved_fields:
@@ -155,7 +148,7 @@ def _moved(change: Change) -> Component:
     rows = [(visible(m.pointer), visible(m.now), html.Strong(visible(m.new)), visible(m.target)) for m in moved_fields]
     more = len(rows) - MOVES_SHOWN
     rest = [html.P(f"and {more} more", className="panel-note")] if more > 0 else []
-    return html.Div([_table(("Field", "Before", "After", "Of"), rows[:MOVES_SHOWN], "What moved"), *rest])
+    return html.Div([panels.facts(("Field", "Before", "After", "Of"), rows[:MOVES_SHOWN], "What moved"), *rest])
 
 
 def _freed(standing: ChangeStatus) -> Component:
@@ -164,14 +157,14 @@ def _freed(standing: ChangeStatus) -> Component:
     achieved = promised if standing.state.in_force else "nothing"
     word = {ChangeState.VERIFIED: "verified", ChangeState.APPLIED: "in force, not yet verified"}
     note = word.get(standing.state, "the cluster does not hold it" if not standing.state.in_force else "in force")
-    return _table(("", "Requests"), [("Expected", promised), ("Achieved", f"{achieved} ({note})")], "Freed")
+    return panels.facts(("", "Requests"), [("Expected", promised), ("Achieved", f"{achieved} ({note})")], "Freed")
 
 
 def _guardrails(change: Change) -> Component:
     if not change.guardrails:
         return html.P("None was kept.", className="panel-note")
     rows = [(rule, _outcome(outcome)) for rule, outcome in change.guardrails.items()]
-    return _table(("Rule", "How it came out"), rows, "Guardrails")
+    return panels.facts(("Rule", "How it came out"), rows, "Guardrails")
 
 
 def _outcome(text: str) -> list[Any]:
@@ -192,7 +185,7 @@ def _rows(rows: Sequence[LedgerEntry]) -> Component:
         )
         for row in rows
     ]
-    return _table(("Row", "Time", "What", "By", "Words", "Hash"), cells, "Rows of the ledger")
+    return panels.facts(("Row", "Time", "What", "By", "Words", "Hash"), cells, "Rows of the ledger")
 
 
 def _said(row: LedgerEntry) -> str:

@@ -58,7 +58,9 @@ def _mine(who: Someone, *, acting_here: bool) -> Component:
     note = "" if acting_here else f" {change_tables.NO_DESK} {change_tables.FIX}"
     rows = [(SENTENCES[right], _may(who, right) if acting_here or right is Right.READ else _no("read-only"), _of(right))
             for right in Right]  # fmt: skip
-    return panels.panel("What you may do", _table(("What", "You", "It takes"), rows, "Your rights"), note=lead + note)
+    return panels.panel(
+        "What you may do", panels.facts(("What", "You", "It takes"), rows, "Your rights"), note=lead + note
+    )
 
 
 def _roles(who: Someone) -> str:
@@ -100,7 +102,7 @@ def _cluster(view: View) -> Component:
         permissions = desk.permissions(who, spaces) if spaces else permissions
     heads = ("Feature", "Needs", "Everywhere", *(visible(space) for space in spaces))
     note = "By SelfSubjectAccessReview, with your own rights where the login gives them."
-    return panels.panel(title, _table(heads, rows(permissions, spaces), title), note=note)
+    return panels.panel(title, panels.facts(heads, rows(permissions, spaces), title), note=note)
 
 
 def rows(permissions: Sequence[Permission], namespaces: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -126,10 +128,3 @@ def _namespaces(view: View) -> list[str]:
     """Of the workloads that the results name."""
     names = view.source.snapshot().tables[WORKLOADS.name].vocabulary.get("namespace", ())
     return sorted(names)
-
-
-def _table(heads: Sequence[str], cells: Sequence[Sequence[Any]], label: str) -> Component:
-    head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
-    body = [html.Tr([html.Th(row[0], scope="row"), *(html.Td(cell) for cell in row[1:])]) for row in cells]
-    table = html.Table([head, html.Tbody(body)], className="facts", **{"aria-label": label})
-    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": label})

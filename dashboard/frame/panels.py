@@ -7,7 +7,7 @@ Text that comes from the cluster goes in as text nodes only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
@@ -59,6 +59,14 @@ def _as_table(id_: str) -> Component:
         className="scroll chart-table", tabIndex=0, role="region", **{"aria-label": "The chart as a table"}
     )
     return html.Details([html.Summary("As a table"), where], className="more as-table", **{"data-figure": id_})
+
+
+def facts(heads: Sequence[str], rows: Sequence[Sequence[Children]], label: str) -> Component:
+    """A table of texts and numbers in a frame that scrolls; the first column names the row."""
+    head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
+    body = [html.Tr([html.Th(cells[0], scope="row"), *(html.Td(c) for c in cells[1:])]) for cells in rows]
+    table = html.Table([head, html.Tbody(body)], className="facts", **{"aria-label": label})
+    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": label})
 
 
 def chip(word: str, tone: str = "gray", title: str = "") -> Component:

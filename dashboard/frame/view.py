@@ -11,6 +11,7 @@ from dash.development.base_component import Component
 from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.changes.service import ChangeService
 from cotenant.core.model.demo_clock import Steering
+from cotenant.core.model.queues.queue_service import QueueService
 from cotenant.core.model.reservations.plan_service import PlanService
 from cotenant.core.settings.sections.access import AccessSettings
 from cotenant.core.settings.sections.actions import ActionSettings
@@ -49,6 +50,8 @@ class DashboardContext:
     """Through which recommendations are acted on; None: this dashboard is read-only."""
     plans: PlanService | None = None
     """Through which reservation plans are acted on; None: the page shows commands to copy."""
+    queues: QueueService | None = None
+    """What quotas and gangs of the cluster are read through; None: this dashboard reads no cluster."""
     actions: ActionSettings = field(default_factory=ActionSettings)
     """What the desk holds changes to: how long they soak, how many at once."""
     steering: Steering | None = None

@@ -87,6 +87,7 @@ def facts(gathering: Gathering | None) -> Component:
 
 
 def _agents(gathering: Gathering) -> str:
+    """How many node agents run, and how many of them as a dry run, as a clause."""
     if gathering.agents is None:
         return "How many agents run is not known"
     dry = f", {gathering.dry_agents:,} as a dry run" if gathering.dry_agents else ""

@@ -9,43 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cotenant.core.model.colocation.reclaim_policies import TERMS
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import Resource
 from dashboard.tables import display
 
-WORDS: Final[Mapping[str, str]] = {
-    "capacity": "capacity of the node",
-    "safety_margin": "safety margin that nobody may use",
-    "system_used": "used outside of pods, or reserved if that is more",
-    "reserved": "reserved for system and kubelet",
-    "hp_used": "used by prod and mid pods and pods without a class",
-    "hp_request": "requested by prod and mid pods and pods without a class",
-    "hp_max": "used or requested by prod and mid pods, the larger of both",
-    "system_peak": "24-hour peak of what runs outside of pods, or its present use or reserved if that is more",
-    "hp_peak": "calibrated 24-hour peak of prod, with what it cannot know of other pods",
-    "announced": "requested by prod pods and reservations that came after that forecast and replaced no pod",
-    "prod_reclaimable": "requested by prod and not used by the forecast peak",
-    "unused": "not used by anybody now",
-    "unallocated_share": "share of what nobody requested",
-    "static_share": "fixed share of capacity",
-    "cap": "cap by the settings",
-    "normalization": "added for the CPU's speed",
-    "third_party": "taken by other schedulers",
-}
-"""Term -> what it is."""
-
-LIMITS: Final[Mapping[str, str]] = {
-    "safety_margin": "the safety margin keeps {amount} back",
-    "system_used": "the system outside of pods takes {amount}",
-    "reserved": "{amount} are reserved for system and kubelet",
-    "hp_used": "prod and mid pods use {amount}",
-    "hp_request": "prod and mid pods request {amount}",
-    "hp_max": "prod and mid pods use or request {amount}",
-    "system_peak": "the system outside of pods is expected to take {amount}",
-    "hp_peak": "prod is expected to need {amount}",
-    "announced": "prod pods and reservations that came after the forecast request {amount}",
-    "cap": "the settings cap it at {amount}",
-}
 AFTERWARDS: Final[Mapping[str, str]] = {"normalization": "+", "third_party": "−"}
 """Terms that count after cap and floor."""
 SETTING: Final[Mapping[str, str]] = {
@@ -106,7 +74,7 @@ def formula(lent: Lent) -> str:
 def signs(lent: Lent) -> Mapping[str, str]:
     """How each term enters: + adds, − subtracts, min bounds."""
     bounding = {"cap", "unused"}
-    added = {"capacity", "unallocated_share", "static_share", "prod_reclaimable", "normalization"}
+    added = {"prod_reclaimable", *(term.name for term in TERMS.values() if term.sign == "+")}
     if lent.band == "mid":
         bounding |= {"capacity"}
     return {
@@ -120,13 +88,23 @@ def why_not_more(lent: Lent) -> str:
     """One sentence: what takes most of the node away from batch."""
     if lent.reason is not Reason.OK:
         return f"Nothing is lent: {SENTENCES[lent.reason]}"
-    taken = {name: value for name, value in lent.terms.items() if name in LIMITS and name != "cap"}
+    taken = {name: value for name, value in lent.terms.items() if name != "cap" and limit_words(name)}
     if not taken:
         return "The results do not say what limits it."
     free = lent.terms["capacity"] - sum(taken.values())
     largest = "cap" if lent.terms.get("cap", free) < free else max(taken, key=lambda name: taken[name])
     amount = display.amount(lent.terms[largest], lent.resource)
     share = display.percent(lent.terms[largest] / lent.terms["capacity"]) if lent.terms["capacity"] else display.MISSING
-    text = f"Not more because {LIMITS[largest].format(amount=amount)} ({share} of capacity)"
+    text = f"Not more because {limit_words(largest).format(amount=amount)} ({share} of capacity)"
     setting = SETTING.get(largest, "").format(resource=lent.resource, risk=RISK[lent.resource])
     return f"{text}; setting {setting}." if setting else f"{text}."
+
+
+def words(name: str) -> str:
+    """What a term is; the name itself of a term that results of another version hold."""
+    return TERMS[name].words if name in TERMS else name
+
+
+def limit_words(name: str) -> str:
+    """How a term limits what is lent, a clause with {amount}; empty for a term that does not."""
+    return TERMS[name].limit if name in TERMS else ""

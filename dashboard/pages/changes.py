@@ -84,6 +84,7 @@ LIST: Final = Listing(
     facets=(("state", "State"), ("by", "By"), ("method", "Method"), ("overridden", "Overridden"), ("ns", "Namespace"),
             ("cluster", "Cluster"), ("batch", "Batch")),
     order="-time",
+    opens="?open={change}",
     totals=_totals,
     shape=_shape,
     news=NEWS,

@@ -67,6 +67,7 @@ LIST: Final = Listing(
         ("pod", "Pod"),
     ),
     order="-time",
+    opens="?open={node}",
     shape=_shape,
     news=NEWS,
     alone=True,

@@ -97,6 +97,7 @@ LIST: Final = Listing(
         ("model", "Model"),
     ),
     order="scope",
+    opens="?open={scope}/{namespace}/{kind}/{name}/{resource}",
     shape=_shape,
 )
 

@@ -58,17 +58,9 @@ def _first_row(now: Status) -> Component:
     return html.Div([_jobs(now), _permissions(now)], className="row wide-narrow")
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]], label: str) -> Component:
-    """A table of words and numbers; the first column names the row."""
-    head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
-    body = [html.Tr([html.Th(cells[0], scope="row"), *(html.Td(c) for c in cells[1:])]) for cells in rows]
-    table = html.Table([head, html.Tbody(body)], className="facts", **{"aria-label": label})
-    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": label})
-
-
 def _jobs(now: Status) -> Component:
     rows = [(job.name, _age(job), job.words) for job in now.jobs]
-    return panels.panel("Jobs", _table(("What", "Last success", "Left behind"), rows, "Jobs"))
+    return panels.panel("Jobs", panels.facts(("What", "Last success", "Left behind"), rows, "Jobs"))
 
 
 def _age(job: UpkeepJob) -> Any:
@@ -128,7 +120,7 @@ def _pulls(pulls: Sequence[QualityRecord]) -> Component:
         )
         for p in pulls
     ]
-    return panels.panel("Sources", _table(heads, rows, "Pulls"), note=note)
+    return panels.panel("Sources", panels.facts(heads, rows, "Pulls"), note=note)
 
 
 def _defects(now: Status) -> Component:
@@ -139,7 +131,7 @@ def _defects(now: Status) -> Component:
         return panels.panel("What was mended", html.P(text, className="said"))
     rows = [(d.value, f"{n:,}", DEFECT_SENTENCES[d]) for d, n in sorted(defects.items(), key=lambda pair: -pair[1])]
     return panels.panel(
-        "What was mended", _table(("Defect", "Count", "What was done"), rows, "Defects of the last pull")
+        "What was mended", panels.facts(("Defect", "Count", "What was done"), rows, "Defects of the last pull")
     )
 
 
@@ -150,7 +142,7 @@ def _lost(now: Status) -> Component:
     note = (
         "Their files could not be read and were set aside; the next scan fills the holes that the source still knows."
     )
-    return panels.panel("Lost days", _table(("Signal", "Day", "Set aside as"), rows, "Lost days"), note=note)
+    return panels.panel("Lost days", panels.facts(("Signal", "Day", "Set aside as"), rows, "Lost days"), note=note)
 
 
 def _coverage(upkeep: Upkeep) -> list[Component]:
@@ -180,7 +172,7 @@ def _namespaces(upkeep: Upkeep) -> Component:
     rest = len(rows) - len(shown)
     note = "Worst first" + (f"; {rest:,} more have at least this coverage." if rest > 0 else ".")
     heads = ("Namespace", "Series", "Coverage", "Longest gap", "Newest sample")
-    return panels.panel("Gaps by namespace", _table(heads, shown, "Coverage by namespace"), note=note)
+    return panels.panel("Gaps by namespace", panels.facts(heads, shown, "Coverage by namespace"), note=note)
 
 
 def _share(ratio: float | None) -> str:

@@ -48,6 +48,7 @@ LIST: Final = Listing(
     ),
     facets=(("reason", "Reason"),),
     order="-cpu_usage",
+    opens="nodes/{node}",
 )
 SCATTER_HEIGHT: Final = 300
 HOURS_HEIGHT: Final = 330
@@ -208,7 +209,7 @@ def _terms(lent: Lent | None, band: str, resource: Resource) -> Component:
     rows = [
         html.Tr(
             [
-                html.Th([html.Span(sign, className="sign"), lending.WORDS.get(term, term)], scope="row"),
+                html.Th([html.Span(sign, className="sign"), lending.words(term)], scope="row"),
                 html.Td(panels.amount(lent.terms[term], resource)),
             ]
         )

@@ -221,6 +221,10 @@ def _waste_panel(overview: Overview, view: View) -> Component:
 
 
 def _waste(overview: Overview, view: View, chosen: str) -> Component:
+    """Bars of the namespaces that request most beyond their use, and links to their workloads.
+
+    chosen: "cpu", "memory", or "money" at the prices of the settings.
+    """
     limit, measure = view.settings.waste_bars, view.prices if chosen == "money" else Resource(chosen)
     rows = waste.ranking(overview.waste, measure, limit)
     if not rows:

@@ -70,6 +70,7 @@ def _total(label: str, deltas: np.ndarray, resource: Resource) -> Component:
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
+    """Draw proposed columns as "now -> proposed", with the action where there is no number."""
     grid.now_and_proposed(definitions, PROPOSED, ACTIONS)
 
 

@@ -98,6 +98,7 @@ LIST: Final = Listing(
     ),
     facets=(("reason", "State"), ("kind", "Kind"), ("ns", "Namespace")),
     order="start",
+    opens="?open={namespace}/{kind}/{workload}",
     totals=totals,
     shape=_shape,
 )
@@ -164,7 +165,7 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
 
 
 def rows_of(view: View, search: str) -> list[Row]:
-    """The listed rows; none under a filter that does not exist, which the list tells."""
+    """The listed rows; none when the filter cannot be read, which the list itself reports."""
     try:
         return listed(view.source.snapshot(), search)
     except UsageError:

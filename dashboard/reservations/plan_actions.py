@@ -257,7 +257,7 @@ def new_form(fields: Sequence[FieldOf]) -> Component:
 
 
 def next_three(windows: Sequence[Span]) -> list[Any]:
-    """The next occurrences in words."""
+    """The next occurrences of a schedule as the children of a paragraph: moments, joined by commas."""
     parts: list[Any] = ["Next: "]
     for number, window in enumerate(windows):
         parts += [", " if number else "", panels.moment(window.start_seconds)]

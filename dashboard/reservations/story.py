@@ -76,12 +76,12 @@ class TimelineEvent:
 
 
 def workload_of(plan: Plan) -> WorkloadRef:
-    """Whose capacity it is."""
+    """The workload that the plan reserves capacity for."""
     return WorkloadRef(plan.namespace, plan.owner.kind, plan.owner.name)
 
 
 def ref_to(plan: Plan) -> PlanRef:
-    """Its name."""
+    """Namespace and name, as the plan service takes them."""
     return PlanRef(plan.namespace, plan.name)
 
 
@@ -91,7 +91,7 @@ def phase_of(plan: Plan) -> PlanPhase:
 
 
 def tone(plan: Plan) -> str:
-    """Colour of its chip."""
+    """Colour of the chip that shows its phase."""
     return _STATES[phase_of(plan)][1]
 
 

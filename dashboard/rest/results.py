@@ -275,7 +275,13 @@ def described(schema: Schema) -> str:
 
 
 def _unit(kind: Kind) -> str:
-    return {Kind.TIME: "Unix seconds", Kind.RATIO: "ratio 0..1", Kind.LIST: "list of numbers"}.get(kind, kind.value)
+    texts = {
+        Kind.TIME: "Unix seconds",
+        Kind.RATIO: "ratio 0..1",
+        Kind.LIST: "list of numbers",
+        Kind.AMOUNT: "millicores, bytes or a count, by the row's resource",
+    }
+    return texts.get(kind, kind.value)
 
 
 def filter_parameters(schema: Schema) -> list[Mapping[str, Any]]:

@@ -41,8 +41,8 @@ class ThreadedDash(Dash):
             @wraps(function)
             def answer(*inputs: Any) -> Any:
                 result = function(*inputs)
-                apart = several and isinstance(result, list | tuple)
-                return tuple(map(self.joined, result)) if apart else self.joined(result)
+                one_each = several and isinstance(result, list | tuple)
+                return tuple(map(self.joined, result)) if one_each else self.joined(result)
 
             register(in_a_thread(answer))
             return function

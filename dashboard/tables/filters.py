@@ -60,6 +60,9 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "overridden": ("overridden",),
     "event": ("event",),
     "cluster": ("cluster",),
+    "quota": ("quota",),
+    "gang": ("gang",),
+    "tree": ("tree",),
 }
 """Filter key -> columns of which any may match; a table knows those keys of which it has a column.
 

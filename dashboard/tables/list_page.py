@@ -43,6 +43,8 @@ class Listing:
     """(filter key, title)."""
     order: str
     """The sort of a fresh page, in the grammar of the URL."""
+    opens: str = ""
+    """What a click on a row opens: an address below the base, or "?open=..." for a panel; {column}: the row's value."""
     totals: Callable[[Snapshot, Query], Sequence[Component]] = lambda _snapshot, _query: ()
     shape: Callable[[Sequence[dict[str, Any]]], None] = lambda _definitions: None
     """Last touches on the column definitions."""
@@ -104,6 +106,7 @@ def body(listing: Listing, view: View, search: str) -> Component:
             "data-order": listing.order,
             "data-columns": ",".join(listing.shown),
             "data-key": ",".join(listing.schema.key),
+            "data-opens": listing.opens,
             "data-hidden": listing.hidden if listing.hiding("", schema) else "",
             "data-revealed": ",".join(listing.revealed),
             "data-shown": "",

@@ -23,8 +23,8 @@ import msgspec
 from enforcer.apply.atomic_write import replace_whole
 from enforcer.apply.surface_note import SurfaceNote, read_note
 from enforcer.contract import ResctrlReading, Surface, SurfaceWant
-from enforcer.decide.knobs import Version
 from enforcer.decide.surfaces import ResctrlGroup, values_of
+from enforcer.knob_table import Version
 from enforcer.observe.cgroupfs import Hierarchy
 
 FILE: Final = "resctrl-groups.json"

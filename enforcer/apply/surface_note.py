@@ -30,7 +30,7 @@ class SurfaceNote(Generic[NoteT]):
     newer: str = ""
 
 
-class _Head(msgspec.Struct):
+class _NoteHead(msgspec.Struct):
     version: int = VERSION
 
 
@@ -58,6 +58,6 @@ def read_note(path: Path, decode: Callable[[bytes], NoteT], empty: NoteT) -> Sur
 def _version(text: bytes) -> int:
     """The number in the field `version`; 1 for anything else."""
     try:
-        return msgspec.json.decode(text, type=_Head).version
+        return msgspec.json.decode(text, type=_NoteHead).version
     except UNUSABLE:
         return VERSION

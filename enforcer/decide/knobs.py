@@ -1,6 +1,5 @@
-"""The knobs as a table: which file each one is on cgroup v1 and v2, and how its value is written and read. Pure.
+"""How the values of knobs are written to the files of `enforcer.knob_table`, read from them, and compared. Pure.
 
-    SPECS[Knob.CPU_QUOTA].file(dialect) -> KnobFile("cpu", "cpu.max")
     as_text(Knob.CPU_QUOTA, NO_LIMIT, dialect) -> ("max",)         from_text(..., "20000 100000") -> 20000
 
 The kernel rounds silently: shares are clamped, bytes fall to whole pages, CPU lists are rewritten, v2 weights are
@@ -13,12 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from mmap import PAGESIZE
 from typing import Final
 
 from cotenant.core.model.errors import UsageError
-from enforcer.contract import NO_LIMIT, Knob, Value
+from enforcer.knob_table import NO_LIMIT, SPECS, Knob, KnobFile, Value, Version
 from enforcer.observe.cpusets import format_cpus, parse_cpus
 
 PERIOD_MICROSECONDS: Final = 100_000
@@ -31,56 +29,6 @@ SHARES: Final = (2, 262_144)
 WEIGHTS: Final = (1, 10_000)
 LEAST_QUOTA: Final = 1000
 _DEVICE: Final = re.compile(r"([0-9]{1,4}:[0-9]{1,8}) ([0-9]{1,19})")
-
-
-class Version(Enum):
-    """Of the hierarchy that holds a controller."""
-
-    V1 = 1
-    V2 = 2
-
-
-class Ordering(Enum):
-    """What a write must wait for; `enforcer.decide.write_order` knows how."""
-
-    FREE = "free"
-    NESTED_QUOTA = "nested-quota"
-    """v1: no child above its parent."""
-    NESTED_SET = "nested-set"
-    """v1: a child's CPUs are among its parent's."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnobFile:
-    """A file of a controller; others: names of the same thing in other kernels, tried in this order."""
-
-    controller: str
-    name: str
-    others: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All names."""
-        return (self.name, *self.others)
-
-
-@dataclass(frozen=True, slots=True)
-class KnobSpec:
-    """One row: files, what is allowed (least, most; text knobs: None), how it is ordered."""
-
-    v1: KnobFile | None
-    v2: KnobFile | None
-    least: int | None = None
-    most: int | None = None
-    limitless: bool = False
-    """Whether NO_LIMIT is a value."""
-    ordering: Ordering = Ordering.FREE
-    default: Value | None = None
-    """Of a new cgroup; None = depends on its parent."""
-
-    def file(self, version: Version) -> KnobFile | None:
-        """Its file, None where this version has none."""
-        return self.v1 if version is Version.V1 else self.v2
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,65 +56,6 @@ class Dialect:
         return entry[1] if entry else None
 
 
-def _same_name(knob: Knob, controller: str, least: int, most: int | None, default: Value | None = 0) -> KnobSpec:
-    """A knob whose file is called as the knob in both versions."""
-    file = KnobFile(controller, knob.value)
-    return KnobSpec(file, file, least, most, default=default)
-
-
-def _throttle(v1_name: str) -> KnobSpec:
-    return KnobSpec(KnobFile("blkio", f"blkio.throttle.{v1_name}_device"), KnobFile("io", "io.max"), default="")
-
-
-_BYTES: Final = 2**63 - 1
-SPECS: Final[dict[Knob, KnobSpec]] = {
-    Knob.CPU_SHARES: KnobSpec(KnobFile("cpu", "cpu.shares"), KnobFile("cpu", "cpu.weight"), 0, _BYTES, default=1024),
-    Knob.CPU_QUOTA: KnobSpec(
-        KnobFile("cpu", "cpu.cfs_quota_us"), KnobFile("cpu", "cpu.max"), 0, _BYTES, limitless=True,
-        ordering=Ordering.NESTED_QUOTA, default=NO_LIMIT,
-    ),
-    Knob.CPU_BURST: KnobSpec(
-        KnobFile("cpu", "cpu.cfs_burst_us"), KnobFile("cpu", "cpu.max.burst"), 0, _BYTES, default=0
-    ),
-    Knob.CPU_IDLE: _same_name(Knob.CPU_IDLE, "cpu", 0, 1),
-    Knob.CPU_BVT: _same_name(Knob.CPU_BVT, "cpu", -1, 2),
-    Knob.CPUSET_CPUS: KnobSpec(
-        KnobFile("cpuset", "cpuset.cpus"), KnobFile("cpuset", "cpuset.cpus"), ordering=Ordering.NESTED_SET
-    ),
-    Knob.CPUSET_MEMS: KnobSpec(
-        KnobFile("cpuset", "cpuset.mems"), KnobFile("cpuset", "cpuset.mems"), ordering=Ordering.NESTED_SET
-    ),
-    Knob.MEMORY_LIMIT: KnobSpec(
-        KnobFile("memory", "memory.limit_in_bytes"), KnobFile("memory", "memory.max"), 0, _BYTES, limitless=True,
-        default=NO_LIMIT,
-    ),
-    Knob.MEMORY_MIN: _same_name(Knob.MEMORY_MIN, "memory", 0, _BYTES),
-    Knob.MEMORY_LOW: _same_name(Knob.MEMORY_LOW, "memory", 0, _BYTES),
-    Knob.MEMORY_HIGH: KnobSpec(
-        KnobFile("memory", "memory.high"), KnobFile("memory", "memory.high"), 0, _BYTES, limitless=True,
-        default=NO_LIMIT,
-    ),
-    Knob.MEMORY_OOM_GROUP: _same_name(Knob.MEMORY_OOM_GROUP, "memory", 0, 1),
-    Knob.MEMORY_WMARK_RATIO: _same_name(Knob.MEMORY_WMARK_RATIO, "memory", 0, 100),
-    Knob.MEMORY_WMARK_SCALE: _same_name(Knob.MEMORY_WMARK_SCALE, "memory", 1, 1000, None),
-    Knob.MEMORY_WMARK_MIN_ADJ: _same_name(Knob.MEMORY_WMARK_MIN_ADJ, "memory", -25, 50),
-    Knob.MEMORY_PRIORITY: _same_name(Knob.MEMORY_PRIORITY, "memory", 0, 12),
-    Knob.MEMORY_USE_PRIORITY_OOM: _same_name(Knob.MEMORY_USE_PRIORITY_OOM, "memory", 0, 1),
-    Knob.PAGE_CACHE_LIMIT: KnobSpec(
-        KnobFile("memory", "memory.pagecache_limit.size"), KnobFile("memory", "memory.pagecache_limit.size"), 0, _BYTES,
-        default=0,
-    ),
-    Knob.PAGE_CACHE_LIMIT_ENABLE: _same_name(Knob.PAGE_CACHE_LIMIT_ENABLE, "memory", 0, 1),
-    Knob.PAGE_CACHE_LIMIT_SYNC: _same_name(Knob.PAGE_CACHE_LIMIT_SYNC, "memory", 0, 1),
-    Knob.BLKIO_READ_BPS: _throttle("read_bps"),
-    Knob.BLKIO_WRITE_BPS: _throttle("write_bps"),
-    Knob.BLKIO_READ_IOPS: _throttle("read_iops"),
-    Knob.BLKIO_WRITE_IOPS: _throttle("write_iops"),
-    Knob.IO_WEIGHT: KnobSpec(
-        KnobFile("blkio", "blkio.weight", ("blkio.bfq.weight",)), KnobFile("io", "io.weight", ("io.bfq.weight",)),
-        1, 10_000, default=100,
-    ),
-}  # fmt: skip
 _V2_IO_KEY: Final = {
     Knob.BLKIO_READ_BPS: "rbps", Knob.BLKIO_WRITE_BPS: "wbps",
     Knob.BLKIO_READ_IOPS: "riops", Knob.BLKIO_WRITE_IOPS: "wiops",

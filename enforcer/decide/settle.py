@@ -29,8 +29,9 @@ from enforcer.contract import (
     Want,
 )
 from enforcer.decide.changes import Done, KnobWrite, Notes, OriginalValue, Place, Settled, WriteOutcome
-from enforcer.decide.knobs import PAGE_BYTES, Dialect, Version, objection, rounded, same, shares_of
+from enforcer.decide.knobs import PAGE_BYTES, Dialect, objection, rounded, same, shares_of
 from enforcer.decide.write_order import SETS, ancestors, depth, ordered, wider, within
+from enforcer.knob_table import Version
 
 MEMORY_ROOM: Final = 1.05
 """Neither memory.high nor a memory limit is set below this much of what is used: above memory.high tasks stand still,

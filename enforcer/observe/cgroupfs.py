@@ -26,7 +26,8 @@ from typing import Final, Self
 
 from cotenant.core.model.errors import NodeUnreadable, UsageError
 from enforcer.contract import CgroupPath, Knob, MemoryUse, Value
-from enforcer.decide.knobs import PERIOD_MICROSECONDS, SPECS, Dialect, Version, as_text, from_text
+from enforcer.decide.knobs import PERIOD_MICROSECONDS, Dialect, as_text, from_text
+from enforcer.knob_table import SPECS, Version
 from enforcer.observe.layout import Detection, checked_path, detect
 from enforcer.observe.rates import memory_use
 

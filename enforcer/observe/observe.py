@@ -41,7 +41,7 @@ from enforcer.contract import (
     Value,
 )
 from enforcer.decide.changes import Place
-from enforcer.decide.knobs import Version
+from enforcer.knob_table import Version
 from enforcer.observe.cgroupfs import PRESSURE, Hierarchy, Lack
 from enforcer.observe.cycles import CycleReader
 from enforcer.observe.layout import Layout, Runtime

@@ -220,7 +220,11 @@ class ActionReporter:
             self.error = ""
 
     def _event(self, about: _About, note: str, template: str, action: ActionRecord) -> None:
-        """The note stays that of the first of a series; what was done last stands beside it, whole."""
+        """Send an Event about the pod, or the node; nothing without a recorder.
+
+        note: its message, which stays that of the first of a series of equal Events; template: what makes them equal.
+        The newest action is an annotation, so that the series does not hide it.
+        """
         if self._recorder is None:
             return
         pod = about.pod

@@ -1,8 +1,8 @@
 """EDGE: the kubelet's podresources service (v1): which pods it runs, and to whom its static policy gave CPUs.
 
-A thread of its own asks every ASK_SECONDS with a deadline, so that a kubelet that hangs never holds a tick up. What it
-said last stays while it does not answer: a kubelet that is away starts nobody and gives no CPU out. The service names
-pods and containers, but tells neither uids nor the runtime's ids.
+A thread of its own asks every ASK_SECONDS with a deadline, so that a kubelet that hangs delays no tick. The last answer
+holds while there is no newer one: a kubelet that is down starts no pod and assigns no CPU. The service names pods and
+containers, but gives neither uids nor the runtime's ids.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _OPTIONS: Final = (
 
 
 class PodResources:
-    """The service behind a socket; `said` and `problem` may be read from any thread."""
+    """The service behind a socket; `assignments` (its newest answer) and `problem` may be read from any thread."""
 
     def __init__(self, socket: str) -> None:
         """Nothing is asked yet."""
-        self.said: Assignments | None = None
+        self.assignments: Assignments | None = None
         """The newest answer; None before the first one."""
         self.problem = "it was not asked yet"
         """Why the last question had no answer, or empty."""
@@ -65,7 +65,7 @@ class PodResources:
         if wrong := objection(self._socket):
             return wrong
         try:
-            self.said = asked(channel)
+            self.assignments = read_assignments(channel)
         except grpc.RpcError as error:
             return f"{error.code().name}: {error.details()}"
         except ValueError as error:
@@ -84,7 +84,7 @@ def objection(socket: Path) -> str:
     return "" if status.st_uid in (0, os.geteuid()) else f"it belongs to user {status.st_uid}, not to root"
 
 
-def asked(channel: Any) -> Assignments:
+def read_assignments(channel: Any) -> Assignments:
     """One answer. RpcError; ValueError for CPUs that no machine has."""
     listed = _call(channel, "List", pod_resources.ListRequest(), pod_resources.ListResponse)
     offered = _call(
@@ -97,6 +97,7 @@ def asked(channel: Any) -> Assignments:
 
 
 def _cpus(ids: Iterable[int]) -> frozenset[int]:
+    """CPU numbers as a set; ValueError for one that no machine has."""
     cpus = frozenset(ids)
     wrong = next((cpu for cpu in cpus if not 0 <= cpu <= LARGEST_CPU), None)
     if wrong is not None:

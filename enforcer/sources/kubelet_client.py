@@ -21,7 +21,7 @@ from enforcer.sources.sources import AgentInputs, Sources
 class Kubelet(Protocol):
     """Who asks: `runtime.pod_resources.PodResources`."""
 
-    said: Assignments | None
+    assignments: Assignments | None
     problem: str
 
     def start(self) -> None:
@@ -68,7 +68,7 @@ class WithKubelet:
         if self._kubelet is None:
             return _noted(inputs, self._missing)
         problem = f"the kubelet's {self._socket}: {self._kubelet.problem}" if self._kubelet.problem else ""
-        merged = joined(_noted(inputs, problem), self._kubelet.said, self._exclusive)
+        merged = joined(_noted(inputs, problem), self._kubelet.assignments, self._exclusive)
         self._exclusive = merged.kubelet.exclusive
         return merged
 

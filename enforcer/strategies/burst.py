@@ -181,7 +181,11 @@ def pool_millicores(observation: Observation) -> int:
 
 
 def pool_load(observation: Observation, threshold_percent: int, samples: tuple[tuple[float, float], ...]) -> PoolLoad:
-    """How loaded the share pool was over the window; a pool without CPUs counts as full."""
+    """How loaded the share pool (CPUs of no LSE or LSR pod) was over the window.
+
+    threshold_percent: share of the pool from which it counts as overloaded; samples: (seconds, millicores used) of the
+    window's ticks, mean of them counts. A pool without CPUs counts as full; without samples nothing is known.
+    """
     if not samples:
         return PoolLoad.UNKNOWN
     pool = pool_millicores(observation)

@@ -69,10 +69,10 @@ class PathContender:
         Such a forecaster has no peak head, so `peak` is NaN; it claims a peak where its median moves enough.
         """
         slots, grid = self.joined_slots, past.coarse_grid
-        whole = grid.size // slots * slots
-        history = joined(past.coarse[:, grid.size - whole :], slots, past.statistic) if slots > 1 else past.coarse
+        used_slots = grid.size // slots * slots
+        history = joined(past.coarse[:, grid.size - used_slots :], slots, past.statistic) if slots > 1 else past.coarse
         step = slots * grid.step_seconds
-        before = TimeGrid(grid.end_seconds - whole * grid.step_seconds, step, whole // slots)
+        before = TimeGrid(grid.end_seconds - used_slots * grid.step_seconds, step, used_slots // slots)
         quantiles = np.repeat(self.forecaster.quantiles(history, before, horizon // slots), slots, axis=1)
         shape = quantiles[:, :, MEDIAN]
         return ContenderForecast(

@@ -21,7 +21,7 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import RefT
 from cotenant.core.model.usage.usage import Usage
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.empirical import weighted_quantiles
 from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, Records, block_maxima, records
 from forecasting.node_peaks.peak_risk import PeakCalibration, Prepared, calibrate

@@ -155,6 +155,7 @@ def _median(ordered: Floats, count: npt.NDArray[np.intp]) -> Floats:
 
 
 def _joined(weights: Mapping[str, float], of: Records, limits: Floats) -> Floats:
+    """Weighted sum of records in limits, (n, E): `one` is the limit itself, `range` the highest less the median."""
     total: Floats = np.zeros(of.highest.shape)
     for name, weight in weights.items():
         if name == "one":

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, Records, shapes_of
 from forecasting.node_peaks.peak_tails import EXCEEDANCES, TAILS
 

@@ -6,7 +6,8 @@ Our own is replaced when a newer sample is there and either usage moved or the p
 Koordinator's scheduler counts a metric as expired after three intervals.
 
 A status can be written only to an object that exists: for a new node the first decision makes the object, the next one
-its status. The spec is written once, and again only when the collect policy or the node changed.
+its status. A node of which nothing is known gets an object too: Koordinator's node agent reports only into one. The
+spec is written once, and again only when the collect policy or the node changed.
 """
 
 from __future__ import annotations
@@ -50,8 +51,11 @@ class Steps:
 
 
 def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: ReportContext) -> Steps:
-    """What to write for these reports; a report of a node that no longer exists is dropped."""
-    specs, statuses = [], []
+    """What to write for these reports, and an object for each node that has none.
+
+    A report of a node that no longer exists is dropped.
+    """
+    specs, statuses = [_spec(node, view) for node in sorted(view.nodes.keys() - metrics.keys())], []
     turns = dict.fromkeys(ReportDecision, 0)
     for report in (r for r in reports if r.node in view.nodes):
         current = metrics.get(report.node)
@@ -59,7 +63,7 @@ def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: Re
         turns[turn] += 1
         if turn is ReportDecision.AGENT:
             continue
-        if current is None or not _as_wanted(current, view, report.node):
+        if current is not None and not _as_wanted(current, view, report.node):
             specs.append(_spec(report.node, view))
         if turn is ReportDecision.WRITE and current is not None:
             statuses.append(_status(report))

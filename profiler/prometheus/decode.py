@@ -6,6 +6,7 @@ The body is never turned into Python numbers: each series' values are one slice 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -329,3 +330,22 @@ def _overlapping(values: Floats, target: npt.NDArray[np.intp], rows: npt.NDArray
 def _usage(signal: Signal, refs: tuple[Ref, ...], grid: TimeGrid, values: Floats | FloatMatrix) -> Usage[Any]:
     spec = signal.spec
     return Usage(refs, grid, np.ascontiguousarray(values, dtype=np.float32), spec.resource, spec.statistic)
+
+
+class _SeriesValues(msgspec.Struct):
+    values: list[tuple[float, str]] = []
+
+
+def one_series(
+    answer: msgspec.Raw, start_seconds: int, end_seconds: int, step_seconds: int
+) -> tuple[float | None, ...]:
+    """The one series of a range query's answer, a value a step; None where there is none, or no finite number.
+
+    SourceProtocol for several series: which of them is meant, the answer does not say.
+    """
+    lines = msgspec.json.decode(answer, type=list[_SeriesValues])
+    if len(lines) > 1:
+        raise SourceProtocol(f"the query gives {len(lines)} series, one is needed", fix="Aggregate: max(...).")
+    samples = {int(moment): float(text) for moment, text in (lines[0].values if lines else [])}
+    finite = {moment: value for moment, value in samples.items() if math.isfinite(value)}
+    return tuple(finite.get(moment) for moment in range(start_seconds, end_seconds + 1, step_seconds))

@@ -20,7 +20,7 @@ from profiler.prometheus import declared
 from profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, REQUESTS, RESTARTS
 
 OWNERS: Final = ("kube_pod_owner", "kube_replicaset_owner", "kube_job_owner", "kube_pod_info")
-"""Metrics whose labels alone tell the story; read over the window."""
+"""Metrics of which only the labels count (their value is always 1); read over the window."""
 STATE: Final = (
     "kube_pod_info",
     "kube_pod_created",
@@ -135,7 +135,7 @@ def build(cluster: str, now_seconds: int, rows: Rows, marks: Marks | None) -> In
 
 
 def _unknown(classes: bool, state: declared.State) -> Iterable[str]:
-    """What nobody tells when there is no access to the Kubernetes API."""
+    """Notes on what kube-state-metrics does not export, while the Kubernetes API cannot be read for it."""
     blind = "no access to the Kubernetes API, and kube-state-metrics"
     if not classes:
         yield f"QoS and priority are unknown: {blind} shows no such labels"
@@ -144,7 +144,7 @@ def _unknown(classes: bool, state: declared.State) -> Iterable[str]:
 
 
 def _owners(series: Mapping[str, list[dict[str, str]]]) -> tuple[dict[Key, WorkloadRef], int]:
-    """(namespace, pod) -> controller at the top of the chain, and the number of pods nobody claims."""
+    """(namespace, pod) -> controller at the top of the chain, and the number of pods that no owner metric names."""
     above: dict[tuple[str, str, str], tuple[str, str]] = {}
     for metric, kind, label in (
         ("kube_replicaset_owner", "ReplicaSet", "replicaset"),

@@ -1,7 +1,7 @@
 """Where a node's numbers come from: every term in order, what set each parameter, how old the metric is. Pure.
 
 `explain` makes a document that can be printed, sent as JSON or stored; each amount can be recomputed from its lines.
-Signs: "+" adds, "-" subtracts, "<=" bounds from above, "min" is one of the amounts of which the least counts.
+Signs and words of the terms are those of `reclaim_policies`.
 """
 
 from __future__ import annotations
@@ -10,33 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cotenant.core.model.colocation.colocation_strategy import KEY_OF, ColocationStrategy
+from cotenant.core.model.colocation.reclaim_policies import TERMS, FormulaTerm
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import Resource
-from recommender.colocation.fields import KEY_OF
-from recommender.colocation.strategy import ColocationStrategy, Resolved
-
-LABELS: Final[Mapping[str, tuple[str, str]]] = {
-    "capacity": ("+", "capacity of the node"),
-    "safety_margin": ("-", "safety margin: the rest of {reclaim} %"),
-    "reserved": ("-", "reserved by the kubelet or by annotation"),
-    "system_used": ("-", "used outside of pods and by host applications, or reserved if that is more"),
-    "hp_used": ("-", "used by prod and mid pods and pods without a class"),
-    "hp_request": ("-", "requested by prod and mid pods and pods without a class"),
-    "hp_max": ("-", "used or requested by prod and mid pods, the larger of both"),
-    "system_peak": ("-", "24-hour peak of what runs outside of pods, or its present use or reserved if that is more"),
-    "hp_peak": ("-", "calibrated 24-hour peak of prod, with what it cannot know of other pods"),
-    "announced": ("-", "requested by prod pods and reservations that came after that forecast and replaced no pod"),
-    "static_share": ("+", "fixed share of capacity: {static} %"),
-    "prod_reclaimable": ("min", "requested by prod and not used by the forecast peak"),
-    "unused": ("min", "not used by anybody now"),
-    "unallocated_share": ("+", "{unallocated} % of what nobody requested"),
-    "cap": ("<=", "cap: {cap} % of capacity"),
-    "normalization": ("+", "CPU normalization of the node"),
-    "third_party": ("-", "taken by other schedulers"),
-}
-"""Term -> sign and words."""
+from recommender.colocation.strategy import Resolved
 
 PARAMETERS: Final[Mapping[Band, tuple[str, ...]]] = {
     Band.BATCH: ("{r}_policy", "{r}_reclaim_percent", "batch_{r}_percent", "degrade_minutes"),
@@ -129,7 +109,7 @@ def formula(reclaimable: Reclaimable) -> str:
     after = {name: terms.pop(name) for name in [*terms] if name in _AFTERWARDS}
     text = _batch(terms) if reclaimable.band is Band.BATCH else _mid(terms)
     for name, amount in after.items():
-        text = f"{text} {LABELS[name][0]} {amount}"
+        text = f"{text} {TERMS[name].sign} {amount}"
     if "third_party" in after:
         text = f"max({text}, 0)"
     return (
@@ -176,14 +156,14 @@ def _amount(reclaimable: Reclaimable, context: Context) -> AmountExplained:
         reason=reclaimable.reason,
         sentence="" if reclaimable.reason is Reason.OK else SENTENCES[reclaimable.reason],
         note=reclaimable.note,
-        lines=tuple(TermLine(LABELS[term][0], amount, term, fill(LABELS[term][1])) for term, amount in shown),
+        lines=tuple(TermLine(TERMS[term].sign, amount, term, fill(TERMS[term])) for term, amount in shown),
         parameters=tuple(_parameters(reclaimable, context.resolved)),
         published=context.published.get(name),
     )
 
 
-def _words(reclaimable: Reclaimable, strategy: ColocationStrategy) -> Callable[[str], str]:
-    """Fills the percentages into a label."""
+def _words(reclaimable: Reclaimable, strategy: ColocationStrategy) -> Callable[[FormulaTerm], str]:
+    """Words of a term with the percentages of the strategy."""
     r, batch = reclaimable.resource, reclaimable.band is Band.BATCH
     values = {
         "reclaim": strategy.reclaim_percent(r),
@@ -191,7 +171,7 @@ def _words(reclaimable: Reclaimable, strategy: ColocationStrategy) -> Callable[[
         "static": strategy.mid_static_percent(r),
         "unallocated": strategy.mid_unallocated_percent,
     }
-    return lambda label: label.format(**values)
+    return lambda term: term.words + term.detail.format(**values)
 
 
 def _parameters(reclaimable: Reclaimable, resolved: Resolved) -> Iterable[Parameter]:

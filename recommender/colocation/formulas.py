@@ -12,20 +12,20 @@ formula `usage` does. `note` says which it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
+from cotenant.core.model.colocation.reclaim_policies import POD_TERMS, POLICIES, POLICY_CODES, PodTerm, ReclaimPolicy
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import UNKNOWN, Booleans, Floats, Integers, NodeColumns, share, whole
-from recommender.colocation.strategy import ColocationStrategy
 
-POLICIES: Final = ("usage", "request", "maxUsageRequest", "forecast")
 REASONS: Final = (Reason.OK, Reason.METRIC_MISSING, Reason.METRIC_EXPIRED, Reason.COLOCATION_OFF)
 NOTES: Final = (
     "",
@@ -149,7 +149,7 @@ def batch(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> B
         amounts=np.maximum(amount + more - third, 0),
         original=amount + more,
         reasons=_reasons(columns, parameters, now_seconds),
-        policies=POLICIES,
+        policies=tuple(policy.name for policy in POLICIES),
         policy=parameters.policy.astype(np.int64),
         notes=notes,
         terms=(Term("capacity", columns.capacity), *terms, cap, *_afterwards(more, third)),
@@ -216,7 +216,7 @@ def proven(columns: NodeColumns, parameters: Parameters) -> Booleans:
     That is: tested on `forecast_origins` days, passed in a share of at most `forecast_violation` of the decisions, and
     the peak of what runs outside of pods is known as well.
     """
-    by_forecast = parameters.policy == POLICIES.index("forecast")
+    by_forecast = where_policy(parameters, lambda policy: policy.by_forecast)
     complete = np.isfinite(columns.prod_peak) & np.isfinite(columns.system_peak)
     with np.errstate(invalid="ignore"):
         reliable = columns.violation <= parameters.forecast_violation
@@ -228,7 +228,7 @@ def kept_percent(columns: NodeColumns, parameters: Parameters) -> Floats:
 
     A reclaim percentage above 100, by which Koordinator lends more than the node has, counts as 100 under `forecast`.
     """
-    by_forecast = parameters.policy == POLICIES.index("forecast")
+    by_forecast = where_policy(parameters, lambda policy: policy.by_forecast)
     percent = np.where(by_forecast, np.minimum(parameters.reclaim_percent, 100.0), parameters.reclaim_percent)
     return np.where(proven(columns, parameters), 0.0, 100.0 - percent)
 
@@ -236,14 +236,15 @@ def kept_percent(columns: NodeColumns, parameters: Parameters) -> Floats:
 def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
     """What runs outside of pods, of which exactly one term holds on each node.
 
-    max(use of the system and of host applications above batch, reserved); under the policy `request` reserved alone;
+    max(use of the system and of host applications above batch, reserved); reserved alone where the policy says so;
     where the forecast is proven at least the system's peak, because no percentage covers its rise.
     """
-    by_request, by_peak = parameters.policy == POLICIES.index("request"), proven(columns, parameters)
+    reserved_alone = where_policy(parameters, lambda policy: policy.reserved_alone)
+    by_peak = proven(columns, parameters)
     used = np.maximum(columns.system_used + columns.host_batch, columns.reserved)
     return [
-        Term("reserved", columns.reserved, by_request),
-        Term("system_used", used, ~by_request & ~by_peak),
+        Term("reserved", columns.reserved, reserved_alone),
+        Term("system_used", used, ~reserved_alone & ~by_peak),
         Term("system_peak", np.maximum(used, whole(columns.system_peak)), by_peak),
     ]
 
@@ -251,24 +252,30 @@ def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
 def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term], npt.NDArray[np.int64]]:
     """What high-priority pods take, by policy, and which note explains it (index into NOTES), (n,).
 
-    Of the first four terms exactly one holds on each node; `announced` joins the peak where there is any. Under
-    `forecast` the larger of their sum and present usage counts: an unproven forecast can only lower what is lent, and a
-    proven one that is passed already holds no longer.
+    Of the policies' terms and the peak exactly one holds on each node; `announced` joins the peak where there is any.
+    Under `forecast` the larger of their sum and present usage counts: an unproven forecast can only lower what is lent,
+    and a proven one that is passed already holds no longer.
     """
-    policy = parameters.policy
-    by_forecast, alone = policy == POLICIES.index("forecast"), proven(columns, parameters)
+    by_forecast, alone = where_policy(parameters, lambda policy: policy.by_forecast), proven(columns, parameters)
     has_forecast = by_forecast & np.isfinite(columns.prod_peak)
     peak = _peak(columns)
     ahead = has_forecast & (peak + columns.announced >= columns.hp_used)
     terms = [
-        Term("hp_used", columns.hp_used, (policy == POLICIES.index("usage")) | (by_forecast & ~ahead)),
-        Term("hp_request", columns.hp_request, policy == POLICIES.index("request")),
-        Term("hp_max", columns.hp_max, policy == POLICIES.index("maxUsageRequest")),
+        *(Term(t.name, whole(t.amounts(columns)), _counts_with(parameters, t) & ~ahead) for t in POD_TERMS),
         Term("hp_peak", peak, ahead),
         Term("announced", columns.announced, ahead & (columns.announced > 0)),
     ]
     cases = [~by_forecast, alone & ahead, alone, ahead, has_forecast]
     return terms, np.asarray(np.select(cases, [0, 1, 5, 2, 3], 4))
+
+
+def where_policy(parameters: Parameters, applies: Callable[[ReclaimPolicy], bool]) -> Booleans:
+    """Where the node's policy has a property, (n,)."""
+    return np.array([applies(policy) for policy in POLICIES])[parameters.policy.astype(np.int64)]
+
+
+def _counts_with(parameters: Parameters, term: PodTerm) -> Booleans:
+    return where_policy(parameters, lambda policy: policy.pods is term)
 
 
 def _peak(columns: NodeColumns) -> Integers:
@@ -283,9 +290,12 @@ def _peak(columns: NodeColumns) -> Integers:
 
 
 def normalization(amount: Integers, ratio: Floats) -> Integers:
-    """What CPU normalization adds: thousandths are cut, the whole is rounded up, as upstream's quantities do."""
-    thousandths: Floats = np.floor(amount * 1000.0 * np.maximum(ratio, 1.0))
-    return whole(thousandths / 1000.0 - amount)
+    """What CPU normalization adds: thousandths are cut, the whole is rounded up, as upstream's quantities do.
+
+    Nothing at a ratio of 1, also where thousandths of the amount are more than a double holds exactly.
+    """
+    thousandths: Floats = np.floor(amount * 1000.0 * ratio)
+    return np.where(ratio > 1, whole(thousandths / 1000.0 - amount), 0)
 
 
 def _afterwards(more: Integers, third: Integers) -> tuple[Term, Term]:
@@ -306,7 +316,7 @@ def _row(strategy: ColocationStrategy, resource: Resource) -> tuple[float, ...]:
     cap = strategy.batch_percent(resource)
     return (
         strategy.enable,
-        POLICIES.index(strategy.policy(resource)),
+        POLICY_CODES[strategy.policy(resource)],
         strategy.reclaim_percent(resource),
         np.nan if cap is None else cap,
         strategy.mid_percent(resource),

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import NodeColumns, PeakForecast, forecast_columns, whole
 from recommender.colocation.facts import ColocationNode, fact_columns
 from recommender.colocation.pods import Measured, PodColumns
-from recommender.colocation.strategy import ColocationConfig, ColocationStrategy
+from recommender.colocation.strategy import ColocationConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
+from cotenant.core.model.colocation.reclaim_policies import POLICIES, POLICY_CODES
 from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import Floats, Integers, NodeColumns, share, whole
 from recommender.colocation.formulas import Parameters, Term, kept_percent, normalization, pod_terms, system_terms
 from recommender.colocation.pods import PodTerms
-from recommender.colocation.strategy import ColocationStrategy
-
-_PODS_BY_POLICY = {"usage": "hp_used", "request": "hp_request", "maxUsageRequest": "hp_max", "forecast": "hp_used"}
 
 
 def zone_batch(capacities: Sequence[int], pods: PodTerms, node: NodeColumns, strategy: ColocationStrategy) -> Integers:
@@ -29,10 +28,11 @@ def zone_batch(capacities: Sequence[int], pods: PodTerms, node: NodeColumns, str
     parameters, count, resource = Parameters.of([strategy], node.resource), len(capacities), node.resource
     capacity, fine = np.asarray(capacities, dtype=np.int64), _fineness(resource)
     system = _split(_sum(system_terms(node, parameters)), count, fine)
-    policy = strategy.policy(resource)
-    used = _by_zone(getattr(pods, _PODS_BY_POLICY[policy]), zone_shares(pods.zones, count), fine)
-    if policy == "forecast":
-        used = used + _split(_sum(pod_terms(node, parameters)[0]) - float(node.hp_used[0]), count, fine)
+    policy = POLICIES[POLICY_CODES[strategy.policy(resource)]]
+    used = _by_zone(policy.pods.amounts(pods), zone_shares(pods.zones, count), fine)
+    if policy.by_forecast:
+        present = float(policy.pods.amounts(node)[0])
+        used = used + _split(_sum(pod_terms(node, parameters)[0]) - present, count, fine)
     margin = share(capacity, np.full(count, kept_percent(node, parameters)[0]))
     remaining = (capacity - margin) * fine - system - used
     cap = strategy.batch_percent(resource)

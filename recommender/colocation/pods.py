@@ -224,8 +224,8 @@ class PodColumns:
         place, new, placeholder = self._place[used], self._new(used), self._placeholder[used]
         prod = _PROD[self._class[used]] & ~placeholder
         came, before = new & (prod | placeholder), prod & ~new
-        node, known = self._places.rows
-        went = np.maximum(known - np.bincount(place[before], minlength=len(node)), 0)
+        node, census_count = self._places.rows
+        went = np.maximum(census_count - np.bincount(place[before], minlength=len(node)), 0)
         requested = np.bincount(place[came], self._uncounted(used, resource)[came], minlength=len(node))
         beyond = unreplaced(np.bincount(place[came], minlength=len(node)), went, requested)
         by_node = _sum(node, beyond, len(self._numbers) + 1)

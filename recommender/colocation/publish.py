@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.kubernetes.intent import Address, Apply, Intent, Patch
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, ORIGIN_ALLOCATABLE_ANNOTATION
@@ -26,7 +27,6 @@ from recommender.colocation.columns import Booleans, Floats
 from recommender.colocation.facts import ColocationNode
 from recommender.colocation.formulas import REASONS, BandColumns
 from recommender.colocation.state import Computed
-from recommender.colocation.strategy import ColocationStrategy
 
 Key = tuple[Band, Resource]
 KEYS: Final[tuple[Key, ...]] = tuple(EXTENDED_RESOURCES)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from cotenant.core.model.cluster import Node, Pod
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.kubernetes.qos import PriorityClass
@@ -31,7 +32,7 @@ from recommender.colocation.facts import ColocationNode, fact_columns
 from recommender.colocation.formulas import BandColumns, Parameters, batch, mid
 from recommender.colocation.numa import zone_batch
 from recommender.colocation.pods import PodColumns
-from recommender.colocation.strategy import ColocationConfig, ColocationStrategy, Resolved
+from recommender.colocation.strategy import ColocationConfig, Resolved
 
 Computed = Mapping[tuple[Band, Resource], BandColumns]
 """Amounts of all nodes, the same nodes in the same order for every key."""

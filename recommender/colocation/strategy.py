@@ -2,17 +2,29 @@
 
     defaults < ConfigMap key colocation-config < first matching nodeConfigs entry < node annotation < node labels
 
-Source: Koordinator's slo-controller-config, `pkg/util/sloconfig`. Our own fields: the policy `forecast` with its two
-thresholds of evidence, and `maxRisePercent`.
+Source: Koordinator's slo-controller-config, `pkg/util/sloconfig`. The fields are those of `ColocationStrategy`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cotenant.core.model.errors import CotenantError
+import msgspec
+from msgspec import structs
+
+from cotenant.core.model.colocation.colocation_strategy import (
+    CONFIG_FORM,
+    KEY_OF,
+    MOST_PERCENT,
+    ColocationStrategy,
+    ReclaimFields,
+)
+from cotenant.core.model.colocation.slo_config import Entry, Layers, parse
+from cotenant.core.model.colocation.slo_forms import SloKey
+from cotenant.core.model.errors import CotenantError, SettingsError
 from cotenant.core.model.kubernetes.protocol import (
     COLOCATION_STRATEGY_ANNOTATION,
     CPU_RECLAIM_RATIO_LABEL,
@@ -20,13 +32,9 @@ from cotenant.core.model.kubernetes.protocol import (
     MID_STATIC_CPU_RATIO_LABEL,
     MID_STATIC_MEMORY_RATIO_LABEL,
 )
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import shown
-from cotenant.core.settings.sections.recommender import ReclaimableSettings
-from recommender.colocation.fields import percent_of_ratio, read_fields, read_object, refusal
 
-CONFIG_KEY: Final = "colocation-config"
+CONFIG_KEY: Final = SloKey.COLOCATION.value
 
 RATIO_LABELS: Final[Mapping[str, str]] = {
     CPU_RECLAIM_RATIO_LABEL: "cpu_reclaim_percent",
@@ -35,64 +43,6 @@ RATIO_LABELS: Final[Mapping[str, str]] = {
     MID_STATIC_MEMORY_RATIO_LABEL: "mid_static_memory_percent",
 }
 """Node label with a ratio -> the attribute that it sets in percent."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColocationStrategy:
-    """Every field of colocation-config; defaults are Koordinator's, cotenant's own fields come last."""
-
-    enable: bool = False
-    metric_aggregate_seconds: int = 300
-    metric_report_seconds: int = 60
-    metric_durations_seconds: tuple[int, ...] = (300, 600, 1800)
-    metric_memory_policy: str = "usageWithoutPageCache"
-    cpu_reclaim_percent: int = 60
-    cpu_policy: str = "usage"
-    memory_reclaim_percent: int = 65
-    memory_policy: str = "usage"
-    degrade_minutes: int = 15
-    update_threshold_seconds: int = 300
-    diff_threshold: float = 0.1
-    mid_mode: str = "dynamic"
-    mid_cpu_percent: int = 100
-    mid_memory_percent: int = 100
-    mid_unallocated_percent: int = 0
-    mid_static_cpu_percent: int = 0
-    mid_static_memory_percent: int = 0
-    batch_cpu_percent: int | None = None
-    batch_memory_percent: int | None = None
-    forecast_origins: int = 5
-    """Policy forecast: back-tests that a node's forecast needs before it decides alone."""
-    forecast_violation_percent: int = 10
-    """Policy forecast: share of the back-tests whose peak was passed up to which it may decide alone."""
-    max_rise_percent: int | None = None
-    """Most that a published amount may rise per update_threshold_seconds, percent of capacity; None = at once."""
-
-    @classmethod
-    def of_settings(cls, settings: ReclaimableSettings) -> ColocationStrategy:
-        """The strategy without a ConfigMap; colocation itself is enabled."""
-        names = set(cls.__dataclass_fields__) & set(settings.__struct_fields__)
-        return cls(enable=True, **{name: getattr(settings, name) for name in names})
-
-    def policy(self, resource: Resource) -> str:
-        """How batch is computed."""
-        return self.cpu_policy if resource is Resource.CPU else self.memory_policy
-
-    def reclaim_percent(self, resource: Resource) -> int:
-        """Share of capacity that everybody may use together."""
-        return self.cpu_reclaim_percent if resource is Resource.CPU else self.memory_reclaim_percent
-
-    def batch_percent(self, resource: Resource) -> int | None:
-        """Most that batch may get, of capacity; None = no cap."""
-        return self.batch_cpu_percent if resource is Resource.CPU else self.batch_memory_percent
-
-    def mid_percent(self, resource: Resource) -> int:
-        """Most that mid may get, of capacity."""
-        return self.mid_cpu_percent if resource is Resource.CPU else self.mid_memory_percent
-
-    def mid_static_percent(self, resource: Resource) -> int:
-        """Mid's share of capacity in static mode."""
-        return self.mid_static_cpu_percent if resource is Resource.CPU else self.mid_static_memory_percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,43 +67,27 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeEntry:
-    """One entry of nodeConfigs."""
-
-    name: str
-    selector: LabelSelector
-    values: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class ColocationConfig:
     """Defaults, the cluster's strategy, and its overrides for selected nodes."""
 
     base: ColocationStrategy = field(default_factory=ColocationStrategy)
     cluster: Layer = field(default_factory=lambda: Layer(f"ConfigMap {CONFIG_KEY}", {}))
-    entries: tuple[NodeEntry, ...] = ()
+    entries: tuple[Entry, ...] = ()
 
     @classmethod
-    def of_settings(cls, settings: ReclaimableSettings) -> ColocationConfig:
+    def of_settings(cls, settings: ReclaimFields) -> ColocationConfig:
         """What the settings say, where no ConfigMap is looked at; fields that they leave alone count as defaults."""
         base, strategy = ColocationStrategy(enable=True), ColocationStrategy.of_settings(settings)
-        changed = {
-            f.name: getattr(strategy, f.name)
-            for f in fields(base)
-            if getattr(strategy, f.name) != getattr(base, f.name)
-        }
+        defaults = structs.asdict(base)
+        changed = {name: value for name, value in structs.asdict(strategy).items() if value != defaults[name]}
         return cls(base, Layer("settings recommender.reclaimable", changed))
 
     @classmethod
     def parse(cls, text: str) -> ColocationConfig:
         """The ConfigMap's key `colocation-config`; SettingsError names what is wrong, with its range."""
-        config = read_object(text, CONFIG_KEY)
-        entries = config.get("nodeConfigs")
-        entries = [] if entries is None else entries
-        if not isinstance(entries, list):
-            raise refusal(CONFIG_KEY, "nodeConfigs", entries, "a list of objects")
-        cluster = Layer(f"ConfigMap {CONFIG_KEY}", read_fields(config, CONFIG_KEY))
-        return cls(cluster=cluster, entries=tuple(_entry(entry, i) for i, entry in enumerate(entries)))
+        layers = _layers(text, CONFIG_KEY)
+        entries = (Entry(e.name or str(i), e.selector, _attributes(e.values)) for i, e in enumerate(layers.entries))
+        return cls(cluster=Layer(f"ConfigMap {CONFIG_KEY}", _attributes(layers.cluster)), entries=tuple(entries))
 
     def resolve(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Resolved:
         """The strategy of a node with these labels and annotations; undecodable values are ignored and noted."""
@@ -166,7 +100,7 @@ class ColocationConfig:
             layers += [Layer(f"node {name}", values)] if values else []
             notes += ignored
         merged = {k: v for layer in layers for k, v in layer.values.items()}
-        return Resolved(replace(self.base, **merged), tuple(layers), tuple(notes))
+        return Resolved(structs.replace(self.base, **merged), tuple(layers), tuple(notes))
 
     def key(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[object, ...]:
         """Equal for two nodes only if `resolve` gives them the same."""
@@ -174,12 +108,22 @@ class ColocationConfig:
         return index, annotations.get(COLOCATION_STRATEGY_ANNOTATION), *(labels.get(label) for label in RATIO_LABELS)
 
 
-def _entry(entry: Any, index: int) -> NodeEntry:
-    what = f"{CONFIG_KEY} nodeConfigs[{index}]"
-    if not isinstance(entry, Mapping):
-        raise refusal(CONFIG_KEY, f"nodeConfigs[{index}]", entry, "an object")
-    selector = LabelSelector.parse(entry.get("nodeSelector"), f"{what}.nodeSelector")
-    return NodeEntry(str(entry.get("name") or index), selector, read_fields(entry, what))
+def _layers(text: str, what: str) -> Layers:
+    """The text of a colocation-config, as the webhook reads it; SettingsError names value, range and fix."""
+    layers, findings = parse(SloKey.COLOCATION, text)
+    if layers is None:
+        finding = next(finding for finding in findings if finding.fatal)
+        raise SettingsError(f"{what}: {finding.deviation}", fix=finding.fix)
+    return layers
+
+
+def _attributes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Attribute -> value of the strategy's keys in a layer; an empty midReclaimMode is the default's."""
+    form = msgspec.convert(values, CONFIG_FORM)
+    attributes = {attribute: getattr(form, attribute) for attribute, key in KEY_OF.items() if key in values}
+    if attributes.get("mid_mode") == "":
+        attributes["mid_mode"] = "dynamic"
+    return attributes
 
 
 def _annotation(annotations: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
@@ -187,7 +131,7 @@ def _annotation(annotations: Mapping[str, str]) -> tuple[dict[str, Any], list[st
     text = annotations.get(COLOCATION_STRATEGY_ANNOTATION)
     what = f"annotation {COLOCATION_STRATEGY_ANNOTATION}"
     try:
-        return ({} if text is None else read_fields(read_object(text, what), what)), []
+        return ({} if text is None else _attributes(_layers(text, what).cluster)), []
     except CotenantError as error:
         return {}, [f"{error.message}; the annotation is ignored"]
 
@@ -201,3 +145,12 @@ def _labels(labels: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
             if percent is None:
                 notes.append(f"label {label} is {shown(labels[label])}, no ratio from 0 to 10; it is ignored")
     return {k: v for k, v in percents.items() if v is not None}, notes
+
+
+def percent_of_ratio(text: str) -> int | None:
+    """Percent of a node label such as "0.65": int(value * 100), cut as upstream; None for no ratio from 0 to 10."""
+    try:
+        scaled = float(text) * 100 if "_" not in text else math.nan
+    except ValueError:
+        return None
+    return int(scaled) if math.isfinite(scaled) and 0 <= scaled <= MOST_PERCENT else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cotenant.core.model.kubernetes.pod_request import added, fits, rest
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
+from cotenant.core.model.kubernetes.protocol import GANG_LABEL, PLACEHOLDER_NAMESPACE, RESERVATION_GATE
 from cotenant.core.model.reservations.reservation import AllocatePolicy, Mode, Reference, Reservation, affinity_of
 from cotenant.core.settings.sections.reservations import ReservationSettings
 from scheduler_ext.reservations.guard import HeldPlaceholder, ReservationSwap
@@ -95,14 +95,16 @@ class _Assigner:
             self.groups.setdefault(likeness, []).append(room)
 
     def serve(self, pod: PodView) -> None:
-        """Begin the pod's hand-over, or put it into `waiting` or `in_vain`."""
-        likely = [like for label in (None, *pod.identity.labels.items()) for like in self.places.get(label, ())]
+        """Begin the pod's hand-over, or put it into `waiting` or `in_vain`; a gang's member has its room for sure."""
+        places = (None, ("", pod.uid), *pod.identity.labels.items())
+        likely = [like for place in places for like in self.places.get(place, ())]
         groups = [usable for like in dict.fromkeys(likely) if (usable := self._usable(self.groups[like], pod))]
         free = [room for group in groups for room in self._free(group)]
         if free and len(self.found.begun) + len(self.view.guard.swaps) < self.settings.swaps_at_once:
             self._begin(min(free, key=lambda r: (r.reservation.order or LAST, -r.score(pod), r.reservation.name)), pod)
         elif pod.gated:
-            patient = self.view.now_seconds - pod.created_seconds < self.settings.gate_seconds
+            young = self.view.now_seconds - pod.created_seconds < self.settings.gate_seconds
+            patient = young or any(GANG_LABEL in group[0].reservation.labels for group in groups)
             (self.found.waiting if groups and patient else self.found.in_vain).append(pod)
 
     def _usable(self, group: list[ReservationRoom], pod: PodView) -> list[ReservationRoom]:

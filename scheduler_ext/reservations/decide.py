@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cotenant.core.model.kubernetes.intent import Intent
+from cotenant.core.model.kubernetes.protocol import GANG_GATE
 from cotenant.core.model.reservations.reservation import Mode, Reservation
 from cotenant.core.settings.sections.reservations import ReservationSettings
 from scheduler_ext.reservations.assign import Assignment, assigned
@@ -58,13 +59,18 @@ def withdrawn(guard: Guard, pending: Iterable[PodView], now_seconds: float) -> t
     """What takes our promise back: no pod gets a gate any more, and none that has one waits.
 
     For the ordinary end of the one who made it, and where another scheduler deals with Reservations. Hand-overs under
-    way stay on record: the next manager finishes them, or the webhook frees their nodes.
+    way stay on record: the next manager finishes them, or the webhook frees their nodes. Members of gangs that are not
+    placed yet keep their gate: nobody has room for them, and the controller of queues lets them go.
     """
     revoked = guard.served_until_seconds > now_seconds
     ended = (
         [replace(guard, served_until_seconds=now_seconds).intent("nobody hands room over any more")] if revoked else []
     )
-    return (*ended, *(released(pod) for pod in pending if pod.gated and pod.alive and not pod.node))
+    return (*ended, *(released(pod) for pod in pending if _waits_for_us(pod)))
+
+
+def _waits_for_us(pod: PodView) -> bool:
+    return pod.gated and pod.alive and not pod.node and GANG_GATE not in pod.gates
 
 
 def _guarded(

@@ -63,11 +63,15 @@ class ReservationSwap:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The object as a whole; version: resourceVersion, "" while it does not exist."""
+    """The object as a whole; version: resourceVersion, "" while it does not exist.
+
+    queues_served_until_seconds: the promise of the queue controller, which alone writes it.
+    """
 
     swaps: tuple[ReservationSwap, ...] = ()
     served_until_seconds: float = 0.0
     version: str = ""
+    queues_served_until_seconds: float = 0.0
 
     @classmethod
     def parse(cls, manifest: Json) -> Guard:
@@ -77,6 +81,7 @@ class Guard:
             tuple(_swap(one) for one in spec.get("swaps") or ()),
             moment_of(spec.get("servedUntil"), "swapguard") or 0.0,
             str((manifest.get("metadata") or {}).get("resourceVersion") or ""),
+            moment_of(spec.get("queuesServedUntil"), "swapguard") or 0.0,
         )
 
     @property

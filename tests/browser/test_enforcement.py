@@ -52,9 +52,8 @@ def at(acted: tuple[str, Results], path: str = "enforcement") -> str:
     return f"{acted[0]}/{path}"
 
 
-@pytest.mark.parametrize(
-    ("node", "theme"), [("node-000", "light"), pytest.param("node-001", "dark", marks=pytest.mark.soak)]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("node", "theme"), [("node-000", "light"), ("node-001", "dark")])
 def test_a_node_is_drawn_without_a_serious_accessibility_fault(
     open_page: Open, acted: tuple[str, Results], axe: str, node: str, theme: str, tmp_path: Path
 ) -> None:
@@ -65,6 +64,7 @@ def test_a_node_is_drawn_without_a_serious_accessibility_fault(
     pictured(page, f"enforcement-{node}-{theme}", tmp_path)
 
 
+@pytest.mark.soak
 def test_the_page_is_reached_and_a_node_opened_by_keyboard_alone(open_page: Open, acted: tuple[str, Results]) -> None:
     page = settled(open_page(f"{acted[0]}/"))
     page.keyboard.press("g")

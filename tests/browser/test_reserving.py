@@ -204,6 +204,7 @@ def at_plans(page: Page) -> Page:
     return page
 
 
+@pytest.mark.soak
 def test_a_plan_is_approved_by_keys_alone(
     open_page: Open, acting: tuple[Scene, str], record_property: Callable[[str, object], None]
 ) -> None:
@@ -352,6 +353,7 @@ def test_what_an_owner_may_not_do_stands_there_disabled_and_says_why(
     expect(page.locator("#plan-work")).to_be_empty()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("theme", THEMES)
 def test_board_forms_and_a_plan_s_page_have_no_serious_accessibility_fault(
     open_page: Open, acting: tuple[Scene, str], axe: str, theme: str, tmp_path: Path

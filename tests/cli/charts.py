@@ -19,7 +19,7 @@ from tests.cluster import binaries
 from tests.cluster.control_plane import ControlPlane
 from tools.build_chart import build
 
-SWITCHES = ("scan", "recommendations", "colocation", "scheduling", "enforcement", "webhooks")
+SWITCHES = ("scan", "recommendations", "colocation", "scheduling", "queues", "enforcement", "webhooks")
 EVERYTHING = frozenset(SWITCHES)
 
 Json = dict[str, Any]
@@ -34,7 +34,7 @@ def chart() -> Path:
 
 
 def every_combination() -> Iterator[frozenset[str]]:
-    """All 64 of the switches."""
+    """All 128 of the switches."""
     for count in range(len(SWITCHES) + 1):
         yield from map(frozenset, combinations(SWITCHES, count))
 
@@ -42,7 +42,7 @@ def every_combination() -> Iterator[frozenset[str]]:
 def typical_combinations() -> list[frozenset[str]]:
     """None, each alone, two that share an object, all."""
     pairs = [frozenset({"scan", "colocation"}), frozenset({"recommendations", "webhooks"})]
-    return [*(c for c in every_combination() if len(c) in (0, 1, 6)), *pairs]
+    return [*(c for c in every_combination() if len(c) in (0, 1, 7)), *pairs]
 
 
 def values_of(switches: frozenset[str], **more: Any) -> Json:

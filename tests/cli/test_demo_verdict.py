@@ -9,8 +9,8 @@ import pytest
 from cotenant.apps.cli.changes.change_service import desk_of
 from cotenant.apps.cli.demo.live_cluster import verified
 from cotenant.apps.manager.decisions.results import RunResults
-from cotenant.apps.simulation.autoscaler import NOTHING
 from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario
+from cotenant.apps.simulation.controllers.autoscaler import NOTHING
 from cotenant.core.model.changes.change import ChangeState
 from cotenant.core.model.changes.people import Grant, Role, Someone
 from cotenant.core.model.changes.service import ChangeRequest

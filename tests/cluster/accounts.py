@@ -29,7 +29,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for
 
-RIGHTS = ("rbac", "reservations", "extender", "enforcer", "applier", "reader")
+RIGHTS = ("rbac", "reservations", "queues", "extender", "enforcer", "applier", "reader")
 KINDS = frozenset(
     {
         "Namespace",
@@ -82,7 +82,7 @@ def account(plane: ControlPlane, name: str, namespace: str = "") -> Path:
     file = plane.folder / f"{name}.kubeconfig"
     if not file.exists():
         _write_token(plane, name, file)
-        _await_right(plane, file, ("list", "pods"))
+        await_right(plane, file, ("list", "pods"))
     if name == "cotenant-manager" and namespace:
         client = plane.client(file)
         path = f"/api/v1/namespaces/{namespace}/configmaps/cotenant-status"
@@ -133,8 +133,8 @@ def applier(plane: ControlPlane, namespace: str, name: str = "ann", heads_in: st
             reference = {"apiGroup": group, "kind": "ClusterRole", "name": role}
             api.create(path, {"metadata": {"name": bound}, "roleRef": reference, "subjects": subjects})
     file = plane.user(name)
-    _await_right(plane, file, ("list", "nodes"))
-    _await_right(plane, file, ("patch", "deployments", "apps", namespace))
+    await_right(plane, file, ("list", "nodes"))
+    await_right(plane, file, ("patch", "deployments", "apps", namespace))
     return file
 
 
@@ -148,11 +148,11 @@ def planner(plane: ControlPlane, name: str = "paul") -> Path:
         reference = {"apiGroup": group, "kind": "ClusterRole", "name": "cotenant-planner"}
         api.create(path, {"metadata": {"name": bound}, "roleRef": reference, "subjects": subjects})
     file = plane.user(name)
-    _await_right(plane, file, ("list", "nodes"))
+    await_right(plane, file, ("list", "nodes"))
     return file
 
 
-def _await_right(plane: ControlPlane, file: Path, asked: tuple[str, ...]) -> None:
+def await_right(plane: ControlPlane, file: Path, asked: tuple[str, ...]) -> None:
     """The API server learns of a new role a moment after it was written."""
     client = plane.client(file)
     try:

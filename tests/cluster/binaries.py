@@ -75,6 +75,9 @@ _HELM_VERSIONS = " ".join(
 )
 """The Kubernetes for which Helm renders where no cluster is asked; unset it is 1.20."""
 _KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
+KOORDINATOR = ("koord-manager", "koord-scheduler", "koordlet")
+"""Koordinator's own programs, beside which `make soak` tries cotenant; koordlet takes libpfm's header too."""
+_KOORDINATOR = "github.com/koordinator-sh/koordinator"
 NEXT_PROGRAMS = tuple(f"{name}{NEXT}" for name in _KUBERNETES[:3])
 """The next release's control plane; kubectl may be one release behind its server."""
 
@@ -92,6 +95,7 @@ MODULES = (
     Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Module("dex", {"dex": "github.com/dexidp/dex/cmd/dex"}, cgo=True),
     Module("cert-manager", {"cert-manager": "."}),
+    Module("koordinator", {n: f"{_KOORDINATOR}/cmd/{n}" for n in KOORDINATOR}, cgo=True),
     Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, f"-s -w {_HELM_VERSIONS}"),
     Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
     Module("containerd", {n: f"{_CONTAINERD}/cmd/{n}" for n in CONTAINERD}, f"-s -w {_CONTAINERD_VERSION}", "no_btrfs"),
@@ -214,7 +218,9 @@ def _hint(module: Module) -> str:
 
 
 def _target(name: str) -> str:
-    return "cluster-binaries-next" if name in NEXT_PROGRAMS else "cluster-binaries"
+    if name in KOORDINATOR:
+        return "koordinator-binaries"
+    return "cluster-binaries-next" if name in (*NEXT_PROGRAMS, "cert-manager") else "cluster-binaries"
 
 
 def main(words: list[str]) -> int:

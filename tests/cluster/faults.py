@@ -185,6 +185,12 @@ class FaultProxy:
         with self._lock:
             self._open.add(connection)
 
+    @property
+    def connections(self) -> frozenset[socket.socket]:
+        """Those of clients that are open now."""
+        with self._lock:
+            return frozenset(self._open)
+
     def leave(self, connection: socket.socket) -> None:
         """A connection is closed."""
         with self._lock:

@@ -32,6 +32,18 @@ def cert_manager() -> None:
     _require(binaries.installed(["cert-manager"]), "cert-manager is not built: make cluster-binaries-next")
 
 
+def koordinator() -> None:
+    """Koordinator's manager and scheduler, which take minutes and which only `make soak` builds."""
+    names = binaries.KOORDINATOR[:2]
+    _require(binaries.installed(names), "Koordinator is not built: make koordinator-binaries")
+
+
+def koordlet() -> None:
+    """Koordinator's node agent, which takes libpfm too; continuous integration may lack it."""
+    if not binaries.installed(["koordlet"]):
+        pytest.skip("KOORDLET IS NOT TRIED: it is not built (make koordinator-binaries, with gcc and libpfm4-dev)")
+
+
 def promtool() -> None:
     """Prometheus' tool for rules."""
     _require(shutil.which("promtool") is not None, "promtool is missing: make system installs the package prometheus")

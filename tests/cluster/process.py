@@ -39,6 +39,10 @@ def _starter() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "starter")
 
 
+COLLECT_AT_PERCENT = "400"
+"""GOGC of Go programs: they live for minutes, and processor time is scarcer than memory."""
+
+
 class PortTaken(RuntimeError):
     """Somebody else bound the port first; another one may be tried."""
 
@@ -64,7 +68,10 @@ class Server:
 
     def _begun(self, command: list[str]) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={"GOGC": COLLECT_AT_PERCENT, **os.environ},
+            )  # fmt: skip
 
     def wait_until(self, ready: Callable[[], bool], seconds: float = READY_SECONDS) -> None:
         """Until `ready` is true; PortTaken or RuntimeError with the log's end when the process ends before."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -72,6 +73,15 @@ def test_the_next_release_has_programs_of_its_own_and_its_own_target(machine: Pa
         binaries.find("kube-apiserver-1.36")
     binaries.ensure(binaries.NEXT_PROGRAMS)
     assert binaries.find("kube-apiserver-1.36").parent != binaries.find("kube-apiserver").parent
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), [("cert-manager", "cluster-binaries-next"), ("koord-scheduler", "koordinator-binaries")]
+)
+def test_what_only_soak_runs_names_the_target_that_builds_it(machine: Path, name: str, target: str) -> None:
+    with pytest.raises(MissingBinaries, match=f"run `make {target}`"):
+        binaries.find(name)
+    assert re.search(rf"^{target}:.*(\n\t.*)*binaries.*\b{name}\b", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
 def test_kubebuilder_assets_come_first_and_what_they_lack_is_built(

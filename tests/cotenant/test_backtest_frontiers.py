@@ -8,7 +8,7 @@ import pytest
 from cotenant.apps.backtest.frontiers import NODES, RISKS, frontier
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.usage.usage import TimeGrid
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.backtest.run import Shard
 
 DAYS = 24

@@ -13,7 +13,7 @@ from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.policy_trial import PolicyScore, PolicySwitch, PolicyTrial, switch
 from cotenant.core.model.usage.usage import TimeGrid
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
 
 CPU = Resource.CPU

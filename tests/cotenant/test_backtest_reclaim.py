@@ -17,7 +17,7 @@ from cotenant.apps.backtest.reclaim import (
     swept,
     tally,
 )
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 
 SLOTS = 8  # four blocks of two slots a day
 DEFAULT = NodePeakSettings()

@@ -17,7 +17,7 @@ from cotenant.core.model.kubernetes.qos import PriorityClass
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.node_peaks.node_peak import FALLBACK, NodePeaks, mid_peaks
 
 NOW = 100 * DAY_SECONDS

@@ -114,8 +114,8 @@ def test_a_request_has_an_id_which_a_trusted_proxy_may_give(proxied: str, local:
 def test_where_somebody_asks_from_is_what_the_last_proxy_heard() -> None:
     scope: dict[str, Any] = {"path": "/", "client": ("10.0.0.9", 1), "headers": []}
     said = {"x-forwarded-for": "1.1.1.1, 203.0.113.7"}
-    assert front.seen(scope, said, front.networks(["10.0.0.0/8"]), "/").peer == "203.0.113.7"
-    assert front.seen(scope, said, front.networks(["192.0.2.0/24"]), "/").peer == "10.0.0.9"
+    assert front.front_of(scope, said, front.networks(["10.0.0.0/8"]), "/").peer == "203.0.113.7"
+    assert front.front_of(scope, said, front.networks(["192.0.2.0/24"]), "/").peer == "10.0.0.9"
 
 
 def test_logging_out_leads_to_the_proxys_own_page(proxied: str) -> None:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant.core.model.colocation.reclaim_policies import TERMS
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.views import RECLAIMABLE
 from dashboard.nodes import lendable
 from dashboard.nodes.lendable import Lent
-from recommender.colocation.explain import LABELS
 from tests.support.dashboard import Results
 
 ROW = {
@@ -40,7 +40,7 @@ def test_the_terms_of_every_node_give_its_amount(made: Results) -> None:
     assert len(rows) == 4 * 8
     for row in rows:
         lent = Lent.of(row)
-        assert set(lent.terms) <= set(lendable.WORDS)
+        assert set(lent.terms) <= set(TERMS)
         assert by_hand(lent) == lent.amount == row["amount"]
 
 
@@ -70,8 +70,10 @@ def test_what_counts_after_the_floor_is_said_last() -> None:
     assert lendable.signs(lent)["normalization"] == "+"
 
 
-def test_every_term_of_the_formulas_has_its_words() -> None:
-    assert set(lendable.WORDS) == set(LABELS)
+def test_a_term_of_another_version_is_shown_by_its_name() -> None:
+    lent = Lent.of({**ROW, "terms": f"{ROW['terms']}, dreamt 5"})
+    assert lendable.words("dreamt") == "dreamt" and lendable.signs(lent)["dreamt"] == "−"
+    assert "dreamt" not in lendable.why_not_more(lent)
 
 
 @pytest.mark.parametrize("reason", [Reason.METRIC_MISSING, Reason.METRIC_EXPIRED])
@@ -103,5 +105,5 @@ def test_the_sentence_always_names_the_largest_subtrahend(taken: list[int], reso
     terms = ", ".join(f"{n} {v}" for n, v in zip(("capacity", *names), (10**15, *taken), strict=True))
     sentence = lendable.why_not_more(Lent.of({**ROW, "resource": resource.value, "terms": terms}))
     largest = names[taken.index(max(taken))]
-    beginning = re.escape(lendable.LIMITS[largest].split("{")[0].strip())
+    beginning = re.escape(lendable.limit_words(largest).split("{")[0].strip())
     assert re.search(beginning, sentence)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cotenant.apps.manager.decisions.results import RunResults
-from cotenant.apps.simulation.autoscaler import NOTHING
 from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario
+from cotenant.apps.simulation.controllers.autoscaler import NOTHING
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.changes.people import Grant, Role, Someone
 from cotenant.core.settings.root import Settings

@@ -57,6 +57,9 @@ NEVER = {"*", "nodes/proxy", "pods/exec", "pods/attach", "pods/portforward", "se
 """Resources that no component may write."""
 HELD_BACK = {
     ("reservations", "pods"): "cotenant-reservation-writer",
+    ("queues", "pods"): "cotenant-reservation-writer",
+    ("queues", "elasticquotas"): "cotenant-queue-writer",
+    ("queues", "podgroups"): "cotenant-queue-writer",
     ("uninstall", "pods"): "cotenant-uninstall-pods",
     ("enforcer", "nodes"): "cotenant-enforcer-own-node",
     ("webhook", "mutatingwebhookconfigurations"): "cotenant-webhook-registration",

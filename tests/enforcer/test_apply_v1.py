@@ -185,7 +185,7 @@ import os, signal, sys
 from pathlib import Path
 from enforcer.apply.apply import Applier
 from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.contract import *
+from enforcer.contract import Knob, KubeQos, Level, StrategyPlan, Want
 from enforcer.apply.journal import OriginalsJournal
 from enforcer.observe.layout import Layout
 from enforcer.observe.observe import NodeFacts, Observer
@@ -393,7 +393,7 @@ import sys
 from pathlib import Path
 from enforcer.apply.apply import Applier
 from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.contract import *
+from enforcer.contract import Knob, KubeQos, Level, StrategyPlan, Want
 from enforcer.apply.journal import OriginalsJournal
 from enforcer.observe.layout import Layout
 from enforcer.observe.observe import NodeFacts, Observer

@@ -88,7 +88,7 @@ def test_a_kubelet_that_does_not_answer_is_a_note_and_holds_nobody_up(tmp_path: 
         asking.start()
         wait_for("the deadline", lambda: asking.problem.startswith(("DEADLINE_EXCEEDED", "UNAVAILABLE")))
         asking.stop()
-    assert asking.said is None
+    assert asking.assignments is None
 
 
 @pytest.mark.parametrize(("kind", "why"), [("file", "no socket"), ("link", "no socket"), ("foreign", "belongs to")])

@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 
 from enforcer.contract import NO_LIMIT, Knob, Value
 from enforcer.decide.knobs import (
-    SPECS,
     UNLIMITED_BYTES,
     Dialect,
-    Version,
     as_text,
     from_text,
     kept,
@@ -21,6 +19,7 @@ from enforcer.decide.knobs import (
     shares_of,
     weight_of,
 )
+from enforcer.knob_table import SPECS, Version
 
 V1 = Dialect(dict.fromkeys(("cpu", "cpuacct", "cpuset", "memory", "blkio"), Version.V1))
 V2 = Dialect(dict.fromkeys(("cpu", "cpuset", "memory", "io"), Version.V2))

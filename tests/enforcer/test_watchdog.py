@@ -21,7 +21,7 @@ import sys, time
 from pathlib import Path
 from enforcer.apply.apply import Applier
 from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.contract import *
+from enforcer.contract import Knob, Level, StrategyPlan, Want
 from enforcer.apply.journal import OriginalsJournal
 from enforcer.observe.layout import Layout
 from enforcer.observe.observe import NodeFacts, Observer

@@ -28,8 +28,9 @@ from enforcer.contract import (
     Want,
 )
 from enforcer.decide.changes import KnobWrite
-from enforcer.decide.knobs import Dialect, Version
+from enforcer.decide.knobs import Dialect
 from enforcer.decide.write_order import ancestors, depth, wider
+from enforcer.knob_table import Version
 from enforcer.observe.cpusets import format_cpus, parse_cpus
 
 V1 = Dialect(dict.fromkeys(("cpu", "cpuacct", "cpuset", "memory", "blkio"), Version.V1))

@@ -9,7 +9,7 @@ from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.node_peaks.node_peak import FALLBACK, NodeLimits, koordinator_peaks, node_peaks, pod_peaks
 
 SLOTS, LIMIT = 288, 1000.0

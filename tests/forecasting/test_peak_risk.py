@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.node_peaks.peak_records import MEMORY_SHAPES, SHAPES, records
 from forecasting.node_peaks.peak_risk import Prepared, calibrate, thresholds, upper_quantile
 from forecasting.node_peaks.peak_tails import EXCEEDANCES, TAILS

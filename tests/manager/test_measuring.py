@@ -23,6 +23,7 @@ from cotenant.core.model.colocation.slo_forms import SloKey
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.kubernetes.intent import Apply
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.node_metric.source import NodeMetricSource
@@ -101,6 +102,21 @@ def test_a_node_without_an_agent_is_reported_once_and_an_agent_takes_over(
     assert send(feature.decide({}, END + 120)) == []
     others = [n for _, n in mirrors["nodes"].snapshot() if n != NODE]
     assert others or source.queries == before  # nobody to ask for: nothing is asked
+
+
+def test_a_node_gets_an_object_for_its_agent_also_where_prometheus_has_no_sample(
+    client: KubeClient, mirrors: dict[str, Mirror[Any]], source: NodeMetricSource
+) -> None:
+    feature, late = NodeMetricController(mirrors, source, lambda: RunResults(END), 60.0), END + 30 * DAY_SECONDS
+    made = feature.decide({}, late).intents
+    assert NODE in {intent.address.name for intent in made}
+    assert {intent.why for intent in made} == {"how the node is measured"}
+    for intent in made:
+        Writer(client, FIELD_MANAGER).send(intent)
+    names = {("", intent.address.name) for intent in made}
+    wait_for("the mirror shows them", lambda: names <= mirrors["nodemetrics"].snapshot().keys())
+    with pytest.raises(NoData):
+        feature.decide({}, late)
 
 
 def test_nodes_are_measured_before_the_pipeline_has_run_and_its_last_word_stands_for_a_day(

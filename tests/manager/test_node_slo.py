@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 
+THEIRS = "koordinator-manager"
 GPU = {"pool": "gpu"}
 TEXTS = {
     SloKey.THRESHOLDS.value: json.dumps(
@@ -127,6 +129,36 @@ def test_a_new_node_of_the_same_name_owns_its_own() -> None:
     there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
     made = decide(NodeSloView(CONFIG, (node("a", uid="new"),), there))
     assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in made.intents] == ["new"]
+
+
+def written(one: NodeSloObject, *entries: tuple[str, str, str]) -> NodeSloObject:
+    """The same object, with another value, after (manager, time, field) wrote it."""
+    body = json.loads(msgspec.json.encode(changed(one, hostApplications=[])))
+    body["metadata"]["managedFields"] = [
+        {"manager": manager, "time": time, "fieldsV1": {field: {}}} for manager, time, field in entries
+    ]
+    return msgspec.json.decode(json.dumps(body), type=NodeSloObject)
+
+
+@pytest.mark.parametrize(
+    ("entries", "left"),
+    [
+        ([(FIELD_MANAGER, "T1", "f:spec"), (THEIRS, "T2", "f:spec")], True),
+        ([(FIELD_MANAGER, "T1", "f:spec"), (THEIRS, "T1", "f:spec")], True),
+        ([(FIELD_MANAGER, "T2", "f:spec"), (THEIRS, "T1", "f:spec")], False),  # it was handed over
+        ([(FIELD_MANAGER, "T1", "f:spec"), (THEIRS, "T2", "f:metadata")], False),
+        ([(FIELD_MANAGER, "T1", "f:spec"), ("kubectl-edit", "T2", "f:spec")], False),
+        ([(THEIRS, "T1", "f:spec")], False),  # a person's label hands it over
+    ],
+)
+def test_a_program_that_writes_our_object_after_us_keeps_it(entries: list[tuple[str, str, str]], left: bool) -> None:
+    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
+    there["a"] = written(there["a"], *entries)
+    made = decide(NodeSloView(CONFIG, NODES, there))
+    assert [i.address.name for i in made.intents] == ([] if left else ["a"])
+    assert [THEIRS in n.message and "manager.take_over" in n.message for n in made.notes] == [True] * left
+    taken = decide(NodeSloView(CONFIG, NODES, there, frozenset({THEIRS})))
+    assert [i.address.name for i in taken.intents] == ["a"] and taken.notes == ()
 
 
 def test_another_managers_objects_are_left_alone_and_told_once() -> None:

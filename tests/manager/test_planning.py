@@ -22,6 +22,7 @@ from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.kube import KubeSettings
 from cotenant.core.settings.sections.manager import ManagerSettings
 from cotenant.core.settings.sections.plans import PlanSettings
+from cotenant.core.settings.sections.reservations import ReservationSettings
 from tests.cluster.api import ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
@@ -97,9 +98,9 @@ class Plans(Scene):
         found = self.api.items(RESERVATIONS, labelSelector="cotenant.dev/plan")
         return [r for r in found if r["metadata"]["annotations"]["cotenant.dev/plan"].startswith(f"{self.namespace}/")]
 
-    def deployment(self, replicas: int = 0, node: str = "") -> None:
-        """A web Deployment whose pods wait for reserved room, as the webhook lets them in."""
-        pin = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
+    def deployment(self, replicas: int = 0, node: str = "", **more: Any) -> None:
+        """A web Deployment whose pods wait for reserved room, as the webhook lets them in; more: of their spec."""
+        pin = more | ({"nodeSelector": {"kubernetes.io/hostname": node}} if node else {})
         container = {"name": "app", "image": "app", "resources": {"requests": {"cpu": "3", "memory": "1Gi"}}}
         template = {
             "metadata": {"labels": {"app": "web"}},
@@ -112,7 +113,12 @@ class Plans(Scene):
 
     @contextmanager
     def keeper(
-        self, clock: Clock, *features: str, results: RunResults | None = None, **plans: Any
+        self,
+        clock: Clock,
+        *features: str,
+        results: RunResults | None = None,
+        reservations: ReservationSettings | None = None,
+        **plans: Any,
     ) -> Iterator[Manager]:
         """A manager that keeps plans, with the features named besides."""
         off = [name for name in NAMES if name not in ("plans", *features)]
@@ -122,6 +128,7 @@ class Plans(Scene):
                 {"namespace": self.namespace, "write": True, "features_off": off, **QUICK}, ManagerSettings
             ),
             kube=KubeSettings(kubeconfig=str(self.account), watch_backoff_seconds=2.0),
+            reservations=reservations or ReservationSettings(),
             plans=msgspec.convert({"interval_seconds": 1.0, "cluster_budget_fraction": 1.0, **plans}, PlanSettings),
         )
         client = self.plane.client(self.account, watch_backoff_seconds=2.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,10 @@ from cotenant.core.model.errors import (
     NotLeader,
 )
 from cotenant.core.model.kubernetes.intent import Address, Apply
+from tests.cluster.accounts import certified
+from tests.cluster.faults import FaultProxy
 from tests.cluster.namespaces import unique_name
+from tests.cluster.waiting import wait_for
 from tests.manager.scene import Scene
 
 Nodes = Callable[..., list[str]]
@@ -61,6 +65,22 @@ def test_a_write_is_held_back_until_its_change_was_seen(scene: Scene, watch: Wat
     assert sender.due(intents) == intents[:1]
     sender.seen("/api/v1/configmaps", [(scene.namespace, "y")])
     assert sender.due(intents) == intents
+
+
+def test_connections_are_kept_for_the_next_batch_until_the_sender_closes(
+    scene: Scene, watch: Watch, tmp_path: Path
+) -> None:
+    account = certified(scene.plane, "cotenant-manager")
+    with FaultProxy(scene.plane, tmp_path, account) as proxy:
+        sender = Sender(scene.plane.client(proxy.kubeconfig), AlwaysLeads(), watch)
+        sender.send([config_map(scene.namespace, "x", a="1")])
+        first = proxy.connections
+        sender.send([config_map(scene.namespace, "x", a="2")])
+        assert len(first) == 1
+        assert proxy.connections == first
+        assert len(proxy.requests) >= 2
+        sender.close()
+        wait_for("they are closed", lambda: not proxy.connections)
 
 
 def test_a_change_that_never_shows_holds_nothing_back_for_ever(scene: Scene, watch: Watch) -> None:

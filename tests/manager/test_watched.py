@@ -10,6 +10,7 @@ import pytest
 from cotenant.apps.manager.watched import UNSTARTED_SECONDS, watched_pod
 from cotenant.core.adapters.kube.observed import ObservedPodWire
 from cotenant.core.model.cluster import Inventory, Node
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reservations.reservation import Mode, Reservation
 from cotenant.core.model.resource import Resource
@@ -17,7 +18,6 @@ from cotenant.core.settings.sections.recommender import ReclaimableSettings
 from cotenant.core.settings.sections.reservations import ReservationSettings
 from recommender.colocation.formulas import Parameters, batch
 from recommender.colocation.inventory import Usages, node_columns
-from recommender.colocation.strategy import ColocationStrategy
 from scheduler_ext.reservations.placeholder import PlaceholderSpec, created
 
 

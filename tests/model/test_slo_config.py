@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.core.model.colocation.colocation_strategy import CONFIG_FORM
 from cotenant.core.model.colocation.slo_config import SloConfig, origins, parse
 from cotenant.core.model.colocation.slo_forms import FORMS, SloKey
 from cotenant.core.model.errors import SettingsError
 from cotenant.core.model.struct_validation import merged
-from recommender.colocation.fields import FIELDS as FIELDS_OF_COLOCATION
 from recommender.colocation.strategy import ColocationConfig
 
 THRESHOLDS, BURST, SYSTEM = SloKey.THRESHOLDS, SloKey.CPU_BURST, SloKey.SYSTEM
@@ -255,7 +255,7 @@ COLOCATION_VALUES = st.one_of(
 
 @given(
     st.dictionaries(
-        st.sampled_from([f for f in FIELDS_OF_COLOCATION if f != "metricAggregatePolicy"]),
+        st.sampled_from(CONFIG_FORM.__struct_encode_fields__),
         COLOCATION_VALUES,
         max_size=3,
     )

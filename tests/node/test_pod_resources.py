@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from enforcer.observe.cpusets import parse_cpus
-from enforcer.runtime.pod_resources import asked
+from enforcer.runtime.pod_resources import read_assignments
 from enforcer.sources.kubelet import kubelet_config
 from enforcer.sources.kubelet_client import WithKubelet
 from enforcer.sources.sources import FileSources
@@ -51,7 +51,7 @@ def test_it_says_which_cpus_it_gave_to_whom_and_keeps_saying_so_over_its_restart
             control_plane.api().create(path, pod_body(name, kubelet.name, resources))
         pod = running(control_plane, namespace, "own")
         running(control_plane, namespace, "plain")
-        said = wait_for("the CPU", lambda: found if own in (found := asked(channel)).exclusive else None)
+        said = wait_for("the CPU", lambda: found if own in (found := read_assignments(channel)).exclusive else None)
         # CPU 0 is reserved; the guaranteed pod asks for one whole CPU, and the kernel says which one that is
         group = f"{kubelet.runtime.base}/kubepods/pod{pod['metadata']['uid']}"
         container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")

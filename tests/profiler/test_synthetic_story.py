@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.apps.simulation.autoscaler import demand_of
+from cotenant.apps.simulation.controllers.autoscaler import demand_of
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import Resource

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.core.model.cluster import Node, Pod
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.colocation.nodemetric import NodeMetric, PodMetric
+from cotenant.core.model.colocation.reclaim_policies import TERMS
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
@@ -19,10 +21,9 @@ from cotenant.core.model.pod_turnover import PodCensus, unreplaced
 from cotenant.core.model.resource import GIB, Resource
 from recommender.colocation import formulas
 from recommender.colocation.columns import PeakForecast
-from recommender.colocation.explain import LABELS
 from recommender.colocation.formulas import Parameters
 from recommender.colocation.state import ColocationState
-from recommender.colocation.strategy import ColocationConfig, ColocationStrategy
+from recommender.colocation.strategy import ColocationConfig
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 CENSUS_TIME = 1_700_000_000
@@ -123,7 +124,7 @@ def test_protocol_policies_do_not_know_the_term() -> None:
     colocation = state(pod("new"), measured=("new",))
     colocation.configure(ColocationConfig(base=ColocationStrategy(enable=True, cpu_reclaim_percent=100)))
     assert lent(colocation).amount == 10_000 - 100
-    assert LABELS["announced"][0] == "-"
+    assert TERMS["announced"].sign == "-"
 
 
 names = st.sampled_from(["p0", "p1", "p2", "p3", "p4", "p5"])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from cotenant.core.model.cluster import Inventory, Node, Pod
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
@@ -22,7 +23,6 @@ from recommender.colocation import formulas
 from recommender.colocation.columns import NodeColumns
 from recommender.colocation.formulas import Parameters
 from recommender.colocation.inventory import Usages, node_columns
-from recommender.colocation.strategy import ColocationStrategy
 
 NOW = 1_700_000_000
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
@@ -170,6 +170,12 @@ def test_a_node_without_a_number_is_not_measured() -> None:
         assert batch(found, ReclaimableSettings(), NOW)[0].reason is Reason.METRIC_MISSING
 
 
+def test_a_node_without_normalization_gets_nothing_more_however_large_it_is() -> None:
+    # 1000 times this amount is no whole number in a double
+    assert formulas.normalization(np.array([2**48 - 10]), np.array([1.0])).tolist() == [0]
+    assert formulas.normalization(np.array([1000]), np.array([1.2])).tolist() == [200]
+
+
 amounts = st.integers(0, 2**50)
 percents = st.integers(0, 100)
 some_settings = st.builds(
@@ -269,7 +275,7 @@ def test_a_higher_forecast_or_use_never_frees_capacity(
 def test_a_reclaim_percentage_above_100_lends_no_more_than_the_node_under_forecast(
     node: NodeColumns, settings: ReclaimableSettings, percent: int
 ) -> None:
-    strategy = replace(
+    strategy = structs.replace(
         ColocationStrategy.of_settings(settings), cpu_reclaim_percent=percent, memory_reclaim_percent=percent
     )
     amount = formulas.batch(node, parameters(node, strategy), NOW).message(0).amount

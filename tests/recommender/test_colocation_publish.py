@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from cotenant.core.model.cluster import Node
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.kubernetes.intent import Apply, Intent, Patch
 from cotenant.core.model.kubernetes.protocol import (
@@ -26,7 +27,7 @@ from cotenant.core.model.resource import Resource
 from recommender.colocation.explain import Context, NodeExplained, explain
 from recommender.colocation.publish import publish
 from recommender.colocation.state import ColocationState
-from recommender.colocation.strategy import ColocationConfig, ColocationStrategy
+from recommender.colocation.strategy import ColocationConfig
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 NOW = 1_700_000_000
@@ -112,7 +113,7 @@ def test_a_silent_node_gives_its_keys_back_and_then_is_left_alone() -> None:
 
 
 def test_turned_off_means_withdrawn() -> None:
-    (intent,) = writes(cluster(1000, offered(9000), strategy=replace(ON, enable=False)))
+    (intent,) = writes(cluster(1000, offered(9000), strategy=structs.replace(ON, enable=False)))
     assert isinstance(intent, Patch)
 
 
@@ -145,7 +146,7 @@ def test_cpu_normalization_multiplies_batch_cpu_alone() -> None:
     ],
 )
 def test_a_rise_can_be_held_back_a_fall_never(since: float | None, used: int, amount: str) -> None:
-    found = cluster(used, offered(4000), strategy=replace(ON, max_rise_percent=10))
+    found = cluster(used, offered(4000), strategy=structs.replace(ON, max_rise_percent=10))
     (intent,) = writes(found, since=since)
     assert intent.body["status"]["allocatable"][BATCH_CPU] == amount  # type: ignore[union-attr]
 
@@ -161,7 +162,9 @@ def test_a_rise_can_be_held_back_a_fall_never(since: float | None, used: int, am
 def test_what_was_written_needs_no_second_write(
     used: int, capacity: dict[str, int], allocatable: dict[str, int], since: float | None, on: bool
 ) -> None:
-    found = cluster(used, strategy=replace(ON, enable=on), extended_capacity=capacity, extended_allocatable=allocatable)
+    found = cluster(
+        used, strategy=structs.replace(ON, enable=on), extended_capacity=capacity, extended_allocatable=allocatable
+    )
     for intent in writes(found, since):
         if isinstance(intent, Apply):
             status = {
@@ -176,7 +179,7 @@ def test_what_was_written_needs_no_second_write(
                 for side, now in (("capacity", capacity), ("allocatable", allocatable))
             }
         after = cluster(
-            used, strategy=replace(ON, enable=on),
+            used, strategy=structs.replace(ON, enable=on),
             extended_capacity=status["capacity"], extended_allocatable=status["allocatable"],
         )  # fmt: skip
         assert writes(after, None) == []
@@ -221,7 +224,7 @@ SAFE = re.compile(r"[0-9maxin(),+ -]+")
 def test_every_formula_can_be_done_by_hand(
     used: int, percent: int, cap: int | None, static: int, ratio: str, third: int
 ) -> None:
-    strategy = replace(
+    strategy = structs.replace(
         ON, cpu_reclaim_percent=percent, batch_cpu_percent=cap, mid_mode="static" if static % 2 else "dynamic",
         mid_static_cpu_percent=static,
         mid_unallocated_percent=40,

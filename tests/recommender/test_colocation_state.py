@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from cotenant.core.model.cluster import Node, Pod
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.colocation.nodemetric import HostApplicationMetric, NodeMetric, PodMetric
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.identity import WorkloadRef
@@ -22,7 +24,7 @@ from cotenant.core.model.resource import GIB, Resource
 from recommender.colocation.columns import PeakForecast
 from recommender.colocation.pods import PodColumns
 from recommender.colocation.state import ColocationState, Computed
-from recommender.colocation.strategy import ColocationConfig, ColocationStrategy
+from recommender.colocation.strategy import ColocationConfig
 from tests.support import colocation as plain
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
@@ -305,8 +307,8 @@ def test_zones_of_a_proven_forecast_keep_no_percentage_back() -> None:
 def test_zones_of_a_node_never_give_more_than_the_node(
     taken: list[Step], strategy: ColocationStrategy, count: int
 ) -> None:
-    sane = replace(strategy, cpu_reclaim_percent=min(strategy.cpu_reclaim_percent, 100), batch_cpu_percent=None)
-    world = World(ColocationConfig(base=replace(sane, enable=True)))
+    sane = structs.replace(strategy, cpu_reclaim_percent=min(strategy.cpu_reclaim_percent, 100), batch_cpu_percent=None)
+    world = World(ColocationConfig(base=structs.replace(sane, enable=True)))
     for step in [*taken, ("node", node("a", cpu=4 * 3000)), ("metric", metric("a", p0=70))]:
         world.take(step)
     whole = published(world.state.compute(NOW), Band.BATCH, CPU)["a"]

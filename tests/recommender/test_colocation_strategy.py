@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.slo_forms import Colocation as Form
+from cotenant.core.model.colocation.colocation_strategy import CONFIG_FORM, KEY_OF, ColocationStrategy
 from cotenant.core.model.errors import CotenantError, SettingsError
 from cotenant.core.model.kubernetes.protocol import (
     COLOCATION_STRATEGY_ANNOTATION,
@@ -19,8 +19,7 @@ from cotenant.core.model.kubernetes.protocol import (
 )
 from cotenant.core.model.text import shown
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
-from recommender.colocation.fields import FIELDS, percent_of_ratio
-from recommender.colocation.strategy import ColocationConfig, ColocationStrategy
+from recommender.colocation.strategy import ColocationConfig, percent_of_ratio
 
 CLUSTER, ENTRY, ANNOTATION, LABELS = (
     "ConfigMap colocation-config", "nodeConfigs entry big", "node annotation", "node labels",
@@ -41,16 +40,32 @@ def test_an_empty_config_gives_koordinators_defaults() -> None:
     assert (strategy.enable, strategy.cpu_reclaim_percent, strategy.memory_reclaim_percent) == (False, 60, 65)
     assert (strategy.degrade_minutes, strategy.diff_threshold, strategy.update_threshold_seconds) == (15, 0.1, 300)
     assert (strategy.batch_cpu_percent, strategy.mid_cpu_percent, strategy.mid_mode) == (None, 100, "dynamic")
-    assert strategy.metric_durations_seconds == (300, 600, 1800)
 
 
-def test_every_field_has_a_key_and_every_key_a_field() -> None:
-    assert sorted(attribute for attribute, _ in FIELDS.values()) == sorted(f.name for f in fields(ColocationStrategy))
+def test_the_settings_and_the_config_map_have_the_same_bounds() -> None:
+    # of Koordinator: reclaim percentages have no bound at 100, the caps of batch none at all
+    for attribute, value in (
+        ("cpu_reclaim_percent", 150),
+        ("memory_reclaim_percent", 1000),
+        ("batch_cpu_percent", 5000),
+    ):
+        assert getattr(msgspec.convert({attribute: value}, ReclaimableSettings), attribute) == value
+        assert getattr(resolve(parse(**{KEY_OF[attribute]: value})).strategy, attribute) == value
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"cpu_reclaim_percent": 1001}, ReclaimableSettings)
 
 
-def test_the_webhooks_form_of_the_config_has_the_same_keys() -> None:
-    known = {name for name in Form.__struct_encode_fields__ if name != "extensions"}
-    assert known == set(FIELDS)
+def test_every_key_of_koordinators_is_read() -> None:
+    collected = {"metricAggregateDurationSeconds", "metricReportIntervalSeconds", "metricMemoryCollectPolicy"}
+    assert {*KEY_OF.values(), *collected, "metricAggregatePolicy", "extensions"} == set(
+        CONFIG_FORM.__struct_encode_fields__
+    )
+    assert len(KEY_OF) == len(set(KEY_OF.values())) == 19
+
+
+def test_windows_that_are_not_said_are_no_error() -> None:
+    # the webhook took an empty object, and the reader refused the whole ConfigMap
+    assert resolve(parse(enable=True, metricAggregatePolicy={})).strategy.enable
 
 
 def test_each_layer_wins_over_those_below_field_by_field() -> None:
@@ -102,20 +117,20 @@ def test_a_ratio_becomes_a_percentage_cut_to_a_whole_number(text: str, percent: 
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("cpuReclaimThresholdPercent", -1, "a whole number from 0 to 1000 (percent"),
-        ("cpuReclaimThresholdPercent", 60.0, "a whole number from 0 to 1000 (percent"),
-        ("cpuReclaimThresholdPercent", True, "a whole number from 0 to 1000 (percent"),
-        ("cpuReclaimThresholdPercent", 10**400, "a whole number from 0 to 1000 (percent"),
+        ("cpuReclaimThresholdPercent", -1, "a whole number from 0 to 1000"),
+        ("cpuReclaimThresholdPercent", 60.0, "a whole number from 0 to 1000"),
+        ("cpuReclaimThresholdPercent", True, "a whole number from 0 to 1000"),
+        ("cpuReclaimThresholdPercent", 10**400, "a whole number from 0 to 1000"),
         ("midCPUThresholdPercent", 101, "a whole number from 0 to 100"),
-        ("degradeTimeMinutes", 0, "a whole number >= 1"),
-        ("resourceDiffThreshold", 0, "a number > 0 and <= 1"),
-        ("resourceDiffThreshold", 1.01, "a number > 0 and <= 1"),
-        ("cpuCalculatePolicy", "request", "one of usage, maxUsageRequest, forecast"),
-        ("memoryCalculatePolicy", ["usage"], "one of usage, request, maxUsageRequest, forecast"),
-        ("midReclaimMode", "fixed", "one of static, dynamic"),
+        ("degradeTimeMinutes", 0, "a whole number from 1"),
+        ("resourceDiffThreshold", 0, "a number above 0 up to 1"),
+        ("resourceDiffThreshold", 1.01, "a number above 0 up to 1"),
+        ("cpuCalculatePolicy", "request", "none of forecast, maxUsageRequest, usage"),
+        ("memoryCalculatePolicy", ["usage"], "none of forecast, maxUsageRequest, request, usage"),
+        ("midReclaimMode", "fixed", "dynamic, static"),
         ("metricMemoryCollectPolicy", "all", "usageWithoutPageCache"),
-        ("metricAggregatePolicy", {"durations": ["5x"]}, "durations"),
-        ("metricAggregatePolicy", {"durations": ["0s"]}, "durations"),
+        ("metricAggregatePolicy", {"durations": ["5x"]}, "durations[0]"),
+        ("metricAggregatePolicy", {"durations": ["0s"]}, "durations[0]"),
         ("enable", "yes", "true or false"),
     ],
 )
@@ -123,7 +138,8 @@ def test_a_value_outside_its_range_is_refused_with_key_value_and_range(key: str,
     for config, place in (({key: value}, "colocation-config"), ({"nodeConfigs": [{key: value}]}, "nodeConfigs[0]")):
         with pytest.raises(SettingsError) as refused:
             parse(**config)
-        assert all(word in refused.value.message for word in (place, key, shown(value)[:20], words))
+        bad = value["durations"][0] if isinstance(value, dict) else value
+        assert all(word in refused.value.message for word in (place, key, shown(bad)[:20], words))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +170,7 @@ def test_the_settings_stand_in_for_the_config_map_and_only_their_own_words_are_n
 
 
 json_values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.lists(st.integers())
-configs = st.dictionaries(st.sampled_from([*FIELDS, "other"]), json_values, max_size=6)
+configs = st.dictionaries(st.sampled_from([*CONFIG_FORM.__struct_encode_fields__, "other"]), json_values, max_size=6)
 
 
 @given(configs, st.lists(configs, max_size=2), st.none() | configs | st.text(max_size=12), st.text(max_size=6))
@@ -169,10 +185,7 @@ def test_any_config_is_refused_in_words_or_gives_a_strategy_within_its_ranges(
         assert "colocation-config" in refused.message
         return
     found = resolve(config, {CPU_RECLAIM_RATIO_LABEL: label}, text)
-    for attribute, domain in FIELDS.values():
-        value = getattr(found.strategy, attribute)
-        if value is not None and attribute != "metric_durations_seconds":
-            assert domain.read(value) == value
+    assert msgspec.convert(msgspec.to_builtins(found.strategy), ColocationStrategy) == found.strategy
     assert hash(found.strategy) is not None
     # two nodes of the same key have the same strategy
     assert config.key({CPU_RECLAIM_RATIO_LABEL: label}, {}) == config.key(
@@ -184,7 +197,7 @@ def test_a_threshold_beyond_ten_nodes_is_refused_with_its_unit() -> None:
     with pytest.raises(SettingsError) as caught:
         parse(cpuReclaimThresholdPercent=1_000_000_000)
     message = caught.value.message
-    assert all(w in message for w in ("Percent is 1000000000", "from 0 to 1000", "percent of the node"))
+    assert all(w in message for w in ("cpuReclaimThresholdPercent: 1000000000", "from 0 to 1000"))
     assert resolve(parse(cpuReclaimThresholdPercent=1000)).strategy.cpu_reclaim_percent == 1000
     assert percent_of_ratio("10") == 1000
     assert percent_of_ratio("10000000") is None

@@ -12,8 +12,8 @@ import pytest
 
 from changes.plans import plans
 from cotenant.apps.manager.decisions.results import RunResults
-from cotenant.apps.simulation.autoscaler import CpuDemand
 from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario, evening_of
+from cotenant.apps.simulation.controllers.autoscaler import CpuDemand
 from cotenant.core.adapters.kube import KubeClient, Writer, connect
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import UsageError

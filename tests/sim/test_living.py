@@ -15,12 +15,12 @@ from cotenant.apps.simulation.api_server import ADMINISTRATOR
 from cotenant.apps.simulation.api_server.refusal import Refusal
 from cotenant.apps.simulation.api_server.routes import Api, EmbeddedRequest
 from cotenant.apps.simulation.api_server.state import ObjectState
-from cotenant.apps.simulation.autoscaler import NOTHING, CpuDemand, scaled
 from cotenant.apps.simulation.clock import SteeredClock
-from cotenant.apps.simulation.controllers import ClusterControllers
+from cotenant.apps.simulation.controllers.autoscaler import NOTHING, CpuDemand, scaled
+from cotenant.apps.simulation.controllers.cluster_controllers import ClusterControllers
+from cotenant.apps.simulation.controllers.rollouts import is_ready, turn
 from cotenant.apps.simulation.local_client import LocalClient
 from cotenant.apps.simulation.population import HASH_LABEL, stocked, template_hash
-from cotenant.apps.simulation.rollouts import is_ready, turn
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.pod_request import requests_of

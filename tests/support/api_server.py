@@ -48,6 +48,7 @@ def make_certificate(folder: Path, name: str, authority: str | None = None, host
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: ApiServer
 
     def do_GET(self) -> None:

@@ -9,10 +9,10 @@ import math
 from dataclasses import dataclass, field
 
 from cotenant.core.model.cluster import Pod
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.resource import Resource
-from recommender.colocation.strategy import ColocationStrategy
 
 LOW = ("koord-batch", "koord-free")
 

@@ -123,6 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     owner: FaultProxy
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         self._handle(b"")

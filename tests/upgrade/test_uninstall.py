@@ -27,12 +27,13 @@ from cotenant.core.model.kubernetes.intent import Address, Intent, Patch
 from cotenant.core.model.kubernetes.protocol import (
     NODE_AGENT,
     PLACEHOLDER_NAMESPACE,
-    RESERVATION_GATE,
+    QUEUED_ANNOTATION,
     SCHEDULING_GROUP,
     SYSTEM_NAMESPACE,
 )
 from cotenant.core.model.reservations.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
 from cotenant.core.model.reservations.reservation import Mode, Reservation
+from cotenant.core.model.reservations.scheduling_gate import OUR_GATES
 from cotenant.core.settings.sections.reservations import ReservationSettings
 from enforcer.report.suppressed import SuppressionHistory, note
 from recommender.plans.realise import floor
@@ -138,8 +139,9 @@ class Traces:
         """A gated pod, a pod that got its capacity, a placeholder with a class of its own; the names of the two."""
         containers = [{"name": "main", "image": "app", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
-        gate = {"schedulingGates": [{"name": RESERVATION_GATE}, {"name": "example.com/theirs"}]}
-        self.api.create(pods, {"metadata": {"name": "gated"}, "spec": {"containers": containers, **gate}})
+        gate = {"schedulingGates": [{"name": name} for name in (*OUR_GATES, "example.com/theirs")]}
+        marked = {"name": "gated", "annotations": {QUEUED_ANNOTATION: "team"}}
+        self.api.create(pods, {"metadata": marked, "spec": {"containers": containers, **gate}})
         self.api.create(
             pods, {"metadata": {"name": "owner"}, "spec": {"nodeName": self.node, "containers": containers}}
         )
@@ -281,6 +283,7 @@ def test_what_acts_when_helm_has_taken_the_release_ends_under_the_hooks_own_acco
     assert (node["status"]["capacity"], node["status"]["allocatable"]) == (amounts, amounts)
     assert not [name for name in node["metadata"].get("annotations", {}) if "cotenant" in name or "koord" in name]
     assert api.get(gated)["spec"]["schedulingGates"] == [{"name": "example.com/theirs"}]
+    assert "annotations" not in api.get(gated)["metadata"]
     assert not {*api.get(owner)["metadata"].get("labels", {}), *api.get(owner)["metadata"].get("annotations", {})}
     assert api.get(autoscaler)["spec"]["minReplicas"] == 3
     assert api.items(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods") == []

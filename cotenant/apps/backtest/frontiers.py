@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cotenant.apps.backtest.reclaim import ReclaimTrial, Tally, calibrated, curve, highest_of, swept, tally
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.usage.backtest import Frontier, FrontierCurve
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.backtest.peaks import PEAK_BASELINES, MaxOfDays, NoOvercommit, node_total
 from forecasting.backtest.run import Shard
 from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS

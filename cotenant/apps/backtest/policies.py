@@ -14,20 +14,21 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from cotenant.apps.backtest.reclaim import ReclaimTrial, tally
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.progress import Progress
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.policy_trial import FORECAST, PolicyScore
 from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
 from forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, koordinator_peaks, mid_peaks, node_peaks
 from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima
 from recommender.colocation.columns import NodeColumns, whole
 from recommender.colocation.formulas import Parameters, batch, proven
-from recommender.colocation.strategy import ColocationStrategy
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -69,8 +70,8 @@ class NodesPast:
 
 def first_day(older: Floats) -> int:
     """Days of the grid before the first decision: with the days before the grid those of a record, at least one."""
-    known = int(np.isfinite(older).any(axis=0).sum())
-    return max(1, RECORD_DAYS - known // BLOCKS_PER_DAY)
+    blocks_before = int(np.isfinite(older).any(axis=0).sum())
+    return max(1, RECORD_DAYS - blocks_before // BLOCKS_PER_DAY)
 
 
 def decision_slots(grid: TimeGrid, older: Floats) -> npt.NDArray[np.intp]:
@@ -106,7 +107,7 @@ def _score(
 ) -> PolicyScore:
     """Offered amounts by the formulas, judged by what nodes needed afterwards."""
     chosen = FORECAST if policy == HIGHEST else policy
-    strategy = replace(ColocationStrategy.of_settings(settings), cpu_policy=chosen, memory_policy=chosen)
+    strategy = structs.replace(ColocationStrategy.of_settings(settings), cpu_policy=chosen, memory_policy=chosen)
     parameters = Parameters.of([strategy] * len(columns.nodes), columns.resource)
     offered = batch(columns, parameters, now_seconds=0.0)
     shape = len(trial.limits), len(trial.decisions)

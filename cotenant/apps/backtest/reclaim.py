@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.backtest import Frontier, FrontierCurve, FrontierPoint
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima, records
 from forecasting.node_peaks.peak_risk import Prepared, Tails, served
 from forecasting.node_peaks.peak_tails import TAILS
@@ -139,14 +139,14 @@ def calibrated(
     tails: those that are shipped, or others that the trial's own trace had no part in.
     """
     blocks, ends = trial.blocks, trial.decisions
-    whole = None if history_days else prepared(blocks, trial)
+    full_history = None if history_days else prepared(blocks, trial)
     peaks_by_risk: dict[float, list[Floats]] = {risk: [] for risk in risks}
     for end in ends.tolist():
-        if whole is None:
+        if full_history is None:
             past = blocks[:, max(0, end - (history_days or 0) * BLOCKS_PER_DAY) : end]
             of = prepared(past, trial)
         else:
-            of = whole.until(end, settings.calibration_days * BLOCKS_PER_DAY)
+            of = full_history.until(end, settings.calibration_days * BLOCKS_PER_DAY)
         usable = of.usable(settings)
         nothing = [("", np.ones(usable.shape))] * len(risks)
         forecasts = served(of, usable, risks, settings, tails) if usable.any() else nothing

@@ -50,8 +50,8 @@ def core_seconds_short(excess_cores: Floats, idle_cores: Floats, step_seconds: f
     shapes, no NaN.
     """
     end = np.inf if reaction.eviction_seconds is None else reaction.eviction_seconds
-    begun = _seconds_over_before(excess_cores > 0, step_seconds)
-    present = np.clip(end - begun, 0.0, step_seconds)
+    seconds_over = _seconds_over_before(excess_cores > 0, step_seconds)
+    present = np.clip(end - seconds_over, 0.0, step_seconds)
     unsuppressed = np.minimum(present, reaction.agent_seconds)
     floor = np.clip(reaction.floor_cores - idle_cores, 0.0, excess_cores)
     short: Floats = excess_cores * unsuppressed + floor * (present - unsuppressed)

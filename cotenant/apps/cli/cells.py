@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from cotenant.core.model.kubernetes.quantity import format_millicores, human_bytes
-from cotenant.core.model.table import Kind
+from cotenant.core.model.table import Column, Kind, kind_of
 from cotenant.core.model.text import csv_text, visible
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
@@ -21,6 +21,12 @@ def csv_cell(value: Any) -> str:
     if isinstance(value, str):
         return csv_text(value)
     return json.dumps(value) if isinstance(value, list) else repr(value)
+
+
+def row_cells(columns: Sequence[Column], row: Mapping[str, Any]) -> list[str]:
+    """The cells of one row for the eye; an amount is in the unit of the row's resource."""
+    kind = kind_of(str(row.get("resource", "")))
+    return [human(kind if c.kind is Kind.AMOUNT else c.kind, row[c.name]) for c in columns]
 
 
 def human(kind: Kind, value: Any) -> str:
@@ -63,6 +69,7 @@ _HUMAN: Final[dict[Kind, Callable[[Any], str]]] = {
     Kind.NUMBER: _number,
     Kind.MILLICORES: format_millicores,
     Kind.BYTES: _bytes,
+    Kind.AMOUNT: str,
     Kind.RATIO: _percent,
     Kind.TIME: _time,
     Kind.LIST: sparkline,

@@ -124,10 +124,22 @@ COMMANDS: tuple[CommandEntry, ...] = (
         "why", "cotenant.apps.cli.cluster.why", "Why a pod is pending: which nodes refuse it, and by what.", CLUSTER
     ),
     CommandEntry(
+        "descheduler",
+        "cotenant.apps.cli.cluster.descheduler",
+        "Which pods should leave overloaded nodes; a dry run.",
+        CLUSTER,
+    ),
+    CommandEntry(
         "reservations",
         "cotenant.apps.cli.reservations.reservations",
         "Room for workloads before they need it.",
         CLUSTER,
+    ),
+    CommandEntry(
+        "quota", "cotenant.apps.cli.queues.quota", "Quotas: who has what, who borrows, and why a pod waits.", CLUSTER
+    ),
+    CommandEntry(
+        "gang", "cotenant.apps.cli.queues.gang", "Jobs whose pods are placed together or not at all.", CLUSTER
     ),
     CommandEntry("audit", "cotenant.apps.cli.changes.audit", "Who did what: verify and export the ledger.", CLUSTER),
     CommandEntry(

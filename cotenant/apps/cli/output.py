@@ -168,9 +168,9 @@ def _shown(table: Table, wide: bool) -> list[Column]:
 
 
 def _cells(table: Table, columns: list[Column]) -> list[list[str]]:
-    from cotenant.apps.cli.cells import human
+    from cotenant.apps.cli.cells import row_cells
 
-    return [[human(c.kind, row[c.name]) for c in columns] for row in table.rows()]
+    return [row_cells(columns, row) for row in table.rows()]
 
 
 def _plain(table: Table, columns: list[Column], headers: bool) -> Iterator[str]:

@@ -11,6 +11,7 @@ from cotenant.apps.manager.controllers.gate_controller import Gates
 from cotenant.apps.manager.controllers.node_metric_controller import NodeMetricController
 from cotenant.apps.manager.controllers.node_slo_controller import NodeSloController
 from cotenant.apps.manager.controllers.plan_controller import PlanController
+from cotenant.apps.manager.controllers.queue_controller import QueueController, QueueGates
 from cotenant.apps.manager.controllers.reservation_controller import ReservationController
 from cotenant.apps.manager.controllers.result_controllers import ForecastController, RecommendationController
 from cotenant.apps.manager.decisions.results import RunResults
@@ -36,6 +37,12 @@ class FeatureDependencies:
     metrics: Metrics | None = None
 
 
+def wanted(settings: Settings) -> list[str]:
+    """Names of the features that are to run: queues where they are switched on, all others unless switched off."""
+    off = {*settings.manager.features_off, *(() if settings.queues.enabled else ("queues",))}
+    return [name for name in NAMES if name not in off]
+
+
 def features(parts: FeatureDependencies, names: Sequence[str]) -> list[Feature]:
     """One of each wanted feature that can run here; node-metric needs a Prometheus."""
     makers: dict[str, Callable[[FeatureDependencies], Feature]] = {
@@ -46,6 +53,7 @@ def features(parts: FeatureDependencies, names: Sequence[str]) -> list[Feature]:
         "forecasts": _forecasts,
         "reservations": _reserving,
         "plans": _planning,
+        "queues": _queuing,
     }
     missing = set() if parts.settings.profiler.prometheus.url else {"node-metric"}
     return [makers[name](parts) for name in names if name in makers and name not in missing]
@@ -57,7 +65,8 @@ def _colocating(parts: FeatureDependencies) -> Feature:
 
 
 def _node_slos(parts: FeatureDependencies) -> Feature:
-    return NodeSloController(parts.mirrors, parts.settings.manager.resync_seconds)
+    own = parts.settings.manager
+    return NodeSloController(parts.mirrors, own.resync_seconds, own.take_over)
 
 
 def _measuring(parts: FeatureDependencies) -> Feature:
@@ -80,6 +89,13 @@ def _reserving(parts: FeatureDependencies) -> Feature:
         return Gates(parts.mirrors)
     registry = parts.metrics.registry if parts.metrics else None
     return ReservationController(parts.client.sibling(), parts.mirrors, parts.settings.reservations, registry)
+
+
+def _queuing(parts: FeatureDependencies) -> Feature:
+    if parts.settings.queues.handled_by == "koordinator":
+        return QueueGates(parts.mirrors)
+    registry = parts.metrics.registry if parts.metrics else None
+    return QueueController(parts.mirrors, parts.settings.queues, registry)
 
 
 def _planning(parts: FeatureDependencies) -> Feature:

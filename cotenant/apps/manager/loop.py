@@ -168,9 +168,9 @@ class FeatureRunner:
         Decided anew a few times: the mirrors may lag behind the feature's own last write.
         """
         closing: Callable[[float], ControllerDecision] | None = getattr(self.feature, "closing", None)
-        if closing is None or not self._settings.write:
-            return
         try:
+            if closing is None or not self._settings.write:
+                return
             for _ in range(MOST_ROUNDS):
                 if self._blocked():
                     return
@@ -182,6 +182,8 @@ class FeatureRunner:
                 time.sleep(CLOSING_PAUSE_SECONDS)
         except Exception:  # the others are to end in good order
             log.exception("feature did not end in good order", feature=self.feature.name)
+        finally:
+            self._sender.close()
 
     def hear(self, changes: Changes) -> None:
         """Objects changed; wakes the feature when it is concerned."""

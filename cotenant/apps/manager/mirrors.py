@@ -10,24 +10,36 @@ import msgspec
 
 from cotenant.apps.manager.controllers.node_slo_controller import ConfigMapObject
 from cotenant.apps.manager.decisions.node_slo import NodeSloObject
+from cotenant.apps.manager.queue_objects import NOT_ENDED, queue_node, queue_pod
 from cotenant.apps.manager.watched import watched_node, watched_pod
 from cotenant.core.adapters.kube import KubeClient, Mirror
-from cotenant.core.adapters.kube.observed import ON_NODES, ManagedNodeWire, ObservedPodWire
+from cotenant.core.adapters.kube.observed import (
+    ON_NODES,
+    ManagedNodeWire,
+    ObservedPodWire,
+    QueueNodeWire,
+    QueuePodWire,
+)
 from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.kubernetes.protocol import (
     OPERATING_MODE_LABEL,
     OWN_GROUP,
+    PROFILE_GROUP,
+    QUOTA_GROUP,
     RESERVATION_LABEL,
     SCHEDULING_GROUP,
     SLO_CONFIG_MAP,
     SLO_GROUP,
     SWAP_GUARD,
 )
+from cotenant.core.model.kubernetes.quota_tree import QuotaNode
+from cotenant.core.model.queues.gang import gang_of_pod_group
 from cotenant.core.model.reservations.plan import PLURAL as PLANS
 from cotenant.core.model.reservations.plan_wire import parse_plan
 from cotenant.core.model.reservations.reservation import Reservation
 from cotenant.core.settings.root import Settings
 from recommender.colocation.zones import TOPOLOGIES, TOPOLOGY_GROUP, Topology
+from scheduler_ext.queues.view import QuotaProfile
 from scheduler_ext.reservations.guard import Guard
 from scheduler_ext.reservations.view import PodView
 
@@ -47,6 +59,7 @@ READ: Final[Mapping[str, tuple[str, ...]]] = {
         "swapguards",
     ),
     "plans": ("nodes", "plans", "reservations"),
+    "queues": ("pod-groups", "queue-nodes", "queue-pods", "quota-profiles", "quotas", "reservations", "swapguards"),
 }
 """Feature -> the mirrors that it reads."""
 
@@ -67,6 +80,8 @@ def _made(name: str, client: KubeClient, settings: Settings, wake: threading.Eve
         return Mirror(client, "/api/v1/nodes", ManagedNodeWire, watched_node, wake)
     if name == "pods":
         return Mirror(client, "/api/v1/pods", ObservedPodWire, watched_pod, wake, fieldSelector=ON_NODES)
+    if name in QUEUING:
+        return _queuing(name, client, wake)
     if name in RESERVING:
         return _reserving(name, client, wake)
     return _of_nodes(name, client, wake)
@@ -84,6 +99,9 @@ def _of_nodes(name: str, client: KubeClient, wake: threading.Event) -> Mirror[An
 RESERVING: Final = frozenset(
     {"pending-pods", "plans", "priorityclasses", "reservations", "reserved-pods", "standby-pods", "swapguards"}
 )
+
+
+QUEUING: Final = frozenset({"pod-groups", "queue-nodes", "queue-pods", "quota-profiles", "quotas"})
 
 
 class _MirroredPriorityClass(msgspec.Struct):
@@ -104,6 +122,20 @@ def _reserving(name: str, client: KubeClient, wake: threading.Event) -> Mirror[A
         path = "/apis/scheduling.k8s.io/v1/priorityclasses"
         return Mirror(client, path, _MirroredPriorityClass, lambda item: item.value, wake)
     return _pods(name, client, wake)
+
+
+def _queuing(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
+    """What queues rest on: quotas, their profiles, gangs, every pod that has not ended, nodes with their taints."""
+    json = dict[str, Any]
+    if name == "queue-pods":
+        return Mirror(client, "/api/v1/pods", QueuePodWire, queue_pod, wake, fieldSelector=NOT_ENDED)
+    if name == "queue-nodes":
+        return Mirror(client, "/api/v1/nodes", QueueNodeWire, queue_node, wake)
+    if name == "quotas":
+        return Mirror(client, f"/apis/{QUOTA_GROUP}/elasticquotas", json, QuotaNode.parse, wake)
+    if name == "quota-profiles":
+        return Mirror(client, f"/apis/{PROFILE_GROUP}/elasticquotaprofiles", json, QuotaProfile.parse, wake)
+    return Mirror(client, f"/apis/{QUOTA_GROUP}/podgroups", json, gang_of_pod_group, wake)
 
 
 def _pods(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:

@@ -19,7 +19,7 @@ from cotenant.apps.manager.audit import Audit
 from cotenant.apps.manager.controllers.contract import FIELD_MANAGER
 from cotenant.apps.manager.controllers.enforcement_collector import EnforcementCollector
 from cotenant.apps.manager.feature_status import Board
-from cotenant.apps.manager.features import NAMES, FeatureDependencies, features
+from cotenant.apps.manager.features import NAMES, FeatureDependencies, features, wanted
 from cotenant.apps.manager.loop import AlwaysLeads, Feature, FeatureRunner, Hub, LoopContext, Unled
 from cotenant.apps.manager.mirrors import mirrors_of
 from cotenant.apps.manager.pipeline import Pipeline
@@ -72,7 +72,7 @@ class Manager:
         self._events = self._recorder(client)
         self.board = Board(settings.manager.namespace, audit, self._events)
         wake = threading.Event()
-        names = [name for name in NAMES if name not in settings.manager.features_off]
+        names = wanted(settings)
         self.mirrors = mirrors_of(client, settings, names, wake)
         self.hub = Hub(self.mirrors, wake)
         self.pipeline = Pipeline(
@@ -103,11 +103,14 @@ class Manager:
         for runner in self.runners:
             runner.start()
 
-    def stop(self) -> None:
-        """End what writes, take back what was promised, then give the Lease back."""
+    def stop(self, *, withdraw: bool = True) -> None:
+        """End what writes, take back what was promised, then give the Lease back.
+
+        withdraw: False where the cluster ends as well, so that nobody is left to whom anything was promised.
+        """
         for runner in self.runners:
             runner.stop()
-        for runner in self.runners:
+        for runner in self.runners if withdraw else ():
             runner.close()
         if self.gatherer:
             self.gatherer.stop()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from cotenant.apps.manager.controllers.contract import FIELD_MANAGER
-from cotenant.core.adapters.kube import KubeClient, send_all
+from cotenant.core.adapters.kube import KubeClient, WriteConnections
 from cotenant.core.model.errors import (
     ClusterAbsent,
     ClusterForbidden,
@@ -82,8 +82,7 @@ class Sender:
         listed: resources that the feature reads anew for each decision, whatever it mirrors.
         """
         self._mirrored, self._listed = mirrored, listed
-        self._client = client
-        self._leadership = leadership
+        self._connections = WriteConnections(client, FIELD_MANAGER, leadership.require)
         self._now = now
         self._awaited: dict[Place, float] = {}
         self._refused: dict[Place, _Refusal] = {}
@@ -131,8 +130,12 @@ class Sender:
                 outcomes += self._batch(rest[1:])
         return outcomes
 
+    def close(self) -> None:
+        """Drop the connections; what is sent later opens new ones."""
+        self._connections.close()
+
     def _batch(self, intents: Sequence[Intent]) -> list[Outcome]:
-        outcomes = send_all(self._client, intents, FIELD_MANAGER, self._leadership.require) if intents else []
+        outcomes = self._connections.send(intents)
         now = self._now()
         for outcome in outcomes:
             place = place_of(outcome.intent)

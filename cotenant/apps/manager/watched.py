@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.apps.manager.decisions.published import ExistingObject
+from cotenant.apps.manager.decisions.published import ExistingObject, is_other_program
 from cotenant.core.adapters.kube.observed import ManagedNodeWire, ObservedPodWire, node_of, pod_of
 from cotenant.core.model.cluster import Node, Pod
 from cotenant.core.model.colocation.reclaimable import Band
@@ -34,9 +34,6 @@ from cotenant.core.model.resource import Amounts, Resource
 NODE_ANNOTATIONS: Final = "node.koordinator.sh/"
 PUBLISHED: Final = frozenset({*EXTENDED_RESOURCES.values(), *RESOURCE_ALIASES})
 BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
-NO_PUBLISHERS: Final = ("cotenant-", "kubectl", "kubelet", "before-first-apply")
-"""Beginnings of field managers that are ours, a person's hand, the kubelet, which resets amounts at its start, or what
-the API server notes of an object whose writers it had not recorded yet."""
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 UNSTARTED_SECONDS: Final = 2**53
 """Start of a pod that has a node and that no kubelet has accepted yet: later than any moment."""
@@ -71,7 +68,7 @@ def watched_node(wire: ManagedNodeWire) -> WatchedNode:
         extended_capacity=_extended(observed.capacity),
         extended_allocatable=_extended(observed.allocatable),
     )
-    others = tuple(sys.intern(name) for name in wire.writers_of(PUBLISHED) if not name.startswith(NO_PUBLISHERS))
+    others = tuple(sys.intern(name) for name in wire.writers_of(PUBLISHED) if is_other_program(name))
     return WatchedNode(ExistingObject("v1", "Node", observed.name, observed.uid), node, others)
 
 

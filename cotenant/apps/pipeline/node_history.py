@@ -20,7 +20,7 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, TimeGrid, Usage
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.node_peaks.peak_records import RECORD_DAYS, block_maxima
 from profiler.pool import by_node, total
 

@@ -24,7 +24,7 @@ from cotenant.core.model.pod_turnover import Place, PodCensus, unreplaced
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import DAY_SECONDS, Usage
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, node_peaks, pod_peaks
 from profiler.pool import by_node
 from recommender.incomplete import node_forecast_incomplete
@@ -149,8 +149,8 @@ class _Pods:
         The totals of the last day hold them all; a pod that comes later takes the place of one that is missing.
         """
         running = self._count((self.start <= moment) & (self.end > moment))
-        left = self._count(self._ended(moment)) - self._count(self._young(moment))
-        return np.asarray(running + np.maximum(left, 0))
+        unreplaced = self._count(self._ended(moment)) - self._count(self._young(moment))
+        return np.asarray(running + np.maximum(unreplaced, 0))
 
     def _young(self, moment: float) -> npt.NDArray[np.bool_]:
         return (self.start >= moment - DAY_SECONDS) & (self.start <= moment) & (self.end > moment)

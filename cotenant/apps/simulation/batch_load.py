@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from cotenant.apps.simulation.controllers.scheduler import NodeSpace
 from cotenant.apps.simulation.objects import DEMO_LABELS, PAUSE_IMAGE
-from cotenant.apps.simulation.scheduler import NodeSpace
 from cotenant.core.model.kubernetes.pod_request import format_room
 from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
 from cotenant.core.model.resource import GIB

@@ -13,13 +13,14 @@ from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.manager.features import NAMES
 from cotenant.apps.manager.run import Manager, Options
 from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.apps.simulation.autoscaler import CpuDemand
 from cotenant.apps.simulation.batch_load import Evening
 from cotenant.apps.simulation.clock import SteeredClock
-from cotenant.apps.simulation.controllers import ClusterControllers
+from cotenant.apps.simulation.controllers.autoscaler import CpuDemand
+from cotenant.apps.simulation.controllers.cluster_controllers import ClusterControllers
 from cotenant.apps.simulation.definitions import define
 from cotenant.apps.simulation.local_client import LocalClient
 from cotenant.apps.simulation.population import stocked
+from cotenant.apps.simulation.queues import queue_objects
 from cotenant.apps.simulation.time_course import ClusterParts, TimeCourse
 from cotenant.core.adapters.kube import connect
 from cotenant.core.adapters.telemetry import Metrics
@@ -27,7 +28,7 @@ from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.core.settings.root import Settings
 
-RUNS = ("reservations", "plans")
+RUNS = ("reservations", "plans", "queues")
 """Controllers of the manager that run in the demo."""
 
 BATCH_HOURS = (17, 23)
@@ -53,7 +54,10 @@ class DemoCluster:
         for collection, item in stocked(story.inventory, story.inventory.time_seconds):
             key = item["metadata"].get("namespace", ""), item["metadata"]["name"]
             self.server.state.put(collection, key, item)
-        define(LocalClient(self.server.api, "cotenant-install"))
+        client = LocalClient(self.server.api, "cotenant-install")
+        define(client)
+        for path, item in queue_objects(story.inventory):
+            client.create(path, item)
         self.kubeconfig = folder / "kubeconfig"
         self.settings = _settings(settings, folder)
         self._story = story
@@ -106,4 +110,5 @@ def evening_of(now_seconds: float) -> Evening:
 def _settings(base: Settings, folder: Path) -> Settings:
     kube = msgspec.structs.replace(base.kube, kubeconfig=str(folder / "kubeconfig"), context="")
     actions = msgspec.structs.replace(base.actions, ledger=str(folder / "ledger.db"))
-    return msgspec.structs.replace(base, kube=kube, actions=actions)
+    queues = msgspec.structs.replace(base.queues, enabled=True)
+    return msgspec.structs.replace(base, kube=kube, actions=actions, queues=queues)

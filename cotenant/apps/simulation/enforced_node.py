@@ -34,7 +34,8 @@ from enforcer.contract import (
     Value,
 )
 from enforcer.decide.changes import KnobWrite
-from enforcer.decide.knobs import Dialect, Version
+from enforcer.decide.knobs import Dialect
+from enforcer.knob_table import Version
 from enforcer.strategies.baseline import BASELINE_ANNOTATION
 
 ROOT: Final = "kubepods"

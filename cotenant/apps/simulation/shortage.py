@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from cotenant.apps.simulation.api_server.routes import Api
 from cotenant.apps.simulation.api_server.state import Collection, ObjectState
-from cotenant.apps.simulation.autoscaler import CpuDemand
 from cotenant.apps.simulation.batch_load import Evening
 from cotenant.apps.simulation.clock import SteeredClock
-from cotenant.apps.simulation.controllers import CONTROLLED, PODS, SCALERS, ClusterControllers
+from cotenant.apps.simulation.controllers.autoscaler import CpuDemand
+from cotenant.apps.simulation.controllers.cluster_controllers import CONTROLLED, PODS, SCALERS, ClusterControllers
+from cotenant.apps.simulation.controllers.rollouts import is_ready
 from cotenant.apps.simulation.local_client import LocalClient
-from cotenant.apps.simulation.rollouts import is_ready
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.pod_request import requests_of
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE

@@ -16,10 +16,10 @@ import structlog
 
 from cotenant.apps.manager.run import Manager
 from cotenant.apps.simulation.api_server.state import Collection, ObjectState
-from cotenant.apps.simulation.autoscaler import NOTHING, CpuDemand
 from cotenant.apps.simulation.batch_load import Evening
 from cotenant.apps.simulation.clock import SteeredClock
-from cotenant.apps.simulation.controllers import ClusterControllers
+from cotenant.apps.simulation.controllers.autoscaler import NOTHING, CpuDemand
+from cotenant.apps.simulation.controllers.cluster_controllers import ClusterControllers
 from cotenant.apps.simulation.shortage import ClusterSnapshot, ShortageCount, origin, without
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.demo_clock import Stop
@@ -125,7 +125,7 @@ class TimeCourse:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._parts.manager.stop()
+        self._parts.manager.stop(withdraw=False)
 
     def settle(self) -> None:
         """All that happens at this moment."""

@@ -57,6 +57,55 @@ class Reason(StrEnum):
     NO_WINDOW = "no-window"
     NO_SKILL = "no-skill"
     UNCOVERED = "uncovered"
+    # pods that wait for their quota
+    QUOTA_EXCEEDED = "quota-exceeded"
+    PARENT_QUOTA_EXCEEDED = "parent-quota-exceeded"
+    QUOTA_MIN_EXCEEDED = "quota-min-exceeded"
+    ABOVE_QUOTA_MAX = "above-quota-max"
+    ABOVE_QUOTA_MIN = "above-quota-min"
+    BEHIND_IN_QUOTA = "behind-in-quota"
+    QUOTA_INVALID = "quota-invalid"
+    QUOTA_UNKNOWN = "quota-unknown"
+    # gangs
+    GANG_INVALID = "gang-invalid"
+    GANG_INCOMPLETE = "gang-incomplete"
+    GANG_WAITS_FOR_QUOTA = "gang-waits-for-quota"
+    GANG_NEVER_FITS = "gang-never-fits"
+    GANG_NO_ROOM_NOW = "gang-no-room-now"
+    GANG_BEHIND_ANOTHER = "gang-behind-another"
+    GANG_BACKS_OFF = "gang-backs-off"
+    GANG_PLACING = "gang-placing"
+    GANG_OPENING = "gang-opening"
+    # pods and nodes that a rebalance leaves as they are
+    NO_NODE_HIGH = "no-node-high"
+    NO_NODE_ABNORMAL = "no-node-abnormal"
+    NO_NODE_LOW = "no-node-low"
+    TOO_FEW_NODES_LOW = "too-few-nodes-low"
+    ALL_NODES_LOW = "all-nodes-low"
+    REBALANCE_PAUSED = "rebalance-paused"
+    POD_LEAVING = "pod-leaving"
+    STATIC_POD = "static-pod"
+    DAEMON_POD = "daemon-pod"
+    PLACEHOLDER_POD = "placeholder-pod"
+    POD_NOT_SELECTED = "pod-not-selected"
+    NO_CONTROLLER = "no-controller"
+    EVICTION_COST = "eviction-cost"
+    SYSTEM_CRITICAL = "system-critical"
+    LOCAL_STORAGE = "local-storage"
+    VOLUME_CLAIM = "volume-claim"
+    STARTED_LATELY = "started-lately"
+    POD_UNMEASURED = "pod-unmeasured"
+    NOTHING_GAINED = "nothing-gained"
+    DISRUPTION_BUDGET = "disruption-budget"
+    NODE_MOVE_LIMIT = "node-move-limit"
+    WORKLOAD_MOVE_LIMIT = "workload-move-limit"
+    NAMESPACE_MOVE_LIMIT = "namespace-move-limit"
+    MOVE_LIMIT = "move-limit"
+    OVERLOAD_ENDS_FIRST = "overload-ends-first"
+    MOVE_DOES_NOT_PAY = "move-does-not-pay"
+    NO_NODE_FITS = "no-node-fits"
+    TARGETS_TOO_FULL = "targets-too-full"
+    TARGETS_USED_UP = "targets-used-up"
 
 
 SENTENCES: dict[Reason, str] = {
@@ -98,7 +147,53 @@ SENTENCES: dict[Reason, str] = {
     Reason.NO_WINDOW: "No window still to begin is forecast to need more pods than run anyway.",
     Reason.NO_SKILL: "Forecasts of this workload were no better than the same time last week.",
     Reason.UNCOVERED: "Even the best quantile would have covered too little of its past peaks.",
+    Reason.GANG_INVALID: "The gang cannot be used as it is written; the value that is wrong is named.",
+    Reason.GANG_INCOMPLETE: "Fewer members of the gang exist than must start together.",
+    Reason.GANG_WAITS_FOR_QUOTA: "The gang is complete; its quota does not admit all of it yet.",
+    Reason.GANG_NEVER_FITS: "The gang would not fit even if all nodes were empty.",
+    Reason.GANG_NO_ROOM_NOW: "The gang has no room at the moment; nothing is held for it meanwhile.",
+    Reason.GANG_BEHIND_ANOTHER: "Another gang is being placed, and the two do not fit side by side.",
+    Reason.GANG_BACKS_OFF: "The last attempt to place the gang failed; it is tried again after a pause.",
+    Reason.GANG_PLACING: "Room for the gang is being held, member by member; none starts before all have it.",
+    Reason.GANG_OPENING: "Room for the whole gang is held and is being handed over.",
+    Reason.QUOTA_EXCEEDED: "The pod's quota would use more than its runtime, which is its share now, lending included.",
+    Reason.PARENT_QUOTA_EXCEEDED: "A quota above the pod's own would use more than its runtime.",
+    Reason.QUOTA_MIN_EXCEEDED: "The pod may not be preempted, and such pods of its quota would use more than its min.",
+    Reason.ABOVE_QUOTA_MAX: "The pod, or its gang, requests more than the quota's max; it never fits, and blocks no other pod.",
+    Reason.ABOVE_QUOTA_MIN: "The pod may not be preempted and requests more than its quota's min; it never fits, and blocks no other pod.",
+    Reason.BEHIND_IN_QUOTA: "A pod ahead in the queue of the same quota waits for a resource that this pod requests, too.",
+    Reason.QUOTA_INVALID: "The pod's quota cannot be used as it is written; correct the quota.",
+    Reason.QUOTA_UNKNOWN: "The pod's quota does not exist any more; nothing bounds the pod, and it is let go.",
     Reason.SHORT_RECORD: "Too short a record for a calibrated peak; Koordinator's formula stands in.",
+    Reason.NO_NODE_HIGH: "No node uses more than its high threshold.",
+    Reason.NO_NODE_ABNORMAL: "Nodes are above their high threshold, but not often enough in a row.",
+    Reason.NO_NODE_LOW: "No node is below its low threshold, so that none could take a pod.",
+    Reason.TOO_FEW_NODES_LOW: "No more nodes are below their low threshold than numberOfNodes asks for.",
+    Reason.ALL_NODES_LOW: "Every node is below its low threshold.",
+    Reason.REBALANCE_PAUSED: "The descheduler's configuration says paused.",
+    Reason.POD_LEAVING: "The pod is being deleted.",
+    Reason.STATIC_POD: "A static pod belongs to its node; no controller would create it elsewhere.",
+    Reason.DAEMON_POD: "A DaemonSet's pod runs on every node; it would come back.",
+    Reason.PLACEHOLDER_POD: "The pod only holds reserved capacity and uses none.",
+    Reason.POD_NOT_SELECTED: "The configuration's namespaces or selectors leave the pod out.",
+    Reason.NO_CONTROLLER: "No controller would create the pod again.",
+    Reason.EVICTION_COST: "The pod's eviction cost says that it is never moved.",
+    Reason.SYSTEM_CRITICAL: "The pod's priority is system critical.",
+    Reason.LOCAL_STORAGE: "The pod keeps data on its node that a move would lose.",
+    Reason.VOLUME_CLAIM: "The pod has a volume claim, and the configuration leaves such pods alone.",
+    Reason.STARTED_LATELY: "The pod came to its node less than 30 minutes ago; it is not moved again so soon.",
+    Reason.POD_UNMEASURED: "The node's report has no usage of this pod, so that nobody knows what a move would gain.",
+    Reason.NOTHING_GAINED: "The pod uses nothing of what its node has too little of.",
+    Reason.DISRUPTION_BUDGET: "A PodDisruptionBudget lets no further pod leave now.",
+    Reason.NODE_MOVE_LIMIT: "As many pods leave this node in one round as maxMigratingPerNode permits.",
+    Reason.WORKLOAD_MOVE_LIMIT: "As many pods of the workload, or all its replicas, are away as its limit permits.",
+    Reason.NAMESPACE_MOVE_LIMIT: "As many pods of the namespace leave in one round as maxMigratingPerNamespace permits.",
+    Reason.MOVE_LIMIT: "As many pods are moved in one round as maxMigratingGlobally, or 1 % of all pods (at least 10), permits.",
+    Reason.OVERLOAD_ENDS_FIRST: "The forecast ends the overload before the pod would run elsewhere.",
+    Reason.MOVE_DOES_NOT_PAY: "The restart costs more than the move gains.",
+    Reason.NO_NODE_FITS: "No node below its low threshold has what the pod requests, or may run it.",
+    Reason.TARGETS_TOO_FULL: "Every node that could run the pod would pass its high threshold, now or at its peak.",
+    Reason.TARGETS_USED_UP: "The nodes below their low threshold can take no more usage of some resource.",
 }
 _LABELS: Final[Mapping[str, str]] = {
     Reason.NO_WINDOW: "no window needs more pods",

@@ -25,6 +25,8 @@ class Kind(StrEnum):
     NUMBER = "number"
     MILLICORES = "millicores"
     BYTES = "bytes"
+    AMOUNT = "amount"
+    """In the unit of the resource that the row's column `resource` names: millicores of cpu, else bytes or a count."""
     RATIO = "ratio"
     TIME = "time"
     """Unix seconds."""
@@ -35,6 +37,17 @@ class Kind(StrEnum):
     def numeric(self) -> bool:
         """Whether cells are numbers (missing = NaN)."""
         return self not in (Kind.TEXT, Kind.LIST)
+
+
+def kind_of(resource: str) -> Kind:
+    """How an amount of a resource is written: cpu in millicores, memory, storage and huge pages in bytes, else a count.
+
+    Batch and mid CPU are extended resources that count millicores.
+    """
+    if resource == "cpu" or resource.endswith(("/batch-cpu", "/mid-cpu")):
+        return Kind.MILLICORES
+    in_bytes = resource.endswith(("memory", "storage")) or resource.startswith("hugepages-")
+    return Kind.BYTES if in_bytes else Kind.INTEGER
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +103,7 @@ class Table:
         return Table(self.schema, {n: v[index] for n, v in self.columns.items()})
 
 
-WHOLE = (Kind.INTEGER, Kind.MILLICORES, Kind.BYTES, Kind.TIME)
+WHOLE = (Kind.INTEGER, Kind.MILLICORES, Kind.BYTES, Kind.AMOUNT, Kind.TIME)
 
 
 def _column(column: Column, rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[Any]:

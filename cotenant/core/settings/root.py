@@ -11,14 +11,14 @@ from cotenant.core.settings.sections.admission import AdmissionSettings
 from cotenant.core.settings.sections.dashboard import DashboardSettings
 from cotenant.core.settings.sections.enforcer import EnforcerSettings
 from cotenant.core.settings.sections.extender import ExtenderSettings
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
+from cotenant.core.settings.sections.forecasts import ForecastingSettings, NodePeakSettings
 from cotenant.core.settings.sections.kube import KubeSettings
 from cotenant.core.settings.sections.manager import ManagerSettings
-from cotenant.core.settings.sections.node_peak import NodePeakSettings
 from cotenant.core.settings.sections.notify import NotifySettings
 from cotenant.core.settings.sections.plans import PlanSettings
 from cotenant.core.settings.sections.portrait import PortraitSettings
 from cotenant.core.settings.sections.profiler import ProfilerSettings
+from cotenant.core.settings.sections.queues import QueueSettings
 from cotenant.core.settings.sections.recommender import RecommenderSettings
 from cotenant.core.settings.sections.reservations import ReservationSettings
 from cotenant.core.settings.sections.runtime import RuntimeSettings
@@ -44,6 +44,7 @@ class Settings(Section, frozen=True):
     actions: ActionSettings = msgspec.field(default_factory=ActionSettings)
     admission: AdmissionSettings = msgspec.field(default_factory=AdmissionSettings)
     reservations: ReservationSettings = msgspec.field(default_factory=ReservationSettings)
+    queues: QueueSettings = msgspec.field(default_factory=QueueSettings)
     extender: ExtenderSettings = msgspec.field(default_factory=ExtenderSettings)
     enforcer: EnforcerSettings = msgspec.field(default_factory=EnforcerSettings)
     runtime: RuntimeSettings = msgspec.field(default_factory=RuntimeSettings)

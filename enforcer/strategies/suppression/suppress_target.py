@@ -105,6 +105,7 @@ def _annotated(node: NodeReading) -> int:
 
 
 def _sum(groups: Iterable[GroupReading | None]) -> int:
+    """CPU use of the groups together, each cut to whole millicores; an unknown use counts as 0."""
     return sum(_whole(group.cpu) for group in groups if group is not None)
 
 

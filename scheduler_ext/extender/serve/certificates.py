@@ -1,4 +1,7 @@
-"""EDGE: certificates for where no other authority issues them: for us and the scheduler, and who signed both."""
+"""EDGE: writes certificates for the extender's mutual TLS where nothing else issues them: ours, the scheduler's, a CA.
+
+The CA's key is written beside the two folders that are deployed: it is needed on no node.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cotenant.core.model.errors import UsageError
 
 AUTHORITY_DAYS: Final = 3650
+"""Validity of the CA."""
 DAYS: Final = 365
+"""Validity of the two others."""
 _USES: Final = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "scheduler": ExtendedKeyUsageOID.CLIENT_AUTH}
 
 

@@ -124,6 +124,12 @@ def specs(known: NodeMetric, view: ReportContext) -> tuple[Apply, ...]:
     return steps([report()], {"n1": known}, view).specs
 
 
+def test_a_node_of_which_nothing_is_known_gets_an_object_that_an_agent_can_report_into() -> None:
+    (spec,) = steps([], {}, VIEW).specs
+    assert (spec.address.name, spec.body["spec"]["metricCollectPolicy"]["reportIntervalSeconds"]) == ("n1", 60)
+    assert steps([], {"n1": there(None, AGENT)}, VIEW).specs == ()
+
+
 def test_a_node_that_is_gone_is_not_reported() -> None:
     assert steps([report()], {}, ReportContext({}, OURS, CollectPolicy(), NOW)).statuses == ()
 

@@ -131,13 +131,16 @@ class Scene:
             yield manager
 
 
-def install(plane: ControlPlane) -> None:
-    """CRDs, the placeholders' namespace, account and class, the guard and the rights, as `cotenant install` does."""
+def install(plane: ControlPlane, parts: tuple[str, ...] = ("reservations",), kinds: tuple[str, ...] = ()) -> None:
+    """CRDs, the placeholders' namespace, account and class, the guard and the rights, as `cotenant install` does.
+
+    parts: which of deploy/; kinds: CRDs besides those of Reservations.
+    """
     api = plane.api()
-    for name in KINDS:
+    for name in (*KINDS, *kinds):
         install_crd(api, name)
     writer = Writer(plane.admin_client(), "cotenant-install")
-    for manifest in manifests(("reservations",)):
+    for manifest in manifests(parts):
         writer.send(Apply(manifest.address, manifest.body))
 
 

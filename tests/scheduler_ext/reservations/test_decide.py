@@ -161,6 +161,31 @@ def test_only_one_of_two_owners_gets_room_for_one() -> None:
     assert [p.identity.name for p in made.assignment.in_vain] == ["web-1"]
 
 
+@pytest.mark.parametrize(("labels", "waiting"), [({}, []), ({"cotenant.dev/gang": "train"}, ["web-1"])])
+def test_a_gangs_member_waits_for_its_room_however_old_it_is(labels: dict[str, str], waiting: list[str]) -> None:
+    rooms = [reservation(name, phase="Available", meta={"labels": labels}) for name in ("r", "s")]
+    view = ReservationView(
+        {room.name: room for room in rooms},
+        guard=SERVED,
+        nodes=frozenset({"n1"}),
+        pending=(owner("web-0"), owner("web-1")),
+        reserved=(placeholder("r"), placeholder("s")),
+        now_seconds=NOW,
+    )
+    made = decide(view, ReservationSettings(gate_seconds=5.0))
+    assert [s.owner.name for s in made.assignment.begun if s.owner] == ["web-0"]
+    assert [p.identity.name for p in made.assignment.waiting] == waiting
+
+
+def test_a_reservation_of_one_very_pod_is_looked_up_by_its_uid() -> None:
+    mine = reservation(phase="Available", owners=[{"object": {"uid": "web-0-uid"}}])
+    assert mine.owner_labels == {("", "web-0-uid")}
+    both = (owner("web-1"), owner("web-0"))
+    made = plan(mine, reserved=(placeholder(),), pending=both)
+    assert [s.owner.name for s in made.assignment.begun if s.owner] == ["web-0"]
+    assert [p.identity.name for p in made.assignment.in_vain] == ["web-1"]
+
+
 def test_gates_of_others_come_first() -> None:
     also = owner()
     also = replace(also, gates=(*also.gates, "theirs"))

@@ -14,11 +14,12 @@ from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.kube import Writer
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Address, Patch
-from cotenant.core.model.kubernetes.protocol import OWN_GROUP, RESERVATION_GATE
-from cotenant.core.model.reservations.reservation import moment_of
+from cotenant.core.model.kubernetes.protocol import GANG_GATE, OWN_GROUP, RESERVATION_GATE
+from cotenant.core.model.reservations.reservation import PodIdentity, moment_of
 from cotenant.core.model.reservations.scheduling_gate import gates_of
 from scheduler_ext.reservations.decide import withdrawn
 from scheduler_ext.reservations.guard import Guard
+from scheduler_ext.reservations.view import PodView
 from tests.cluster.accounts import account
 from tests.cluster.fake_nodes import PodShape, create_pods
 from tests.cluster.waiting import wait_for
@@ -57,6 +58,14 @@ def test_a_manager_that_ends_takes_its_promise_back_and_lets_pods_go(scene: Scen
         assert RESERVATION_GATE in gates(scene, "owner-0") + gates(scene, "owner-1")
     assert served_until(scene) <= time.time()
     assert gates(scene, "owner-0") + gates(scene, "owner-1") == ()
+
+
+def test_a_member_of_a_gang_that_is_not_placed_keeps_its_gate() -> None:
+    """Nobody has room for it yet; without this gate it would start before the others."""
+    alone = PodView(PodIdentity("shop", "alone", "1"), gates=(RESERVATION_GATE,))
+    member = PodView(PodIdentity("shop", "member", "2"), gates=(GANG_GATE, RESERVATION_GATE))
+    intents = withdrawn(Guard(), [alone, member], 0.0)
+    assert [intent.address.name for intent in intents] == ["alone"]
 
 
 def test_where_koordinator_hands_room_over_nobody_waits_for_us(scene: Scene) -> None:

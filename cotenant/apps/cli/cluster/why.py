@@ -16,8 +16,9 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:
+    from cotenant.core.adapters.kube import KubeClient
     from cotenant.core.settings.root import Settings
-    from scheduler_ext.extender.why import Explanation
+    from scheduler_ext.extender.why import Explanation, RuleRefusal
 
 app = new_app()
 
@@ -91,6 +92,7 @@ def _explained(
             return body, Explanation("/".join(name), 0, 0, [])
         observed = look(client, settings.extender)
         with_extender = extender_runs(client, settings.extender) if extender is None else extender
+        gates = queue_refusals(client, settings, body, len(observed.nodes)) if file is None else []
     finally:
         client.close()
     try:
@@ -99,7 +101,30 @@ def _explained(
         raise UsageError(f"{file or name[1]} is not a pod: {error}", fix="Check the file's indentation.") from error
     others = refusals(body.get("spec") or {}, observed.nodes)
     explanation = explained(observed.snapshot, facts, observed.moment, settings.extender, others, with_extender)
-    return body, msgspec.structs.replace(explanation, scheduler=scheduler_says(_condition(body)))
+    refused = [*gates, *explanation.refusals]
+    return body, msgspec.structs.replace(explanation, refusals=refused, scheduler=scheduler_says(_condition(body)))
+
+
+def queue_refusals(client: KubeClient, settings: Settings, pod: Mapping[str, Any], nodes: int) -> list[RuleRefusal]:
+    """A rule for each of our gates on the pod, which no node takes before: the sentence of `cotenant quota explain`."""
+    from cotenant.apps.cli.queues.live_queues import read_report
+    from cotenant.core.adapters.clock import SystemClock
+    from cotenant.core.model.errors import ClusterError
+    from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE
+    from cotenant.core.model.queues.explanation import gate_sentences
+    from cotenant.core.model.reservations.scheduling_gate import gates_of
+    from scheduler_ext.extender.why import RuleRefusal
+
+    gates = [gate for gate in gates_of(pod) if gate in (QUOTA_GATE, GANG_GATE)]
+    if not gates:
+        return []
+    meta = mapping(pod.get("metadata"))
+    try:
+        _, report = read_report(client, settings, SystemClock().now_seconds())
+        sentences = gate_sentences(report, str(meta.get("namespace")), str(meta.get("name")))
+    except ClusterError as error:
+        sentences = dict.fromkeys((QUOTA_GATE, GANG_GATE), f"its queue cannot be read: {error.message}")
+    return [RuleRefusal(gate.rpartition("/")[2], sentences[gate], nodes) for gate in gates]
 
 
 def template_of(file: Path, namespace: str) -> dict[str, Any]:

@@ -134,8 +134,8 @@ def _address(settings: Settings, once: DocumentFormat | None) -> AbstractContext
 def _prepared(folder: Path, spec: SyntheticSpec, settings: Settings) -> tuple[Store, DemoScenario]:
     from cotenant.apps.manager.decisions.results import collect
     from cotenant.apps.pipeline import corridor
-    from cotenant.apps.simulation.autoscaler import demand_of
     from cotenant.apps.simulation.cluster import DemoScenario
+    from cotenant.apps.simulation.controllers.autoscaler import demand_of
     from cotenant.apps.simulation.demo import CLUSTER, fill, spikes
     from cotenant.core.adapters.clock import FixedClock
     from cotenant.core.adapters.store import Store

@@ -67,6 +67,7 @@ def given(cluster: DemoCluster, store: Store) -> Any:
     from changes.decide.patches import kubectl_command
     from cotenant.apps.cli.changes.change_service import at_this_machine, desk_of, plan_desk_of
     from cotenant.apps.cli.cluster.dashboard import manifest
+    from cotenant.apps.cli.queues.queue_service import queue_service_of
     from dashboard.frame.view import DashboardContext
 
     settings = cluster.settings
@@ -74,6 +75,7 @@ def given(cluster: DemoCluster, store: Store) -> Any:
         "people": at_this_machine(settings.kube),
         "desk": desk_of(settings, store, clock=cluster.clock),
         "plans": plan_desk_of(settings, clock=cluster.clock, store=store),
+        "queues": queue_service_of(settings, clock=cluster.clock),
         "actions": settings.actions,
         "steering": cluster.course,
     }
@@ -114,6 +116,7 @@ def equals(config: Path) -> Iterator[str]:
     yield "  cotenant recs apply pay/checkout          # dry run on the server; --yes does it"
     yield "  cotenant reservations list                # the plans of the demo's cluster"
     yield "  cotenant reservations approve feed/deployment-rank --once   # dry run; --yes does it"
+    yield "  cotenant quota tree                       # who may use what, who borrows, who waits"
     yield "use your own data, read-only: cotenant scan --prometheus URL"
 
 

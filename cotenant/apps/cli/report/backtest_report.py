@@ -21,12 +21,17 @@ from cotenant.core.model.table import Column, Kind, Table
 from cotenant.core.model.usage.backtest import Frontier
 
 DRAWN_LEVEL: Final = 0.95
+"""Quantile whose coverage is drawn by hour of the day."""
 MOST_LINES: Final = 6
+"""Contenders in one chart; more cannot be told apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class BacktestContents:
-    """What the page shows: scores and curves of `apps.backtest.forecast_scores`, and frontiers if there are any."""
+    """What the page shows: scores and curves of `apps.backtest.forecast_scores`, and frontiers if there are any.
+
+    plan: what was tested on, in a sentence; ours: the name of the contender that is served, drawn first.
+    """
 
     title: str
     plan: str
@@ -62,6 +67,7 @@ def policies_page(title: str, computed_seconds: int, scores: Table) -> str:
 
 
 def _document(lead: str, computed_seconds: int, body: str, footer: str) -> str:
+    """The HTML around a body: style, a policy against loading anything, header, footer. lead, footer: plain text."""
     when = datetime.fromtimestamp(computed_seconds, UTC).strftime("%Y-%m-%d %H:%M")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -1,6 +1,7 @@
 """EDGE: the controller of NodeMetric: reports nodes without an agent, from Prometheus.
 
-Every interval it looks which nodes have no living reporter; when there are none, nothing is asked. Where our own node
+Every interval it looks which nodes have no living reporter; when there are none, nothing is asked. A node without an
+object gets one, whatever Prometheus knows, because Koordinator's node agent reports only into one. Where our own node
 agent reports, what prod will not use is still written here, because it is a forecast. Between two intervals it only
 follows up: a new node's object is made first, its status in the round after. How usage is collected follows
 colocation-config; a key that cannot be read keeps its last good value.
@@ -12,6 +13,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from cotenant.apps.manager.controllers.contract import FIELD_MANAGER, ControllerDecision, ObjectNote
 from cotenant.apps.manager.controllers.node_slo_controller import config_data
 from cotenant.apps.manager.decisions.results import RunResults
@@ -20,6 +23,7 @@ from cotenant.apps.manager.watched import WatchedNode
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.cluster import Pod
 from cotenant.core.model.colocation.collect_policy import CollectPolicy
+from cotenant.core.model.colocation.colocation_strategy import CollectFields
 from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.colocation.slo_config import SloConfig
 from cotenant.core.model.colocation.slo_forms import SloKey
@@ -82,7 +86,14 @@ class NodeMetricController:
         uids = {name: node.owned.uid for (_, name), node in nodes.items()}
         view = ReportContext(uids, FIELD_MANAGER, policy_of(self._config), now_seconds)
         if due:
-            self._look(by_node, view)
+            try:
+                self._look(by_node, view)
+            except CotenantError:
+                if creations := steps((), by_node, view).specs:
+                    return ControllerDecision(
+                        creations, self._notes
+                    )  # objects first: the next round says what is wrong
+                raise
         writes = steps(self._open.values(), by_node, view)
         foreseen = outlooks(self._outlooks(by_node, now_seconds), by_node, view) if due else []
         self._open = {name: report for name, report in self._open.items() if name not in by_node and name in uids}
@@ -123,13 +134,13 @@ def policy_of(config: SloConfig) -> CollectPolicy:
 
     The floors of Koordinator's agent hold here too: windows of a minute, reports every half minute.
     """
-    values, usual = config.values(SloKey.COLOCATION, None), CollectPolicy()
-    durations = (values.get("metricAggregatePolicy") or {}).get("durations") or ()
+    fields, usual = msgspec.convert(config.values(SloKey.COLOCATION, None), CollectFields), CollectPolicy()
+    durations = fields.metric_aggregate_policy.durations
     return CollectPolicy(
-        max(60, values.get("metricAggregateDurationSeconds", usual.aggregate_seconds)),
-        max(30, values.get("metricReportIntervalSeconds", usual.report_seconds)),
+        max(60, fields.metric_aggregate_duration_seconds or usual.aggregate_seconds),
+        max(30, fields.metric_report_interval_seconds or usual.report_seconds),
         tuple(sum(int(n) * _UNITS[u] for n, u in _PIECES.findall(d)) for d in durations) or usual.durations_seconds,
-        values.get("metricMemoryCollectPolicy", usual.memory_policy),
+        fields.metric_memory_collect_policy or usual.memory_policy,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -35,10 +35,13 @@ class NodeSloController:
     name = "node-slo"
     needs: tuple[str, ...] = ("config", "nodes", "nodeslos")
 
-    def __init__(self, mirrors: Mapping[str, Mirror[Any]], interval_seconds: float) -> None:
-        """Nothing is known yet."""
+    def __init__(
+        self, mirrors: Mapping[str, Mirror[Any]], interval_seconds: float, take_over: Collection[str] = ()
+    ) -> None:
+        """Nothing is known yet. take_over: field managers that write no more, so that their values are replaced."""
         self.interval_seconds = interval_seconds
         self._mirrors = mirrors
+        self._take_over = frozenset(take_over)
         self._config = SloConfig()
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
@@ -50,7 +53,7 @@ class NodeSloController:
             LabelledNode(n.owned, n.node.labels, n.node.annotations.get(NETWORK_BANDWIDTH_ANNOTATION, ""))
             for n in nodes.values()
         )
-        return decide(NodeSloView(self._config, labelled, slos))
+        return decide(NodeSloView(self._config, labelled, slos, self._take_over))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirror shows what was written."""

@@ -2,7 +2,8 @@
 
 Nodes for which the same entries are in force share one rendering. A NodeSLO is written again when its rendering's
 digest (an annotation) is another, when somebody changed a value of ours, or when the node is a new one of the same
-name; fields that others add are left alone, as is a NodeSLO that another manager made. Kubernetes deletes it with its
+name; fields that others add are left alone, as is a NodeSLO that another manager made or has written after us:
+Koordinator's manager writes every NodeSLO that it finds, so both would write in turns. Kubernetes deletes it with its
 node (the ownerReference). A key that was never read since the manager began keeps what stands in the node's NodeSLO.
 """
 
@@ -16,8 +17,14 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.apps.manager.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote
-from cotenant.apps.manager.decisions.published import ExistingObject, PublishedMeta
+from cotenant.apps.manager.controllers.contract import (
+    FIELD_MANAGER,
+    MANAGED_BY,
+    MANAGED_BY_LABEL,
+    ControllerDecision,
+    ObjectNote,
+)
+from cotenant.apps.manager.decisions.published import ExistingObject, PublishedMeta, is_other_program
 from cotenant.core.model.colocation.slo_config import SloConfig, SloConfigFinding
 from cotenant.core.model.colocation.slo_forms import FORMS, SloKey
 from cotenant.core.model.errors import QuantityError
@@ -35,15 +42,41 @@ Entries = tuple[int | None, ...]
 """Which entry of each rendered key is in force."""
 
 
+class _WriterEntry(msgspec.Struct, rename={"fields": "fieldsV1"}):
+    """An entry of managedFields: who wrote which fields, and when last."""
+
+    manager: str = ""
+    time: str = ""
+    fields: dict[str, msgspec.Raw] | None = None
+
+
+class NodeSloMeta(PublishedMeta, rename="camel"):
+    """metadata, with who wrote the object."""
+
+    managed_fields: list[_WriterEntry] | None = None
+
+    def later_writers(self) -> tuple[str, ...]:
+        """Programs of others that wrote the spec when we had, or in the same second; field managers."""
+        entries = [entry for entry in self.managed_fields or () if "f:spec" in (entry.fields or {})]
+        own = max((entry.time for entry in entries if entry.manager == FIELD_MANAGER), default=None)
+        if own is None:
+            return ()
+        return tuple(e.manager for e in entries if is_other_program(e.manager) and e.time >= own)
+
+
 class NodeSloObject(msgspec.Struct):
     """A NodeSLO as it is in the cluster; its spec is compared, not read."""
 
-    metadata: PublishedMeta
+    metadata: NodeSloMeta
     spec: msgspec.Raw = _EMPTY
+    later_writers: tuple[str, ...] = ()
+    """Of the spec; derived, not on the wire."""
 
     def __post_init__(self) -> None:
-        """Let go of the whole answer that the spec is a piece of."""
+        """Let go of the whole answer that spec and entries are pieces of."""
         self.spec = self.spec.copy()
+        self.later_writers = self.later_writers or self.metadata.later_writers()
+        self.metadata.managed_fields = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +90,15 @@ class LabelledNode:
 
 @dataclass(frozen=True, slots=True)
 class NodeSloView:
-    """What the controller looks at: the configuration in force, the nodes, and the NodeSLOs by name."""
+    """What the controller looks at: the configuration in force, the nodes, and the NodeSLOs by name.
+
+    take_over: field managers of programs that write no more, so that their values are replaced.
+    """
 
     config: SloConfig
     nodes: tuple[LabelledNode, ...]
     there: Mapping[str, NodeSloObject]
+    take_over: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,14 +115,15 @@ def decide(view: NodeSloView) -> ControllerDecision:
     renderings: dict[tuple[Entries, str], Rendering] = {}
     specs = _Specs()
     intents: list[Apply] = []
-    foreign: list[str] = []
+    foreign: dict[str, tuple[str, ...]] = {}
     for node in view.nodes:
         alike = (entries_of(view.config, node.labels), node.bandwidth)
         if alike not in renderings:
             renderings[alike] = render(view.config, *alike)
         live = view.there.get(node.owned.name)
-        if live is not None and not live.metadata.ours:
-            foreign.append(node.owned.name)
+        later = [name for name in live.later_writers if name not in view.take_over] if live is not None else []
+        if live is not None and (later or not live.metadata.ours):
+            foreign[node.owned.name] = tuple(later)
             continue
         rendering = _with_kept(renderings[alike], specs, live)
         if why := difference(node.owned, live, rendering, specs):
@@ -193,14 +231,20 @@ def notes_of(findings: Iterable[SloConfigFinding]) -> Iterable[ObjectNote]:
         yield ObjectNote(f"configmaps/{SLO_CONFIG_MAP}", reason, f"{finding}. {effect} {finding.fix}", warning=True)
 
 
-def _foreign(nodes: list[str]) -> Iterable[ObjectNote]:
-    """One note for all NodeSLOs that another manager made: two managers would overwrite each other for ever."""
+def _foreign(nodes: Mapping[str, tuple[str, ...]]) -> Iterable[ObjectNote]:
+    """One note for all NodeSLOs that another manager made or writes: two would overwrite each other for ever.
+
+    nodes: name -> field managers that wrote after us; none: it is not labelled as ours.
+    """
     if nodes:
+        writers = sorted({writer for later in nodes.values() for writer in later})
+        who = f" ({', '.join(writers)})" if writers else ""
+        remedy = " and name it in manager.take_over" if writers else ""
         yield ObjectNote(
             PLURAL,
             "NotOurs",
-            f"{len(nodes)} NodeSLOs, such as {min(nodes)}, were made by another manager and are left alone. Once it is "
-            f"gone, delete them or label them {MANAGED_BY_LABEL}={MANAGED_BY}.",
+            f"{len(nodes)} NodeSLOs, such as {min(nodes)}, are another manager's{who} and are left alone. Once it is "
+            f"gone, delete them, or label them {MANAGED_BY_LABEL}={MANAGED_BY}{remedy}.",
             warning=True,
         )
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
 from cotenant.apps.manager.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
+
+NO_PUBLISHERS: Final = ("cotenant-", "kubectl", "kubelet", "before-first-apply")
+"""Beginnings of field managers that are ours, a person's hand, the kubelet, which resets amounts at its start, or what
+the API server notes of an object whose writers it had not recorded yet."""
 
 
 class OwnerReference(msgspec.Struct, rename="camel"):
@@ -30,6 +35,11 @@ class PublishedMeta(msgspec.Struct, rename="camel"):
     def ours(self) -> bool:
         """Whether the label says that cotenant made it."""
         return (self.labels or {}).get(MANAGED_BY_LABEL) == MANAGED_BY
+
+
+def is_other_program(field_manager: str) -> bool:
+    """Whether it is a program of others, which writes again what is changed under it."""
+    return not field_manager.startswith(NO_PUBLISHERS)
 
 
 class PublishedCondition(msgspec.Struct, rename="camel"):

@@ -32,7 +32,7 @@ def defaulted(pod: Json, ranges: Iterable[Json]) -> Json:
 
 
 def out_of_bounds(pod: Json, ranges: Iterable[Json]) -> Refusal | None:
-    """403 of the first bound that a container breaks."""
+    """The API server's 403 for the first bound of these LimitRanges that a container breaks; None when it keeps all."""
     for one in ranges:
         for item in _items(one):
             for container in _containers(pod):

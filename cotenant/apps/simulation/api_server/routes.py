@@ -208,6 +208,7 @@ def _root(kind: ApiKind) -> str:
 
 
 def _resources(kind: ApiKind) -> Iterator[Json]:
+    """Entries of an APIResourceList for a kind: itself, then its subresources. An eviction can only be created."""
     base = {"namespaced": kind.namespaced, "kind": kind.name}
     first = {"name": kind.plural, "singularName": kind.name.lower(), **base, "verbs": list(_VERBS)}
     yield {**first, "shortNames": list(kind.short_names)}

@@ -14,7 +14,7 @@ from cotenant.core.adapters.kube.events import EventRecorder
 from cotenant.core.adapters.kube.lease import Lease, fresh_identity
 from cotenant.core.adapters.kube.series import EventSubject, Regarding
 from cotenant.core.adapters.kube.watch import Mirror
-from cotenant.core.adapters.kube.writes import Writer, send_all
+from cotenant.core.adapters.kube.writes import WriteConnections, Writer, send_all
 
 __all__ = [
     "Access",
@@ -24,6 +24,7 @@ __all__ = [
     "Lease",
     "Mirror",
     "Regarding",
+    "WriteConnections",
     "Writer",
     "access_review",
     "connect",

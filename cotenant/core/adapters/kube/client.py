@@ -364,7 +364,7 @@ def _forbidden(verb: str, path: str, answer: ApiResponse, access: Access) -> Clu
             fix=f"Log in again for cluster {access.cluster}, then try `kubectl {verb} {what}`.",
         )
     fix = f'Grant it in a ClusterRole: apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"].'
-    if (said := _status_of(answer).message) and 'User "' not in said:  # not authorization, which names the user
+    if (message := _status_of(answer).message) and 'User "' not in message:  # not authorization, which names the user
         fix = "No right is missing: a rule of the cluster refuses this very object. See the message for which one."
     return ClusterForbidden(f"cannot {verb} {what} in {access.cluster}: {message_of(answer)}", fix=fix)
 

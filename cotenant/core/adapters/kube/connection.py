@@ -123,6 +123,10 @@ class ApiConnection:
         self._socket = self._connection.sock
 
     def _opened(self) -> _Whole:
+        """A connection, not open yet: plain or TLS, direct or by CONNECT through an http proxy of the kubeconfig.
+
+        ClusterError for a proxy of another kind.
+        """
         host, port = self._base.hostname or "", self._base.port
         proxy = urlsplit(self._access.proxy) if self._access.proxy else None
         if proxy and (proxy.scheme != "http" or not proxy.hostname):

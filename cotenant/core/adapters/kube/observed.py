@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -79,8 +79,48 @@ class ObservedPodWire(msgspec.Struct):
     status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
 
+class _ObservedGate(msgspec.Struct):
+    name: str = ""
+
+
+class _ObservedToleration(msgspec.Struct):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class _QueuePodMeta(_ObservedMeta, rename="camel"):
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+
+
+class _QueuePodSpec(_ObservedPodSpec, rename="camel"):
+    scheduling_gates: list[_ObservedGate] | None = None
+    node_selector: Texts | None = None
+    affinity: dict[str, Any] | None = None
+    tolerations: list[_ObservedToleration] | None = None
+
+
+class QueuePodWire(ObservedPodWire):
+    """A Pod on the wire, with what decides about its place in queues."""
+
+    metadata: _QueuePodMeta
+    spec: _QueuePodSpec
+
+
 class _ObservedNodeSpec(msgspec.Struct):
     unschedulable: bool = False
+
+
+class _ObservedTaint(msgspec.Struct):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class _QueueNodeSpec(_ObservedNodeSpec):
+    taints: list[_ObservedTaint] | None = None
 
 
 class _ObservedNodeStatus(msgspec.Struct):
@@ -94,6 +134,12 @@ class NodeWire(msgspec.Struct):
     metadata: _ObservedMeta
     spec: _ObservedNodeSpec = msgspec.field(default_factory=_ObservedNodeSpec)
     status: _ObservedNodeStatus = msgspec.field(default_factory=_ObservedNodeStatus)
+
+
+class QueueNodeWire(NodeWire):
+    """A Node on the wire, with its taints."""
+
+    spec: _QueueNodeSpec = msgspec.field(default_factory=_QueueNodeSpec)
 
 
 class _ManagedFields(msgspec.Struct):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlencode
@@ -137,26 +138,56 @@ def send_all(
     workers: int | None = None,
     dry_run: bool = False,
 ) -> list[Outcome]:
-    """Send many over several connections (kube.write_connections unless given); outcomes in the order of the intents.
+    """One batch over connections of its own, see `WriteConnections.send`."""
+    with closing(WriteConnections(client, field_manager, guard, workers)) as connections:
+        return connections.send(intents, dry_run)
 
-    One refused write stops nothing. A lost Lease or an API server that does not answer stops all: what was not sent
-    carries that error. Each worker has a sibling of the client; `client` itself is not used. An outcome keeps of
-    Kubernetes' own kinds only what `Writer.send` gives with full_response=False: 5,000 complete Nodes would be 500 MiB.
+
+class WriteConnections:
+    """Several connections for writes, kept from one batch to the next: a TLS handshake costs more than a small write.
+
+    For one thread. Each worker has a sibling of the client; `client` itself is not used. workers: how many,
+    kube.write_connections unless given.
     """
-    count = min(client.settings.write_connections if workers is None else workers, len(intents))
-    batch = _Batch(intents)
-    siblings = [client.sibling() for _ in range(count)]
-    threads = [
-        threading.Thread(target=batch.work, args=(Writer(one, field_manager, guard), dry_run), name=f"write-{i}")
-        for i, one in enumerate(siblings)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for one in siblings:
-        one.close()
-    return batch.outcomes()
+
+    def __init__(
+        self,
+        client: KubeClient,
+        field_manager: str,
+        guard: Callable[[], None] = anybody,
+        workers: int | None = None,
+    ) -> None:
+        """Nothing is connected yet."""
+        self._client, self._field_manager, self._guard = client, field_manager, guard
+        self._most = client.settings.write_connections if workers is None else workers
+        self._siblings: list[KubeClient] = []
+
+    def send(self, intents: Sequence[IntentT], dry_run: bool = False) -> list[Outcome]:
+        """Send many at once; outcomes in the order of the intents.
+
+        One refused write stops nothing. A lost Lease or an API server that does not answer stops all: what was not sent
+        carries that error. An outcome keeps of Kubernetes' own kinds only what `Writer.send` gives with
+        full_response=False: 5,000 complete Nodes would be 500 MiB.
+        """
+        count = min(self._most, len(intents))
+        self._siblings += [self._client.sibling() for _ in range(count - len(self._siblings))]
+        batch = _Batch(intents)
+        writers = [Writer(one, self._field_manager, self._guard) for one in self._siblings[:count]]
+        threads = [
+            threading.Thread(target=batch.work, args=(writer, dry_run), name=f"write-{i}")
+            for i, writer in enumerate(writers)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return batch.outcomes()
+
+    def close(self) -> None:
+        """Drop the connections; the next batch opens new ones."""
+        for one in self._siblings:
+            one.close()
+        self._siblings = []
 
 
 class _Batch:

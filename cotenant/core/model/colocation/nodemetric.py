@@ -66,14 +66,14 @@ class NodeMetric:
             raise ClusterInvalid("a NodeMetric without metadata.name")
         owners = tuple(sys.intern(str(o.get("uid", ""))) for o in _objects(metadata.get("ownerReferences")))
         return replace(
-            _Reader(name).read(_object(body, "status")),
+            _ReportReader(name).read(_object(body, "status")),
             reporter=sys.intern(_reporter(metadata)),
             owner_uids=owners,
             collect=_object(_object(body, "spec"), "metricCollectPolicy"),
         )
 
 
-class _Reader:
+class _ReportReader:
     """Reads one report and remembers what it left out."""
 
     def __init__(self, node: str) -> None:
@@ -134,7 +134,7 @@ class _Reader:
 
 
 def _reporter(metadata: Mapping[str, Any]) -> str:
-    """Manager of status.updateTime by metadata.managedFields."""
+    """The program that wrote status.updateTime, by metadata.managedFields; empty when they do not name one."""
     for entry in _objects(metadata.get("managedFields")):
         if "f:updateTime" in _object(_object(entry, "fieldsV1"), "f:status"):
             return str(entry.get("manager", ""))

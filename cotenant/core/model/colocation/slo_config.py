@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.core.model.colocation.reclaim_policies import POLICIES, POLICY_CODES
 from cotenant.core.model.colocation.slo_forms import FORMS, SloKey, SloKeyForm
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.selector import LabelSelector
@@ -188,9 +189,10 @@ def _taken_back(layers: Mapping[SloKey, Layers]) -> Iterator[SloConfigFinding]:
     form, policies = FORMS[SloKey.THRESHOLDS], layers.get(SloKey.COLOCATION, Layers()).cluster
     thresholds = merged(form.built_in, layers.get(SloKey.THRESHOLDS, Layers()).cluster)
     for policy, name in _TAKEN_BACK.items():
-        percent = thresholds[name]
-        if policies.get(policy) == "forecast" and thresholds.get("enable") and percent < _AMPLE_PERCENT:
-            problem = f'percent of a node takes back what {policy} "forecast" lends above it'
+        percent, chosen = thresholds[name], POLICY_CODES.get(policies.get(policy, ""))
+        by_forecast = chosen is not None and POLICIES[chosen].by_forecast
+        if by_forecast and thresholds.get("enable") and percent < _AMPLE_PERCENT:
+            problem = f'percent of a node takes back what {policy} "{policies[policy]}" lends above it'
             deviation = Deviation(f"$.{form.cluster}.{name}", percent, problem, fatal=False)
             yield SloConfigFinding(SloKey.THRESHOLDS.value, deviation, f"Set {name} to 95, or cap batch below it.")
 

@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from cotenant.core.model.colocation import node_policy_defaults as defaults
+from cotenant.core.model.colocation.colocation_strategy import CONFIG_FORM
 from cotenant.core.model.colocation.node_policy import (
     ClassPolicies,
     CpuBurst,
     HostApplication,
-    Percent,
-    Positive,
     System,
     Thresholds,
 )
@@ -42,51 +41,8 @@ class SloKey(StrEnum):
 
 
 Rule: TypeAlias = Callable[[Mapping[str, Any], str], Iterator[Deviation]]
-Duration: TypeAlias = Annotated[str, Meta(pattern=r"^(?=.*[1-9])([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$")]
 WHOLE_PERCENT: Final = 100
 Ratio: TypeAlias = Annotated[float, Meta(ge=1)]
-
-
-OfCapacity: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
-"""Percent of a node's capacity. Koordinator has no upper bound; ten times the capacity is a slip of the hand."""
-
-
-class AggregatePolicy(msgspec.Struct, frozen=True):
-    """Windows of the aggregated usage."""
-
-    durations: tuple[Duration, ...] = ()
-
-
-class Colocation(msgspec.Struct, frozen=True, rename="camel"):
-    """Fields of colocation-config: what may be reclaimed, and how usage is collected."""
-
-    enable: bool = False
-    metric_aggregate_duration_seconds: Positive = 300
-    metric_report_interval_seconds: Positive = 60
-    metric_aggregate_policy: AggregatePolicy = AggregatePolicy()
-    metric_memory_collect_policy: Literal["usageWithoutPageCache", "usageWithHotPageCache", "usageWithPageCache"] = (
-        "usageWithoutPageCache"
-    )
-    cpu_reclaim_threshold_percent: OfCapacity = 60
-    cpu_calculate_policy: Literal["usage", "maxUsageRequest", "forecast"] = "usage"
-    """`forecast` is cotenant's own, as are the forecast fields and maxRisePercent below."""
-    memory_reclaim_threshold_percent: OfCapacity = 65
-    memory_calculate_policy: Literal["usage", "request", "maxUsageRequest", "forecast"] = "usage"
-    degrade_time_minutes: Positive = 15
-    update_time_threshold_seconds: Positive = 300
-    resource_diff_threshold: Annotated[float, Meta(gt=0, le=1)] = 0.1
-    mid_reclaim_mode: Literal["static", "dynamic", ""] = ""
-    mid_cpu_threshold_percent: Percent = msgspec.field(default=100, name="midCPUThresholdPercent")
-    mid_memory_threshold_percent: Percent = 100
-    mid_unallocated_percent: Percent = 0
-    mid_static_cpu_reserved_percent: Percent = msgspec.field(default=0, name="midStaticCPUReservedPercent")
-    mid_static_memory_reserved_percent: Percent = 0
-    batch_cpu_threshold_percent: OfCapacity | None = msgspec.field(default=None, name="batchCPUThresholdPercent")
-    batch_memory_threshold_percent: OfCapacity | None = None
-    forecast_minimum_origins: Positive = 5
-    forecast_tolerated_violation_percent: Percent = 10
-    max_rise_percent: Positive | None = None
-    extensions: dict[str, Any] | None = None
 
 
 class ModelRatios(msgspec.Struct, frozen=True, rename="camel"):
@@ -178,7 +134,7 @@ def _overcommitted(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
 
 
 FORMS: Final[Mapping[SloKey, SloKeyForm]] = {
-    SloKey.COLOCATION: SloKeyForm("colocation", Colocation, "", "nodeConfigs", rules=(_overcommitted,)),
+    SloKey.COLOCATION: SloKeyForm("colocation", CONFIG_FORM, "", "nodeConfigs", rules=(_overcommitted,)),
     SloKey.THRESHOLDS: SloKeyForm(
         "suppression and eviction",
         Thresholds,

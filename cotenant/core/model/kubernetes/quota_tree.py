@@ -16,7 +16,7 @@ import msgspec
 
 from cotenant.core.model.errors import QuantityError, UsageError
 from cotenant.core.model.kubernetes.protocol import QUOTA_PREFIX, ROOT_QUOTA
-from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
+from cotenant.core.model.kubernetes.quantity import format_bytes, format_millicores, parse_bytes, parse_millicores
 from cotenant.core.model.text import shown
 
 PARENT_LABEL: Final = QUOTA_PREFIX + "parent"
@@ -25,9 +25,30 @@ IS_ROOT_LABEL: Final = QUOTA_PREFIX + "is-root"
 TREE_LABEL: Final = QUOTA_PREFIX + "tree-id"
 NAME_LABEL: Final = QUOTA_PREFIX + "name"
 FORCE_LABEL: Final = QUOTA_PREFIX + "allow-force-update"
+LENT_LABEL: Final = QUOTA_PREFIX + "allow-lent-resource"
+IGNORE_DEFAULT_TREE_LABEL: Final = QUOTA_PREFIX + "ignore-default-tree"
+PREEMPTIBLE_LABEL: Final = QUOTA_PREFIX + "preemptible"
+"""On a pod: "false" when it may only use its quota's min."""
 NAMESPACES_ANNOTATION: Final = QUOTA_PREFIX + "namespaces"
 SHARED_WEIGHT_ANNOTATION: Final = QUOTA_PREFIX + "shared-weight"
 STRICT_KEYS_ANNOTATION: Final = QUOTA_PREFIX + "max-strict-check-resource-keys"
+TOTAL_ANNOTATION: Final = QUOTA_PREFIX + "total-resource"
+UNSCHEDULABLE_ANNOTATION: Final = QUOTA_PREFIX + "unschedulable-resource"
+RUNTIME_ANNOTATION: Final = QUOTA_PREFIX + "runtime"
+REQUEST_ANNOTATION: Final = QUOTA_PREFIX + "request"
+CHILD_REQUEST_ANNOTATION: Final = QUOTA_PREFIX + "child-request"
+NON_PREEMPTIBLE_REQUEST_ANNOTATION: Final = QUOTA_PREFIX + "non-preemptible-request"
+NON_PREEMPTIBLE_USED_ANNOTATION: Final = QUOTA_PREFIX + "non-preemptible-used"
+PUBLISHED_ANNOTATIONS: Final = (
+    RUNTIME_ANNOTATION,
+    REQUEST_ANNOTATION,
+    CHILD_REQUEST_ANNOTATION,
+    NON_PREEMPTIBLE_REQUEST_ANNOTATION,
+    NON_PREEMPTIBLE_USED_ANNOTATION,
+    TOTAL_ANNOTATION,
+    UNSCHEDULABLE_ANNOTATION,
+)
+"""What the scheduler, or cotenant in its place, writes onto a quota: JSON resource lists."""
 INT64_MAX: Final = 2**63 - 1
 
 Amounts = Mapping[str, int]
@@ -39,7 +60,9 @@ class QuotaNode:
     """One ElasticQuota. parent: name of its parent, the root's when it has none of its own.
 
     heads_tree: root of a quota tree (label is-root), whose min no parent has to cover.
-    forced: label allow-force-update; sums of min are not checked.
+    forced: label allow-force-update; sums of min are not checked. lends: others may borrow what it does not use.
+    ignores_default_tree: the nodes of its tree do not count for the default tree. published: `PUBLISHED_ANNOTATIONS` as
+    they are written now.
     """
 
     name: str
@@ -55,6 +78,9 @@ class QuotaNode:
     used: Amounts = field(default_factory=dict)
     strict_keys: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
+    lends: bool = True
+    ignores_default_tree: bool = False
+    published: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> QuotaNode:
@@ -76,6 +102,9 @@ class QuotaNode:
             used=amounts_of(status.get("used"), "status.used"),
             strict_keys=_names(annotations, STRICT_KEYS_ANNOTATION),
             namespaces=_names(annotations, NAMESPACES_ANNOTATION),
+            lends=labels.get(LENT_LABEL) != "false",
+            ignores_default_tree=labels.get(IGNORE_DEFAULT_TREE_LABEL) == "true",
+            published={key: str(annotations[key]) for key in PUBLISHED_ANNOTATIONS if key in annotations},
         )
 
 
@@ -146,6 +175,11 @@ def total(amounts: list[Amounts]) -> dict[str, int]:
 def amounts_of(resource_list: Any, what: str) -> dict[str, int]:
     """Amounts of a resource list; QuantityError names the field."""
     return {name: _amount(name, value, f"{what}.{name}") for name, value in _mapping(resource_list, what).items()}
+
+
+def quantity_of(resource: str, amount: int) -> str:
+    """An amount as a Kubernetes quantity, which `amounts_of` reads back: 1500 of cpu is "1500m"."""
+    return format_millicores(amount) if resource == "cpu" else format_bytes(amount)
 
 
 def _amount(name: str, value: Any, what: str) -> int:

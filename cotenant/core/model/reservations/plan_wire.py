@@ -86,7 +86,7 @@ def parse_span(body: Any, what: str) -> Span | None:
 
 
 def span_body(span: Span) -> dict[str, str]:
-    """As in the object."""
+    """A span as a plan's object writes it: start and end in RFC 3339."""
     return {"start": moment(span.start_seconds), "end": moment(span.end_seconds)}
 
 

@@ -111,7 +111,7 @@ class Owner:
     selector: LabelSelector | None = None
 
     def matches(self, pod: PodIdentity) -> bool:
-        """Whether the entry names the pod."""
+        """Whether the entry names the pod: by object, controller and labels, as far as the entry sets each."""
         return (
             (self.object is None or _is_object(self.object, pod))
             and (self.controller is None or any(_is_controller(self.controller, c, pod) for c in pod.controllers))
@@ -324,9 +324,15 @@ class Reservation:
 
     @property
     def owner_labels(self) -> frozenset[tuple[str, str] | None]:
-        """Labels (key, value) of which a pod must have one to be named by an owner; None: it may be any pod."""
+        """Labels (key, value) of which a pod must have one to be named by an owner; None: it may be any pod.
+
+        Of an owner that is one very pod its uid stands under an empty key, which no label has.
+        """
         labels: set[tuple[str, str] | None] = set()
         for owner in self.owners:
+            if owner.object is not None and owner.object.uid:
+                labels.add(("", owner.object.uid))
+                continue
             required = owner.selector.requirements if owner.selector and owner.selector.requirements else ()
             single = [r for r in required if r.operator is Operator.IN and len(r.values) == 1]
             labels.add((single[0].key, min(single[0].values)) if single else None)

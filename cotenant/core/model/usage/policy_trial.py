@@ -55,8 +55,8 @@ class PolicyTrial:
 
     def score(self, resource: Resource, policy: str, risk_percent: float | None = None) -> PolicyScore | None:
         """Of one policy; None when it was not tried."""
-        named = (s for s in self.scores if (s.resource, s.policy) == (resource, policy))
-        return next((s for s in named if s.risk_percent == risk_percent), None)
+        scores = (s for s in self.scores if (s.resource, s.policy) == (resource, policy))
+        return next((s for s in scores if s.risk_percent == risk_percent), None)
 
 
 @dataclass(frozen=True, slots=True)

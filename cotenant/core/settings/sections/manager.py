@@ -33,15 +33,16 @@ class ManagerSettings(Section, frozen=True):
         list[str],
         setting(
             "Controllers that do not run: colocation, node-slo, node-metric, recommendations, forecasts, "
-            "reservations, plans. "
+            "reservations, plans, queues. "
             "What they wrote before stays; to withdraw batch and mid use `enable: false` in colocation-config."
         ),
     ] = msgspec.field(default_factory=list)
     take_over: Annotated[
         list[str],
         setting(
-            "Field managers whose batch and mid amounts on nodes are replaced, because their program no longer runs; "
-            "koordinator-manager is Koordinator's. A node whose amounts another program publishes is left to it."
+            "Field managers whose batch and mid amounts on nodes, and whose later values in NodeSLOs, are replaced, "
+            "because their program no longer runs; koordinator-manager is Koordinator's. "
+            "What another program publishes is left to it."
         ),
     ] = msgspec.field(default_factory=list)
     coalesce_seconds: Annotated[

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from cotenant.core.model.colocation.colocation_strategy import ReclaimFields
 from cotenant.core.settings.base import NotNegative, Section, setting
 
 Percent = float
@@ -224,62 +225,8 @@ class CotenantSettings(Section, frozen=True):
     severity: Annotated[SeveritySettings, setting("How a change is graded.")] = SeveritySettings()
 
 
-class ReclaimableSettings(Section, frozen=True):
+class ReclaimableSettings(ReclaimFields, Section, frozen=True):
     """Reclaimable capacity per node (fields and defaults of Koordinator's colocation-config)."""
-
-    cpu_policy: Annotated[
-        Literal["usage", "maxUsageRequest", "forecast"],
-        setting(
-            "How batch CPU is computed; forecast: less the calibrated 24-hour peaks of prod and of the system, without "
-            "the margin of cpu_reclaim_percent once back-tests have proven them."
-        ),
-    ] = "usage"
-    memory_policy: Annotated[
-        Literal["usage", "request", "maxUsageRequest", "forecast"], setting("How batch memory is computed.")
-    ] = "usage"
-    cpu_reclaim_percent: Annotated[
-        int,
-        setting(
-            "Share of capacity that prod and batch may use together; the rest is the safety margin.",
-            unit="percent",
-            ge=0,
-            le=100,
-        ),
-    ] = 60
-    memory_reclaim_percent: Annotated[int, setting("The same for memory.", unit="percent", ge=0, le=100)] = 65
-    batch_cpu_percent: Annotated[
-        NotNegative | None, setting("Most that batch may get, of capacity; null = no cap.", unit="percent")
-    ] = None
-    batch_memory_percent: Annotated[NotNegative | None, setting("The same for memory.", unit="percent")] = None
-    mid_cpu_percent: Annotated[int, setting("Most that mid may get, of capacity.", unit="percent", ge=0, le=100)] = 100
-    mid_memory_percent: Annotated[int, setting("The same for memory.", unit="percent", ge=0, le=100)] = 100
-    mid_unallocated_percent: Annotated[
-        int, setting("Share of what nobody requested that mid may use.", unit="percent", ge=0, le=100)
-    ] = 0
-    mid_mode: Annotated[
-        Literal["dynamic", "static"],
-        setting("dynamic: from the forecast of prod's unused part; static: a fixed share."),
-    ] = "dynamic"
-    mid_static_cpu_percent: Annotated[
-        int, setting("Static mode: mid's share of CPU.", unit="percent", ge=0, le=100)
-    ] = 0
-    mid_static_memory_percent: Annotated[int, setting("The same for memory.", unit="percent", ge=0, le=100)] = 0
-    degrade_minutes: Annotated[
-        int, setting("Age of a node's metric from which nothing is reclaimed.", unit="minutes", ge=1)
-    ] = 15
-    forecast_origins: Annotated[
-        int,
-        setting("Policy forecast: back-tests that a node's forecast needs before it decides alone.", unit="days", ge=1),
-    ] = 5
-    forecast_violation_percent: Annotated[
-        int,
-        setting(
-            "Policy forecast: share of back-tested decisions whose peak was passed up to which it may decide alone.",
-            unit="percent",
-            ge=0,
-            le=100,
-        ),
-    ] = 10
 
 
 class FindingSettings(Section, frozen=True):

@@ -21,7 +21,8 @@ from cotenant.apps.cli.cluster.installation.restoration import (
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.errors import ClusterAbsent, ClusterError
 from cotenant.core.model.kubernetes.intent import Address
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.core.model.reservations.scheduling_gate import OUR_GATES
 from recommender.colocation.zones import TOPOLOGIES, TOPOLOGY_GROUP
 
 _NEVER: Final = frozenset(
@@ -54,21 +55,21 @@ _OURS: Final = "=".join(MANAGED_BY)
 _BUFFERS: Final = ("autoscaling.x-k8s.io", "capacitybuffers")
 
 
-class _Owner(msgspec.Struct):
+class _OwnerMark(msgspec.Struct):
     controller: bool = False
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _LeftoverMeta(msgspec.Struct, rename="camel"):
     name: str
     namespace: str = ""
     uid: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: list[_Owner] | None = None
+    owner_references: list[_OwnerMark] | None = None
 
 
 class _LabelledObject(msgspec.Struct):
-    metadata: _Meta
+    metadata: _LeftoverMeta
 
 
 class _Gate(msgspec.Struct):
@@ -80,17 +81,17 @@ class _GatedSpec(msgspec.Struct, rename="camel"):
 
 
 class _MarkedPod(msgspec.Struct):
-    metadata: _Meta
+    metadata: _LeftoverMeta
     spec: _GatedSpec
 
 
-class _PodStatus(msgspec.Struct):
+class _PodPhase(msgspec.Struct):
     phase: str = ""
 
 
 class _RunningPod(msgspec.Struct):
-    metadata: _Meta
-    status: _PodStatus
+    metadata: _LeftoverMeta
+    status: _PodPhase
 
 
 class _ManagedField(msgspec.Struct):
@@ -168,9 +169,9 @@ def _nodes(client: KubeClient) -> Iterator[tuple[Address, str]]:
 def _pods(client: KubeClient) -> Iterator[tuple[Address, str]]:
     for pod in client.list("/api/v1/pods", _MarkedPod):
         meta = pod.metadata
-        gated = any(gate.name == RESERVATION_GATE for gate in pod.spec.scheduling_gates or ())
+        gated = any(gate.name in OUR_GATES for gate in pod.spec.scheduling_gates or ())
         if meta.namespace != PLACEHOLDER_NAMESPACE and (gated or _marked(meta)):
-            yield Address("v1", "pods", meta.name, meta.namespace), "scheduling gate" if gated else "marks"
+            yield Address("v1", "pods", meta.name, meta.namespace), "scheduling gates" if gated else "marks"
 
 
 def _patched(client: KubeClient, kind: Address) -> Iterator[tuple[Address, str]]:
@@ -208,7 +209,7 @@ def running(client: KubeClient, namespace: str) -> list[str]:
     return [pod.metadata.name for pod in pods if pod.status.phase not in ("Succeeded", "Failed")]
 
 
-def _marked(meta: _Meta) -> bool:
+def _marked(meta: _LeftoverMeta) -> bool:
     marks = pod_marks({"labels": meta.labels})
     return bool(
         set(meta.labels or ()) & set(marks["labels"]) or set(meta.annotations or ()) & set(marks["annotations"])

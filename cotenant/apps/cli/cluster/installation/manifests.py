@@ -120,12 +120,13 @@ def address_of(body: Mapping[str, Any]) -> Address:
 
 
 def _with_features(path: str, text: str, components: Sequence[str]) -> str:
-    """The settings of an installation turn off what it is not there for; other files are taken as they are."""
-    off = features_off(components)
-    if path != "settings.yaml" or not off:
+    """The settings of an installation turn off what it is not there for, and queues on; other files are as they are."""
+    if path != "settings.yaml":
         return text
-    line = "    manager:\n"
-    return text.replace(line, f"{line}      features_off: [{', '.join(off)}]\n")
+    line, off = "    manager:\n", features_off(components)
+    on = "    queues:\n      enabled: true\n      keep_gates_at_end: true\n"
+    queues = on if "queues" not in off else ""
+    return text.replace(line, f"{queues}{line}" + (f"      features_off: [{', '.join(off)}]\n" if off else ""))
 
 
 def _files(place: Traversable) -> list[Traversable]:

@@ -250,13 +250,13 @@ def _labelled(client: KubeClient, planned_addresses: Collection[Address], last: 
     ]
 
 
-def _written(client: KubeClient, gone: Collection[Address]) -> list[Removal]:
+def _written(client: KubeClient, removed: Collection[Address]) -> list[Removal]:
     """What we wrote into objects of others, but those that go."""
     removals = []
     for kind in leftovers.WRITTEN:
         try:
             for address, what in leftovers.written_into(client, kind):
-                if address not in gone:
+                if address not in removed:
                     removals.append(Removal(address.resource, address, Fate.GIVE_BACK, what))
         except ClusterError as error:
             removals.append(not_looked_at(client, kind.resource, kind, error))

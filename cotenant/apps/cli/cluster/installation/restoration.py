@@ -1,7 +1,7 @@
 """What components have written into objects of others, and the patch that takes it away again. Pure.
 
 Nodes: amounts and annotations of our field managers. NodeResourceTopologies: batch amounts of zones. Pods: our
-scheduling gate, and the marks of a hand-over. Workloads: the marks of an accepted change; the requests that somebody
+scheduling gates, and the marks of a hand-over. Workloads: the marks of an accepted change; the requests that somebody
 accepted are theirs and stay. HorizontalPodAutoscalers: the floor of a plan.
 """
 
@@ -14,10 +14,11 @@ from cotenant.core.model.changes.annotated_resources import CHANGE_ANNOTATION, R
 from cotenant.core.model.kubernetes.intent import Address, Patch
 from cotenant.core.model.kubernetes.protocol import (
     NODE_AGENT,
+    QUEUED_ANNOTATION,
     RESERVATION_ALLOCATED_ANNOTATION,
-    RESERVATION_GATE,
     RESERVATION_LABEL,
 )
+from cotenant.core.model.reservations.scheduling_gate import OUR_GATES
 from recommender.colocation.zones import TOPOLOGIES, Topology, publish_zones
 from recommender.plans.realise import floor_of, restore
 from scheduler_ext.reservations.view import MISSED_ANNOTATION
@@ -28,7 +29,10 @@ NODE_WRITERS: Final = ("cotenant-manager", NODE_AGENT)
 """Field managers that write into nodes and their status."""
 WORKLOADS: Final = ("deployments", "statefulsets", "daemonsets", "replicasets", "replicationcontrollers", "cronjobs")
 _WORKLOAD_MARKS: Final = {"labels": {RESOURCES_LABEL}, "annotations": {RESOURCES_ANNOTATION, CHANGE_ANNOTATION}}
-_POD_MARKS: Final = {"labels": {RESERVATION_LABEL}, "annotations": {MISSED_ANNOTATION, CHANGE_ANNOTATION}}
+_POD_MARKS: Final = {
+    "labels": {RESERVATION_LABEL},
+    "annotations": {MISSED_ANNOTATION, CHANGE_ANNOTATION, QUEUED_ANNOTATION},
+}
 _WHY: Final = "cotenant uninstall"
 
 
@@ -50,8 +54,8 @@ def _operations(address: Address, live: Json) -> tuple[Json, ...]:
     marks = pod_marks(live["metadata"]) if address.resource == "pods" else _WORKLOAD_MARKS
     operations = [*without_marks(live["metadata"], marks)]
     gates = (live.get("spec") or {}).get("schedulingGates") or () if address.resource == "pods" else ()
-    if any(gate.get("name") == RESERVATION_GATE for gate in gates):
-        others = [gate for gate in gates if gate.get("name") != RESERVATION_GATE]
+    others = [gate for gate in gates if gate.get("name") not in OUR_GATES]
+    if len(others) < len(gates):
         operations.append({"op": "replace", "path": "/spec/schedulingGates", "value": others})
     uid = {"op": "test", "path": "/metadata/uid", "value": live["metadata"].get("uid")}
     return (uid, *operations) if operations else ()

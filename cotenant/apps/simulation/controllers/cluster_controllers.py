@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from admission.reservation_gate import Offers, gated
-from cotenant.apps.simulation import batch_load, kubelet, rollouts
-from cotenant.apps.simulation import scheduler as placing
+from cotenant.apps.simulation import batch_load
 from cotenant.apps.simulation.api_server.admission import status_of, used_by
 from cotenant.apps.simulation.api_server.refusal import Refusal
 from cotenant.apps.simulation.api_server.state import Collection, Feed, Key, ObjectState
-from cotenant.apps.simulation.autoscaler import CpuDemand, scaled
 from cotenant.apps.simulation.batch_load import Evening
+from cotenant.apps.simulation.controllers import kubelet, rollouts
+from cotenant.apps.simulation.controllers import scheduler as placing
+from cotenant.apps.simulation.controllers.autoscaler import CpuDemand, scaled
 from cotenant.apps.simulation.local_client import LocalClient, path_of
 from cotenant.apps.simulation.population import KINDS, replica_set, set_name, template_hash
 from cotenant.core.model.kubernetes.pod_request import added, requests_of

@@ -1,0 +1,1 @@
+"""Quotas and gangs: who has what, who waits, and why."""

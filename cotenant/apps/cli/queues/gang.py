@@ -1,0 +1,49 @@
+"""`cotenant gang`: jobs whose pods are placed together or not at all."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cotenant.apps.cli.analysis.results import NamespaceOption, chosen
+from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
+from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.apps.cli.queues.live_queues import finish, open_queues
+from cotenant.core.model.queues.report import GangState
+
+app = new_app()
+
+
+@app.callback(epilog=examples("cotenant gang list", "cotenant gang list -n research --state NoRoom"))
+def _family() -> None:
+    """Gangs: pods that are placed together or not at all."""
+
+
+@app.command(
+    name="list", epilog=examples("cotenant gang list", "cotenant gang list -n research --state Queued -o json")
+)
+def list_(
+    ctx: typer.Context,
+    namespace: NamespaceOption = None,
+    state: Annotated[
+        list[GangState] | None, typer.Option("--state", help="Only gangs in this state; may be repeated.")
+    ] = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """List gangs with their state: how many pods exist, how many are placed, how many are needed together."""
+    from cotenant.core.model.queues.tables import gang_table
+
+    report = open_queues(session_of(ctx), kubeconfig, context).report
+    rows = [row for row in report.gangs if not state or row.state in state]
+    table = chosen(gang_table(rows), namespace, None)
+    print_table(table, output, headers=not no_headers)
+    if not report.gangs:
+        message("no gang: no PodGroup, and no pod that names one by a label or by annotations (docs/queues.md)")
+    elif not len(table):
+        message(f"none of {len(report.gangs)} gangs is in these namespaces and states")
+    finish(report)

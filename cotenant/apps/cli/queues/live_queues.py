@@ -1,0 +1,103 @@
+"""EDGE: one look at the cluster's queues with the caller's rights, and what is said where there is nothing to show."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from cotenant.apps.cli.command import EXIT_PARTIAL, CliSession
+from cotenant.apps.cli.output import message
+
+if TYPE_CHECKING:
+    from cotenant.core.adapters.kube import KubeClient
+    from cotenant.core.model.queues.report import QueueReport
+    from cotenant.core.settings.root import Settings
+    from scheduler_ext.queues.view import QueueView
+
+NO_QUOTAS: Final = (
+    "no quota is defined: there is no ElasticQuota in the cluster. Begin with an example, and docs/queues.md:\n"
+    "  kubectl apply -f deploy/examples/elasticquota.yaml"
+)
+
+
+@dataclass(frozen=True)
+class LiveQueues:
+    """What was read, what follows from it, and the pod that was asked about, as JSON."""
+
+    view: QueueView
+    report: QueueReport
+    pod: Mapping[str, Any] = field(default_factory=dict)
+
+    def quotas_of(self, namespaces: Collection[str]) -> frozenset[str]:
+        """Names of the quotas that pods of these namespaces count against, and of all above them."""
+        from cotenant.core.model.kubernetes.quota_tree import QuotaTree
+
+        tree = QuotaTree(self.view.quotas)
+        names = {pod.quota for pod in self.view.pods if pod.namespace in namespaces}
+        bound = [tree.of_pod(namespace, {}) for namespace in namespaces]
+        names |= {quota.name for quota in bound if quota is not None}
+        quotas = [self.view.quotas[name] for name in names if name in self.view.quotas]
+        return frozenset(names) | {above for quota in quotas for above in tree.ancestors(quota)}
+
+    def why_not_waiting(self) -> str:
+        """Why the pod that was asked about waits for no quota and no gang."""
+        from cotenant.core.model.kubernetes.quota_tree import QuotaTree
+        from cotenant.core.model.reservations.scheduling_gate import gates_of
+
+        meta, spec = self.pod.get("metadata") or {}, self.pod.get("spec") or {}
+        name, gates = f"{meta.get('namespace')}/{meta.get('name')}", gates_of(self.pod)
+        if spec.get("nodeName"):
+            return f"{name} is on {spec['nodeName']}: no quota and no gang holds it"
+        if gates:
+            return (
+                f"{name} is held by {', '.join(gates)}, by no queue that can be read; `cotenant why {name}` says more"
+            )
+        quota = QuotaTree(self.view.quotas).of_pod(str(meta.get("namespace")), meta.get("labels") or {})
+        if quota is None:
+            return f"{name} has no gate and counts against no quota; `cotenant why {name}` asks the scheduler's rules"
+        return f"{name} has no gate: quota {quota.name} lets it go; `cotenant why {name}` asks the scheduler's rules"
+
+
+def open_queues(
+    session: CliSession, kubeconfig: str | None, context: str | None, pod: tuple[str, str] | None = None
+) -> LiveQueues:
+    """Read the cluster. pod: (namespace, name) of one to read as well; NoData when it does not exist."""
+    from cotenant.core.adapters.clock import SystemClock
+    from cotenant.core.adapters.kube import connect
+    from scheduler_ext.extender.watch.cluster_reader import pod_of
+
+    settings = session.load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
+    client = connect(settings.kube)
+    try:
+        body = pod_of(client, *pod) if pod else {}
+        view, report = read_report(client, settings, SystemClock().now_seconds())
+    finally:
+        client.close()
+    return LiveQueues(view, report, body)
+
+
+def read_report(client: KubeClient, settings: Settings, now_seconds: float) -> tuple[QueueView, QueueReport]:
+    """The queues at this moment; ClusterForbidden names the right that is missing."""
+    from cotenant.apps.manager.queue_view import read_view
+    from scheduler_ext.queues.quota_report import queue_report
+
+    view = read_view(client, settings, now_seconds)
+    report = queue_report(view, settings.queues)
+    # Since when a quota is over its runtime only who looked before knows; one look would say "just now".
+    return view, replace(report, quotas=tuple(replace(row, over_since_seconds=None) for row in report.quotas))
+
+
+def no_quotas() -> None:
+    """Say what an empty tree means, and how to begin."""
+    message(NO_QUOTAS)
+
+
+def finish(report: QueueReport) -> None:
+    """Name what could not be used; the exit code says that the answer is a part."""
+    for name, problem in report.problems:
+        message(f"{name}: {problem}")
+    if report.problems:
+        raise typer.Exit(EXIT_PARTIAL)

@@ -1,0 +1,120 @@
+"""EDGE: what the page Queues and REST read: quotas and gangs of the cluster, and a quota's last day from Prometheus.
+
+The program reads with its own rights, once for everybody who looks within some seconds; a person sees what their roles
+cover, as of stored results.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.errors import CotenantError, NoData
+from cotenant.core.model.queues.queue_service import HISTORY_SECONDS, HISTORY_STEP_SECONDS, QuotaHistory, visible_to
+from cotenant.core.model.resource import MILLICORES_PER_CORE
+
+if TYPE_CHECKING:
+    from changes.service import ClusterAccess
+    from cotenant.core.adapters.clock import Clock
+    from cotenant.core.model.queues.report import QueueReport
+    from cotenant.core.settings.root import Settings
+    from profiler.prometheus.client import Client
+
+FRESH_SECONDS: Final = 2.0
+LONGEST_FRESH_SECONDS: Final = 60.0
+IDLE_FACTOR: Final = 10
+"""An answer is kept for so many times as long as it took to read: an open page costs the API server little."""
+METRICS: Final = {
+    "runtime": "cotenant_quota_runtime",
+    "used": "cotenant_quota_used",
+    "request": "cotenant_quota_request",
+    "waiting": "cotenant_quota_waiting_pods",
+}
+
+
+class ClusterQueueService:
+    """Queues of one cluster; `metrics`: None where no Prometheus is configured. Thread-safe."""
+
+    def __init__(
+        self, access: ClusterAccess, settings: Settings, clock: Clock, metrics: Callable[[], Client] | None = None
+    ) -> None:
+        """Nothing is read yet."""
+        self._access, self._settings, self._clock, self._metrics = access, settings, clock, metrics
+        self._lock = threading.Lock()
+        self._latest: tuple[float, float, QueueReport | CotenantError] | None = None
+
+    def report(self, who: Someone) -> QueueReport:
+        """The queues as they are now, or were some seconds ago."""
+        who.require(Right.READ)
+        with self._lock:
+            now = self._clock.now_seconds()
+            if self._latest is None or not 0 <= now - self._latest[0] < self._latest[1]:
+                report = self._read(now)
+                read_seconds = self._clock.now_seconds() - now
+                fresh_seconds = min(max(FRESH_SECONDS, IDLE_FACTOR * read_seconds), LONGEST_FRESH_SECONDS)
+                self._latest = (now, fresh_seconds, report)
+            report = self._latest[2]
+        if isinstance(report, CotenantError):
+            raise report
+        return visible_to(report, who)
+
+    def _read(self, now_seconds: float) -> QueueReport | CotenantError:
+        """An error serves everybody for a while too: a cluster that is away is not asked by each page."""
+        from cotenant.apps.cli.queues.live_queues import read_report
+
+        try:
+            with self._access(Someone("")) as client:
+                return read_report(client, self._settings, now_seconds)[1]
+        except CotenantError as error:
+            return error
+
+    def history(self, who: Someone, quota: str, resource: str) -> QuotaHistory:
+        """The last day, a value every HISTORY_STEP_SECONDS."""
+        who.require(Right.READ)
+        if self._metrics is None:
+            raise NoData(
+                "no Prometheus is configured", fix="Set profiler.prometheus.url; it has to scrape the manager."
+            )
+        from profiler.prometheus.promql import quote
+
+        end = int(self._clock.now_seconds()) // HISTORY_STEP_SECONDS * HISTORY_STEP_SECONDS
+        start = end - HISTORY_SECONDS
+        labels = self._settings.profiler.prometheus.labels | {"quota": quota}
+        client = self._metrics()
+        try:
+            series = {}
+            for name, metric in METRICS.items():
+                all_labels = labels if name == "waiting" else labels | {"resource": resource}
+                matchers = ",".join(f"{label}={quote(value)}" for label, value in all_labels.items())
+                scale = 1 if name == "waiting" or resource != "cpu" else MILLICORES_PER_CORE  # the metric is in cores
+                series[name] = _values(client, f"{scale} * max({metric}{{{matchers}}})", start, end)
+        finally:
+            client.close()
+        if all(value is None for values in series.values() for value in values):
+            raise NoData(
+                f"Prometheus has no sample of quota {quota} and {resource}",
+                fix="It has to scrape the manager's /metrics, and the feature queues has to run (docs/queues.md).",
+            )
+        return QuotaHistory(quota, resource, start, series=series)
+
+
+def queue_service_of(
+    settings: Settings, access: ClusterAccess | None = None, clock: Clock | None = None
+) -> ClusterQueueService:
+    """The service on the cluster and the Prometheus of the settings; sends no request yet."""
+    from cotenant.apps.cli.changes.change_service import door_of
+    from cotenant.core.adapters.clock import SystemClock
+    from profiler.prometheus.client import Client
+
+    prometheus = settings.profiler.prometheus
+    metrics = (lambda: Client(prometheus)) if prometheus.url else None
+    return ClusterQueueService(access or door_of(settings), settings, clock or SystemClock(), metrics)
+
+
+def _values(client: Client, query: str, start: int, end: int) -> tuple[float | None, ...]:
+    """A value a step; None where there is no sample."""
+    from profiler.prometheus.decode import one_series
+
+    return one_series(client.range(query, start, end, HISTORY_STEP_SECONDS), start, end, HISTORY_STEP_SECONDS)

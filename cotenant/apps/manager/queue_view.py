@@ -1,0 +1,121 @@
+"""EDGE: the view that a decision about queues rests on, put together from mirrors: each pod with its quota.
+
+`read_view` is for a command that looks once, with its caller's rights.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from cotenant.apps.manager.mirrors import mirrors_of
+from cotenant.apps.manager.queue_objects import WatchedQueuePod
+from cotenant.core.adapters.kube import KubeClient, Mirror
+from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden
+from cotenant.core.model.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
+from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
+from cotenant.core.model.queues.gang import gangs_of
+from cotenant.core.model.queues.queue_pod import QueuePod
+from cotenant.core.model.reservations.reservation import Reservation
+from cotenant.core.settings.root import Settings
+from scheduler_ext.queues.view import QueueView
+
+Key = tuple[str, str]
+Mirrors = Mapping[str, Mirror[Any]]
+
+READABLE: Final = {
+    "quotas": "elasticquotas",
+    "quota-profiles": "elasticquotaprofiles",
+    "pod-groups": "podgroups",
+    "queue-pods": "pods",
+    "queue-nodes": "nodes",
+    "reservations": "reservations",
+}
+"""Plural of what each mirror holds: how an unreadable object is named."""
+NEEDED: Final = frozenset({"quotas", "queue-pods", "queue-nodes"})
+"""Without these nothing can be said about quotas."""
+
+
+class QueueViewBuilder:
+    """Builds views of the same mirrors again and again; a pod whose tree did not change is resolved once."""
+
+    def __init__(self, mirrors: Mirrors) -> None:
+        """Nothing is read yet."""
+        self._mirrors = mirrors
+        self._quotas: Mapping[Key, QuotaNode] | None = None
+        self._tree = QuotaTree()
+        self._resolved: dict[str, tuple[WatchedQueuePod, QueuePod]] = {}
+
+    def view(self, now_seconds: float) -> QueueView:
+        """What the mirrors show now; what other rounds left is for the caller to add."""
+        quotas: Mapping[Key, QuotaNode] = self._mirrors["quotas"].snapshot()
+        if quotas is not self._quotas:
+            self._quotas, self._resolved = quotas, {}
+            self._tree = QuotaTree({quota.name: quota for _, quota in sorted(quotas.items(), reverse=True)})
+        pods = self._pods()
+        groups = self._mirrors["pod-groups"].snapshot().values()
+        return QueueView(
+            now_seconds=now_seconds,
+            quotas=self._tree.quotas,
+            profiles=tuple(profile for _, profile in sorted(self._mirrors["quota-profiles"].snapshot().items())),
+            gangs=gangs_of(groups, (pod.declared_gang for pod in pods if pod.declared_gang is not None)),
+            pods=pods,
+            nodes=tuple(self._mirrors["queue-nodes"].snapshot().values()),
+            reservations=tuple(r for r in self._mirrors["reservations"].snapshot().values() if counts(r)),
+            unreadable=(*self._refused(), *self._named_twice(quotas)),
+        )
+
+    def _pods(self) -> tuple[QueuePod, ...]:
+        previous, self._resolved = self._resolved, {}
+        for watched in self._mirrors["queue-pods"].snapshot().values():
+            before = previous.get(watched.pod.uid)
+            same = before is not None and before[0] is watched
+            pod = before[1] if before is not None and same else resolved(watched, self._tree)
+            self._resolved[pod.uid] = (watched, pod)
+        return tuple(pod for _, pod in self._resolved.values())
+
+    def _refused(self) -> Iterator[tuple[str, str]]:
+        for name, plural in READABLE.items():
+            for (namespace, item), why in sorted(self._mirrors[name].refused.items()):
+                yield "/".join(part for part in (plural, namespace, item) if part), why
+
+    def _named_twice(self, quotas: Mapping[Key, QuotaNode]) -> Iterator[tuple[str, str]]:
+        for (namespace, name), quota in sorted(quotas.items()):
+            other = self._tree.quotas[name]
+            if quota is not other:
+                yield f"elasticquotas/{namespace}/{name}", f"{other.namespace}/{name} has the same name and goes first"
+
+
+def resolved(watched: WatchedQueuePod, tree: QuotaTree) -> QueuePod:
+    """The pod with the quota that it counts against."""
+    labels = {NAME_LABEL: watched.quota_label} if watched.quota_label else {}
+    quota = None if watched.pod.placeholder else tree.of_pod(watched.pod.namespace, labels)
+    if quota is None:
+        return watched.pod
+    return replace(watched.pod, quota=quota.name, missed=not watched.gated_at_creation)
+
+
+def counts(reservation: Reservation) -> bool:
+    """Whether queues look at a Reservation: it holds a gang member's room, or is of a plan."""
+    return GANG_LABEL in reservation.labels or OWNER_WORKLOAD_ANNOTATION in reservation.annotations
+
+
+def read_view(client: KubeClient, settings: Settings, now_seconds: float) -> QueueView:
+    """One look at the cluster; ClusterForbidden names the right that is missing.
+
+    What is not installed is empty. Without the right to a collection that is not NEEDED, the view says so and goes on.
+    """
+    mirrors, unreadable = mirrors_of(client, settings, ["queues"], threading.Event()), []
+    for name, plural in READABLE.items():
+        try:
+            mirrors[name].look()
+        except ClusterAbsent:
+            continue
+        except ClusterForbidden as error:
+            if name in NEEDED:
+                raise
+            unreadable.append((plural, error.message))
+    view = QueueViewBuilder(mirrors).view(now_seconds)
+    return replace(view, unreadable=(*unreadable, *view.unreadable))

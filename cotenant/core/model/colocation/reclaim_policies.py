@@ -1,0 +1,146 @@
+"""The reclaim policies: what high-priority pods count with when batch amounts are computed. Pure.
+
+One entry of POLICIES is all that a policy is: the choices and texts of the settings, the values that colocation-config
+takes, the terms of the formula and their words in every output follow from it. The formula around it, with margin,
+system and cap, is `recommender/colocation/formulas.py`. numpy is not imported here, because the node agent reads the
+settings and does without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+class PodDemand(Protocol):
+    """What high-priority pods (prod, mid, no class) use and request, in the resource's unit.
+
+    Summed by node, (nodes,) integers, or of each pod, (pods,) floats: a term must hold for both, because NUMA zones sum
+    it over the pods that they have. hp_max: the larger of use and request, pod by pod.
+    """
+
+    @property
+    def hp_used(self) -> npt.NDArray[Any]:
+        """Use; the request of a pod that is not measured, and of the CPUs that an LSE pod keeps."""
+
+    @property
+    def hp_request(self) -> npt.NDArray[Any]:
+        """Requests."""
+
+    @property
+    def hp_max(self) -> npt.NDArray[Any]:
+        """The larger of both."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormulaTerm:
+    """A named term of a formula and its words in every output.
+
+    sign: "+" adds, "-" subtracts, "<=" bounds from above, "min" is one of the amounts of which the least counts;
+    detail: joined to the words where the strategy's percentages are known; limit: a clause for a term that takes most
+    of a node, which starts after "Not more because"; from_forecast: whether it rests on a forecast.
+    """
+
+    name: str
+    sign: str
+    words: str
+    detail: str = ""
+    limit: str = ""
+    from_forecast: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerm(FormulaTerm):
+    """A term of high-priority pods: its amounts by what these pods use and request."""
+
+    amounts: Callable[[PodDemand], npt.NDArray[Any]] = lambda pods: pods.hp_used
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimPolicy:
+    """One policy. meaning: the rest of a sentence that begins with what is computed.
+
+    for_cpu: whether batch CPU may be computed by it, or memory alone; reserved_alone: outside of pods only what is
+    reserved counts, not what is used; by_forecast: a calibrated 24-hour peak takes the place of the pods' term where
+    there is one, and of the safety margin where it is proven.
+    """
+
+    name: str
+    meaning: str
+    pods: PodTerm
+    for_cpu: bool = True
+    reserved_alone: bool = False
+    by_forecast: bool = False
+
+
+_USED: Final = PodTerm(
+    "hp_used", "-", "used by prod and mid pods and pods without a class", limit="prod and mid pods use {amount}"
+)
+_REQUESTED: Final = PodTerm(
+    "hp_request", "-", "requested by prod and mid pods and pods without a class",
+    limit="prod and mid pods request {amount}", amounts=lambda pods: pods.hp_request,
+)  # fmt: skip
+_LARGER: Final = PodTerm(
+    "hp_max", "-", "used or requested by prod and mid pods, the larger of both",
+    limit="prod and mid pods use or request {amount}", amounts=lambda pods: pods.hp_max,
+)  # fmt: skip
+
+POLICIES: Final = (
+    ReclaimPolicy("usage", "less what prod and mid pods use", _USED),
+    ReclaimPolicy("request", "less what prod and mid pods request", _REQUESTED, for_cpu=False, reserved_alone=True),
+    ReclaimPolicy("maxUsageRequest", "less the larger of use and request of each pod", _LARGER),
+    ReclaimPolicy(
+        "forecast",
+        "less the calibrated 24-hour peaks of prod and of the system, without the margin of the reclaim percentage "
+        "once back-tests have proven them",
+        _USED,
+        by_forecast=True,
+    ),
+)
+"""In the order of their codes: columns hold a policy's index. Source: Koordinator; the policy `forecast` is ours."""
+POLICY_CODES: Final[Mapping[str, int]] = {policy.name: code for code, policy in enumerate(POLICIES)}
+CPU_POLICIES: Final = tuple(policy for policy in POLICIES if policy.for_cpu)
+POD_TERMS: Final = tuple(dict.fromkeys(policy.pods for policy in POLICIES))
+
+if TYPE_CHECKING:
+    CpuPolicy: TypeAlias = str
+    MemoryPolicy: TypeAlias = str
+else:
+    CpuPolicy = Literal[tuple(policy.name for policy in CPU_POLICIES)]
+    MemoryPolicy = Literal[tuple(policy.name for policy in POLICIES)]
+
+TERMS: Final[Mapping[str, FormulaTerm]] = {term.name: term for term in (
+    FormulaTerm("capacity", "+", "capacity of the node"),
+    FormulaTerm("safety_margin", "-", "safety margin that nobody may use", ": the rest of {reclaim} %",
+                "the safety margin keeps {amount} back"),
+    FormulaTerm("reserved", "-", "reserved by the kubelet or by annotation",
+                limit="{amount} are reserved for system and kubelet"),
+    FormulaTerm("system_used", "-", "used outside of pods and by host applications, or reserved if that is more",
+                limit="the system outside of pods takes {amount}"),
+    *POD_TERMS,
+    FormulaTerm("system_peak", "-",
+                "24-hour peak of what runs outside of pods, or its present use or reserved if that is more",
+                limit="the system outside of pods is expected to take {amount}", from_forecast=True),
+    FormulaTerm("hp_peak", "-", "calibrated 24-hour peak of prod, with what it cannot know of other pods",
+                limit="prod is expected to need {amount}", from_forecast=True),
+    FormulaTerm("announced", "-",
+                "requested by prod pods and reservations that came after that forecast and replaced no pod",
+                limit="prod pods and reservations that came after the forecast request {amount}"),
+    FormulaTerm("static_share", "+", "fixed share of capacity", ": {static} %"),
+    FormulaTerm("prod_reclaimable", "min", "requested by prod and not used by the forecast peak", from_forecast=True),
+    FormulaTerm("unused", "min", "not used by anybody now"),
+    FormulaTerm("unallocated_share", "+", "share of what nobody requested", ": {unallocated} %"),
+    FormulaTerm("cap", "<=", "cap by the settings", ": {cap} % of capacity", "the settings cap it at {amount}"),
+    FormulaTerm("normalization", "+", "CPU normalization of the node"),
+    FormulaTerm("third_party", "-", "taken by other schedulers"),
+)}  # fmt: skip
+"""Every term of the formulas of batch and mid by its name."""
+
+
+def policy_words(policies: tuple[ReclaimPolicy, ...]) -> str:
+    """What each policy means, as the end of a sentence: "usage: less ...; request: less ..."."""
+    return "; ".join(f"{policy.name}: {policy.meaning}" for policy in policies)

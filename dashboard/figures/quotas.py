@@ -1,0 +1,203 @@
+"""Quotas of one resource as bars (guarantee, limit, runtime, use), and one quota's last day. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.core.model.queues.explanation import human_amount
+from cotenant.core.model.queues.queue_service import QuotaHistory
+from cotenant.core.model.queues.report import QuotaRow
+from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE
+from cotenant.core.model.table import Kind, kind_of
+from dashboard.figures import base, lines
+from dashboard.figures.base import Chart
+from dashboard.figures.room import DAY_AXIS
+from dashboard.tables import display
+
+MOST_BARS: Final = 40
+BAR_HEIGHT: Final = 26
+LABEL: Final = 28
+"""Characters of a name beside its bar; the hover text and the table have it whole."""
+INDENT: Final = "\u00a0" * 4
+"""A level of the tree, of blanks that do not break."""
+NAMED: Final = 3
+"""Quotas that the summary names."""
+HISTORY: Final = (
+    ("runtime", "May use", base.BLUE, "dash"),
+    ("used", "Uses", base.TEAL, "solid"),
+    ("request", "Requests", base.ORANGE, "dot"),
+)
+
+
+def height(bars: int) -> int:
+    """Pixels that so many bars need."""
+    return 84 + BAR_HEIGHT * max(2, min(bars, MOST_BARS))
+
+
+def scale_of(resource: str) -> tuple[int, str]:
+    """(divisor, unit) in which a chart draws a resource."""
+    kind = kind_of(resource)
+    if kind is Kind.MILLICORES:
+        return MILLICORES_PER_CORE, "cores"
+    return (GIB, "GiB") if kind is Kind.BYTES else (1, base.plain(resource))
+
+
+def chart(rows: Sequence[QuotaRow], resource: str) -> Chart:
+    """One bar a quota in the order of the tree, at most MOST_BARS; `rows` are of this resource."""
+    shown = rows[:MOST_BARS]
+    scale, unit = scale_of(resource)
+    names = [_label(row) for row in shown]
+    limits = [None if row.maximum is None else row.maximum / scale for row in shown]
+    outline = {"color": base.faded(base.GREY, 0.08), "line": {"width": 1, "color": base.GREY}}
+    traces = [
+        _bars(names, limits, "Max", outline, 0.8),
+        _bars(names, [row.runtime / scale for row in shown], "May use", {"color": base.faded(base.BLUE, 0.3)}, 0.6),
+        _bars(names, [row.used / scale for row in shown], "Uses", {"color": [_colour(row) for row in shown]}, 0.3),
+        _marks(names, [row.minimum / scale for row in shown]),
+    ]
+    for trace in traces:
+        trace["customdata"] = [_hover(row) for row in shown]
+        trace["hovertemplate"] = "%{customdata}<extra></extra>"
+    layout = base.layout(
+        meta=base.amounts(unit, "x") if unit in ("cores", "GiB") else {},
+        barmode="overlay",
+        hovermode="closest",
+        showlegend=True,
+        legend={"orientation": "h", "traceorder": "normal", "y": 1.02, "yanchor": "bottom", "x": 0},
+        margin={"l": 8, "r": 16, "t": 34, "b": 28},
+        xaxis={"fixedrange": True, "ticksuffix": f" {unit}", "rangemode": "tozero", "nticks": 6},
+        yaxis={
+            "autorange": "reversed",
+            "automargin": True,
+            "fixedrange": True,
+            "type": "category",
+            "tickvals": names,
+            "ticktext": [_short(row) for row in shown],
+            "showgrid": False,
+        },
+    )
+    return Chart({"data": traces if shown else [], "layout": layout}, summary(rows, resource))
+
+
+def summary(rows: Sequence[QuotaRow], resource: str) -> str:
+    """What the bars say: totals of the quotas below the root, who borrows, who lends, who is over."""
+    if not rows:
+        return f"No quota bounds {resource}."
+    top = min(row.depth for row in rows)
+    totals = [sum(getattr(row, name) for row in rows if row.depth == top) for name in ("used", "runtime")]
+    used, runtime = (human_amount(resource, total) for total in totals)
+    leaves = {row.quota for row in rows} - {row.parent for row in rows}
+    parts = [f"{resource}: {display.counted(len(rows), 'quota')} use {used} of the {runtime} they may use now"]
+    for name, verb in (("borrowed", "borrow"), ("lent", "lend")):
+        some = sorted((r for r in rows if r.quota in leaves and getattr(r, name) > 0), key=lambda r: -getattr(r, name))
+        if some:
+            amounts = ", ".join(f"{r.quota} {human_amount(resource, getattr(r, name))}" for r in some[:NAMED])
+            parts.append(f"{len(some)} {verb}: {amounts}")
+    over = [row.quota for row in rows if row.used > row.runtime]
+    parts += [f"{', '.join(over[:NAMED])} above what they may use"] if over else []
+    waiting = sum(row.waiting_pods for row in rows if row.quota in leaves)
+    parts += [f"{display.counted(waiting, 'pod')} wait"] if waiting else []
+    hidden = len(rows) - MOST_BARS
+    return "; ".join(parts) + (f"; {hidden} more in the table." if hidden > 0 else ".")
+
+
+def history(past: QuotaHistory) -> Chart:
+    """What a quota might use, used and requested over the last day."""
+    scale, unit = scale_of(past.resource)
+    series = {name: _floats(past, name) for name, *_ in HISTORY}
+    x = _moments(past)
+    traces = [lines.line(x, series[name] / scale, title, colour, dash=dash) for name, title, colour, dash in HISTORY]
+    for trace in traces:
+        trace["hovertemplate"] = f"%{{y:,.1f}} {unit}"
+    meta = base.IN_TIME | (base.amounts(unit, "y") if unit in ("cores", "GiB") else {})
+    axis = DAY_AXIS | {"range": [x[0], x[-1]]}
+    return Chart({"data": traces, "layout": lines.over_time(unit, x, meta=meta, xaxis=axis)}, _history_words(past))
+
+
+def waiting(past: QuotaHistory) -> Chart:
+    """Pods that waited for a quota over the last day."""
+    values, x = _floats(past, "waiting"), _moments(past)
+    trace = lines.line(x, values, "Waiting pods", base.VIOLET, shape="hv") | {"hovertemplate": "%{y:,.0f} pods"}
+    axis = DAY_AXIS | {"range": [x[0], x[-1]]}
+    layout = lines.over_time("pods", x, meta=base.IN_TIME, xaxis=axis, showlegend=False)
+    if not np.isfinite(values).any():
+        return Chart({"data": [], "layout": layout}, f"No sample of how many pods waited for {past.quota}.")
+    steps = int(np.count_nonzero(values > 0))
+    hours = steps * past.step_seconds / 3600
+    most = int(np.nanmax(values))
+    text = f"Pods waited for {past.quota} in {hours:.1f} of 24 hours, at most {most:,} at once."
+    return Chart({"data": [trace], "layout": layout}, text if steps else f"No pod waited for {past.quota}.")
+
+
+def _history_words(past: QuotaHistory) -> str:
+    used, runtime, request = (_floats(past, name) for name in ("used", "runtime", "request"))
+    if not np.isfinite(used).any():
+        return f"No sample of what {past.quota} used of {past.resource}."
+    least, most = (human_amount(past.resource, int(f(used))) for f in (np.nanmin, np.nanmax))
+    starved = int(np.count_nonzero(request > runtime)) * past.step_seconds / 3600
+    return (
+        f"{past.quota} used {least} to {most} of {past.resource} in the last 24 hours; in {starved:.1f} of them it "
+        "requested more than it might use."
+    )
+
+
+def _bars(
+    names: Sequence[str], values: Sequence[float | None], name: str, marker: dict[str, Any], width: float
+) -> dict[str, Any]:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "x": list(values),
+        "y": list(names),
+        "width": width,
+        "marker": marker,
+    }
+
+
+def _marks(names: Sequence[str], values: Sequence[float]) -> dict[str, Any]:
+    """Guarantees, as upright strokes over the bars."""
+    symbol = {"symbol": "line-ns", "size": 18, "line": {"width": 2, "color": base.VIOLET}}
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "Min",
+        "x": list(values),
+        "y": list(names),
+        "marker": {"color": base.VIOLET, **symbol},
+    }
+
+
+def _colour(row: QuotaRow) -> str:
+    return base.RED if row.used > row.runtime else base.TEAL
+
+
+def _label(row: QuotaRow) -> str:
+    """The category: a quota's name is unique, whatever the tree."""
+    return base.plain(row.quota)
+
+
+def _short(row: QuotaRow) -> str:
+    name = row.quota if len(row.quota) <= LABEL else f"{row.quota[: LABEL - 1]}…"
+    return INDENT * row.depth + base.plain(name)
+
+
+def _hover(row: QuotaRow) -> str:
+    maximum = "none" if row.maximum is None else human_amount(row.resource, row.maximum)
+    amounts = {"min": row.minimum, "may use": row.runtime, "uses": row.used, "requests": row.request,
+               "borrowed": row.borrowed, "lent": row.lent}  # fmt: skip
+    texts = [f"{name} {human_amount(row.resource, amount)}" for name, amount in amounts.items()]
+    return f"{base.plain(row.quota)}: {', '.join([*texts, f'max {maximum}'])}"
+
+
+def _floats(past: QuotaHistory, name: str) -> lines.Floats:
+    values = past.series.get(name) or (None,) * len(next(iter(past.series.values()), ()))
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _moments(past: QuotaHistory) -> list[float]:
+    count = len(next(iter(past.series.values()), ()))
+    return base.milliseconds([past.start_seconds + past.step_seconds * k for k in range(count)])

@@ -1,0 +1,271 @@
+"""Queues: the tree of quotas with bars, the last day of one, pods that wait with their reason, and gangs by state."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import parse_qs, urlencode
+
+import msgspec
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.core.model.errors import CotenantError, NoData
+from cotenant.core.model.queues.explanation import human_amount
+from cotenant.core.model.queues.queue_service import QueueService
+from cotenant.core.model.queues.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
+from cotenant.core.model.queues.tables import GANGS, QUOTAS, WAITING_PODS
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Kind, Schema, kind_of
+from cotenant.core.model.text import visible
+from dashboard.figures import quotas as figures
+from dashboard.frame import panels
+from dashboard.frame.shell import path_of
+from dashboard.frame.view import Page, View
+from dashboard.tables import display
+
+PATH: Final = "queues"
+MOST_ROWS: Final = 200
+"""Rows of a table on the page; the command line and REST have all of them."""
+HISTORY_HEIGHT: Final = 220
+WAITING_HEIGHT: Final = 150
+TREE: Final = "Quotas"
+HISTORY: Final = "The last day"
+WAITING: Final = "Waiting pods"
+GANGS_TITLE: Final = "Gangs"
+APPLY: Final = "kubectl apply -f deploy/examples/quotas.yaml"
+CLUSTER: Final = "cotenant dashboard --act\ncotenant quota tree"
+NO_QUOTA_WHY: Final = "A tree of ElasticQuotas says what each team is guaranteed and may use at most. An example:"
+TONES: Final = {
+    GangState.RUNNING: "teal",
+    GangState.PLACING: "blue",
+    GangState.OPENING: "blue",
+    GangState.NO_ROOM: "orange",
+    GangState.TIMED_OUT: "orange",
+    GangState.INVALID: "red",
+}
+
+
+def render(view: View, search: str) -> Component:
+    """The page; its callback redraws it when queues change."""
+    lead = html.P(
+        "What each quota may use and uses, which pods wait and why, and jobs that start together or not at all."
+    )
+    head = html.Div([html.H1("Queues"), lead], className="page-head")
+    body = html.Div(panels.guarded(lambda: contents(view, search), TREE), id="queues-body")
+    return html.Div([head, dcc.Store(id="queues-mark", data=_mark(view, search)), body], className="page")
+
+
+def contents(view: View, search: str) -> Component:
+    """Everything below the heading."""
+    service = view.given.queues
+    if service is None:
+        why = "Quotas and gangs are read live from a cluster. Let the dashboard read one, or ask from the command line:"
+        return panels.panel(TREE, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
+    report = service.report(view.given.people())
+    parts = [*_problems(report), quota_panel(report, search)]
+    if report.quotas:
+        parts.append(panels.guarded(lambda: _history(view, service, report, search), HISTORY))
+    return html.Div([*parts, waiting_panel(report, search), gang_panel(report, search)])
+
+
+# --- quotas -----------------------------------------------------------------------------------------------------------
+def quota_panel(report: QueueReport, search: str) -> Component:
+    """Bars of one resource, and the table of all."""
+    if not report.quotas:
+        return panels.panel(TREE, panels.empty("No quota is defined.", why=NO_QUOTA_WHY, command=APPLY))
+    resource = shown_resource(report, search)
+    rows = [row for row in report.quotas if row.resource == resource]
+    drawn = panels.figure(figures.chart(rows, resource), "quota-figure", figures.height(len(rows)))
+    ways = _choices("Resource", [(name, {"show": name}, name == resource) for name in resources(report)], search)
+    return panels.panel(
+        TREE, ways, drawn, quota_table(report.quotas, search), note=_more(len(report.quotas), "quota tree")
+    )
+
+
+def quota_table(rows: Sequence[QuotaRow], search: str) -> Component:
+    """The columns of `cotenant quota tree`; each name leads to the quota's last day."""
+    return panels.facts(_titles(QUOTAS), [_quota_cells(row, search) for row in rows[:MOST_ROWS]], TREE)
+
+
+def _quota_cells(row: QuotaRow, search: str) -> list[Any]:
+    indent = {"style": {"paddingLeft": f"{1.2 * row.depth:.1f}em"}}
+    link = dcc.Link(
+        visible(row.quota), href=_address(search, open=row.quota, show=row.resource), className="quiet-link"
+    )
+    amounts = (row.minimum, row.maximum, row.runtime, row.used, row.request, row.borrowed, row.lent)
+    cells = [amount(row.resource, value) for value in amounts]
+    return [
+        html.Span(link, **indent),
+        _whole(row.resource),
+        *cells,
+        f"{row.waiting_pods:,}",
+        visible(row.problem),
+    ]
+
+
+def resources(report: QueueReport) -> list[str]:
+    """Resources that any quota bounds: cpu and memory first."""
+    names = {row.resource for row in report.quotas}
+    return sorted(names, key=lambda name: (name != "cpu", name != "memory", name))
+
+
+def shown_resource(report: QueueReport, search: str) -> str:
+    """The resource that the URL's `show` names, else the first."""
+    names = resources(report)
+    chosen = _value(search, "show")
+    return chosen if chosen in names else names[0]
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+def _history(view: View, service: QueueService, report: QueueReport, search: str) -> Component:
+    """What the quota of the URL's `open`, else the one that most pods wait for, used over the last day."""
+    resource = shown_resource(report, search)
+    rows = [row for row in report.quotas if row.resource == resource]
+    most_waited = max(rows, key=lambda row: (row.waiting_pods, row.used - row.runtime))
+    row = next((one for one in rows if one.quota == _value(search, "open")), most_waited)
+    title = f"{HISTORY} of {visible(row.quota)}, {visible(resource)}"
+    try:
+        past = service.history(view.given.people(), row.quota, resource)
+    except NoData as error:
+        return panels.panel(title, panels.empty(f"{error.message[:1].upper()}{error.message[1:]}.", why=error.fix))
+    used = panels.figure(figures.history(past), "quota-history", HISTORY_HEIGHT)
+    waited = panels.figure(figures.waiting(past), "quota-waiting", WAITING_HEIGHT)
+    return panels.panel(title, used, waited, note="From the manager's metrics, every 5 minutes.")
+
+
+# --- waiting pods and gangs -------------------------------------------------------------------------------------------
+def waiting_panel(report: QueueReport, search: str) -> Component:
+    """Pods in the order of their queues, each with its reason."""
+    rows = [row for row in report.waiting if _in_namespaces(row.namespace, search)]
+    if not rows:
+        return panels.panel(WAITING, panels.empty("No pod waits for quota or for its gang."))
+    table = panels.facts(_titles(WAITING_PODS), [_waiting_cells(row) for row in rows[:MOST_ROWS]], WAITING)
+    codes = Counter(row.code for row in rows)
+    chips = [panels.chip(f"{code} {count:,}", "gray") for code, count in sorted(codes.items())]
+    return panels.panel(WAITING, html.Div(chips, className="chips"), table, note=_more(len(rows), "quota waiting"))
+
+
+def _waiting_cells(row: WaitingPodRow) -> list[Any]:
+    likely = display.MISSING if row.likely_seconds is None else panels.moment(row.likely_seconds)
+    missing = amount(row.resource, row.missing) if row.resource else display.MISSING
+    names = [visible(row.namespace), visible(row.pod), _whole(row.quota), visible(row.gang)]
+    place = f"{row.position:,}" if row.position else display.MISSING
+    return [*names, panels.moment(row.since_seconds), place, _whole(row.code), _whole(row.resource), missing, likely,
+            visible(row.reason)]  # fmt: skip
+
+
+def gang_panel(report: QueueReport, search: str) -> Component:
+    """Gangs by state."""
+    rows = [row for row in report.gangs if _in_namespaces(row.namespace, search)]
+    if not rows:
+        why = "A PodGroup, or a pod's label or annotations, make pods a gang: all are placed, or none."
+        return panels.panel(GANGS_TITLE, panels.empty("There is no gang.", why=why))
+    states = Counter(row.state for row in rows)
+    chips = [panels.chip(f"{s.value} {states[s]:,}", TONES.get(s, "gray")) for s in GangState if states[s]]
+    table = panels.facts(_titles(GANGS), [_gang_cells(row) for row in rows[:MOST_ROWS]], GANGS_TITLE)
+    return panels.panel(GANGS_TITLE, html.Div(chips, className="chips"), table, note=_more(len(rows), "gang list"))
+
+
+def _gang_cells(row: GangRow) -> list[Any]:
+    counts = (row.members, row.placed, row.min_available, row.total)
+    state = panels.chip(row.state.value, TONES.get(row.state, "gray"))
+    return [visible(row.namespace), visible(row.gang), visible(row.quota), state, *(f"{n:,}" for n in counts),
+            panels.moment(row.since_seconds), visible(row.reason)]  # fmt: skip
+
+
+# --- what they share --------------------------------------------------------------------------------------------------
+def amount(resource: str, value: int | None) -> Any:
+    """An amount in the resource's unit; of CPU and memory the unit switch rewrites it."""
+    if value is None:
+        return display.MISSING
+    kind = kind_of(resource)
+    if kind is Kind.INTEGER:
+        return human_amount(resource, value)
+    return panels.amount(value, Resource.CPU if kind is Kind.MILLICORES else Resource.MEMORY)
+
+
+def _whole(text: str) -> Component:
+    """A short text that is not broken into lines."""
+    return html.Span(visible(text), className="whole")
+
+
+def _titles(schema: Schema) -> list[str]:
+    return [column.title for column in schema.columns if not column.wide]
+
+
+def _problems(report: QueueReport) -> list[Component]:
+    """What could not be read or used; the rest goes on without it."""
+    if not report.problems:
+        return []
+    lines = [html.Li(f"{visible(name)}: {visible(text)}") for name, text in report.problems[:MOST_ROWS]]
+    return [panels.panel("What could not be used", html.Ul(lines, className="notes"))]
+
+
+def _more(rows: int, command: str) -> str:
+    return f"{MOST_ROWS} of {rows:,} rows; `cotenant {command}` has all of them." if rows > MOST_ROWS else ""
+
+
+def _choices(name: str, choices: Sequence[tuple[str, dict[str, str], bool]], search: str) -> Component:
+    links = [
+        html.Li(
+            dcc.Link(visible(label), href=_address(search, **keys), className="choice current" if on else "choice"),
+            **({"aria-current": "true"} if on else {}),
+        )
+        for label, keys, on in choices
+    ]
+    return html.Nav([html.Span(name, className="dim"), html.Ul(links, className="choice-list")], className="choices",
+                    **{"aria-label": name})  # fmt: skip
+
+
+def _address(search: str, **keys: str) -> str:
+    """The same address with other values of `keys`."""
+    return f"?{urlencode(parse_qs(search.lstrip('?')) | {key: [value] for key, value in keys.items()}, doseq=True)}"
+
+
+def _value(search: str, key: str) -> str:
+    return parse_qs(search.lstrip("?")).get(key, [""])[0]
+
+
+def _in_namespaces(namespace: str, search: str) -> bool:
+    chosen = [name for value in parse_qs(search.lstrip("?")).get("ns", []) for name in value.split(",")]
+    return not chosen or namespace in chosen
+
+
+def _mark(view: View, search: str) -> str:
+    """What changes when anything on the page but the time does."""
+    if view.given.queues is None:
+        return search
+    try:
+        report = view.given.queues.report(view.given.people())
+    except CotenantError as error:
+        return f"{error.message}{search}"
+    rows = msgspec.json.encode((report.quotas, report.waiting, report.gangs, report.problems))
+    return f"{zlib.crc32(rows):08x}{search}"
+
+
+def register(app: Dash, view: View) -> None:
+    """Redraw when queues change, or the URL does."""
+
+    @app.callback(
+        Output("queues-body", "children"),
+        Output("queues-mark", "data"),
+        Input("tick", "n_intervals"),
+        Input("url", "search"),
+        State("queues-mark", "data"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _follow(_ticks: int | None, search: str | None, shown: str, pathname: str | None) -> tuple[Any, Any]:
+        if path_of(pathname or "", view.settings) != PATH:
+            return no_update, no_update
+        text = search or ""
+        mark = _mark(view, text)
+        if mark == shown:
+            return no_update, no_update
+        return panels.guarded(lambda: contents(view, text), TREE), mark
+
+
+PAGE: Final = Page(PATH, "Queues", "q", render, register)

@@ -1,0 +1,1 @@
+"""Queues on a stock kube-scheduler: elastic quota and gangs, by scheduling gates and held capacity. Pure."""

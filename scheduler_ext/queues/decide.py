@@ -1,0 +1,82 @@
+"""The queue controller's whole decision: from what is seen to what is written and shown. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotenant.core.model.kubernetes.intent import Address, Intent, Patch
+from cotenant.core.model.kubernetes.protocol import QUOTA_GATE
+from cotenant.core.model.queues.report import QueueReport
+from cotenant.core.model.reservations.scheduling_gate import without_gate
+from cotenant.core.settings.sections.queues import QueueSettings
+from scheduler_ext.queues.gang_report import gang_problems, with_gangs
+from scheduler_ext.queues.gang_state import gangs_decided
+from scheduler_ext.queues.gang_status import pod_group_intents
+from scheduler_ext.queues.quota_admission import LetGo, quota_admission
+from scheduler_ext.queues.quota_report import quota_problems, report_of
+from scheduler_ext.queues.quota_status import status_intents
+from scheduler_ext.queues.revoke import over_since, revocation
+from scheduler_ext.queues.view import QueueView
+
+LONGEST_SECONDS: Final = 30.0
+"""Everything is looked at again after this time at the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWrites:
+    """What to write, what to show, and what the next round's view starts from.
+
+    notes: (object, what people should read at it). released: uids of pods whose quota gate an intent takes away; those
+    whose intent succeeded belong into the next view's `released` until the mirror shows the pod without the gate.
+    wake_seconds: until time alone changes something.
+    """
+
+    intents: tuple[Intent, ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
+    report: QueueReport = field(default_factory=lambda: QueueReport(0.0))
+    over_since: Mapping[str, float] = field(default_factory=dict)
+    attempts: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    released: frozenset[str] = frozenset()
+    wake_seconds: float = LONGEST_SECONDS
+
+
+def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
+    """Let pods and gangs go whose quota admits them, take back what is used too long beyond runtime, and explain."""
+    admission = quota_admission(view, settings)
+    since = over_since(view, admission)
+    revoked = revocation(view, settings, admission, since)
+    gangs = gangs_decided(view, settings)
+    return QueueWrites(
+        intents=(
+            *(_ungated(one) for one in admission.let_go),
+            *revoked.evictions,
+            *gangs.intents,
+            *status_intents(view, admission),
+            *pod_group_intents(gangs.standings, view.now_seconds),
+        ),
+        notes=(*quota_problems(admission), *gang_problems(gangs.standings), *revoked.notes),
+        report=with_gangs(report_of(view, admission, since), gangs.standings),
+        over_since=since,
+        attempts=gangs.attempts,
+        released=frozenset(one.pod.uid for one in admission.let_go),
+        wake_seconds=min(gangs.wake_seconds, _wake(view, settings, since)),
+    )
+
+
+def _ungated(let_go: LetGo) -> Patch:
+    """Ends the quota's gate of a pod; refused when the pod changed meanwhile."""
+    pod = let_go.pod
+    operations = tuple(without_gate(pod.gates, pod.version, QUOTA_GATE))
+    return Patch(Address("v1", "pods", pod.name, pod.namespace), operations, why=let_go.why)
+
+
+def _wake(view: QueueView, settings: QueueSettings, since: Mapping[str, float]) -> float:
+    """Seconds until a quota has to give pods back, or a refused eviction is tried again."""
+    if not settings.revoke:
+        return LONGEST_SECONDS
+    moments = [moment + settings.delay_evict_seconds for moment in since.values()]
+    moments += view.evictions_refused.values() if since else ()
+    later = [moment - view.now_seconds for moment in moments if moment >= view.now_seconds]
+    return min(max(0.1, min(later, default=LONGEST_SECONDS)), LONGEST_SECONDS)

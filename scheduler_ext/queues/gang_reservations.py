@@ -1,0 +1,133 @@
+"""The Reservation that holds a gang member's room: made for that very pod, read back, given back. Pure.
+
+The Reservation controller gives it a placeholder and hands the room over once the member's gang gate is gone
+(`scheduler_ext.reservations`). A Reservation is cluster-scoped, so no pod can own it for the garbage collector: the
+gang controller deletes it, and its time to live is the last resort.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Final
+
+from cotenant.core.model.kubernetes.intent import Address, Create, Delete, Patch
+from cotenant.core.model.kubernetes.pod_request import format_room
+from cotenant.core.model.kubernetes.protocol import GANG_GATE, GANG_LABEL, SCHEDULING_GROUP
+from cotenant.core.model.queues.gang import Gang
+from cotenant.core.model.queues.queue_pod import Placement, QueuePod
+from cotenant.core.model.reservations.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
+from cotenant.core.model.reservations.scheduling_gate import without_gate
+from cotenant.core.settings.sections.queues import QueueSettings
+from scheduler_ext.reservations.guard import MANAGED
+from scheduler_ext.reservations.placeholder import fresh_name, label_of
+from scheduler_ext.reservations.status import READY, SCHEDULED, address_of
+
+GANG_ANNOTATION: Final = GANG_LABEL
+"""On a gang's Reservation: "namespace/name" of the gang, in full."""
+SPARE_SECONDS: Final = 600.0
+"""A Reservation outlives the time for placing by so much: hand-overs on one node follow each other."""
+_NAME_LENGTH: Final = 200
+
+
+def reservation_name(pod: QueuePod) -> str:
+    """The one name for this very pod, so that a second write makes no second Reservation."""
+    digest = hashlib.sha256(pod.uid.encode()).hexdigest()[:12]
+    return f"gang-{pod.namespace}-{pod.name}"[:_NAME_LENGTH].rstrip(".-") + f"-{digest}"
+
+
+def created(pod: QueuePod, gang: Gang, settings: QueueSettings) -> Create:
+    """Hold room for a member: what it requests, where it may go, for nobody else."""
+    name = reservation_name(pod)
+    body = {
+        "apiVersion": SCHEDULING_GROUP,
+        "kind": "Reservation",
+        "metadata": {
+            "name": name,
+            "labels": MANAGED | {GANG_LABEL: label_of(gang.name)},
+            "annotations": {GANG_ANNOTATION: gang.key, MODE_ANNOTATION: Mode.PINNED.value},
+        },
+        "spec": {
+            "template": {"metadata": {"namespace": pod.namespace}, "spec": _template(pod)},
+            "owners": [
+                {
+                    "object": {
+                        "apiVersion": "v1",
+                        "kind": "Pod",
+                        "namespace": pod.namespace,
+                        "name": pod.name,
+                        "uid": pod.uid,
+                    }
+                }
+            ],
+            "allocateOnce": True,
+            "ttl": f"{int(settings.gang_place_seconds + SPARE_SECONDS)}s",
+        },
+    }
+    return Create(Address(SCHEDULING_GROUP, "reservations", name), body, why=f"place gang {gang.key} as a whole")
+
+
+def deleted(reservation: Reservation, why: str) -> Delete:
+    """Give a member's room back; its placeholder follows at once."""
+    return Delete(address_of(reservation), reservation.uid, why)
+
+
+def opened(pod: QueuePod, why: str) -> Patch:
+    """End the gang's gate; refused when the pod has changed since it was looked at."""
+    address = Address("v1", "pods", pod.name, pod.namespace)
+    return Patch(address, tuple(without_gate(pod.gates, pod.version, GANG_GATE)), why=why)
+
+
+def gang_reservations(reservations: Iterable[Reservation]) -> tuple[Reservation, ...]:
+    """Those that hold room for members of gangs."""
+    return tuple(r for r in reservations if GANG_LABEL in r.labels and GANG_ANNOTATION in r.annotations)
+
+
+def member_uid(reservation: Reservation) -> str:
+    """UID of the pod that it holds room for."""
+    references = (owner.object for owner in reservation.owners)
+    return next((reference.uid for reference in references if reference is not None), "")
+
+
+def holds_room(reservation: Reservation) -> bool:
+    """Whether the member's room is held right now; capacity that was lost and is requested again is not."""
+    if reservation.status.phase is not Phase.AVAILABLE or reservation.deleting:
+        return False
+    ready = reservation.status.condition(READY)
+    return ready is None or ready.status == "True"
+
+
+def refusal(reservation: Reservation) -> str:
+    """Why its room cannot be held, in the scheduler's words; "" while that is open."""
+    if reservation.status.phase is Phase.FAILED:
+        return f"reservation {reservation.name} has ended before it was used"
+    if reservation.status.phase is Phase.AVAILABLE:
+        return ""
+    scheduled = reservation.status.condition(SCHEDULED)
+    return scheduled.message or scheduled.reason if scheduled is not None and scheduled.status == "False" else ""
+
+
+def stands(reservation: Reservation, placeholders: frozenset[str]) -> bool:
+    """Whether one of its placeholders is bound; `placeholders`: names of bound ones without their number."""
+    return fresh_name(reservation, ()).rpartition("-")[0] in placeholders
+
+
+def placeholder_stems(pods: Iterable[QueuePod]) -> frozenset[str]:
+    """Names of bound placeholders without their number."""
+    return frozenset(pod.name.rpartition("-")[0] for pod in pods if pod.placeholder and pod.node and not pod.deleting)
+
+
+def _template(pod: QueuePod) -> dict[str, Any]:
+    placement = pod.placement or Placement()
+    requests = format_room({name: amount for name, amount in pod.requests.items() if amount > 0})
+    tolerations = [
+        {name: text for name in ("key", "operator", "value", "effect") if (text := getattr(one, name))}
+        for one in placement.tolerations
+    ]
+    optional = {
+        "nodeSelector": dict(placement.node_selector),
+        "affinity": dict(placement.affinity),
+        "tolerations": tolerations,
+    }
+    containers = [{"name": "member", "image": "member", "resources": {"requests": requests}}]
+    return {"containers": containers} | {name: value for name, value in optional.items() if value}

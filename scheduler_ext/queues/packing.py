@@ -1,0 +1,264 @@
+"""Whether pods can be placed together, vectorised over nodes: on what is free now, or on empty nodes. Pure.
+
+A necessary condition that orders gangs and explains what is short; the scheduler has the last word. Judged are node
+selector, required node affinity, taints, cordoned nodes, every requested resource and the number of pods. For members
+that are alike the answer is exact; for different ones each kind is tried alone and all of them by their sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.model.kubernetes.pod_request import added, format_room
+from cotenant.core.model.queues.queue_pod import Placement, QueuePod
+from scheduler_ext.extender.metric import ExtenderNode
+from scheduler_ext.extender.stock_rules import refusals
+from scheduler_ext.queues.view import QueueNode
+
+PODS: Final = "pods"
+"""Allocatable of a node besides its resources: how many pods it takes."""
+_SHOWN_GROUPS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MemberGroup:
+    """Members that ask for the same: requests of one (cpu in millicores, others in their unit), placement, how many."""
+
+    requests: Mapping[str, int]
+    placement: Placement
+    count: int
+
+    @property
+    def needs(self) -> dict[str, int]:
+        """What one takes up: its requests above zero, and one of the node's number of pods."""
+        return {name: amount for name, amount in self.requests.items() if amount > 0} | {PODS: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why members find no place in one group of nodes.
+
+    refused: the rule that keeps them off all its nodes, "" else. fitting: members that find a place in it, of
+    `members`. resource: what runs out first, of which `free` are there and `needed` are needed by all members.
+    """
+
+    node_group: str
+    nodes: int
+    members: int
+    refused: str = ""
+    fitting: int = 0
+    resource: str = ""
+    needed: int = 0
+    free: int = 0
+
+    def __str__(self) -> str:
+        """For people: "pool=gpu (4 nodes): room for 6 of 16, cpu 6 of 16"."""
+        what = f"{self.node_group} ({self.nodes} {'node' if self.nodes == 1 else 'nodes'})"
+        if self.refused:
+            return f"{what}: {self.refused}"
+        free, needed = (format_room({self.resource: n})[self.resource] for n in (self.free, self.needed))
+        return f"{what}: room for {self.fitting} of {self.members}, {self.resource} {free} free of {needed} needed"
+
+
+@dataclass(frozen=True)
+class FreeRoom:
+    """What nodes have left: `free` is nodes x resources (`names`), never below zero."""
+
+    nodes: tuple[QueueNode, ...]
+    names: tuple[str, ...]
+    free: NDArray[np.float64]
+    _masks: dict[bytes, tuple[NDArray[np.bool_], tuple[_NodeGroup, ...]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nodes: Sequence[QueueNode], names: Iterable[str], pods: Iterable[QueuePod] = ()) -> FreeRoom:
+        """Allocatable less what the pods that are bound there request, of the named resources."""
+        columns = tuple(sorted({*names, PODS}))
+        free = np.array([[n.allocatable.get(name, 0) for name in columns] for n in nodes], dtype=float)
+        free = free.reshape(len(nodes), len(columns))
+        rows = {node.name: row for row, node in enumerate(nodes)}
+        bound = [pod for pod in pods if pod.node in rows]
+        at = np.array([rows[pod.node] for pod in bound], dtype=np.intp)
+        for column, name in enumerate(columns):
+            amounts = [1 if name == PODS else pod.requests.get(name, 0) for pod in bound]
+            free[:, column] -= np.bincount(at, weights=amounts, minlength=len(nodes))
+        return cls(tuple(nodes), columns, np.maximum(free, 0.0))
+
+    def without(self, nodes_requests: Mapping[str, Mapping[str, int]]) -> FreeRoom:
+        """The same less what is taken on each node."""
+        free = self.free.copy()
+        for name, requests in nodes_requests.items():
+            if name in self._rows:
+                free[self._rows[name]] -= [requests.get(column, 0) for column in self.names]
+        return FreeRoom(self.nodes, self.names, np.maximum(free, 0.0), self._masks)
+
+    def shortages(self, members: Sequence[MemberGroup]) -> tuple[Shortage, ...]:
+        """What keeps the members from being placed together, by node group; () when nothing that is judged does."""
+        for group in members:
+            if self._places(group).sum() < group.count:
+                return tuple(self._short(group))
+        return tuple(self._short_together(members))
+
+    def placed(self, members: Sequence[MemberGroup]) -> FreeRoom | None:
+        """What is left after the members were placed, largest first, on as few nodes as they fit; None: they do not.
+
+        For members that are alike this is exact; different ones may fit although None is answered.
+        """
+        free = self.free.copy()
+        for group in sorted(members, key=self._size, reverse=True):
+            places = self._places(group, free)
+            order = np.argsort(np.where(places > 0, places, np.inf), kind="stable")
+            before = np.cumsum(places[order]) - places[order]
+            taken = np.zeros(len(self.nodes))
+            taken[order] = np.clip(group.count - before, 0, places[order])
+            if taken.sum() < group.count:
+                return None
+            free -= taken[:, None] * self._row(group.needs)[None, :]
+        return FreeRoom(self.nodes, self.names, np.maximum(free, 0.0), self._masks)
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {node.name: row for row, node in enumerate(self.nodes)}
+
+    def _row(self, needs: Mapping[str, int]) -> NDArray[np.float64]:
+        return np.array([needs.get(name, 0) for name in self.names], dtype=float)
+
+    def _size(self, group: MemberGroup) -> float:
+        """Largest share of all that is free that one member takes."""
+        totals = np.maximum(self.free.sum(axis=0), 1.0)
+        return float((self._row(group.needs) / totals).max())
+
+    def _places(self, group: MemberGroup, free: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Members that each node could take if there were no others, at most all of them."""
+        room = self.free if free is None else free
+        row = self._row(group.needs)
+        unknown = any(name not in self.names for name in group.needs)
+        needed = row > 0
+        fitting = np.floor(room[:, needed] / row[needed]).min(axis=1) if len(self.nodes) else np.zeros(0)
+        mask, _ = self._groups(group.placement)
+        return np.where(mask & (not unknown), np.minimum(fitting, group.count), 0.0)
+
+    def _groups(self, placement: Placement) -> tuple[NDArray[np.bool_], tuple[_NodeGroup, ...]]:
+        """Whether each node lets a pod on, and the nodes in groups that are alike for it."""
+        key = msgspec.json.encode(placement, order="sorted")
+        if key not in self._masks:
+            groups = tuple(_node_groups(placement, self.nodes))
+            mask = np.zeros(len(self.nodes), dtype=bool)
+            for group in groups:
+                mask[group.rows] = not group.refused
+            self._masks[key] = (mask, groups)
+        return self._masks[key]
+
+    def _short(self, group: MemberGroup) -> Iterator[Shortage]:
+        places = self._places(group)
+        _, node_groups = self._groups(group.placement)
+        if not node_groups:
+            yield Shortage("the cluster", 0, group.count, "has no node")
+        for alike in sorted(node_groups, key=lambda g: (bool(g.refused), -len(g.rows), g.label)):
+            if alike.refused:
+                yield Shortage(alike.label, len(alike.rows), group.count, alike.refused)
+                continue
+            free = {name: self._free(name, alike.rows) for name in group.needs}
+            first = min(free, key=lambda name: float(np.floor(free[name] / group.needs[name]).sum()))
+            yield Shortage(
+                alike.label,
+                len(alike.rows),
+                group.count,
+                fitting=int(places[alike.rows].sum()),
+                resource=first,
+                needed=group.count * group.needs[first],
+                free=int(free[first].sum()),
+            )
+
+    def _short_together(self, members: Sequence[MemberGroup]) -> Iterator[Shortage]:
+        """Resources of which all members together ask for more than the nodes have that any of them may use."""
+        totals = added({n: a * group.count for n, a in group.needs.items()} for group in members)
+        total = sum(group.count for group in members)
+        for name, needed in totals.items():
+            masks = [self._groups(group.placement)[0] for group in members if group.needs.get(name)]
+            rows = np.flatnonzero(np.logical_or.reduce(masks))
+            free = self._free(name, rows).sum()
+            if free < needed:
+                label = "all nodes that they may use"
+                fitting = int(total * free / needed)
+                yield Shortage(label, len(rows), total, "", fitting, name, needed, int(free))
+
+    def _free(self, name: str, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        if name not in self.names:
+            return np.zeros(len(rows))
+        column: NDArray[np.float64] = self.free[rows, self.names.index(name)]
+        return column
+
+
+@dataclass(frozen=True)
+class _NodeGroup:
+    """Nodes that are alike for a placement. label: what they have in common; refused: why no pod may go there."""
+
+    label: str
+    rows: NDArray[np.intp]
+    refused: str
+
+
+def member_groups(pods: Iterable[QueuePod]) -> tuple[MemberGroup, ...]:
+    """Pods by what they ask for."""
+    groups: dict[bytes, list[QueuePod]] = {}
+    for pod in pods:
+        key = msgspec.json.encode((pod.requests, pod.placement), order="sorted")
+        groups.setdefault(key, []).append(pod)
+    return tuple(MemberGroup(p[0].requests, p[0].placement or Placement(), len(p)) for p in groups.values())
+
+
+def shortage_text(shortages: Sequence[Shortage]) -> str:
+    """All of them in one line for people; of very many node groups the largest."""
+    lines = [str(one) for one in shortages[:_SHOWN_GROUPS]]
+    more = len(shortages) - len(lines)
+    return "; ".join(lines) + (f"; and {more} further node groups" if more > 0 else "")
+
+
+def _node_groups(placement: Placement, nodes: Sequence[QueueNode]) -> Iterator[_NodeGroup]:
+    spec: dict[str, Any] = {
+        "nodeSelector": dict(placement.node_selector),
+        "affinity": dict(placement.affinity),
+        "tolerations": [msgspec.to_builtins(one) for one in placement.tolerations],
+    }
+    keys, by_name = _selected(placement)
+    rows: dict[object, list[int]] = {}
+    for row, node in enumerate(nodes):
+        labels = tuple(node.labels.get(key) for key in keys)
+        rows.setdefault((labels, node.taints, node.unschedulable, node.name if by_name else ""), []).append(row)
+    likes = [nodes[numbers[0]] for numbers in rows.values()]
+    reasons = [""] * len(likes)
+    for (_, rule), refused in refusals(spec, [_extender_node(node) for node in likes]).items():
+        reasons = [old or (rule if no else "") for old, no in zip(reasons, refused, strict=True)]
+    for node, numbers, reason in zip(likes, rows.values(), reasons, strict=True):
+        yield _NodeGroup(_label(node, keys, by_name), np.array(numbers, dtype=np.intp), reason)
+
+
+def _selected(placement: Placement) -> tuple[tuple[str, ...], bool]:
+    """Keys of node labels that a placement looks at, and whether it looks at nodes' names."""
+    required = (placement.affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    terms = [t for t in (required or {}).get("nodeSelectorTerms") or () if isinstance(t, Mapping)]
+    expressions = [e for term in terms for e in term.get("matchExpressions") or () if isinstance(e, Mapping)]
+    keys = {*placement.node_selector, *(str(e.get("key") or "") for e in expressions)}
+    return tuple(sorted(keys)), any(term.get("matchFields") for term in terms)
+
+
+def _label(node: QueueNode, keys: Sequence[str], by_name: bool) -> str:
+    """What people call such nodes."""
+    parts = [f"{key}={node.labels[key]}" for key in keys if key in node.labels]
+    parts += [f"without {key}" for key in keys if key not in node.labels]
+    parts += [f"taint {t.key}{'=' + t.value if t.value else ''}:{t.effect}" for t in node.taints]
+    parts += ["cordoned"] if node.unschedulable else []
+    parts += [f"node {node.name}"] if by_name else []
+    return ", ".join(parts) or "all nodes"
+
+
+def _extender_node(node: QueueNode) -> ExtenderNode:
+    taints = tuple((taint.key, taint.value, taint.effect) for taint in node.taints)
+    return ExtenderNode(node.name, labels=node.labels, taints=taints, unschedulable=node.unschedulable)

@@ -1,0 +1,61 @@
+"""The promise that pods which wait for quota or gang are looked after: made, renewed, taken back. Pure.
+
+It stands in the SwapGuard beside the promise of Reservations, which another controller writes by server-side apply: a
+JSON patch of this one field changes nothing else, and belongs to no apply that would take it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cotenant.core.model.kubernetes.intent import Address, Create, Intent, Patch
+from cotenant.core.model.kubernetes.protocol import GANG_GATE, OWN_GROUP, QUOTA_GATE, SWAP_GUARD
+from cotenant.core.model.queues.queue_pod import QueuePod
+from cotenant.core.model.reservations.scheduling_gate import OUR_GATES, without_gate
+from scheduler_ext.reservations.guard import ADDRESS, MANAGED, Guard, stamp
+
+
+def renewed(guard: Guard, served_seconds: float, now_seconds: float) -> tuple[Intent, ...]:
+    """The write that makes the promise last `served_seconds` from now; none while most of it is left."""
+    remaining = guard.queues_served_until_seconds - now_seconds
+    if served_seconds * 2 / 3 <= remaining <= 2 * served_seconds:
+        return ()
+    return (promised(guard, now_seconds + served_seconds, "pods that wait for quota or gang are looked after"),)
+
+
+def renewal_seconds(guard: Guard, served_seconds: float, now_seconds: float) -> float:
+    """How long until the promise has to be renewed."""
+    return max(0.0, guard.queues_served_until_seconds - served_seconds * 2 / 3 - now_seconds)
+
+
+def withdrawn(guard: Guard, pods: Iterable[QueuePod], now_seconds: float) -> tuple[Intent, ...]:
+    """What takes the promise back: no pod gets a gate any more, and none that has one waits.
+
+    For the ordinary end of the one who made it, and where another scheduler deals with quotas and gangs. A member of a
+    gang loses the gate of its Reservation, too: nothing would ever hand room to it.
+    """
+    revoked = guard.queues_served_until_seconds > now_seconds
+    ended = (promised(guard, now_seconds, "nobody looks after queues any more"),) if revoked else ()
+    return (*ended, *(let_go(pod) for pod in pods if waits(pod)))
+
+
+def waits(pod: QueuePod) -> bool:
+    """Whether a gate of queues holds it."""
+    return not pod.node and not pod.deleting and (QUOTA_GATE in pod.gates or GANG_GATE in pod.gates)
+
+
+def let_go(pod: QueuePod) -> Patch:
+    """End every gate of ours on a pod; refused when it has changed meanwhile."""
+    gates = OUR_GATES if GANG_GATE in pod.gates else (QUOTA_GATE,)
+    operations = tuple(without_gate(pod.gates, pod.version, *gates))
+    return Patch(Address("v1", "pods", pod.name, pod.namespace), operations, why="nobody looks after its queue")
+
+
+def promised(guard: Guard, until_seconds: float, why: str) -> Intent:
+    """Write the promise, and the object where there is none."""
+    until = stamp(until_seconds)
+    if guard.version:
+        return Patch(ADDRESS, ({"op": "add", "path": "/spec/queuesServedUntil", "value": until},), why=why)
+    meta = {"name": SWAP_GUARD, "labels": MANAGED}
+    body = {"apiVersion": OWN_GROUP, "kind": "SwapGuard", "metadata": meta, "spec": {"queuesServedUntil": until}}
+    return Create(ADDRESS, body, why=why)

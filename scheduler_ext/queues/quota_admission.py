@@ -1,0 +1,474 @@
+"""Which pods their quota lets go now, what every quota uses and may use, and why the others wait. Pure.
+
+A pod is let go while used + request <= runtime, for each resource that it requests and its quota's max names; one that
+may not be preempted only while such pods stay within min. What was let go counts as used, bound or not, and so does
+what ReservationPlans hold in the quota's namespaces. One writer decides, so this is exact.
+
+Inside a quota the order is strict per resource: a unit that does not fit holds back what is behind it and requests a
+resource that it lacks. A unit that could never fit is set aside and holds back nobody.
+
+Runtime is divided as if pods could be cut to size. Two quotas could each get half of what a pod of theirs needs, and
+both wait beside an idle cluster; so the quotas whose first unit does not fit take turns, in the order of their first
+units: for a turn the others ask for no more than they use or are guaranteed, and the one asks alone for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from cotenant.core.model.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
+from cotenant.core.model.kubernetes.quota_tree import Amounts, QuotaNode, QuotaTree, quantity_of, total
+from cotenant.core.model.queues.queue_pod import QueuePod
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.reservations.plan import PLAN_LABEL
+from cotenant.core.model.reservations.reservation import Reservation
+from cotenant.core.settings.sections.queues import QueueSettings
+from scheduler_ext.queues.quota_queue import Obstacle, QueueUnit, queue_order, queues_of, waits
+from scheduler_ext.queues.quota_trees import NO_GROUPS, ElasticTree, QuotaForest, placed, with_trees
+from scheduler_ext.queues.runtime_quota import Exact, RuntimeQuota, layout_of, runtime_quota
+from scheduler_ext.queues.view import QueueView
+
+TURNS: Final = 16
+"""Quotas of a tree that get a turn in one round, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """A pod that may go now, and why."""
+
+    pod: QueuePod
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """A pod that waits. position: of its unit in its quota's queue, from 1; 0: it stands in none."""
+
+    pod: QueuePod
+    position: int
+    obstacle: Obstacle
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUse:
+    """One quota now, each of the resources that its max names.
+
+    minimum: after scaling. limit: what it may use (its runtime, or its max where runtime is switched off). used, firm:
+    with its children's; firm is what may not be preempted. missed: of used, what the webhook did not gate.
+    """
+
+    minimum: Amounts
+    limit: Amounts
+    request: Amounts
+    child_request: Amounts
+    used: Amounts
+    firm_request: Amounts
+    firm_used: Amounts
+    missed: Amounts
+    waiting_pods: int = 0
+
+
+@dataclass(frozen=True)
+class QuotaAdmission:
+    """The decision. uses: by quota, of those that hang in a tree."""
+
+    forest: QuotaForest = field(default_factory=QuotaForest)
+    let_go: tuple[LetGo, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
+    uses: Mapping[str, QuotaUse] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Used + requested > limit of one quota and resource. word: what the limit is."""
+
+    code: Reason
+    quota: str
+    resource: str
+    figures: tuple[int, int, int]
+    word: str
+
+    @property
+    def missing(self) -> int:
+        """By how much."""
+        return self.figures[0] + self.figures[1] - self.figures[2]
+
+    def obstacle(self) -> Obstacle:
+        """The same in a sentence."""
+        used, requested, limit, missing = (quantity_of(self.resource, one) for one in (*self.figures, self.missing))
+        what = "used by pods that may not be preempted" if self.code is Reason.QUOTA_MIN_EXCEEDED else "used"
+        sentence = (
+            f"quota {self.quota}, {self.resource}: {used} {what} + {requested} requested > {limit} {self.word}, "
+            f"{missing} missing"
+        )
+        return Obstacle(self.code, sentence, self.quota, self.resource, self.missing)
+
+
+class _Account:
+    """What quotas use, with all their children; grows as units are let go."""
+
+    def __init__(self, ancestors: Mapping[str, tuple[str, ...]]) -> None:
+        self.ancestors = ancestors
+        self.own: dict[str, dict[str, int]] = {name: {} for name in ancestors}
+        self.used: dict[str, dict[str, int]] = {name: {} for name in ancestors}
+        self.firm: dict[str, dict[str, int]] = {name: {} for name in ancestors}
+
+    def add(self, quota: str, amounts: Amounts, firm: Amounts) -> None:
+        _add(self.own[quota], amounts)
+        for name in (quota, *self.ancestors[quota]):
+            _add(self.used[name], amounts)
+            _add(self.firm[name], firm)
+
+
+def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
+    """Decide over every pod that waits for its quota."""
+    places = placed(view.quotas)
+    usable = {name: view.quotas[name] for name in places.ancestors}
+    charges, unowned = _charges(view, usable)
+    forest = with_trees(places, view.quotas, view.profiles, view.nodes, unowned)
+    account = _Account(forest.ancestors)
+    for quota, (amounts, firm) in charges.items():
+        account.add(quota, amounts, firm)
+    queues = queues_of(view, usable, settings.check_parents)
+    rounds = [_TreeRound(tree, account, queues, usable, settings) for tree in forest.trees]
+    for one in rounds:
+        one.admit()
+    let_go = [*(one for r in rounds for one in r.let_go), *_of_no_quota(view)]
+    held_back = [*(one for r in rounds for one in r.held_back()), *_of_bad_quotas(view, forest)]
+    missed = _missed(view, forest)
+    uses = {name: use for r in rounds for name, use in r.uses(missed).items()}
+    return QuotaAdmission(forest, tuple(let_go), tuple(held_back), uses)
+
+
+Charges: TypeAlias = dict[str, tuple[dict[str, int], dict[str, int]]]
+"""By quota: what is used, and the part of it that may not be preempted."""
+
+
+def _charges(view: QueueView, usable: Mapping[str, QuotaNode]) -> tuple[Charges, dict[str, int]]:
+    """What is used of each usable quota, and by what has a place and is under no quota that can be used."""
+    charges: Charges = {}
+    unowned: dict[str, int] = {}
+    for pod in view.pods:
+        if pod.placeholder or waits(pod, view) or (pod.deleting and not pod.node):
+            continue
+        if pod.quota in usable:
+            used, firm = charges.setdefault(pod.quota, ({}, {}))
+            _add(used, pod.requests)
+            if not pod.preemptible:
+                _add(firm, pod.requests)
+        elif pod.node:
+            _add(unowned, pod.requests)
+    tree = QuotaTree(view.quotas)
+    for plan in view.reservations:
+        reserved = _held_for_a_plan(plan)
+        owner = (
+            tree.of_pod(plan.namespace, (plan.template.get("metadata") or {}).get("labels") or {}) if reserved else None
+        )
+        if owner is not None and owner.name in usable:
+            _add(charges.setdefault(owner.name, ({}, {}))[0], reserved)
+        elif plan.status.node:
+            _add(unowned, reserved)
+    return charges, unowned
+
+
+def _held_for_a_plan(reservation: Reservation) -> Amounts:
+    """What a ReservationPlan's Reservation holds beside the pods that have it already; nothing of others."""
+    if PLAN_LABEL not in reservation.labels and OWNER_WORKLOAD_ANNOTATION not in reservation.annotations:
+        return {}
+    if GANG_LABEL in reservation.labels or reservation.status.phase.ended or reservation.deleting:
+        return {}
+    if reservation.allocate_once and reservation.status.owners:
+        return {}
+    return {r: max(0, size - reservation.status.allocated.get(r, 0)) for r, size in reservation.size.items()}
+
+
+def _of_no_quota(view: QueueView) -> list[LetGo]:
+    """Pods whose quota is gone, or is one of the system's: nothing bounds them."""
+    return [
+        LetGo(pod, f"quota {pod.quota or 'of no name'} does not exist any more or bounds nothing")
+        for pod in view.pods
+        if (pod.quota not in view.quotas or pod.quota in NO_GROUPS) and waits(pod, view)
+    ]
+
+
+def _of_bad_quotas(view: QueueView, forest: QuotaForest) -> list[HeldBack]:
+    return [
+        HeldBack(pod, 0, Obstacle(Reason.QUOTA_INVALID, f"quota {pod.quota}: {problem}", pod.quota))
+        for pod in view.pods
+        if (problem := forest.problems.get(pod.quota, "")) and waits(pod, view)
+    ]
+
+
+def _missed(view: QueueView, forest: QuotaForest) -> dict[str, dict[str, int]]:
+    """By quota, children included: what pods use that the webhook did not gate."""
+    missed: dict[str, dict[str, int]] = {}
+    for pod in view.pods:
+        if pod.missed and not pod.placeholder and pod.quota in forest.ancestors:
+            for name in (pod.quota, *forest.ancestors[pod.quota]):
+                _add(missed.setdefault(name, {}), pod.requests)
+    return missed
+
+
+class _TreeRound:
+    """One tree's part of the decision."""
+
+    def __init__(
+        self,
+        tree: ElasticTree,
+        account: _Account,
+        queues: Mapping[str, list[QueueUnit]],
+        usable: Mapping[str, QuotaNode],
+        settings: QueueSettings,
+    ) -> None:
+        self.tree, self.account, self.usable, self.settings = tree, account, usable, settings
+        self.layout = layout_of(tree.quotas)
+        self.pending = {name: list(queues[name]) for name in self.layout.names if name in queues}
+        self.positions = {u.pods[0].uid: i for units in self.pending.values() for i, u in enumerate(units, 1)}
+        self.let_go: list[LetGo] = []
+        self.guaranteed: Mapping[str, Amounts] = {}
+        self.shares: Exact | None = None
+        self.result: RuntimeQuota | None = None
+        self.limits: dict[str, Amounts] = {name: q.maximum for name, q in tree.quotas.items()}
+
+    def admit(self) -> None:
+        """Let go what fits; leave runtime as it is after that."""
+        if self.settings.runtime:
+            first = self._divide(self._wishes())
+            self.guaranteed, self.shares = self.layout.by_group(first.minimum), first.runtime
+        self._serve_all()
+        if self.settings.runtime:
+            self._take_turns()
+            self._settle()
+            for _ in range(TURNS):
+                if not self._serve_all():
+                    break
+                self._settle()
+
+    def _divide(self, requests: Mapping[str, Amounts]) -> RuntimeQuota:
+        """Runtime for these requests of the pods right in each quota.
+
+        What a quota uses of its first share it keeps: with largest remainders a share can shrink by one when another
+        quota asks for less.
+        """
+        used = None if self.shares is None else np.minimum(self.layout.array(self._tree_use()), self.shares)
+        result = runtime_quota(
+            self.layout,
+            self.tree.total,
+            self.layout.array(requests),
+            guarantee=used,
+            scaling=self.settings.min_scaling,
+        )
+        self._limit(result)
+        return result
+
+    def _tree_use(self) -> dict[str, Amounts]:
+        return {name: self.account.used[name] for name in self.layout.names}
+
+    def _limit(self, result: RuntimeQuota) -> None:
+        self.result = result
+        self.limits = self.layout.by_group(result.runtime)
+
+    def _wishes(self) -> dict[str, Amounts]:
+        """By quota: what its own pods use and wait for."""
+        waiting: dict[str, list[Amounts]] = {}
+        for unit in (u for units in self.pending.values() for u in units if not u.obstacle):
+            for quota, need in unit.needs.items():
+                waiting.setdefault(quota, []).append(need)
+        own = self.account.own
+        return {q: total([own[q], *waiting[q]]) if q in waiting else own[q] for q in self.layout.names}
+
+    def _modest(self, wishes: Mapping[str, Amounts]) -> dict[str, Amounts]:
+        """The same, as far as it is in use or guaranteed."""
+        modest: dict[str, Amounts] = {}
+        for name, request in wishes.items():
+            own, least = self.account.own[name], self.guaranteed.get(name, {})
+            modest[name] = {r: max(own.get(r, 0), min(amount, least.get(r, 0))) for r, amount in request.items()}
+        return modest
+
+    def _serve(self, name: str) -> None:
+        """Let go the units of one quota that fit, in order."""
+        lacking: set[str] = set()
+        remaining: list[QueueUnit] = []
+        for unit in self.pending[name]:
+            behind = any(need.get(resource) for need in unit.needs.values() for resource in lacking)
+            behind |= unit.follows and any(one.starts(unit) for one in remaining)
+            lacks = set() if unit.obstacle or behind else {one.resource for one in self._shortfalls(unit)}
+            lacking |= lacks
+            if unit.obstacle or behind or lacks:
+                remaining.append(unit)
+            else:
+                self._let_go(unit)
+        self.pending[name] = remaining
+
+    def _serve_all(self) -> bool:
+        """The same of every quota; whether anybody was let go."""
+        before = len(self.let_go)
+        for name in self.pending:
+            self._serve(name)
+        return len(self.let_go) > before
+
+    def _let_go(self, unit: QueueUnit) -> None:
+        why = self._sum(unit)
+        for quota, need in unit.needs.items():
+            self.account.add(quota, need, unit.firm_needs.get(quota, {}))
+        self.let_go += [LetGo(pod, why) for pod in unit.pods]
+
+    def _sum(self, unit: QueueUnit) -> str:
+        """Why it fits, in figures of its first quota."""
+        name, need = unit.quota, unit.needs[unit.quota]
+        word = "runtime" if self.settings.runtime else "max"
+        parts = [
+            f"{r}: {quantity_of(r, self.account.used[name].get(r, 0))} used + {quantity_of(r, amount)} <= "
+            f"{quantity_of(r, self.limits[name][r])} {word}"
+            for r, amount in sorted(need.items())
+            if amount and r in self.limits[name]
+        ]
+        return f"quota {name} admits {unit.place}" + (f" ({', '.join(parts)})" if parts else " (it bounds none of it)")
+
+    def _shortfalls(self, unit: QueueUnit) -> Iterable[Shortfall]:
+        """What a unit lacks; none: it fits."""
+        for quota, need in unit.needs.items():
+            yield from self._above_limit(Reason.QUOTA_EXCEEDED, quota, need)
+        for quota, firm in unit.firm_needs.items():
+            minimum, used = self.usable[quota].minimum, self.account.firm[quota]
+            for resource, amount in firm.items():
+                if amount and resource in minimum and used.get(resource, 0) + amount > minimum[resource]:
+                    figures = used.get(resource, 0), amount, minimum[resource]
+                    yield Shortfall(Reason.QUOTA_MIN_EXCEEDED, quota, resource, figures, "min")
+        if self.settings.check_parents:
+            above: dict[str, list[Amounts]] = {}
+            for quota, need in unit.needs.items():
+                for parent in self.account.ancestors[quota]:
+                    above.setdefault(parent, []).append(need)
+            for parent, needs in above.items():
+                yield from self._above_limit(Reason.PARENT_QUOTA_EXCEEDED, parent, total(needs))
+
+    def _above_limit(self, code: Reason, quota: str, need: Amounts) -> Iterable[Shortfall]:
+        limit, used = self.limits.get(quota, {}), self.account.used[quota]
+        word = "runtime" if self.settings.runtime else "max"
+        if quota not in self.limits:
+            yield Shortfall(code, quota, "", (0, 1, 0), f"(it is not in tree {self.tree.tree_id!r})")
+        for resource, amount in need.items():
+            if amount and resource in limit and used.get(resource, 0) + amount > limit[resource]:
+                yield Shortfall(code, quota, resource, (used.get(resource, 0), amount, limit[resource]), word)
+
+    def _first(self, name: str) -> QueueUnit | None:
+        return next((u for u in self.pending.get(name, ()) if not u.obstacle), None)
+
+    def _stuck(self) -> list[str]:
+        """Quotas with a unit that does not fit, in the order of these units."""
+        heads = {name: unit for name in self.pending if (unit := self._first(name)) is not None}
+        return sorted(heads, key=lambda name: (*queue_order(heads[name].pods[0]), name))
+
+    def _take_turns(self) -> None:
+        """Let each stuck quota ask alone for what the others hold and cannot use; it is lent what is idle, no more."""
+        turns = 0
+        wishes = self._wishes()
+        modest = self._modest(wishes)
+        taken = self._taken(modest)
+        for name in self._stuck():
+            if turns < TURNS and self._idle_covers(name, modest[name], taken):
+                turns += 1
+                self._divide({**modest, name: wishes[name]})
+                self._serve(name)
+                wishes = self._wishes()
+                modest = self._modest(wishes)
+                taken = self._taken(modest)
+
+    def _taken(self, modest: Mapping[str, Amounts]) -> dict[str, int]:
+        """What the whole tree uses, is guaranteed and asks for, or keeps because it does not lend."""
+        parents = {node.parent for node in self.tree.quotas.values()}
+        unlent = [
+            {r: max(0, a - modest[q].get(r, 0)) for r, a in self.guaranteed.get(q, {}).items()}
+            for q, node in self.tree.quotas.items()
+            if not node.lends and q not in parents
+        ]
+        return total([*modest.values(), *unlent])
+
+    def _idle_covers(self, name: str, modest: Amounts, taken: Amounts) -> bool:
+        """Whether what the first unit of a quota needs is free in the tree and below each max."""
+        unit = self._first(name)
+        if unit is None:
+            return False
+        available = {r: self.tree.total.get(r, 0) for r in self.layout.resources}
+        own = self.account.own[name]
+        others = {r: amount - modest.get(r, 0) + own.get(r, 0) for r, amount in taken.items()}
+        bounds: list[tuple[Amounts, Amounts, Amounts]] = [(others, available, need) for need in unit.needs.values()]
+        for quota, need in unit.needs.items():
+            above = (quota, *self.account.ancestors[quota])
+            bounds += [(self.account.used[q], self.usable[q].maximum, need) for q in above]
+        return all(
+            used.get(r, 0) + amount <= bound.get(r, used.get(r, 0) + amount)
+            for used, bound, need in bounds
+            for r, amount in need.items()
+            if amount
+        )
+
+    def _settle(self) -> None:
+        """Runtime after it all: what is used or guaranteed first, and of the rest what is asked for."""
+        wishes = self._wishes()
+        settled = self._divide(self._modest(wishes))
+        if self._stuck():
+            requests = self.layout.array(wishes)
+            result = runtime_quota(self.layout, self.tree.total, requests, settled=settled.runtime, scaling=False)
+            self._limit(replace(result, minimum=settled.minimum))
+
+    def held_back(self) -> list[HeldBack]:
+        """Why each of the others waits, judged by what is used and may be used after the round."""
+        waiting: list[HeldBack] = []
+        for units in self.pending.values():
+            ahead: dict[str, str] = {}
+            for unit in units:
+                lacks = [] if unit.obstacle else list(self._shortfalls(unit))
+                first = next((one.place for one in units if unit.follows and one.starts(unit)), "")
+                obstacle = unit.obstacle or self._why(unit, lacks, ahead, first)
+                waiting += [HeldBack(pod, self.positions[unit.pods[0].uid], obstacle) for pod in unit.pods]
+                ahead.update({one.resource: unit.place for one in lacks})
+        return waiting
+
+    @staticmethod
+    def _why(unit: QueueUnit, lacks: Sequence[Shortfall], ahead: Mapping[str, str], first: str) -> Obstacle:
+        if lacks:
+            return max(lacks, key=lambda one: one.missing).obstacle()
+        if first:
+            return Obstacle(Reason.BEHIND_IN_QUOTA, f"its gang starts with {first}, which wait", unit.quota)
+        for resource, place in ahead.items():
+            if any(need.get(resource) for need in unit.needs.values()):
+                sentence = f"{place} is ahead in quota {unit.quota} and waits for {resource}"
+                return Obstacle(Reason.BEHIND_IN_QUOTA, sentence, unit.quota, resource)
+        return Obstacle(Reason.QUOTA_EXCEEDED, f"quota {unit.quota} has room for it; the next round lets it go")
+
+    def uses(self, missed: Mapping[str, Amounts]) -> dict[str, QuotaUse]:
+        """What each quota uses and may use."""
+        result = self.result or runtime_quota(self.layout, {}, self.layout.array(self._wishes()), scaling=False)
+        arrays = (result.minimum, result.request, result.child_request)
+        minimum, request, child_request = (self.layout.by_group(array) for array in arrays)
+        firm, account = self._firm_requests(), self.account
+        uses: dict[str, QuotaUse] = {}
+        for name in self.layout.names:
+            bounded = self.usable[name].maximum
+            amounts = (self.limits[name], account.used[name], firm[name], account.firm[name], missed.get(name, {}))
+            limit, used, firm_request, firm_used, unseen = ({r: a.get(r, 0) for r in bounded} for a in amounts)
+            waiting = sum(len(unit.pods) for unit in self.pending.get(name, ()))
+            figures = (minimum[name], limit, request[name], child_request[name], used, firm_request, firm_used, unseen)
+            uses[name] = QuotaUse(*figures, waiting)
+        return uses
+
+    def _firm_requests(self) -> dict[str, dict[str, int]]:
+        """Used and waited for by pods that may not be preempted, children included."""
+        requests = {name: dict(self.account.firm[name]) for name in self.layout.names}
+        for units in self.pending.values():
+            for unit in units:
+                for quota, amounts in unit.firm_needs.items():
+                    for name in (quota, *self.account.ancestors[quota]):
+                        _add(requests.setdefault(name, {}), amounts)
+        return requests
+
+
+def _add(sums: dict[str, int], amounts: Amounts) -> None:
+    for resource, amount in amounts.items():
+        sums[resource] = sums.get(resource, 0) + amount

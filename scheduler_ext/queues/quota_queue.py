@@ -1,0 +1,165 @@
+"""The queue of a quota: pods that wait for it in order, members of a gang as one unit. Pure.
+
+The order inside a quota is priority, the sub-priority label, age, name. Of a gang the members that it needs to start
+are one unit, which stands where its first member does; its other members follow one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from cotenant.core.model.kubernetes.quota_tree import Amounts, QuotaNode, quantity_of, total
+from cotenant.core.model.queues.gang import Gang
+from cotenant.core.model.queues.queue_pod import QueuePod
+from cotenant.core.model.reasons import Reason
+from scheduler_ext.queues.packing import FreeRoom, member_groups, shortage_text
+from scheduler_ext.queues.view import QueueView
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why pods wait. quota, resource: where it lacks; missing: how much. sentence: in full, with its figures."""
+
+    code: Reason
+    sentence: str
+    quota: str = ""
+    resource: str = ""
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueUnit:
+    """Pods that are let go together. needs, firm_needs: by quota; firm is the part that may not be preempted.
+
+    obstacle: why it cannot be let go whatever is free; it then blocks nobody and is counted in nobody's request.
+    follows: it goes only after the unit with which its gang starts.
+    """
+
+    pods: tuple[QueuePod, ...]
+    needs: Mapping[str, Amounts]
+    firm_needs: Mapping[str, Amounts]
+    obstacle: Obstacle | None = None
+    follows: bool = False
+
+    @property
+    def quota(self) -> str:
+        """The quota in whose queue it stands."""
+        return self.pods[0].quota
+
+    @property
+    def place(self) -> str:
+        """The pod, or the first of them, as people read it."""
+        others = len(self.pods) - 1
+        return f"{self.pods[0].place} and {others} more of its gang" if others else self.pods[0].place
+
+    def starts(self, other: QueueUnit) -> bool:
+        """Whether the gang of another unit starts with this one."""
+        return not self.follows and any(pod.gang == other.pods[0].gang for pod in self.pods)
+
+
+def queue_order(pod: QueuePod) -> tuple[float, ...]:
+    """Sorts pods as they wait: priority, sub-priority, age."""
+    return (-pod.priority, -pod.sub_priority, pod.created_seconds)
+
+
+def waits(pod: QueuePod, view: QueueView) -> bool:
+    """Whether a pod still has to be let go: our gate holds it, and no answer has taken the gate away meanwhile."""
+    return pod.waits_for_quota and not pod.deleting and pod.uid not in view.released
+
+
+def queues_of(view: QueueView, usable: Mapping[str, QuotaNode], check_parents: bool) -> dict[str, list[QueueUnit]]:
+    """Units by the quota in whose queue they stand, in order. usable: quotas that hang in a tree."""
+    waiting = [p for p in view.pods if p.quota in usable and waits(p, view)]
+    waiting.sort(key=lambda p: (*queue_order(p), p.namespace, p.name))
+    members: dict[str, list[QueuePod]] = {}
+    for pod in view.pods:
+        if pod.gang and not pod.placeholder and not (pod.deleting and not pod.node):
+            members.setdefault(pod.gang, []).append(pod)
+    by_gang: dict[str, list[QueuePod]] = {}
+    for pod in waiting:
+        by_gang.setdefault(pod.gang, []).append(pod)
+    queues: dict[str, list[QueueUnit]] = {}
+    done: set[str] = set()
+    empty: FreeRoom | None = None
+    for pod in waiting:
+        if pod.gang in done:
+            continue
+        units = [_judged(_unit((pod,)), usable, check_parents)]
+        if gang := view.gangs.get(pod.gang):
+            together = [view.gangs[key] for key in gang.group or (gang.key,) if key in view.gangs]
+            done.update(one.key for one in together)
+            empty = empty or FreeRoom.of(view.nodes, {name for p in waiting for name in p.requests})
+            units = [
+                _placeable(_judged(unit, usable, check_parents), empty)
+                for unit in _gang_units(together, by_gang, members)
+            ]
+            if units[0].obstacle and units[-1].follows:
+                units = [replace(unit, obstacle=units[0].obstacle) for unit in units]
+        for unit in units:
+            queues.setdefault(unit.quota, []).append(unit)
+    return queues
+
+
+def _gang_units(
+    gangs: Iterable[Gang], waiting: Mapping[str, list[QueuePod]], members: Mapping[str, list[QueuePod]]
+) -> list[QueueUnit]:
+    """What the gangs of one group need to start, as one unit, then each further member by itself."""
+    first: list[QueuePod] = []
+    further: list[QueuePod] = []
+    obstacle: Obstacle | None = None
+    for gang in gangs:
+        candidates, existing = waiting.get(gang.key, []), len(members.get(gang.key, ()))
+        lacking = max(0, gang.min_available - (existing - len(candidates)))
+        first += candidates[:lacking]
+        further += candidates[lacking:]
+        if gang.problem:
+            obstacle = obstacle or Obstacle(Reason.GANG_INVALID, f"gang {gang.key}: {gang.problem}")
+        elif existing < gang.min_available:
+            sentence = f"{existing} of the {gang.min_available} pods that gang {gang.key} needs exist"
+            obstacle = obstacle or Obstacle(Reason.GANG_INCOMPLETE, sentence)
+    if obstacle:
+        return [_unit((pod,), obstacle) for pod in (*first, *further)]
+    if not first:
+        return [_unit((pod,)) for pod in further]
+    return [_unit(tuple(first)), *(replace(_unit((pod,)), follows=True) for pod in further)]
+
+
+def _placeable(unit: QueueUnit, empty: FreeRoom) -> QueueUnit:
+    """The unit, with an obstacle when it would not even fit on empty nodes: it would keep its quota in vain."""
+    if unit.obstacle or not (short := empty.shortages(member_groups(unit.pods))):
+        return unit
+    sentence = f"does not fit on empty nodes: {shortage_text(short)}"
+    return replace(unit, obstacle=Obstacle(Reason.GANG_NEVER_FITS, sentence))
+
+
+def _unit(pods: tuple[QueuePod, ...], obstacle: Obstacle | None = None) -> QueueUnit:
+    if len(pods) == 1:
+        requests = {pods[0].quota: pods[0].requests}
+        return QueueUnit(pods, requests, {} if pods[0].preemptible else requests, obstacle)
+    quotas = {pod.quota for pod in pods}
+    needs = {q: total([p.requests for p in pods if p.quota == q]) for q in quotas}
+    firm = {q: total([p.requests for p in pods if p.quota == q and not p.preemptible]) for q in quotas}
+    return QueueUnit(pods, needs, {q: amounts for q, amounts in firm.items() if amounts}, obstacle)
+
+
+def _judged(unit: QueueUnit, usable: Mapping[str, QuotaNode], check_parents: bool) -> QueueUnit:
+    """The unit, with an obstacle when not even an idle cluster could let it go."""
+    if unit.obstacle:
+        return unit
+    bounds = [(Reason.ABOVE_QUOTA_MIN, "min", q, need, usable[q].minimum) for q, need in unit.firm_needs.items()]
+    for name, need in unit.needs.items():
+        bounds.append((Reason.ABOVE_QUOTA_MAX, "max", name, need, usable[name].maximum))
+        above = usable.get(usable[name].parent) if check_parents else None
+        while above is not None:
+            bounds.append((Reason.ABOVE_QUOTA_MAX, "max", above.name, need, above.maximum))
+            above = usable.get(above.parent)
+    for code, what, quota, need, bound in bounds:
+        for resource, amount in need.items():
+            if amount > bound.get(resource, amount):
+                sentence = (
+                    f"requests {quantity_of(resource, amount)} of {resource}, and the {what} of quota {quota} is "
+                    f"{quantity_of(resource, bound[resource])}"
+                )
+                return replace(unit, obstacle=Obstacle(code, sentence, quota, resource, amount - bound[resource]))
+    return unit

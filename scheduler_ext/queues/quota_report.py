@@ -1,0 +1,121 @@
+"""What people read of quotas: a row a quota and resource, a row a waiting pod, what could not be used. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from cotenant.core.model.queues.report import QueueReport, QuotaRow, WaitingPodRow
+from cotenant.core.model.reasons import Reason
+from cotenant.core.settings.sections.queues import QueueSettings
+from scheduler_ext.queues.gang_report import with_gangs
+from scheduler_ext.queues.gang_state import gangs_decided
+from scheduler_ext.queues.quota_admission import HeldBack, QuotaAdmission, quota_admission
+from scheduler_ext.queues.quota_trees import ElasticTree
+from scheduler_ext.queues.revoke import over_since
+from scheduler_ext.queues.view import QueueView
+
+HOLDERS: Final = 3
+"""Quotas named as those that use more than their guarantee, at most."""
+_TAKEN: Final = (Reason.QUOTA_EXCEEDED, Reason.PARENT_QUOTA_EXCEEDED)
+"""Obstacles that would be none if others used less."""
+
+
+def queue_report(view: QueueView, settings: QueueSettings) -> QueueReport:
+    """Quotas, gangs, waiting pods and problems at this moment."""
+    admission = quota_admission(view, settings)
+    quotas = report_of(view, admission, over_since(view, admission))
+    return with_gangs(quotas, gangs_decided(view, settings).standings)
+
+
+def report_of(view: QueueView, admission: QuotaAdmission, since: Mapping[str, float]) -> QueueReport:
+    """The part of quotas, of a decision that was made. since: Unix time since which a quota uses more than it may."""
+    rows = tuple(row for tree in admission.forest.trees for row in _tree_rows(view, admission, tree, since))
+    borrowers = _borrowers(view, rows)
+    return QueueReport(
+        view.now_seconds,
+        (*rows, *_aside(view, admission)),
+        tuple(_waiting_row(one, borrowers) for one in admission.held_back),
+        (),
+        (*quota_problems(admission), *view.unreadable),
+    )
+
+
+def quota_problems(admission: QuotaAdmission) -> tuple[tuple[str, str], ...]:
+    """(object, what is wrong with it) of quotas that are set aside, or that a profile names and nobody created."""
+    absent = {
+        name: f"an ElasticQuotaProfile names it as the root of tree {tree_id}, and it does not exist; create it"
+        for name, tree_id in admission.forest.absent.items()
+    }
+    problems = {**admission.forest.problems, **absent}
+    return tuple((f"elasticquotas/{name}", problem) for name, problem in sorted(problems.items()))
+
+
+def _tree_rows(
+    view: QueueView, admission: QuotaAdmission, tree: ElasticTree, since: Mapping[str, float]
+) -> Iterator[QuotaRow]:
+    """Every quota right before its children, siblings by name."""
+    ancestors = admission.forest.ancestors
+    for name in sorted(tree.quotas, key=lambda n: (*reversed(ancestors[n]), n)):
+        quota, use = view.quotas[name], admission.uses[name]
+        weights = quota.shared_weight if any(quota.shared_weight.values()) else quota.maximum
+        for resource in sorted(quota.maximum):
+            minimum, used = quota.minimum.get(resource, 0), use.used.get(resource, 0)
+            yield QuotaRow(
+                tree=tree.tree_id,
+                quota=name,
+                parent=quota.parent,
+                depth=len(ancestors[name]),
+                resource=resource,
+                minimum=minimum,
+                maximum=quota.maximum[resource],
+                weight=weights.get(resource, quota.maximum[resource]),
+                runtime=use.limit.get(resource, 0),
+                request=use.request.get(resource, 0),
+                used=used,
+                borrowed=max(0, used - minimum),
+                lent=max(0, minimum - use.request.get(resource, 0)) if quota.lends else 0,
+                waiting_pods=use.waiting_pods,
+                over_since_seconds=since.get(name) if used > use.limit.get(resource, 0) else None,
+            )
+
+
+def _aside(view: QueueView, admission: QuotaAdmission) -> Iterator[QuotaRow]:
+    """Quotas that cannot be used: what they say, and why not."""
+    waiting = [one.pod.quota for one in admission.held_back]
+    for name, problem in sorted(admission.forest.problems.items()):
+        quota = view.quotas[name]
+        for resource in sorted(quota.maximum) or [""]:
+            minimum, maximum = quota.minimum.get(resource, 0), quota.maximum.get(resource)
+            figures = (resource, minimum, maximum, 0, 0, 0, quota.used.get(resource, 0), 0, 0, waiting.count(name))
+            yield QuotaRow(quota.tree_id, name, quota.parent, 0, *figures, problem=problem)
+
+
+def _borrowers(view: QueueView, rows: tuple[QuotaRow, ...]) -> dict[tuple[str, str], list[tuple[str, int]]]:
+    """By quota and resource: quotas without children in its tree that use more than their min, the largest first."""
+    parents = {quota.parent for quota in view.quotas.values()}
+    by_tree: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for row in sorted(rows, key=lambda r: (-r.borrowed, r.quota)):
+        if row.borrowed and row.quota not in parents:
+            by_tree.setdefault((row.tree, row.resource), []).append((row.quota, row.borrowed))
+    return {(row.quota, row.resource): by_tree.get((row.tree, row.resource), []) for row in rows}
+
+
+def _waiting_row(waiting: HeldBack, borrowers: Mapping[tuple[str, str], list[tuple[str, int]]]) -> WaitingPodRow:
+    pod, obstacle = waiting.pod, waiting.obstacle
+    holders = borrowers.get((obstacle.quota, obstacle.resource), []) if obstacle.code in _TAKEN else []
+    return WaitingPodRow(
+        pod.namespace,
+        pod.name,
+        pod.quota,
+        pod.gang,
+        pod.created_seconds,
+        waiting.position,
+        obstacle.code,
+        obstacle.sentence,
+        obstacle.quota,
+        obstacle.resource,
+        pod.requests.get(obstacle.resource, 0),
+        obstacle.missing,
+        tuple(one for one in holders if one[0] != obstacle.quota)[:HOLDERS],
+    )

@@ -1,0 +1,92 @@
+"""What is written onto quotas: used, runtime and requests, as Koordinator's scheduler writes them. Pure.
+
+status.used, and the annotations runtime, request, child-request, non-preemptible-request and non-preemptible-used with
+JSON resource lists, and total-resource and unschedulable-resource of the quota that a profile names; only of quotas
+where one of them changed (zeros and missing resources are equal). One apply a quota has all that we own of it, for what
+an apply leaves out is given back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import msgspec
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.protocol import QUOTA_GROUP
+from cotenant.core.model.kubernetes.quota_tree import (
+    CHILD_REQUEST_ANNOTATION,
+    NON_PREEMPTIBLE_REQUEST_ANNOTATION,
+    NON_PREEMPTIBLE_USED_ANNOTATION,
+    REQUEST_ANNOTATION,
+    RUNTIME_ANNOTATION,
+    TOTAL_ANNOTATION,
+    UNSCHEDULABLE_ANNOTATION,
+    Amounts,
+    QuotaNode,
+    amounts_of,
+    quantity_of,
+)
+from scheduler_ext.queues.quota_admission import QuotaAdmission, QuotaUse
+from scheduler_ext.queues.quota_trees import profile_capacity
+from scheduler_ext.queues.view import QueueView
+
+
+def status_intents(view: QueueView, admission: QuotaAdmission) -> tuple[Apply, ...]:
+    """Writes to quotas whose figures changed."""
+    profiles = {profile.quota: profile for profile in view.profiles}
+    intents = []
+    for name, use in admission.uses.items():
+        annotations = _annotations(use)
+        if name in profiles:
+            amount, unschedulable = profile_capacity(profiles[name], view.nodes)
+            annotations |= {TOTAL_ANNOTATION: amount, UNSCHEDULABLE_ANNOTATION: unschedulable}
+        if _changed(view.quotas[name], use, annotations):
+            intents.append(_apply(view.quotas[name], annotations, use))
+    return tuple(intents)
+
+
+def _annotations(use: QuotaUse) -> dict[str, Amounts]:
+    return {
+        RUNTIME_ANNOTATION: use.limit,
+        REQUEST_ANNOTATION: use.request,
+        CHILD_REQUEST_ANNOTATION: use.child_request,
+        NON_PREEMPTIBLE_REQUEST_ANNOTATION: use.firm_request,
+        NON_PREEMPTIBLE_USED_ANNOTATION: use.firm_used,
+    }
+
+
+def _changed(quota: QuotaNode, use: QuotaUse, annotations: Mapping[str, Amounts]) -> bool:
+    if _nonzero(quota.used) != _nonzero(use.used):
+        return True
+    return any(_differs(quota.published.get(key), amounts) for key, amounts in annotations.items())
+
+
+def _apply(quota: QuotaNode, annotations: Mapping[str, Amounts], use: QuotaUse) -> Apply:
+    texts = {key: json.dumps(_quantities(a), separators=(",", ":")) for key, a in annotations.items()}
+    body = {
+        "apiVersion": QUOTA_GROUP,
+        "kind": "ElasticQuota",
+        "metadata": {"name": quota.name, "namespace": quota.namespace, "annotations": texts},
+        "status": {"used": _quantities(use.used)},
+    }
+    address = Address(QUOTA_GROUP, "elasticquotas", quota.name, quota.namespace)
+    return Apply(address, body, why="its use or its runtime changed")
+
+
+def _differs(text: str | None, amounts: Amounts) -> bool:
+    try:
+        before = amounts_of(msgspec.json.decode(text), "annotation") if text else {}
+    except (msgspec.MsgspecError, UsageError, UnicodeError):
+        return True
+    return _nonzero(before) != _nonzero(amounts)
+
+
+def _nonzero(amounts: Amounts) -> dict[str, int]:
+    return {resource: amount for resource, amount in amounts.items() if amount}
+
+
+def _quantities(amounts: Amounts) -> dict[str, str]:
+    return {resource: quantity_of(resource, amount) for resource, amount in sorted(amounts.items())}

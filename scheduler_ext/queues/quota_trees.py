@@ -1,0 +1,178 @@
+"""Quotas as trees, each with the capacity that it divides; what hangs in no tree is set aside by name. Pure.
+
+A quota is in the tree of the quota right under the root that it hangs below: the tree of the profile that names that
+one, or its tree id, where a profile or a total says what this tree has; else the default tree. The default tree has all
+nodes, without those of trees that are labelled to be left out of it, and without what pods of no quota use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
+from cotenant.core.model.kubernetes.quota_tree import (
+    TOTAL_ANNOTATION,
+    Amounts,
+    QuotaNode,
+    QuotaTree,
+    amounts_of,
+    quantity_of,
+    total,
+)
+from scheduler_ext.queues.view import QueueNode, QuotaProfile
+
+NO_GROUPS = frozenset({ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA})
+"""Quotas of the system: they divide nothing, and nobody waits for them."""
+
+
+@dataclass(frozen=True)
+class ElasticTree:
+    """One tree. total: what its groups divide."""
+
+    tree_id: str
+    quotas: Mapping[str, QuotaNode]
+    total: Amounts = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class QuotaForest:
+    """All trees, the ancestors of each usable quota (its parent first, without the root), and what was set aside.
+
+    absent: quotas that a profile names and nobody created, with the profile's tree id.
+    """
+
+    trees: tuple[ElasticTree, ...] = ()
+    ancestors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+
+def placed(quotas: Mapping[str, QuotaNode]) -> QuotaForest:
+    """Which quotas hang in a tree, and what is wrong with the others; no trees yet."""
+    problems = {name: problem for name, quota in quotas.items() if (problem := _own_problem(quota))}
+    return QuotaForest((), _placed(QuotaTree(quotas), problems), problems)
+
+
+def with_trees(
+    places: QuotaForest,
+    quotas: Mapping[str, QuotaNode],
+    profiles: Iterable[QuotaProfile],
+    nodes: Iterable[QueueNode],
+    unowned: Amounts,
+) -> QuotaForest:
+    """The same with its trees. unowned: what pods of no quota use of the default tree's nodes."""
+    profiles = tuple(profiles)
+    capacities = _capacities(profiles, nodes)
+    heads = {profile.quota: profile.tree_id for profile in profiles}
+    by_tree: dict[str, dict[str, QuotaNode]] = {}
+    for name, above in places.ancestors.items():
+        top = quotas[above[-1] if above else name]
+        tree_id = heads.get(top.name, top.tree_id)
+        if tree_id not in capacities and not _annotated_total(top):
+            tree_id = ""
+        by_tree.setdefault(tree_id, {})[name] = quotas[name]
+    totals = {t: _total(t, members, capacities) for t, members in by_tree.items() if t}
+    outside = [totals[t] for t in totals if any(q.ignores_default_tree for q in by_tree[t].values())]
+    taken = total([*outside, unowned])
+    totals[""] = {r: max(0, amount - taken.get(r, 0)) for r, amount in capacities[""][0].items()}
+    trees = [ElasticTree(t, by_tree[t], totals[t]) for t in sorted(by_tree)]
+    absent = {name: tree_id for name, tree_id in heads.items() if name not in quotas}
+    return replace(places, trees=tuple(trees), absent=absent)
+
+
+def _own_problem(quota: QuotaNode) -> str:
+    """What is wrong with a quota by itself."""
+    for what, amounts in (("min", quota.minimum), ("max", quota.maximum), ("shared-weight", quota.shared_weight)):
+        for resource, amount in amounts.items():
+            if amount < 0:
+                return f"{what} of {resource} is {amount}, which is negative"
+    for resource, amount in quota.minimum.items():
+        if amount > quota.maximum.get(resource, amount):
+            least, most = quantity_of(resource, amount), quantity_of(resource, quota.maximum[resource])
+            return f"min of {resource} is {least}, more than its max {most}"
+    return ""
+
+
+def _placed(tree: QuotaTree, problems: dict[str, str]) -> dict[str, tuple[str, ...]]:
+    """Ancestors of every quota that hangs below the root; `problems` gets the others, and those below a bad one."""
+    ancestors: dict[str, tuple[str, ...]] = {}
+    level: list[tuple[QuotaNode, tuple[str, ...]]] = [(q, ()) for q in tree.children(ROOT_QUOTA)]
+    while level:
+        following: list[tuple[QuotaNode, tuple[str, ...]]] = []
+        for quota, above in level:
+            if quota.name in NO_GROUPS:
+                continue
+            bad = next((name for name in above if name in problems), "")
+            if bad:
+                problems.setdefault(quota.name, f"hangs below {bad}, which cannot be used: {problems[bad]}")
+            elif quota.name not in problems:
+                ancestors[quota.name] = above
+            following += [(child, (quota.name, *above)) for child in tree.children(quota.name)]
+        level = following
+    for name, quota in tree.quotas.items():
+        if name not in ancestors and name not in NO_GROUPS:
+            problems.setdefault(name, _lost(tree, quota))
+    return ancestors
+
+
+def _lost(tree: QuotaTree, quota: QuotaNode) -> str:
+    """Why a quota does not hang below the root."""
+    chain = [quota.name, *tree.ancestors(quota)]
+    last = chain[-1]
+    if last in chain[:-1]:
+        return f"its parents are a cycle: {' -> '.join(chain[chain.index(last) :])}"
+    if last in NO_GROUPS:
+        return f"its parent {last} is a quota of the system and has no children"
+    return f"its parent {last} does not exist" if last == quota.parent else f"its ancestor {last} does not exist"
+
+
+def _capacities(profiles: Iterable[QuotaProfile], nodes: Iterable[QueueNode]) -> dict[str, tuple[Amounts, Amounts]]:
+    """Total and unschedulable part by tree id; "" has all nodes."""
+    nodes = tuple(nodes)
+    capacities: dict[str, tuple[Amounts, Amounts]] = {"": _sums(nodes, 1.0)}
+    for profile in profiles:
+        selected = profile_capacity(profile, nodes)
+        before = capacities.get(profile.tree_id, ({}, {}))
+        capacities[profile.tree_id] = total([before[0], selected[0]]), total([before[1], selected[1]])
+    return capacities
+
+
+def profile_capacity(profile: QuotaProfile, nodes: Iterable[QueueNode]) -> tuple[Amounts, Amounts]:
+    """What the nodes of one profile give, and the part of it on nodes that take no new pods."""
+    return _sums([n for n in nodes if profile.selector.matches(n.labels)], profile.ratio)
+
+
+def _sums(nodes: Iterable[QueueNode], ratio: float) -> tuple[Amounts, Amounts]:
+    nodes = tuple(nodes)
+    return (
+        _share(total([n.allocatable for n in nodes]), ratio),
+        _share(total([n.allocatable for n in nodes if n.unschedulable]), ratio),
+    )
+
+
+def _share(amounts: Amounts, ratio: float) -> Amounts:
+    return amounts if ratio == 1.0 else {resource: int(amount * ratio) for resource, amount in amounts.items()}
+
+
+def _annotated_total(quota: QuotaNode) -> Amounts:
+    """The total that a tree's root quota carries; none that can be read is none."""
+    text = quota.published.get(TOTAL_ANNOTATION)
+    if not quota.heads_tree or not text:
+        return {}
+    try:
+        return amounts_of(msgspec.json.decode(text), "total-resource")
+    except (msgspec.MsgspecError, UsageError, UnicodeError):
+        return {}
+
+
+def _total(
+    tree_id: str, members: Mapping[str, QuotaNode], capacities: Mapping[str, tuple[Amounts, Amounts]]
+) -> Amounts:
+    """Of the profiles of a tree, else what its root quotas are annotated with."""
+    if tree_id in capacities:
+        return capacities[tree_id][0]
+    return total([_annotated_total(q) for q in members.values() if q.parent == ROOT_QUOTA])

@@ -1,0 +1,323 @@
+"""Runtime quota: what every group of a tree may use now, all groups and resources of one depth at once. Pure.
+
+From Koordinator's rules (`pkg/scheduler/plugins/elasticquota/core`). Requests go up: a group requests what its pods and
+children request, each child at most its max; one that does not lend requests at least its min. Amounts come down: of
+what a parent has, each child first gets min(request, min); one that does not lend its whole min. The remainder is
+divided by shared weight with largest remainders, ties by name; what a child does not request goes on to the others,
+until nobody is hungry or nothing is left. Where the parent has less than the sum of its children's min, these shrink in
+proportion, truncated.
+
+Beyond Koordinator: children never get more than their parent has. Without min scaling, or with guarantees, first
+amounts may exceed it; they are cut in proportion.
+
+Integers are exact. Arrays are int64; where a sum or a product could pass 2^63, the same code works on arrays of
+Python's integers. Weights are divided by their greatest common divisor first, which changes neither quotients nor the
+order of remainders, and keeps gibibytes within int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.kubernetes.protocol import ROOT_QUOTA
+from cotenant.core.model.kubernetes.quota_tree import Amounts, QuotaNode
+
+Exact: TypeAlias = npt.NDArray[Any]
+"""Integers, groups x resources: of int64, or Python's own where these could be too small."""
+Index: TypeAlias = npt.NDArray[np.intp]
+
+UNBOUNDED: Final = 2**63 - 1
+"""The max of a resource that a group's max does not name."""
+_INT64_SAFE: Final = 2**62
+
+
+@dataclass(frozen=True)
+class Siblings:
+    """Groups of one depth: rows first..last of the arrays, children of one parent side by side.
+
+    parents: row of each family's parent, (-1,) at the top. starts: first row of each family, from `first`.
+    family: of each row, which family it belongs to.
+    """
+
+    first: int
+    last: int
+    parents: Index
+    starts: Index
+    family: Index
+
+    @property
+    def rows(self) -> slice:
+        """Their rows."""
+        return slice(self.first, self.last)
+
+
+@dataclass(frozen=True)
+class QuotaLayout:
+    """A tree as arrays, groups x resources: by depth, by parent, by name. bounded: which resources max names."""
+
+    names: tuple[str, ...]
+    resources: tuple[str, ...]
+    depths: tuple[Siblings, ...]
+    minimum: Exact
+    maximum: Exact
+    weight: Exact
+    bounded: npt.NDArray[np.bool_]
+    lends: npt.NDArray[np.bool_]
+    row_of: Mapping[str, int]
+    column_of: Mapping[str, int]
+
+    def array(self, amounts: Mapping[str, Amounts]) -> Exact:
+        """Amounts by group as an array; resources that no max of the tree names are left out."""
+        rows = [[0] * len(self.resources) for _ in self.names]
+        for name, by_resource in amounts.items():
+            row = rows[self.row_of[name]]
+            for resource, amount in by_resource.items():
+                if (column := self.column_of.get(resource)) is not None:
+                    row[column] = amount
+        return exact(rows, len(self.resources))
+
+    @cached_property
+    def _columns(self) -> list[list[tuple[str, int]]]:
+        """Resources that each group's max names, with their columns."""
+        columns = tuple(self.column_of.items())
+        return [[(r, c) for r, c in columns if row[c]] for row in self.bounded.tolist()]
+
+    def by_group(self, array: Exact) -> dict[str, Amounts]:
+        """An array as amounts by group, of the resources that its max names."""
+        rows = zip(self.names, array.tolist(), self._columns, strict=True)
+        return {name: {r: row[c] for r, c in columns} for name, row, columns in rows}
+
+
+@dataclass(frozen=True)
+class RuntimeQuota:
+    """The result, groups x resources.
+
+    child_request: of pods and children; request: with the min of those who do not lend; minimum: after scaling;
+    runtime: what the group may use now.
+    """
+
+    child_request: Exact
+    request: Exact
+    minimum: Exact
+    runtime: Exact
+
+
+def layout_of(quotas: Mapping[str, QuotaNode]) -> QuotaLayout:
+    """The tree of quotas that all hang under the root; others have no place in it (`quota_trees` sets them aside)."""
+    children: dict[str, list[str]] = {}
+    for name in sorted(quotas):
+        children.setdefault(quotas[name].parent, []).append(name)
+    names: list[str] = []
+    row_of: dict[str, int] = {}
+    depths, families = [], [(-1, children.get(ROOT_QUOTA, []))]
+    while any(family for _, family in families):
+        first = len(names)
+        families = [(parent, family) for parent, family in families if family]
+        for _, family in families:
+            row_of.update({name: len(names) + i for i, name in enumerate(family)})
+            names += family
+        depths.append(_siblings(first, families))
+        families = [(row_of[name], children.get(name, [])) for name in names[first:]]
+    resources = tuple(sorted({r for name in names for r in quotas[name].maximum}))
+    return _arrays([quotas[name] for name in names], resources, tuple(depths), row_of)
+
+
+def _siblings(first: int, families: Sequence[tuple[int, list[str]]]) -> Siblings:
+    sizes = [len(family) for _, family in families]
+    return Siblings(
+        first,
+        first + sum(sizes),
+        np.array([parent for parent, _ in families], dtype=np.intp),
+        np.cumsum([0, *sizes[:-1]], dtype=np.intp),
+        np.repeat(np.arange(len(sizes), dtype=np.intp), sizes),
+    )
+
+
+def _arrays(
+    quotas: Sequence[QuotaNode], resources: tuple[str, ...], depths: tuple[Siblings, ...], row_of: Mapping[str, int]
+) -> QuotaLayout:
+    columns = len(resources)
+    maximum = exact([[q.maximum.get(r, -1) for r in resources] for q in quotas], columns)
+    bounded = np.asarray(maximum >= 0, dtype=bool)
+    weights = {i: _weights(q, resources) for i, q in enumerate(quotas) if any(q.shared_weight.values())}
+    weight = np.where(bounded, maximum, 0)
+    if weights:
+        explicit = exact(list(weights.values()), columns)
+        weight = weight.astype(np.result_type(weight, explicit))
+        weight[list(weights)] = explicit
+    return QuotaLayout(
+        tuple(q.name for q in quotas),
+        resources,
+        depths,
+        exact([[q.minimum.get(r, 0) for r in resources] for q in quotas], columns),
+        np.where(bounded, np.minimum(maximum, UNBOUNDED), UNBOUNDED),
+        weight,
+        bounded,
+        np.array([q.lends for q in quotas], dtype=bool),
+        row_of,
+        {r: i for i, r in enumerate(resources)},
+    )
+
+
+def _weights(quota: QuotaNode, resources: Sequence[str]) -> list[int]:
+    """Shared weight, the max where none is given; 0 for a resource that max does not name."""
+    return [quota.shared_weight.get(r, quota.maximum[r]) if r in quota.maximum else 0 for r in resources]
+
+
+def exact(rows: Sequence[Sequence[int]], columns: int) -> Exact:
+    """Rows of integers as an array that holds them exactly."""
+    try:
+        return np.array(rows, dtype=np.int64).reshape(len(rows), columns)
+    except OverflowError:
+        return np.array(rows, dtype=object).reshape(len(rows), columns)
+
+
+def runtime_quota(
+    layout: QuotaLayout,
+    total: Amounts,
+    requests: Exact,
+    *,
+    guarantee: Exact | None = None,
+    settled: Exact | None = None,
+    scaling: bool = True,
+) -> RuntimeQuota:
+    """Runtime of every group. total: what the tree has. requests: of the pods right in each group, groups x resources.
+
+    guarantee: what a group gets before others even beyond its min. settled: what each gets first, whatever its min is;
+    an earlier runtime, to which the rest is added. scaling: min shrinks with the total.
+    """
+    pool = exact([[max(0, total.get(r, 0)) for r in layout.resources]], len(layout.resources))
+    minimum = layout.minimum
+    beyond = np.zeros_like(minimum) if guarantee is None else guarantee
+    if not _sums_fit(minimum, beyond, requests, pool):
+        minimum, requests, pool = (array.astype(object) for array in (minimum, requests, pool))
+    child_request, request = _bubbled(layout, minimum, requests)
+    limited = np.minimum(request, layout.maximum)
+    runtime, scaled = np.zeros_like(request), minimum.copy()
+    for depth in layout.depths:
+        rows = depth.rows
+        if depth.first:
+            pool = np.maximum(runtime[depth.parents] - requests[depth.parents], 0)
+        if scaling:
+            scaled[rows] = scaled_minimum(minimum[rows], np.ones(depth.last - depth.first, dtype=bool), pool, depth)
+        first = np.maximum(scaled[rows], beyond[rows]) if settled is None else settled[rows]
+        runtime[rows] = _divided(depth, limited[rows], first, layout.weight[rows], layout.lends[rows], pool)
+    return RuntimeQuota(child_request, request, scaled, runtime)
+
+
+def _sums_fit(*arrays: Exact) -> bool:
+    """Whether no sum of these amounts can pass int64."""
+    if any(array.dtype == object for array in arrays):
+        return False
+    return sum(int(array.max(initial=0)) * max(len(array), 1) for array in arrays) < _INT64_SAFE
+
+
+def _bubbled(layout: QuotaLayout, minimum: Exact, requests: Exact) -> tuple[Exact, Exact]:
+    """What groups and what is below them request, and the same with the min of those that do not lend."""
+    child_request = requests.copy()
+    request = requests.copy()
+    for depth in reversed(layout.depths):
+        rows = depth.rows
+        own = child_request[rows]
+        request[rows] = np.where(layout.lends[rows, None], own, np.maximum(own, minimum[rows]))
+        if depth.first:
+            limited = np.minimum(request[rows], layout.maximum[rows])
+            child_request[depth.parents] += np.add.reduceat(limited, depth.starts, axis=0)
+    return child_request, request
+
+
+def scaled_minimum(minimum: Exact, scales: npt.NDArray[np.bool_], pool: Exact, depth: Siblings) -> Exact:
+    """Guarantees of siblings, smaller where they sum up to more than `pool` (families x resources).
+
+    Those that do not scale keep theirs; the others share the rest in proportion, truncated, and get 0 of no rest.
+    """
+    sums = np.add.reduceat(minimum, depth.starts, axis=0)
+    short = (sums > pool)[depth.family] & scales[:, None]
+    if not short.any():
+        return minimum
+    scaling = np.where(scales[:, None], minimum, 0)
+    scaling_sum = np.add.reduceat(scaling, depth.starts, axis=0)
+    rest = np.maximum(pool - (sums - scaling_sum), 0)
+    divisor = np.where(scaling_sum > 0, scaling_sum, 1)
+    return np.where(short, _proportion(minimum, rest[depth.family], divisor[depth.family]), minimum)
+
+
+def _proportion(amount: Exact, numerator: Exact, denominator: Exact) -> Exact:
+    """Floor of amount x numerator / denominator, exactly."""
+    if amount.dtype != object and int(amount.max(initial=0)) * int(numerator.max(initial=0)) >= _INT64_SAFE:
+        quotient: Exact = amount.astype(object) * numerator.astype(object) // denominator.astype(object)
+        return quotient.astype(np.int64)
+    floor: Exact = amount * numerator // denominator
+    return floor
+
+
+def _divided(
+    depth: Siblings, request: Exact, first: Exact, weight: Exact, lends: npt.NDArray[np.bool_], pool: Exact
+) -> Exact:
+    """What each of the siblings gets of its family's pool (families x resources)."""
+    runtime = np.where(request > first, first, np.where(lends[:, None], request, first))
+    spent = np.add.reduceat(runtime, depth.starts, axis=0)
+    if (spent > pool).any():
+        over, divisor = (spent > pool)[depth.family], np.where(spent > 0, spent, 1)
+        runtime = np.where(over, _proportion(runtime, pool[depth.family], divisor[depth.family]), runtime)
+        spent = np.add.reduceat(runtime, depth.starts, axis=0)
+    remaining = pool - spent
+    weight = weight // np.maximum(np.gcd.reduceat(weight, depth.starts, axis=0), 1)[depth.family]
+    for columns in _by_size(weight, remaining, runtime):
+        wide = weight[:, columns], remaining[:, columns], runtime[:, columns], request[:, columns]
+        if columns.size and not _products_fit(wide[0], wide[1], wide[2]):
+            wide = tuple(array.astype(object) for array in wide)  # type: ignore[assignment]
+        runtime[:, columns] = _shared(depth, *wide)
+    return runtime
+
+
+def _by_size(weight: Exact, remaining: Exact, runtime: Exact) -> tuple[Index, Index]:
+    """Resources whose products fit into int64, and the others."""
+    columns = range(weight.shape[1])
+    fits = np.array([_products_fit(weight[:, [c]], remaining[:, [c]], runtime[:, [c]]) for c in columns], dtype=bool)
+    return np.flatnonzero(fits), np.flatnonzero(~fits)
+
+
+def _products_fit(weight: Exact, remaining: Exact, runtime: Exact) -> bool:
+    if object in (weight.dtype, remaining.dtype, runtime.dtype):
+        return False
+    largest = int(weight.max(initial=0))
+    return largest * max(int(remaining.max(initial=0)), len(weight)) < _INT64_SAFE
+
+
+def _shared(depth: Siblings, weight: Exact, remaining: Exact, runtime: Exact, request: Exact) -> Exact:
+    """`runtime` with the remainder shared among the hungry by weight, largest remainders first, until nothing moves."""
+    runtime = runtime.copy()
+    hungry = (runtime < request) & (weight > 0)
+    while True:
+        share = np.where(hungry, weight, 0)
+        share_sum = np.add.reduceat(share, depth.starts, axis=0)
+        remaining = np.where(share_sum > 0, remaining, 0)
+        if not (remaining > 0).any():
+            return runtime
+        product, divisor = share * remaining[depth.family], np.where(share_sum > 0, share_sum, 1)[depth.family]
+        part, remainder = product // divisor, product % divisor
+        residual = remaining - np.add.reduceat(part, depth.starts, axis=0)
+        if (residual > 0).any():
+            part = part + (_rank(depth, remainder) < residual[depth.family])
+        runtime = runtime + part
+        surplus = np.where(hungry, np.maximum(runtime - request, 0), 0)
+        runtime = runtime - surplus
+        remaining = np.add.reduceat(surplus, depth.starts, axis=0)
+        hungry = hungry & (runtime < request)
+
+
+def _rank(depth: Siblings, remainder: Exact) -> Index:
+    """Place of each row in its family by its remainder, the largest first, ties in the order of rows (of names)."""
+    order = np.argsort(-remainder, axis=0, kind="stable")
+    order = np.take_along_axis(order, np.argsort(depth.family[order], axis=0, kind="stable"), axis=0)
+    places = np.arange(len(remainder), dtype=np.intp) - depth.starts[depth.family]
+    rank = np.empty(remainder.shape, dtype=np.intp)
+    np.put_along_axis(rank, order, np.broadcast_to(places[:, None], remainder.shape), axis=0)
+    return rank

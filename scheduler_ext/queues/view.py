@@ -1,0 +1,103 @@
+"""What the queue controller sees: quotas, gangs, pods, nodes, the Reservations of gangs and plans. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.quota_tree import TREE_LABEL, Amounts, QuotaNode
+from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.core.model.queues.gang import Gang
+from cotenant.core.model.queues.queue_pod import QueuePod
+from cotenant.core.model.reservations.reservation import Reservation, Taint
+
+
+@dataclass(frozen=True, slots=True)
+class QueueNode:
+    """A node: what it gives to pods (cpu in millicores), and whom it lets on."""
+
+    name: str
+    allocatable: Amounts = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaProfile:
+    """An ElasticQuotaProfile: the root quota of a tree, whose total is what the selected nodes give, times a ratio.
+
+    Its quota is created by people (or by Koordinator's manager, which makes it of the profile).
+    """
+
+    quota: str
+    tree_id: str
+    selector: LabelSelector = field(default_factory=LabelSelector)
+    ratio: float = 1.0
+    namespace: str = ""
+    name: str = ""
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> QuotaProfile:
+        """Read an ElasticQuotaProfile object; UsageError names the first field that cannot be used.
+
+        A tree id that is not given is the FNV-1a hash of namespace/name, and a ratio beyond 0..1 counts as 1: both as
+        in Koordinator.
+        """
+        metadata, spec = body.get("metadata") or {}, body.get("spec") or {}
+        namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+        what = f"elasticquotaprofile {namespace}/{name}"
+        if not spec.get("quotaName"):
+            raise UsageError(f"{what}: spec.quotaName is missing", fix="Name the root quota of the tree.")
+        return cls(
+            quota=str(spec["quotaName"]),
+            tree_id=str((metadata.get("labels") or {}).get(TREE_LABEL) or _fnv1a(f"{namespace}/{name}")),
+            selector=LabelSelector.parse(spec.get("nodeSelector"), f"{what}: spec.nodeSelector"),
+            ratio=_ratio(spec.get("resourceRatio")),
+            namespace=namespace,
+            name=name,
+        )
+
+
+def _ratio(text: Any) -> float:
+    try:
+        ratio = float(text)
+    except (TypeError, ValueError):
+        return 1.0
+    return ratio if 0.0 < ratio <= 1.0 else 1.0
+
+
+def _fnv1a(text: str) -> str:
+    """64-bit FNV-1a hash in decimal digits, as Koordinator names trees."""
+    digest = 0xCBF29CE484222325
+    for byte in text.encode():
+        digest = (digest ^ byte) * 0x100000001B3 % 2**64
+    return str(digest)
+
+
+@dataclass(frozen=True)
+class QueueView:
+    """Everything one decision rests on.
+
+    quotas: by name. gangs: by "namespace/name". reservations: those that we made for gangs, and those of plans.
+    over_since: Unix time since which a quota's use exceeds its runtime, by quota, as the last round left it.
+    released: uids of pods whose quota gate was taken away by an answer that the mirror of pods does not show yet; they
+    count as let go. evictions_refused: Unix time before which a pod's eviction is not tried again, by uid.
+    attempts: (attempts that failed, Unix time before which the gang is not tried again), by gang group's first key.
+    unreadable: (object, why) of objects that could not be read; the rest goes on without them.
+    """
+
+    now_seconds: float
+    quotas: Mapping[str, QuotaNode] = field(default_factory=dict)
+    profiles: tuple[QuotaProfile, ...] = ()
+    gangs: Mapping[str, Gang] = field(default_factory=dict)
+    pods: tuple[QueuePod, ...] = ()
+    nodes: tuple[QueueNode, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    over_since: Mapping[str, float] = field(default_factory=dict)
+    attempts: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    released: frozenset[str] = frozenset()
+    evictions_refused: Mapping[str, float] = field(default_factory=dict)
+    unreadable: tuple[tuple[str, str], ...] = ()

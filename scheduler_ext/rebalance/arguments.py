@@ -1,0 +1,304 @@
+"""Arguments of Koordinator's plugins LowNodeLoad and MigrationController, read from its own configuration. Pure.
+
+Read are a DeschedulerConfiguration, a ConfigMap that holds one, or LowNodeLoadArgs alone. Names, units and defaults are
+Koordinator's (`descheduler/v1alpha2`). A bad value is a UsageError that names all of them; a key that is not read here
+is a warning, because a newer Koordinator may know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.core.model.reservations.reservation import seconds_of
+from cotenant.core.model.struct_validation import deviations, without_nulls
+
+Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Object = dict[str, Any]
+PLUGIN: Final = "LowNodeLoad"
+CONTROLLER: Final = "MigrationController"
+FIX: Final = "Compare with the table of fields in docs/descheduler.md."
+
+
+class ResourcePercents(msgspec.Struct, frozen=True):
+    """Percent of a node's capacity by resource; None: not set."""
+
+    cpu: Percent | None = None
+    memory: Percent | None = None
+
+    def pair(self, absent: float) -> tuple[float, float]:
+        """(cpu, memory), `absent` where not set."""
+        return absent if self.cpu is None else self.cpu, absent if self.memory is None else self.memory
+
+
+class ResourceWeights(msgspec.Struct, frozen=True):
+    """Weight of each resource where nodes and pods are ranked by usage."""
+
+    cpu: Count = 1
+    memory: Count = 1
+
+
+class AnomalyCondition(msgspec.Struct, frozen=True, rename="camel"):
+    """When a node counts as abnormal; a single look cannot apply it."""
+
+    timeout: str = "1m"
+    consecutive_abnormalities: Count = 5
+    consecutive_normalities: Count = 3
+
+
+class Namespaces(msgspec.Struct, frozen=True):
+    """Namespaces by name; an empty include is all of them."""
+
+    include: list[str] = []
+    exclude: list[str] = []
+
+    def admit(self, namespace: str) -> bool:
+        """Whether pods of the namespace are among them."""
+        return namespace not in self.exclude and (not self.include or namespace in self.include)
+
+
+class PodSelector(msgspec.Struct, frozen=True):
+    """A named selector of pods."""
+
+    name: str = ""
+    selector: Object | None = None
+
+
+class LoadThresholdFields(msgspec.Struct, frozen=True, rename="camel"):
+    """Fields that LowNodeLoadArgs and each of its node pools share."""
+
+    node_selector: Object | None = None
+    use_deviation_thresholds: bool = False
+    low_thresholds: ResourcePercents = ResourcePercents()
+    high_thresholds: ResourcePercents = ResourcePercents()
+    prod_low_thresholds: ResourcePercents = ResourcePercents()
+    prod_high_thresholds: ResourcePercents = ResourcePercents()
+    resource_weights: ResourceWeights = ResourceWeights()
+    anomaly_condition: AnomalyCondition = AnomalyCondition()
+
+    @property
+    def has_thresholds(self) -> bool:
+        """Whether any node can be high: a high threshold is set, for all pods or for prod pods."""
+        return self.high_thresholds != ResourcePercents() or self.looks_at_prod
+
+    @property
+    def looks_at_prod(self) -> bool:
+        """Whether there is a pass for prod pods alone."""
+        return self.prod_high_thresholds != ResourcePercents()
+
+
+class NodePoolArgs(LoadThresholdFields, frozen=True, rename="camel"):
+    """Nodes with thresholds of their own."""
+
+    name: str = ""
+
+
+class LowNodeLoadArgs(LoadThresholdFields, frozen=True, rename="camel"):
+    """Arguments of the plugin LowNodeLoad."""
+
+    api_version: str = ""
+    kind: Literal["", "LowNodeLoadArgs"] = ""
+    paused: bool = False
+    dry_run: bool = False
+    number_of_nodes: Count = 0
+    node_metric_expiration_seconds: Count = 180
+    node_fit: bool = True
+    detector_cache_timeout: str = "5m"
+    evictable_namespaces: Namespaces = Namespaces()
+    pod_selectors: list[PodSelector] = []
+    node_pools: list[NodePoolArgs] = []
+
+    def pools(self) -> tuple[NodePoolArgs, ...]:
+        """Node pools in the order of evaluation: those of `nodePools`, then the plugin's own thresholds."""
+        shared = {name: getattr(self, name) for name in LoadThresholdFields.__struct_fields__}
+        own = NodePoolArgs(name="", **shared)
+        return (*self.node_pools, own) if own.has_thresholds or not self.node_pools else tuple(self.node_pools)
+
+
+class MigrationArgs(msgspec.Struct, frozen=True, rename="camel"):
+    """Arguments of the MigrationController that decide which pods may be moved, and how many at once.
+
+    Its further fields (rates, modes, intervals) act when pods are moved; they are accepted and have no effect here.
+    """
+
+    evict_failed_bare_pods: bool = False
+    evict_local_storage_pods: bool = False
+    evict_system_critical_pods: bool = False
+    ignore_pvc_pods: bool = False
+    label_selector: Object | None = None
+    namespaces: Namespaces = Namespaces()
+    max_migrating_globally: Count | None = None
+    max_migrating_per_namespace: Count | None = None
+    max_migrating_per_node: Count | None = 2
+    max_migrating_per_workload: int | str | None = None
+    max_unavailable_per_workload: int | str | None = None
+    skip_check_expected_replicas: bool = False
+
+
+ACTING_FIELDS: Final = frozenset({
+    "apiVersion", "kind", "dryRun", "maxConcurrentReconciles", "objectLimiters", "defaultJobMode", "defaultJobTTL",
+    "evictionPolicy", "defaultDeleteOptions", "evictQPS", "evictBurst", "schedulerNames", "arbitrationArgs",
+    "skipEvictionGates", "nodeFit", "nodeSelector", "priorityThreshold",
+})  # fmt: skip
+"""Fields of the MigrationController that act only when pods are moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceArgs:
+    """What a configuration says; warnings: keys that are not read, each with its path."""
+
+    low_node_load: LowNodeLoadArgs
+    migration: MigrationArgs = field(default_factory=MigrationArgs)
+    warnings: tuple[str, ...] = ()
+
+
+DEFAULT_ARGS: Final = RebalanceArgs(
+    LowNodeLoadArgs(
+        low_thresholds=ResourcePercents(45, 55),
+        high_thresholds=ResourcePercents(65, 80),
+        evictable_namespaces=Namespaces(exclude=["kube-system"]),
+    )
+)
+"""Used where nobody gives a configuration; Koordinator's own thresholds are unset, so that no node would be high."""
+
+
+def arguments_of(document: Any) -> RebalanceArgs:
+    """Arguments of a parsed YAML or JSON document. UsageError names every value that cannot be used."""
+    plugins = _plugins(document)
+    if PLUGIN not in plugins:
+        raise UsageError(
+            "the configuration has no arguments of the plugin LowNodeLoad",
+            fix="Give a DeschedulerConfiguration with a pluginConfig entry named LowNodeLoad, or LowNodeLoadArgs.",
+        )
+    low_path, load = plugins[PLUGIN]
+    migration_path, migration = plugins.get(CONTROLLER, ("", {}))
+    if isinstance(migration, dict):
+        migration = {key: value for key, value in migration.items() if key not in ACTING_FIELDS}
+    problems = [*deviations(load, LowNodeLoadArgs, low_path), *deviations(migration, MigrationArgs, migration_path)]
+    _refuse([str(one) for one in problems if one.fatal])
+    arguments = RebalanceArgs(
+        msgspec.convert(load, LowNodeLoadArgs),
+        msgspec.convert(migration, MigrationArgs),
+        tuple(str(one) for one in problems if not one.fatal),
+    )
+    _refuse(_contradictions(arguments, low_path, migration_path))
+    return arguments
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise UsageError("the descheduler's configuration cannot be used: " + "; ".join(problems), fix=FIX)
+
+
+def _plugins(document: Any) -> dict[str, tuple[str, Any]]:
+    """Plugin name -> (path of its arguments, the arguments without nulls)."""
+    document = _configuration(document)
+    if not isinstance(document, Mapping):
+        raise UsageError("the descheduler's configuration is not an object", fix="Give an object in YAML or JSON.")
+    if document.get("kind") == "LowNodeLoadArgs" or "profiles" not in document:
+        return {PLUGIN: ("$", without_nulls(dict(document)))}
+    plugins: dict[str, tuple[str, Any]] = {}
+    for number, profile in enumerate(_list(document.get("profiles"))):
+        for place, entry in enumerate(_list(profile.get("pluginConfig")) if isinstance(profile, Mapping) else ()):
+            if isinstance(entry, Mapping) and entry.get("name") in (PLUGIN, CONTROLLER):
+                path = f"$.profiles[{number}].pluginConfig[{place}].args"
+                plugins.setdefault(entry["name"], (path, without_nulls(entry.get("args") or {})))
+    return plugins
+
+
+def _configuration(document: Any) -> Any:
+    """The document itself, or what a ConfigMap holds as its first DeschedulerConfiguration."""
+    if not isinstance(document, Mapping) or document.get("kind") != "ConfigMap":
+        return document
+    import yaml
+
+    for text in (document.get("data") or {}).values():
+        try:
+            inner = yaml.safe_load(text) if isinstance(text, str) else None
+        except yaml.YAMLError as error:
+            raise UsageError(f"the ConfigMap's text is not YAML: {error}", fix="Look at the line named.") from error
+        if isinstance(inner, Mapping) and inner.get("kind") == "DeschedulerConfiguration":
+            return inner
+    raise UsageError("the ConfigMap holds no DeschedulerConfiguration", fix="Is it koord-descheduler-config?")
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _contradictions(arguments: RebalanceArgs, load_path: str, migration_path: str) -> list[str]:
+    """Values that fit their types and not each other, selectors and durations that cannot be read."""
+    load, problems = arguments.low_node_load, []
+    places: list[tuple[str, LoadThresholdFields]] = [(load_path, load)]
+    places += [(f"{load_path}.nodePools[{i}]", pool) for i, pool in enumerate(load.node_pools)]
+    for path, fields in places:
+        problems += _crossed(fields, path)
+        problems += _unreadable_selector(fields.node_selector, f"{path}.nodeSelector")
+        problems += _unreadable_duration(fields.anomaly_condition.timeout, f"{path}.anomalyCondition.timeout")
+    for number, one in enumerate(load.pod_selectors):
+        problems += _unreadable_selector(one.selector, f"{load_path}.podSelectors[{number}].selector")
+    problems += _unreadable_duration(load.detector_cache_timeout, f"{load_path}.detectorCacheTimeout")
+    problems += _unreadable_selector(arguments.migration.label_selector, f"{migration_path}.labelSelector")
+    for name in ("max_migrating_per_workload", "max_unavailable_per_workload"):
+        if limit_of(getattr(arguments.migration, name), 10) is None:
+            value = getattr(arguments.migration, name)
+            problems.append(f"{migration_path}.{name}: {value!r} is neither a whole number nor a percentage")
+    return problems
+
+
+def _crossed(fields: LoadThresholdFields, path: str) -> list[str]:
+    """Low thresholds above high ones; in deviation mode both are distances from the mean and cannot cross."""
+    if fields.use_deviation_thresholds:
+        return []
+    pairs = (
+        ("lowThresholds", fields.low_thresholds, fields.high_thresholds),
+        ("prodLowThresholds", fields.prod_low_thresholds, fields.prod_high_thresholds),
+    )
+    return [
+        f"{path}.{name}.{resource}: {low:g} % is above the high threshold of {high:g} %"
+        for name, lows, highs in pairs
+        for resource in ("cpu", "memory")
+        if (low := getattr(lows, resource)) is not None
+        and (high := getattr(highs, resource)) is not None
+        and low > high
+    ]
+
+
+def _unreadable_selector(selector: Object | None, path: str) -> list[str]:
+    try:
+        LabelSelector.parse(selector, path)
+    except UsageError as error:
+        return [error.message]
+    return []
+
+
+def _unreadable_duration(text: str, path: str) -> list[str]:
+    try:
+        seconds_of(text, path)
+    except UsageError as error:
+        return [error.message]
+    return []
+
+
+def limit_of(limit: int | str | None, replicas: int) -> int | None:
+    """Pods of a workload that may be away at once; None for a limit that cannot be read.
+
+    Unset: 10 % above 10 replicas, 2 from 4 to 10, else 1. A percentage that truncates to 0 becomes 1; never more than
+    the replicas. Source: Koordinator's MigrationController (`GetMaxMigrating`).
+    """
+    if limit is None:
+        number = replicas // 10 if replicas > 10 else 2 if replicas >= 4 else 1
+    elif isinstance(limit, int):
+        number = limit
+    elif limit.removesuffix("%").isdigit():
+        share = int(limit.removesuffix("%"))
+        number = max(replicas * share // 100, 1) if limit.endswith("%") else share
+    else:
+        return None
+    return min(max(number, 0), replicas)

@@ -1,0 +1,232 @@
+"""Which nodes are low and which are high: LowNodeLoad's thresholds over node pools, now and half an hour ahead. Pure.
+
+Usage of a node = its system usage + the sum of its pods' usage, against its capacity before amplification. Source:
+koordinator-sh/koordinator `pkg/descheduler/framework/plugins/loadaware`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.core.model.reasons import Reason
+from scheduler_ext.rebalance.arguments import LowNodeLoadArgs, NodePoolArgs, ResourcePercents
+from scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+HALF_HOUR: Final = 1800
+DAY_STEPS: Final = 48
+
+
+class NodeClass(StrEnum):
+    """How loaded a node is."""
+
+    LOW = "low"
+    BETWEEN = "between"
+    HIGH = "high"
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class LoadTable:
+    """Load of every node, (nodes, 2): CPU in millicores, memory in bytes. A round changes its own copy.
+
+    usage, prod: now, of all pods with the system and of prod pods. ahead: q95 of each half hour from the present one
+    on, (DAY_STEPS + 1, nodes, 2), NaN where nothing is forecast. peak: the highest of them, (nodes, 2).
+    judged: the node's report is there and not expired.
+    """
+
+    names: tuple[str, ...]
+    capacity: Floats
+    usage: Floats
+    prod: Floats
+    ahead: Floats
+    peak: Floats
+    judged: Flags
+    schedulable: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class PoolThresholds:
+    """Thresholds of one pool's nodes as amounts, (nodes, 2) of the whole table; rows: which nodes are of the pool."""
+
+    pool: NodePoolArgs
+    rows: npt.NDArray[np.intp]
+    low: Floats
+    high: Floats
+    prod_low: Floats
+    prod_high: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """Rows of a pool. high, prod_high: the nodes to relieve, highest usage first; a node is in one of them at most.
+
+    low: receivers of any pod; prod_low: receivers of prod pods. forecast: high by the next half hour alone.
+    stopped, prod_stopped: why nothing is moved in the pass, OK when it goes on.
+    """
+
+    high: tuple[int, ...]
+    prod_high: tuple[int, ...]
+    low: npt.NDArray[np.intp]
+    prod_low: npt.NDArray[np.intp]
+    forecast: frozenset[int]
+    stopped: Reason
+    prod_stopped: Reason
+
+
+def table_of(inputs: RebalanceInputs, expiration_seconds: int) -> LoadTable:
+    """The loads as columns. A report of `expiration_seconds` (0: never) or more is expired; its node is not judged."""
+    count = len(inputs.loads)
+    table = LoadTable(
+        names=tuple(load.node.name for load in inputs.loads),
+        capacity=np.array([load.node.capacity for load in inputs.loads]).reshape(count, 2),
+        usage=np.zeros((count, 2)),
+        prod=np.zeros((count, 2)),
+        ahead=np.full((DAY_STEPS + 1, count, 2), np.nan),
+        peak=np.zeros((count, 2)),
+        judged=np.zeros(count, dtype=np.bool_),
+        schedulable=np.array([not load.node.unschedulable for load in inputs.loads], dtype=np.bool_),
+    )
+    for row, load in enumerate(inputs.loads):
+        if load.outlook is not None:
+            table.ahead[:, row] = load.outlook.slots(int(inputs.now_seconds // HALF_HOUR), DAY_STEPS + 1, HALF_HOUR).T
+        if state_of(load, inputs.now_seconds, expiration_seconds) is Reason.OK:
+            table.judged[row] = True
+            table.usage[row], table.prod[row] = _usage(load)
+    np.fmax.reduce(table.ahead, axis=0, out=table.peak)
+    return table
+
+
+def state_of(load: NodeLoad, now_seconds: float, expiration_seconds: int) -> Reason:
+    """OK, or why the node cannot be judged: no report, or one that is too old."""
+    metric = load.metric
+    if metric is None or metric.usage is None or metric.updated_seconds is None or min(load.node.capacity) <= 0:
+        return Reason.METRIC_MISSING
+    expired = expiration_seconds > 0 and now_seconds - metric.updated_seconds >= expiration_seconds
+    return Reason.METRIC_EXPIRED if expired else Reason.OK
+
+
+def _usage(load: NodeLoad) -> tuple[tuple[float, float], tuple[float, float]]:
+    """(all, prod) of a node that has a report."""
+    assert load.metric is not None
+    prod_keys = {pod.key for pod in load.pods if pod.facts.prod}
+    cpu, memory = load.metric.system
+    prod_cpu = prod_memory = 0.0
+    for key, ((pod_cpu, pod_memory), _) in load.metric.pods.items():
+        cpu, memory = cpu + pod_cpu, memory + pod_memory
+        if key in prod_keys:
+            prod_cpu, prod_memory = prod_cpu + pod_cpu, prod_memory + pod_memory
+    return (cpu, memory), (prod_cpu, prod_memory)
+
+
+def pools_of(inputs: RebalanceInputs, table: LoadTable, arguments: LowNodeLoadArgs) -> list[PoolThresholds]:
+    """Each pool with its nodes and their thresholds; a node belongs to the first pool that selects it."""
+    free = np.ones(len(table.names), dtype=np.bool_)
+    pools = []
+    for pool in arguments.pools():
+        selectors = [s for s in (arguments.node_selector, pool.node_selector) if s is not None]
+        parsed = [LabelSelector.parse(one, "nodeSelector") for one in selectors]
+        selected = [all(one.matches(load.node.labels) for one in parsed) for load in inputs.loads]
+        rows = np.flatnonzero(free & np.array(selected, dtype=np.bool_))
+        free[rows] = False
+        pools.append(_with_thresholds(pool, rows, table))
+    return pools
+
+
+def _with_thresholds(pool: NodePoolArgs, rows: npt.NDArray[np.intp], table: LoadTable) -> PoolThresholds:
+    judged = rows[table.judged[rows]]
+    low, high = _amounts(pool, (pool.low_thresholds, pool.high_thresholds), table, table.usage, judged)
+    prod_low, prod_high = _amounts(
+        pool, (pool.prod_low_thresholds, pool.prod_high_thresholds), table, table.prod, judged
+    )
+    return PoolThresholds(pool, rows, low, high, prod_low, prod_high)
+
+
+def _amounts(
+    pool: NodePoolArgs,
+    percents: tuple[ResourcePercents, ResourcePercents],
+    table: LoadTable,
+    usage: Floats,
+    rows: npt.NDArray[np.intp],
+) -> tuple[Floats, Floats]:
+    """(low, high) as amounts. Not set: 100 % of capacity.
+
+    In deviation mode: the mean utilisation of the pool's judged nodes less and plus the thresholds, from 0 to 100 %;
+    a resource whose low threshold is not set or 0 is not looked at, which again is 100 %.
+    """
+    if not pool.use_deviation_thresholds or not len(rows):
+        low, high = (np.array(one.pair(100.0)) for one in percents)
+    else:
+        mean = 100 * (usage[rows] / table.capacity[rows]).mean(axis=0)
+        below, above = (np.array(one.pair(0.0)) for one in percents)
+        low = np.where(below == 0, 100.0, np.clip(mean - below, 0, 100))
+        high = np.where(below == 0, 100.0, np.clip(mean + above, 0, 100))
+    return table.capacity * low / 100, table.capacity * high / 100
+
+
+def classify(
+    table: LoadTable, pool: PoolThresholds, number_of_nodes: int, *, with_forecast: bool,
+    confirmed: frozenset[str] | None = None,
+) -> Classification:  # fmt: skip
+    """Classes of a pool's nodes. confirmed: nodes that anomaly detectors call abnormal; None: every high node is.
+
+    With forecasts a node is also high when q95 of the next half hour passes the threshold and is not below that of the
+    present one.
+    """
+    rows = pool.rows[table.judged[pool.rows]]
+    usage, prod = table.usage[rows], table.prod[rows]
+    observed = (usage > pool.high[rows]).any(axis=1)
+    coming = forecast_high(table, pool.high)[rows] if with_forecast else np.zeros(len(rows), dtype=np.bool_)
+    is_high = observed | coming
+    schedulable = table.schedulable[rows]
+    is_low = (usage <= pool.low[rows]).all(axis=1) & schedulable & ~coming
+    over_prod = (prod > pool.prod_high[rows]).any(axis=1) & ~is_high
+    under_prod = (prod <= pool.prod_low[rows]).all(axis=1) & schedulable & ~is_high & ~over_prod
+    low, prod_low = is_low & ~over_prod, under_prod
+    stop = (len(rows), number_of_nodes)
+    confirmed_rows = np.array([confirmed is None or table.names[row] in confirmed for row in rows], dtype=np.bool_)
+    return Classification(
+        high=_by_usage(table, rows[is_high & confirmed_rows], table.usage, pool.pool),
+        prod_high=_by_usage(table, rows[over_prod & confirmed_rows], table.prod, pool.pool),
+        low=rows[low],
+        prod_low=rows[prod_low],
+        forecast=frozenset(rows[coming & ~observed].tolist()),
+        stopped=_stopped(is_high, is_high & confirmed_rows, low, stop),
+        prod_stopped=_stopped(over_prod, over_prod & confirmed_rows, prod_low, stop),
+    )
+
+
+def forecast_high(table: LoadTable, high: Floats) -> Flags:
+    """Nodes whose q95 of the next half hour is above the threshold and does not fall, (nodes,)."""
+    present, following = table.ahead[0], table.ahead[1]
+    rises: Flags = ((following > high) & ~(following < present)).any(axis=1)
+    return rises
+
+
+def _by_usage(table: LoadTable, rows: npt.NDArray[np.intp], usage: Floats, pool: NodePoolArgs) -> tuple[int, ...]:
+    """Rows by weighted utilisation, highest first."""
+    weights = np.array([pool.resource_weights.cpu, pool.resource_weights.memory], dtype=np.float64)
+    score = (usage[rows] / table.capacity[rows]) @ weights
+    return tuple(int(row) for row in rows[np.argsort(-score, kind="stable")])
+
+
+def _stopped(high: Flags, confirmed: Flags, low: Flags, about: tuple[int, int]) -> Reason:
+    """Why a pass moves nothing; the order of the checks is Koordinator's. about: (nodes judged, numberOfNodes)."""
+    nodes, number_of_nodes = about
+    low_nodes = int(low.sum())
+    checks: Sequence[tuple[bool, Reason]] = (
+        (not high.any(), Reason.NO_NODE_HIGH),
+        (not confirmed.any(), Reason.NO_NODE_ABNORMAL),
+        (low_nodes == 0, Reason.NO_NODE_LOW),
+        (low_nodes <= number_of_nodes, Reason.TOO_FEW_NODES_LOW),
+        (low_nodes == nodes, Reason.ALL_NODES_LOW),
+    )
+    return next((reason for stops, reason in checks if stops), Reason.OK)

@@ -1,0 +1,134 @@
+"""EDGE: what a round of rebalancing looks at, read once from the Kubernetes API. Nothing is written.
+
+Nodes, pods and NodeMetrics are needed. UsageForecasts and PodDisruptionBudgets may be missing or forbidden; `gaps` says
+so, because a plan without them is a weaker one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.adapters.kube.observed import ON_NODES
+from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden, NoData, UsageError
+from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.core.settings.sections.extender import LoadAwareSettings
+from scheduler_ext.extender.metric import (
+    ExtenderNodeWire,
+    ForecastWire,
+    LoadMetric,
+    MetricWire,
+    Outlook,
+    metric_of,
+    node_of,
+    outlook_of,
+)
+from scheduler_ext.extender.watch.watcher import PATHS
+from scheduler_ext.rebalance.load import DisruptionBudget, NodeLoad, RebalanceInputs, RebalancePod, pod_of
+
+BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
+
+
+class _ReadMeta(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _NamedRaw(msgspec.Struct):
+    metadata: _ReadMeta = msgspec.field(default_factory=_ReadMeta)
+
+
+class _BudgetSpec(msgspec.Struct):
+    selector: dict[str, Any] | None = None
+
+
+class _BudgetStatus(msgspec.Struct, rename="camel"):
+    disruptions_allowed: int = 0
+
+
+class BudgetWire(msgspec.Struct):
+    """A PodDisruptionBudget as far as it is read here."""
+
+    metadata: _ReadMeta = msgspec.field(default_factory=_ReadMeta)
+    spec: _BudgetSpec = msgspec.field(default_factory=_BudgetSpec)
+    status: _BudgetStatus = msgspec.field(default_factory=_BudgetStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceReading:
+    """The cluster at one moment.
+
+    gaps: what could not be read, each as a sentence. forecasts: how many nodes have one.
+    """
+
+    inputs: RebalanceInputs
+    gaps: tuple[str, ...]
+    forecasts: int
+
+
+def read(client: KubeClient, settings: LoadAwareSettings, now_seconds: float) -> RebalanceReading:
+    """Read the cluster. ClusterError when nodes, pods or NodeMetrics cannot be listed, NoData when there are none."""
+    nodes = {wire.metadata.name: node_of(wire) for wire in client.list(PATHS["nodes"], ExtenderNodeWire)}
+    if not nodes:
+        raise NoData("the cluster has no nodes", fix="Is this the right --context?")
+    metrics = _metrics(client)
+    gaps: list[str] = []
+    outlooks = _outlooks(client, gaps)
+    budgets = _budgets(client, gaps)
+    pods: dict[str, list[RebalancePod]] = defaultdict(list)
+    for raw in client.list(PATHS["pods"], msgspec.Raw, fieldSelector=ON_NODES):
+        pod = pod_of(raw, settings)
+        pods[pod.facts.node].append(pod)
+    loads = [NodeLoad(nodes[n], metrics.get(n), outlooks.get(n), tuple(pods.get(n, ()))) for n in sorted(nodes)]
+    inputs = RebalanceInputs.of(loads, budgets, now_seconds)
+    return RebalanceReading(inputs, tuple(gaps), sum(load.outlook is not None for load in loads))
+
+
+def _metrics(client: KubeClient) -> Mapping[str, LoadMetric]:
+    """NodeMetrics by node; without any there is nothing to decide on."""
+    fix = "Run cotenant's manager and node agents, or Koordinator's: docs/descheduler.md."
+    try:
+        raws = client.list(PATHS["nodemetrics"], msgspec.Raw)
+    except ClusterAbsent as error:
+        raise NoData("the cluster has no NodeMetrics: their kind is not installed", fix=fix) from error
+    if not raws:
+        raise NoData("the cluster has no NodeMetrics: nobody reports what nodes use", fix=fix)
+    return {_name(raw): metric_of(msgspec.json.decode(raw, type=MetricWire)) for raw in raws}
+
+
+def _outlooks(client: KubeClient, gaps: list[str]) -> Mapping[str, Outlook | None]:
+    """Forecasts by node; none where the kind is not installed."""
+    try:
+        raws = client.list(PATHS["forecasts"], msgspec.Raw)
+    except ClusterAbsent:
+        return {}
+    except ClusterForbidden as error:
+        gaps.append(f"forecasts are not looked at: {error.message}")
+        return {}
+    return {_name(raw): outlook_of(msgspec.json.decode(raw, type=ForecastWire)) for raw in raws}
+
+
+def _budgets(client: KubeClient, gaps: list[str]) -> tuple[DisruptionBudget, ...]:
+    """Budgets of all namespaces; one whose selector cannot be read lets nothing in its namespace go."""
+    try:
+        wires = client.list(BUDGETS, BudgetWire)
+    except ClusterForbidden as error:
+        gaps.append(f"moves are not held against disruption budgets: {error.message}")
+        return ()
+    budgets = []
+    for wire in wires:
+        try:
+            selector, allowed = LabelSelector.parse(wire.spec.selector), wire.status.disruptions_allowed
+        except UsageError:
+            selector, allowed = LabelSelector(), 0
+        budgets.append(DisruptionBudget(wire.metadata.namespace, wire.metadata.name, selector, allowed))
+    return tuple(budgets)
+
+
+def _name(raw: msgspec.Raw) -> str:
+    return msgspec.json.decode(raw, type=_NamedRaw).metadata.name

@@ -1,0 +1,349 @@
+"""One round of rebalancing: LowNodeLoad's passes, with a place for each pod and a price for each move. Pure.
+
+High nodes are relieved one after the other, highest usage first; on each, pods leave in Koordinator's order until the
+node is under its high threshold or the receivers' capacity is used up. Beyond Koordinator: a pod leaves only when one
+receiver takes it whole and stays under its own thresholds (with forecasts also at its peak of the next 24 hours), and
+when the move pays (`price`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.kubernetes.protocol import PREDICTED_USAGE_ANNOTATION
+from cotenant.core.model.reasons import Reason
+from scheduler_ext.extender.stock_rules import refusals
+from scheduler_ext.rebalance.arguments import RebalanceArgs
+from scheduler_ext.rebalance.classification import (
+    HALF_HOUR,
+    Classification,
+    LoadTable,
+    NodeClass,
+    PoolThresholds,
+    classify,
+    pools_of,
+    state_of,
+    table_of,
+)
+from scheduler_ext.rebalance.eligibility import Eligibility, ordered
+from scheduler_ext.rebalance.limits import MoveLimits
+from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
+from scheduler_ext.rebalance.plan import MoveRefusal, PassStop, PlannedMove, RebalancedNode, RebalancePlan
+from scheduler_ext.rebalance.price import MovePrice, overload_seconds, price
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+PODS: Final = "pods"
+
+
+@dataclass(slots=True)
+class _RebalanceRound:
+    """What a round knows and changes: loads after the moves so far, limits, and its decisions."""
+
+    inputs: RebalanceInputs
+    arguments: RebalanceArgs
+    table: LoadTable
+    with_forecast: bool
+    eligibility: Eligibility
+    limits: MoveLimits
+    moves: list[PlannedMove] = field(default_factory=list)
+    refusals: list[MoveRefusal] = field(default_factory=list)
+    moved: set[str] = field(default_factory=set)
+    arrivals: list[tuple[RebalancePod, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Receivers:
+    """Nodes that may take pods in one pass. free: unrequested amounts by resource name, (receivers,)."""
+
+    rows: npt.NDArray[np.intp]
+    free: dict[str, Floats]
+    permitted: dict[bytes, Flags] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _ThresholdPass:
+    """One pass over a pool: all usage, or prod usage alone."""
+
+    pool: PoolThresholds
+    prod: bool
+    receivers: _Receivers
+
+    @property
+    def high(self) -> Floats:
+        """The threshold that makes a node a source, (nodes, 2)."""
+        return self.pool.prod_high if self.prod else self.pool.high
+
+
+def decide(
+    inputs: RebalanceInputs, arguments: RebalanceArgs, *, with_forecast: bool, confirmed: frozenset[str] | None = None
+) -> RebalancePlan:
+    """The plan of one round. confirmed: nodes that anomaly detectors call abnormal; None: every high node counts."""
+    load_args = arguments.low_node_load
+    table = table_of(inputs, load_args.node_metric_expiration_seconds)
+    before = (table.usage.copy(), table.peak.copy())
+    limits, eligibility = MoveLimits.of(arguments.migration, inputs), Eligibility.of(arguments, inputs.now_seconds)
+    work = _RebalanceRound(inputs, arguments, table, with_forecast, eligibility, limits)
+    stops: list[PassStop] = []
+    nodes: dict[int, RebalancedNode] = {}
+    for pool in pools_of(inputs, table, load_args):
+        classes = classify(table, pool, load_args.number_of_nodes, with_forecast=with_forecast, confirmed=confirmed)
+        stops += _passes(work, pool, classes)
+        nodes |= dict(_outlooks(work, pool, classes, before))
+    in_order = tuple(nodes[row] for row in sorted(nodes))
+    return RebalancePlan(with_forecast, tuple(work.moves), tuple(work.refusals), in_order, tuple(stops))
+
+
+def _passes(work: _RebalanceRound, pool: PoolThresholds, classes: Classification) -> Iterator[PassStop]:
+    """Both passes over a pool; a stop for each that moves nothing from the start."""
+    passes = (
+        (False, classes.high, classes.low, classes.stopped),
+        (True, classes.prod_high, classes.prod_low, classes.prod_stopped),
+    )
+    paused = work.arguments.low_node_load.paused
+    for prod, sources, receivers, stopped in passes[: 2 if pool.pool.looks_at_prod else 1]:
+        if paused or stopped is not Reason.OK:
+            yield PassStop(pool.pool.name, prod, Reason.REBALANCE_PAUSED if paused else stopped)
+            continue
+        current = _ThresholdPass(pool, prod, _receivers(work, receivers))
+        for row in sources:
+            _relieve(work, current, row)
+
+
+def _receivers(work: _RebalanceRound, rows: npt.NDArray[np.intp]) -> _Receivers:
+    """Receivers with what their pods, those that were moved there included, leave unrequested."""
+    free: dict[str, Floats] = {}
+    for place, row in enumerate(rows):
+        load = work.inputs.loads[row]
+        rest = dict(load.node.allocatable)
+        rest.setdefault(PODS, 10**9)
+        for pod in load.pods:
+            for name, amount in pod.facts.requests.items():
+                rest[name] = rest.get(name, 0) - amount
+        rest[PODS] -= len(load.pods)
+        for name, amount in rest.items():
+            free.setdefault(name, np.zeros(len(rows)))[place] = amount
+    receivers = _Receivers(rows, free)
+    places = {int(row): place for place, row in enumerate(rows)}
+    for pod, target in work.arrivals:
+        if target in places:
+            _take(receivers, places[target], pod)
+    return receivers
+
+
+def _take(receivers: _Receivers, place: int, pod: RebalancePod) -> None:
+    for name, amount in (*pod.facts.requests.items(), (PODS, 1)):
+        if name in receivers.free:
+            receivers.free[name][place] -= amount
+
+
+def _relieve(work: _RebalanceRound, current: _ThresholdPass, row: int) -> None:
+    """Move pods of one node until it is under its threshold, or nothing more may leave."""
+    name, load = work.table.names[row], work.inputs.loads[row]
+    over, _ = _overload(work, current, row)
+    if not over.any():
+        return
+    candidates = [pod for pod in load.pods if (pod.facts.prod or not current.prod) and pod.key not in work.moved]
+    for pod, shares in ordered([(pod, _shares(work, pod, row)) for pod in candidates], _weights(current, over)):
+        over, excess = _overload(work, current, row)
+        if not over.any():
+            return
+        reason = _room_left(work, current) if work.limits.node_refusal(name) is Reason.OK else Reason.OK
+        reason = work.limits.node_refusal(name) if reason is Reason.OK else reason
+        if reason is not Reason.OK:
+            work.refusals.append(MoveRefusal("", name, reason))
+            return
+        outcome = _try_move(work, current, (pod, row), (shares, over, excess))
+        if isinstance(outcome, Reason):
+            work.refusals.append(MoveRefusal(pod.key, name, outcome))
+        else:
+            work.moves.append(outcome)
+
+
+def _weights(current: _ThresholdPass, over: Flags) -> Floats:
+    """Weights of the overloaded resources; the others count nothing."""
+    weights = current.pool.pool.resource_weights
+    by_resource: Floats = np.where(over, np.array([weights.cpu, weights.memory], dtype=np.float64), 0.0)
+    return by_resource
+
+
+def _shares(work: _RebalanceRound, pod: RebalancePod, row: int) -> Floats:
+    """A pod's measured usage as shares of its node, (2,); zero where nothing is measured."""
+    usage = usage_of(pod, work.inputs.loads[row].metric) or (0.0, 0.0)
+    shares: Floats = np.array(usage) / work.table.capacity[row]
+    return shares
+
+
+def _overload(work: _RebalanceRound, current: _ThresholdPass, row: int) -> tuple[Flags, Floats]:
+    """Resources over the threshold now or in the next half hour, and by which share of capacity, both (2,)."""
+    usage = (work.table.prod if current.prod else work.table.usage)[row]
+    high = current.high[row]
+    load = usage
+    if work.with_forecast and not current.prod:
+        present, following = work.table.ahead[0, row], work.table.ahead[1, row]
+        load = np.where((following > high) & ~(following < present), np.fmax(usage, following), usage)
+    return load > high, (load - high) / work.table.capacity[row]
+
+
+def _room_left(work: _RebalanceRound, current: _ThresholdPass) -> Reason:
+    """Koordinator's stop: receivers' sum of threshold less usage is used up for some resource."""
+    rows = current.receivers.rows
+    usage = work.table.prod if current.prod else work.table.usage
+    room = (current.high[rows] - usage[rows]).sum(axis=0)
+    return Reason.TARGETS_USED_UP if (room <= 0).any() else Reason.OK
+
+
+def _try_move(
+    work: _RebalanceRound, current: _ThresholdPass, where: tuple[RebalancePod, int], about: tuple[Floats, Flags, Floats]
+) -> PlannedMove | Reason:
+    """The move of a pod, carried out on the table, or why it stays. about: (shares, over, excess) of its node."""
+    (pod, row), (shares, over, excess) = where, about
+    reason = work.eligibility.refusal(pod)
+    usage = usage_of(pod, work.inputs.loads[row].metric)
+    if reason is Reason.OK and usage is None:
+        reason = Reason.POD_UNMEASURED
+    reason = work.limits.refusal(pod) if reason is Reason.OK else reason
+    if reason is not Reason.OK or usage is None:
+        return reason
+    cost = _price(work, current, where, (shares, over, excess))
+    refusal = _unpaid(cost, from_forecast=work.with_forecast and not current.prod)
+    if refusal is not Reason.OK:
+        return refusal
+    place = _target(work, current, pod, np.array(usage))
+    if isinstance(place, Reason):
+        return place
+    target = int(current.receivers.rows[place])
+    by_forecast = not ((work.table.prod if current.prod else work.table.usage)[row] > current.high[row]).any()
+    _apply(work, pod, (row, target), np.array(usage))
+    _take(current.receivers, place, pod)
+    names = work.table.names
+    return PlannedMove(pod.key, names[row], names[target], usage, cost, by_forecast, current.prod, pod.unjudged())
+
+
+def _price(
+    work: _RebalanceRound, current: _ThresholdPass, where: tuple[RebalancePod, int], about: tuple[Floats, Flags, Floats]
+) -> MovePrice:
+    (pod, row), (shares, over, excess) = where, about
+    seconds = float(HALF_HOUR)
+    if work.with_forecast and not current.prod:
+        seconds = overload_seconds(work.table.ahead[:, row], current.high[row], over, work.inputs.now_seconds)
+    return price(pod, shares, np.where(over, excess, 0.0), seconds, work.inputs.now_seconds)
+
+
+def _unpaid(cost: MovePrice, *, from_forecast: bool) -> Reason:
+    """Why a price forbids the move; from_forecast: whether the overload's length comes from a forecast."""
+    if cost.gain <= 0:
+        return Reason.NOTHING_GAINED
+    if from_forecast and cost.outlasts_overload:
+        return Reason.OVERLOAD_ENDS_FIRST
+    return Reason.OK if cost.pays else Reason.MOVE_DOES_NOT_PAY
+
+
+def _target(work: _RebalanceRound, current: _ThresholdPass, pod: RebalancePod, usage: Floats) -> int | Reason:
+    """The receiver's place that is left least loaded; a Reason when none may take the pod."""
+    table, rows = work.table, current.receivers.rows
+    fits = _fits(work, current, pod)
+    if not fits.any():
+        return Reason.NO_NODE_FITS
+    after = table.usage[rows] + usage
+    high = current.pool.high[rows]
+    under = _both(after <= high)
+    if pod.facts.prod:
+        under &= _both(table.prod[rows] + usage <= current.pool.prod_high[rows])
+    fullest = _larger(after / table.capacity[rows])
+    if work.with_forecast:
+        peak = table.peak[rows] + _peak_usage(pod, usage)
+        under &= _both(~(peak > high))
+        fullest = np.fmax(fullest, _larger(peak / table.capacity[rows]))
+    possible = np.flatnonzero(fits & under)
+    if not len(possible):
+        return Reason.TARGETS_TOO_FULL
+    return int(possible[np.argmin(fullest[possible])])
+
+
+def _both(flags: Flags) -> Flags:
+    """Whether it holds of CPU and of memory, (n,); several times faster than all(axis=1) over two columns."""
+    both: Flags = flags[:, 0] & flags[:, 1]
+    return both
+
+
+def _larger(shares: Floats) -> Floats:
+    """The larger of CPU and memory, (n,); NaN counts as absent."""
+    larger: Floats = np.fmax(shares[:, 0], shares[:, 1])
+    return larger
+
+
+def _peak_usage(pod: RebalancePod, usage: Floats) -> Floats:
+    """What the pod adds at a node's peak, (2,): the larger of its usage and of what an annotation predicts."""
+    if PREDICTED_USAGE_ANNOTATION not in pod.facts.identity.annotations:
+        return usage
+    larger: Floats = np.maximum(usage, np.array(pod.facts.predicted))
+    return larger
+
+
+def _fits(work: _RebalanceRound, current: _ThresholdPass, pod: RebalancePod) -> Flags:
+    """Receivers that have what the pod requests and may run it, (receivers,); all of them without nodeFit."""
+    receivers = current.receivers
+    fits = np.ones(len(receivers.rows), dtype=np.bool_)
+    if not work.arguments.low_node_load.node_fit:
+        return fits
+    for name, amount in (*pod.facts.requests.items(), (PODS, 1)):
+        fits &= receivers.free.get(name, np.zeros(len(fits))) >= amount
+    if pod.placement not in receivers.permitted:
+        nodes = [work.inputs.loads[row].node for row in receivers.rows]
+        permitted = np.ones(len(nodes), dtype=np.bool_)
+        for refused in refusals(pod.constraints(), nodes).values():
+            permitted &= ~np.array(refused, dtype=np.bool_)
+        receivers.permitted[pod.placement] = permitted
+    return fits & receivers.permitted[pod.placement]
+
+
+def _apply(work: _RebalanceRound, pod: RebalancePod, between: tuple[int, int], usage: Floats) -> None:
+    """Change the loads as if the pod had moved."""
+    source, target = between
+    table = work.table
+    for column in (table.usage, table.prod) if pod.facts.prod else (table.usage,):
+        column[source] = np.maximum(column[source] - usage, 0)
+        column[target] += usage
+    table.ahead[:, source] = np.maximum(table.ahead[:, source] - usage, 0)
+    table.ahead[:, target] += _peak_usage(pod, usage)
+    table.peak[[source, target]] = np.fmax.reduce(table.ahead[:, [source, target]], axis=0)
+    work.limits.count(pod, table.names[source])
+    work.moved.add(pod.key)
+    work.arrivals.append((pod, target))
+
+
+def _outlooks(
+    work: _RebalanceRound, pool: PoolThresholds, classes: Classification, before: tuple[Floats, Floats]
+) -> Iterator[tuple[int, RebalancedNode]]:
+    """Each node of a pool with its row; before: (usage, peak) before any move."""
+    table, expiration = work.table, work.arguments.low_node_load.node_metric_expiration_seconds
+    high_rows = {*classes.high, *classes.prod_high}
+    low_rows = {*classes.low.tolist(), *classes.prod_low.tolist()}
+    amounts = (pool.high, before[0], table.usage, before[1], table.peak)
+    capacity = np.where(table.capacity[pool.rows] > 0, table.capacity[pool.rows], np.nan)
+    shares = [[(cpu, memory) for cpu, memory in (one[pool.rows] / capacity).tolist()] for one in amounts]
+    for place, row in enumerate(pool.rows.tolist()):
+        reason = state_of(work.inputs.loads[row], work.inputs.now_seconds, expiration)
+        node_class = NodeClass.HIGH if row in high_rows else NodeClass.LOW if row in low_rows else NodeClass.BETWEEN
+        high, now, after, peak, peak_after = (one[place] for one in shares)
+        yield (
+            row,
+            RebalancedNode(
+                name=table.names[row],
+                pool=pool.pool.name,
+                load=node_class if reason is Reason.OK else NodeClass.UNKNOWN,
+                by_forecast=row in classes.forecast,
+                reason=reason,
+                high=high,
+                now=now,
+                after=after,
+                peak=peak,
+                peak_after=peak_after,
+            ),
+        )

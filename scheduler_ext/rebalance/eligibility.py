@@ -1,0 +1,105 @@
+"""Which pods may be moved at all, and in which order: Koordinator's filters and pod order, and our pause. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.kubernetes.pod_qos import PodQos
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass, qos_of
+from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.core.model.reasons import Reason
+from scheduler_ext.rebalance.arguments import RebalanceArgs
+from scheduler_ext.rebalance.load import NEVER, RebalancePod
+
+Floats = npt.NDArray[np.float64]
+Rule = Callable[[RebalancePod], bool]
+SYSTEM_CRITICAL: Final = 2_000_000_000
+"""Priority of system-cluster-critical; pods from there on are not moved."""
+PAUSE_SECONDS: Final = 1800.0
+"""A pod younger than this may have been moved just now; it stays."""
+_CLASSES: Final = (PriorityClass.FREE, PriorityClass.BATCH, PriorityClass.MID, PriorityClass.PROD, PriorityClass.NONE)
+_KUBE_QOS: Final = {PodQos.BEST_EFFORT: 1, PodQos.BURSTABLE: 2, PodQos.GUARANTEED: 3}
+_QOS: Final = {QosClass.BE: 1, QosClass.LS: 2, QosClass.LSR: 3, QosClass.LSE: 4, QosClass.SYSTEM: 4, QosClass.NONE: 5}
+_QOS_BY_KUBE: Final = {1: QosClass.BE, 2: QosClass.LS, 3: QosClass.LSR}
+
+
+@dataclass(frozen=True, slots=True)
+class Eligibility:
+    """The rules of one configuration, in the order in which they are tried."""
+
+    rules: tuple[tuple[Reason, Rule], ...]
+
+    @classmethod
+    def of(cls, arguments: RebalanceArgs, now_seconds: float) -> Eligibility:
+        """Rules of a configuration at a moment."""
+        load, migration = arguments.low_node_load, arguments.migration
+        selectors = [LabelSelector.parse(one.selector, "podSelectors") for one in load.pod_selectors]
+        own = LabelSelector.parse(migration.label_selector, "labelSelector") if migration.label_selector else None
+
+        def unselected(pod: RebalancePod) -> bool:
+            identity = pod.facts.identity
+            admitted = load.evictable_namespaces.admit(identity.namespace) and migration.namespaces.admit(
+                identity.namespace
+            )
+            chosen = not selectors or any(one.matches(identity.labels) for one in selectors)
+            return not admitted or not chosen or (own is not None and not own.matches(identity.labels))
+
+        def bare(pod: RebalancePod) -> bool:
+            return not pod.owner and not (pod.failed and migration.evict_failed_bare_pods)
+
+        rules: list[tuple[Reason, Rule]] = [
+            (Reason.POD_LEAVING, lambda pod: pod.leaving),
+            (Reason.STATIC_POD, lambda pod: pod.static),
+            (Reason.DAEMON_POD, lambda pod: pod.facts.daemon),
+            (Reason.PLACEHOLDER_POD, lambda pod: pod.facts.placeholder_of is not None),
+            (Reason.POD_NOT_SELECTED, unselected),
+            (Reason.NO_CONTROLLER, bare),
+            (Reason.EVICTION_COST, lambda pod: pod.eviction_cost >= NEVER),
+        ]
+        if not migration.evict_system_critical_pods:
+            rules.append((Reason.SYSTEM_CRITICAL, lambda pod: pod.priority >= SYSTEM_CRITICAL))
+        if not migration.evict_local_storage_pods:
+            rules.append((Reason.LOCAL_STORAGE, lambda pod: pod.local_storage))
+        if migration.ignore_pvc_pods:
+            rules.append((Reason.VOLUME_CLAIM, lambda pod: pod.volume_claim))
+        rules.append((Reason.STARTED_LATELY, lambda pod: now_seconds - placed_seconds(pod) < PAUSE_SECONDS))
+        return cls(tuple(rules))
+
+    def refusal(self, pod: RebalancePod) -> Reason:
+        """The first rule that keeps the pod where it is; OK when it may be moved."""
+        return next((reason for reason, holds in self.rules if holds(pod)), Reason.OK)
+
+
+def placed_seconds(pod: RebalancePod) -> float:
+    """When the pod came to its node, Unix time: its PodScheduled condition, else its creation."""
+    return pod.created_seconds if pod.facts.assigned_seconds is None else pod.facts.assigned_seconds
+
+
+def ordered(pods: Sequence[tuple[RebalancePod, Floats]], weights: Floats) -> list[tuple[RebalancePod, Floats]]:
+    """Pods with their usage as shares, (2,), in the order in which they are moved.
+
+    Koordinator's class, spec.priority, Kubernetes' QoS class, Koordinator's QoS class, deletion cost, eviction cost
+    (each lowest first), usage of the overloaded resources (largest first), then the youngest first.
+    """
+
+    def rank(entry: tuple[RebalancePod, Floats]) -> tuple[float, ...]:
+        pod, shares = entry
+        kube = _KUBE_QOS.get(PodQos(pod.kube_qos), 2) if pod.kube_qos in set(PodQos) else 2
+        qos = qos_of(pod.facts.identity.labels)
+        return (
+            _CLASSES.index(pod.facts.priority_class),
+            pod.priority,
+            kube,
+            _QOS[_QOS_BY_KUBE[kube] if qos is QosClass.NONE else qos],
+            pod.deletion_cost,
+            pod.eviction_cost,
+            -float(shares @ weights),
+            -pod.created_seconds,
+        )
+
+    return sorted(pods, key=rank)

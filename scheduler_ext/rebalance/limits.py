@@ -1,0 +1,86 @@
+"""How many pods one round may move: Koordinator's limits, disruption budgets, and 1 % of all pods. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotenant.core.model.reasons import Reason
+from scheduler_ext.rebalance.arguments import MigrationArgs, limit_of
+from scheduler_ext.rebalance.load import DisruptionBudget, RebalanceInputs, RebalancePod
+
+CHURN: Final = 0.01
+"""Share of all pods that a round moves at most..."""
+LEAST_CHURN: Final = 10
+"""...or so many pods, where the share is less."""
+
+
+@dataclass(slots=True)
+class MoveLimits:
+    """Counts of one round; `refusal` asks, `count` records a move. allowed: disruptions left by budget."""
+
+    arguments: MigrationArgs
+    inputs: RebalanceInputs
+    budgets: dict[str, list[tuple[int, DisruptionBudget]]]
+    allowed: list[int]
+    most: int
+    moved: int = 0
+    nodes: Counter[str] = field(default_factory=Counter)
+    namespaces: Counter[str] = field(default_factory=Counter)
+    workloads: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, arguments: MigrationArgs, inputs: RebalanceInputs) -> MoveLimits:
+        """Limits of a round that has moved nothing yet."""
+        budgets: dict[str, list[tuple[int, DisruptionBudget]]] = {}
+        for number, budget in enumerate(inputs.budgets):
+            budgets.setdefault(budget.namespace, []).append((number, budget))
+        churn = max(math.ceil(CHURN * sum(len(load.pods) for load in inputs.loads)), LEAST_CHURN)
+        globally = arguments.max_migrating_globally
+        most = churn if globally is None else min(churn, globally)
+        return cls(arguments, inputs, budgets, [budget.allowed for budget in inputs.budgets], most)
+
+    def node_refusal(self, node: str) -> Reason:
+        """Why no further pod leaves the node in this round; OK when one may."""
+        if self.moved >= self.most:
+            return Reason.MOVE_LIMIT
+        most = self.arguments.max_migrating_per_node
+        return Reason.OK if most is None or self.nodes[node] < most else Reason.NODE_MOVE_LIMIT
+
+    def refusal(self, pod: RebalancePod) -> Reason:
+        """Why this pod does not leave in this round; OK when it may."""
+        most = self.arguments.max_migrating_per_namespace
+        if most is not None and self.namespaces[pod.facts.identity.namespace] >= most:
+            return Reason.NAMESPACE_MOVE_LIMIT
+        if pod.owner and self._workload_is_at_limit(pod.owner):
+            return Reason.WORKLOAD_MOVE_LIMIT
+        if any(self.allowed[number] <= 0 for number in self._over(pod)):
+            return Reason.DISRUPTION_BUDGET
+        return Reason.OK
+
+    def count(self, pod: RebalancePod, node: str) -> None:
+        """Record a move."""
+        self.moved += 1
+        self.nodes[node] += 1
+        self.namespaces[pod.facts.identity.namespace] += 1
+        self.workloads[pod.owner] += 1
+        for number in self._over(pod):
+            self.allowed[number] -= 1
+
+    def _workload_is_at_limit(self, owner: str) -> bool:
+        """Whether maxMigrating or maxUnavailable is reached, or a limit would let all replicas leave."""
+        replicas, moving = self.inputs.replicas.get(owner, 1), self.workloads[owner]
+        migrating = limit_of(self.arguments.max_migrating_per_workload, replicas) or 0
+        unavailable = limit_of(self.arguments.max_unavailable_per_workload, replicas) or 0
+        if not self.arguments.skip_check_expected_replicas and replicas in (migrating, unavailable):
+            return True
+        return moving >= migrating or moving + self.inputs.unready.get(owner, 0) >= unavailable
+
+    def _over(self, pod: RebalancePod) -> Sequence[int]:
+        """Numbers of the budgets that the pod is under."""
+        identity = pod.facts.identity
+        under = self.budgets.get(identity.namespace, ())
+        return [number for number, budget in under if budget.selector.matches(identity.labels)]

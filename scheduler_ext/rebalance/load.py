@@ -1,0 +1,210 @@
+"""What a round of rebalancing looks at: nodes with their load, pods with what moving them costs. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.core.settings.sections.extender import LoadAwareSettings
+from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
+from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
+from scheduler_ext.extender.stock_rules import not_judged
+
+EVICTION_COST_ANNOTATION: Final = "scheduling.koordinator.sh/eviction-cost"
+DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+NEVER: Final = 2**31 - 1
+"""Eviction cost of a pod that must not be evicted."""
+_PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
+
+
+class _Volume(msgspec.Struct, rename="camel"):
+    name: str = ""
+    empty_dir: msgspec.Raw = msgspec.Raw()
+    host_path: msgspec.Raw = msgspec.Raw()
+    persistent_volume_claim: msgspec.Raw = msgspec.Raw()
+
+
+class _RebalanceMeta(msgspec.Struct, rename="camel"):
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: str | None = None
+
+
+class _RebalanceSpec(msgspec.Struct, rename="camel"):
+    priority: int | None = None
+    volumes: list[_Volume] | None = None
+    node_selector: msgspec.Raw = msgspec.Raw()
+    affinity: msgspec.Raw = msgspec.Raw()
+    tolerations: msgspec.Raw = msgspec.Raw()
+    topology_spread_constraints: msgspec.Raw = msgspec.Raw()
+
+
+class _RebalanceCondition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    last_transition_time: datetime | None = None
+
+
+class _RebalanceStatus(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    qos_class: str = ""
+    conditions: list[_RebalanceCondition] | None = None
+
+
+class RebalancePodWire(msgspec.Struct):
+    """What rebalancing reads of a Pod beyond `PodWire`."""
+
+    metadata: _RebalanceMeta = msgspec.field(default_factory=_RebalanceMeta)
+    spec: _RebalanceSpec = msgspec.field(default_factory=_RebalanceSpec)
+    status: _RebalanceStatus = msgspec.field(default_factory=_RebalanceStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class RebalancePod:
+    """A pod on a node. Times are Unix seconds, None = not known.
+
+    ready_seconds: when it became ready. placement: node selector, affinity, tolerations and spread as JSON, b"" without
+    any. eviction_cost, deletion_cost: what its annotations say, 0 without.
+    """
+
+    facts: PodFacts
+    priority: int = 0
+    kube_qos: str = ""
+    created_seconds: float = 0.0
+    ready_seconds: float | None = None
+    leaving: bool = False
+    failed: bool = False
+    static: bool = False
+    local_storage: bool = False
+    volume_claim: bool = False
+    eviction_cost: int = 0
+    deletion_cost: int = 0
+    placement: bytes = b""
+
+    @property
+    def key(self) -> str:
+        """NAMESPACE/NAME."""
+        return self.facts.key
+
+    @property
+    def owner(self) -> str:
+        """NAMESPACE/KIND/NAME of the controller that would create it anew; "" without one."""
+        for reference in self.facts.identity.controllers:
+            if reference.controlling:
+                return f"{self.facts.identity.namespace}/{reference.kind}/{reference.name}"
+        return ""
+
+    @property
+    def is_job(self) -> bool:
+        """Whether a restart loses the work that it has done so far."""
+        return any(one.controlling and one.kind == "Job" for one in self.facts.identity.controllers)
+
+    def constraints(self) -> Mapping[str, Any]:
+        """The part of its spec that limits where it may run."""
+        spec: Mapping[str, Any] = msgspec.json.decode(self.placement) if self.placement else {}
+        return spec
+
+    def unjudged(self) -> str:
+        """Constraints that the scheduler applies and this round does not, in words; "" without any."""
+        spec = dict(self.constraints())
+        if self.volume_claim:
+            spec["volumes"] = [{"persistentVolumeClaim": {}}]
+        return not_judged(spec).partition(": ")[2]
+
+
+def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePod:
+    """A pod from the API's JSON; msgspec.ValidationError when it is none."""
+    facts = facts_of(msgspec.json.decode(raw, type=PodWire), settings)
+    more = msgspec.json.decode(raw, type=RebalancePodWire)
+    annotations, volumes = facts.identity.annotations, more.spec.volumes or ()
+    created = more.metadata.creation_timestamp
+    owners = facts.identity.controllers
+    return RebalancePod(
+        facts=facts,
+        priority=more.spec.priority or 0,
+        kube_qos=more.status.qos_class,
+        created_seconds=created.timestamp() if created else 0.0,
+        ready_seconds=_ready(more.status),
+        leaving=more.metadata.deletion_timestamp is not None,
+        failed=more.status.phase == "Failed",
+        static=MIRROR_ANNOTATION in annotations or any(one.kind == "Node" for one in owners),
+        local_storage=any(bytes(v.empty_dir) or bytes(v.host_path) for v in volumes),
+        volume_claim=any(bytes(v.persistent_volume_claim) for v in volumes),
+        eviction_cost=_whole(annotations.get(EVICTION_COST_ANNOTATION, "")),
+        deletion_cost=_whole(annotations.get(DELETION_COST_ANNOTATION, "")),
+        placement=_placement(more.spec),
+    )
+
+
+def _ready(status: _RebalanceStatus) -> float | None:
+    for one in status.conditions or ():
+        if one.type == "Ready" and one.status == "True" and one.last_transition_time is not None:
+            return one.last_transition_time.timestamp()
+    return None
+
+
+def _whole(text: str) -> int:
+    """A whole number of 32 bits; 0 for anything else, as Koordinator reads it."""
+    try:
+        number = int(text)
+    except ValueError:
+        return 0
+    return number if -(2**31) <= number < 2**31 else 0
+
+
+def _placement(spec: _RebalanceSpec) -> bytes:
+    values = (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints)
+    parts = {name: raw for name, raw in zip(_PLACEMENT, values, strict=True) if bytes(raw)}
+    return msgspec.json.encode(parts) if parts else b""
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget: which pods, and how many of them may leave now."""
+
+    namespace: str
+    name: str
+    selector: LabelSelector
+    allowed: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """A node with its report, its forecast (None: it has none) and its pods that have not ended."""
+
+    node: ExtenderNode
+    metric: LoadMetric | None = None
+    outlook: Outlook | None = None
+    pods: tuple[RebalancePod, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceInputs:
+    """The cluster at one moment. replicas, unready: pods of each owner, and those of them that are not ready."""
+
+    loads: Sequence[NodeLoad]
+    budgets: Sequence[DisruptionBudget] = ()
+    now_seconds: float = 0.0
+    replicas: Mapping[str, int] = field(default_factory=dict)
+    unready: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, loads: Sequence[NodeLoad], budgets: Sequence[DisruptionBudget], now_seconds: float) -> RebalanceInputs:
+        """Inputs whose replicas are counted from the pods on the nodes."""
+        owners = [(pod.owner, pod) for load in loads for pod in load.pods]
+        replicas = Counter(owner for owner, _ in owners if owner)
+        unready = Counter(owner for owner, pod in owners if owner and pod.ready_seconds is None)
+        return cls(loads, budgets, now_seconds, replicas, unready)
+
+
+def usage_of(pod: RebalancePod, metric: LoadMetric | None) -> tuple[float, float] | None:
+    """What the node's report says that the pod uses, (millicores, bytes); None where it says nothing."""
+    measured = metric.pods.get(pod.key) if metric else None
+    return None if measured is None or not all(math.isfinite(x) for x in measured[0]) else measured[0]

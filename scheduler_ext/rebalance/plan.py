@@ -1,0 +1,77 @@
+"""What a round of rebalancing decides: moves, refusals, and each node now, after the moves and at its peak. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotenant.core.model.reasons import Reason
+from scheduler_ext.rebalance.classification import NodeClass
+from scheduler_ext.rebalance.price import MovePrice
+
+Pair = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """A pod that should leave `source`; `target` is where it fits best, the scheduler decides in the end.
+
+    usage: (millicores, bytes). by_forecast: the node is not overloaded yet. prod_pass: prod usage alone is too high.
+    unjudged: constraints that only the scheduler judges, "" without any.
+    """
+
+    pod: str
+    source: str
+    target: str
+    usage: Pair
+    price: MovePrice
+    by_forecast: bool
+    prod_pass: bool
+    unjudged: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRefusal:
+    """A pod of an overloaded node that stays; pod "": the node's remaining pods."""
+
+    pod: str
+    node: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class RebalancedNode:
+    """One node. Pairs are shares of capacity (CPU, memory); peak: highest q95 of the next 24 hours, NaN unknown.
+
+    reason: OK, or why the node is not judged.
+    """
+
+    name: str
+    pool: str
+    load: NodeClass
+    by_forecast: bool
+    reason: Reason
+    high: Pair
+    now: Pair
+    after: Pair
+    peak: Pair
+    peak_after: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class PassStop:
+    """Why a pass over a pool moved nothing."""
+
+    pool: str
+    prod_pass: bool
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class RebalancePlan:
+    """A round's decision; nothing of it is done. with_forecast: whether forecasts were looked at."""
+
+    with_forecast: bool
+    moves: tuple[PlannedMove, ...]
+    refusals: tuple[MoveRefusal, ...]
+    nodes: tuple[RebalancedNode, ...]
+    stops: tuple[PassStop, ...]

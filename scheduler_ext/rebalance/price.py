@@ -1,0 +1,87 @@
+"""What a move costs and what it gains, both in node-seconds: a share of a node's capacity times seconds. Pure.
+
+    gain = relief x overload_seconds        relief: the part of the overload that the pod's usage is
+    cost = restart_seconds x share x risk   share: the pod's usage as a share of the node
+    a move pays when gain > cost
+
+All shares are of the same node, and of the resource where they are largest. overload_seconds comes from the forecast;
+without one an overload counts as half an hour. risk grows with the priority class, because a second of restart of a
+service harms more than one of a batch pod.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.kubernetes.qos import PriorityClass
+from scheduler_ext.rebalance.classification import HALF_HOUR
+from scheduler_ext.rebalance.load import RebalancePod
+
+Floats = npt.NDArray[np.float64]
+USUAL_RESTART_SECONDS: Final = 60.0
+"""Counted for a pod whose own start cannot be read from its conditions."""
+LONGEST_START_SECONDS: Final = 3600.0
+"""A pod that became ready later than this after it was placed was ready before: its start is not known."""
+RISKS: Final = {PriorityClass.PROD: 10.0, PriorityClass.MID: 5.0, PriorityClass.BATCH: 2.0, PriorityClass.FREE: 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class MovePrice:
+    """gain and cost in node-seconds; restart_seconds: how long the pod is away; overload_seconds: inf = all day."""
+
+    gain: float
+    cost: float
+    restart_seconds: float
+    overload_seconds: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether the move gains more than it costs."""
+        return self.gain > self.cost
+
+    @property
+    def outlasts_overload(self) -> bool:
+        """Whether the restart takes at least as long as the overload lasts."""
+        return self.restart_seconds >= self.overload_seconds
+
+
+def price(pod: RebalancePod, shares: Floats, excess: Floats, overload_seconds: float, now_seconds: float) -> MovePrice:
+    """shares: the pod's usage, excess: the node's load above the threshold, both as shares of its capacity, (2,)."""
+    relief = float(np.minimum(shares, np.maximum(excess, 0)).max())
+    restart = restart_seconds(pod, now_seconds)
+    risk = RISKS.get(pod.facts.priority_class, RISKS[PriorityClass.PROD])
+    return MovePrice(relief * overload_seconds, restart * float(shares.max()) * risk, restart, overload_seconds)
+
+
+def restart_seconds(pod: RebalancePod, now_seconds: float) -> float:
+    """How long the pod is away when it is moved: as long as it took from being placed to ready, at least 1 s.
+
+    A Job's pod also loses the work it has done since it was placed.
+    """
+    placed, ready = pod.facts.assigned_seconds, pod.ready_seconds
+    start = USUAL_RESTART_SECONDS
+    if placed is not None and ready is not None and 0 <= ready - placed <= LONGEST_START_SECONDS:
+        start = max(ready - placed, 1.0)
+    if pod.is_job:
+        start += max(now_seconds - (pod.created_seconds if placed is None else placed), 0.0)
+    return start
+
+
+def overload_seconds(ahead: Floats, high: Floats, over: npt.NDArray[np.bool_], now_seconds: float) -> float:
+    """How long the resources in `over` stay above the threshold: until the first half hour whose q95 is not above.
+
+    ahead: q95 of half hours from the present one on, (steps, 2); high: (2,). An overload still to come counts from its
+    beginning. Half an hour where there is no forecast, or where it does not know of the overload.
+    """
+    above: npt.NDArray[np.bool_] = np.logical_or.reduce((ahead > high) & over, axis=1)
+    begins = int(np.argmax(above)) if above.any() else len(above)
+    if begins > 1:
+        return float(HALF_HOUR)
+    ends = np.flatnonzero(~above[begins:])
+    steps = int(ends[0]) if len(ends) else len(above) - begins
+    passed = now_seconds % HALF_HOUR if begins == 0 else 0.0
+    return float(steps * HALF_HOUR - passed)

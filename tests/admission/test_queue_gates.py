@@ -1,0 +1,131 @@
+"""Which new pods wait for their quota or their gang; all others are created as they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from admission.guard_watchdog import forgotten, served_until
+from admission.pod_mutation import AdmissionCall, mutated
+from admission.queue_gates import queued
+from admission.view import ClusterView
+from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
+from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree
+
+NOW = 1_000.0
+QUOTA_LABEL = "quota.scheduling.koordinator.sh/name"
+GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
+TREE = QuotaTree(
+    {
+        quota.name: quota
+        for quota in (
+            QuotaNode("team", namespace="koordinator-system", namespaces=("annotated",)),
+            QuotaNode("shop", namespace="shop"),
+            QuotaNode("koordinator-system-quota", namespace="koordinator-system"),
+            QuotaNode("koordinator-root-quota", namespace="koordinator-system"),
+        )
+    }
+)
+
+
+def pod(labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    owners = spec.pop("ownerReferences", [])
+    meta = {"generateName": "web-", "labels": labels or {}, "annotations": annotations or {}, "ownerReferences": owners}
+    return {"metadata": meta, "spec": {"containers": [{"name": "x"}], **spec}}
+
+
+def gates(pod: Any) -> list[str]:
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
+
+
+@pytest.mark.parametrize(
+    ("new", "namespace", "expected"),
+    [
+        (pod({QUOTA_LABEL: "team"}), "other", [QUOTA_GATE]),
+        (pod(), "shop", [QUOTA_GATE]),
+        (pod(), "annotated", [QUOTA_GATE]),
+        (pod({GROUP_LABEL: "job"}), "other", [GANG_GATE, RESERVATION_GATE]),
+        (pod({}, {"gang.scheduling.koordinator.sh/name": "job"}), "other", [GANG_GATE, RESERVATION_GATE]),
+        (pod({GROUP_LABEL: "job"}), "shop", [QUOTA_GATE, GANG_GATE, RESERVATION_GATE]),
+        (pod(schedulingGates=[{"name": "theirs"}]), "shop", ["theirs", QUOTA_GATE]),
+        (pod({GROUP_LABEL: "job"}, schedulingGates=[{"name": RESERVATION_GATE}]), "a", [RESERVATION_GATE, GANG_GATE]),
+    ],
+    ids=[
+        "label",
+        "namespace",
+        "annotation",
+        "PodGroup",
+        "gang annotation",
+        "gang of a quota",
+        "theirs",
+        "no gate twice",
+    ],
+)
+def test_a_pod_gets_all_gates_that_it_will_need(new: dict[str, Any], namespace: str, expected: list[str]) -> None:
+    mutated_pod = queued(new, TREE, NOW + 30, namespace, NOW)
+    assert gates(mutated_pod) == expected
+    quota = mutated_pod["metadata"]["annotations"].get("cotenant.dev/queued")
+    assert bool(quota) is (QUOTA_GATE in expected)
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        pod({QUOTA_LABEL: "koordinator-system-quota", GROUP_LABEL: ""}),
+        pod({QUOTA_LABEL: "koordinator-root-quota"}),
+        pod({QUOTA_LABEL: "nobody-made-it"}),
+        pod({QUOTA_LABEL: "team", "cotenant.dev/placeholder": "true"}),
+        pod({QUOTA_LABEL: "team", GROUP_LABEL: "job"}, nodeName="n1"),
+        pod({QUOTA_LABEL: "team"}, ownerReferences=[{"kind": "DaemonSet", "name": "d", "apiVersion": "apps/v1"}]),
+        pod(),
+    ],
+    ids=["system quota", "root quota", "no such quota", "placeholder", "has a node", "DaemonSet", "no quota"],
+)
+def test_no_other_pod_is_touched(new: dict[str, Any]) -> None:
+    assert queued(new, TREE, NOW + 30, "other", NOW) is new
+
+
+def test_nobody_waits_for_a_manager_that_is_away() -> None:
+    new = pod({QUOTA_LABEL: "team", GROUP_LABEL: "job"})
+    assert queued(new, TREE, NOW, "other", NOW) is new
+
+
+def test_the_webhook_gates_once_however_often_it_is_called() -> None:
+    view, call = (
+        ClusterView(quotas=TREE, queues_served_until_seconds=NOW + 30),
+        AdmissionCall("CREATE", "shop", "u", NOW),
+    )
+    once = mutated(pod({GROUP_LABEL: "job"}), view, call).pod
+    assert gates(once) == [QUOTA_GATE, GANG_GATE, RESERVATION_GATE]
+    assert mutated(once, view, call).pod == once
+
+
+def waiting(*names: str) -> dict[str, Any]:
+    meta = {"name": "p", "namespace": "a", "resourceVersion": "3"}
+    return {"metadata": meta, "spec": {"schedulingGates": [{"name": name} for name in names]}}
+
+
+@pytest.mark.parametrize(
+    ("names", "over", "left"),
+    [
+        ((QUOTA_GATE, "theirs"), (QUOTA_GATE, GANG_GATE), ["theirs"]),
+        ((QUOTA_GATE, GANG_GATE, RESERVATION_GATE), (RESERVATION_GATE,), None),
+        ((QUOTA_GATE, GANG_GATE, RESERVATION_GATE), (QUOTA_GATE, GANG_GATE), [RESERVATION_GATE]),
+        ((QUOTA_GATE, RESERVATION_GATE), (RESERVATION_GATE,), [QUOTA_GATE]),
+        ((QUOTA_GATE, GANG_GATE, RESERVATION_GATE), (QUOTA_GATE, GANG_GATE, RESERVATION_GATE), []),
+        (("theirs",), (QUOTA_GATE, GANG_GATE, RESERVATION_GATE), None),
+    ],
+    ids=["quota", "its gang still waits", "Reservations are served", "its quota waits", "all", "none of ours"],
+)
+def test_gates_end_whose_promise_is_over(names: tuple[str, ...], over: tuple[str, ...], left: list[str] | None) -> None:
+    patches = forgotten([waiting(*names)], over)
+    assert [[gate["name"] for gate in patch.operations[1]["value"]] for patch in patches] == (
+        [] if left is None else [left]
+    )
+
+
+def test_each_gate_has_its_promise() -> None:
+    spec = {"servedUntil": "1970-01-01T00:00:10Z", "queuesServedUntil": "1970-01-01T00:00:20Z"}
+    assert served_until({"spec": spec}) == {RESERVATION_GATE: 10.0, QUOTA_GATE: 20.0, GANG_GATE: 20.0}
+    assert set(served_until(None).values()) == {0.0}

@@ -1,0 +1,157 @@
+"""`cotenant descheduler --once`: tables, JSON, exit codes, and a plan on a real API server with real budgets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cotenant.apps.cli.cluster.descheduler import (
+    MOVES,
+    NODES,
+    RebalanceMode,
+    Show,
+    arguments_from,
+    move_rows,
+    node_rows,
+)
+from cotenant.apps.cli.cluster.descheduler import _print as print_plan
+from cotenant.apps.cli.output import Format
+from cotenant.core.settings.sections.extender import LoadAwareSettings
+from scheduler_ext.rebalance.cluster_reading import read
+from scheduler_ext.rebalance.decide import decide
+from scheduler_ext.rebalance.plan import RebalancePlan
+from tests.cluster.accounts import account
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import install_crd
+from tests.cluster.fixtures import FakeNodes
+from tests.cluster.waiting import wait_for
+from tests.scheduler_ext.rebalance.small_cluster import arguments, inputs, node, pod
+from tests.support.command_line import cotenant
+
+METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+LATER = 3600.0
+"""Pods are not moved in their first half hour; the test looks an hour ahead."""
+
+
+@pytest.fixture
+def plan() -> RebalancePlan:
+    hot = node("hot", pod("a-1", 20, memory_percent=1), pod("b-1", 20, local_storage=True), system=50, ahead=(90, 95))
+    cluster = inputs(hot, node("cold", system=10, ahead=(10, 30)), node("silent", updated=0))
+    return decide(cluster, arguments(), with_forecast=True)
+
+
+def test_rows_say_what_happens_to_each_node_and_pod(plan: RebalancePlan) -> None:
+    nodes = {row["node"]: row for row in node_rows(plan)}
+    assert list(nodes) == ["hot", "cold", "silent"]
+    hot, silent = nodes["hot"], nodes["silent"]
+    assert [round(hot[f"cpu_{name}"], 2) for name in ("now", "after", "peak", "peak_after", "high")] == [
+        0.9, 0.7, 0.95, 0.75, 0.7,
+    ]  # fmt: skip
+    assert (hot["load"], hot["moves"], nodes["cold"]["moves"]) == ("high", -1, 1)
+    assert (silent["load"], silent["reason"], silent["cpu_now"]) == ("unknown", "metric-expired", None)
+    moved, stays = move_rows(plan)
+    assert (moved["pod"], moved["source"], moved["target"], moved["cpu"]) == ("shop/a-1", "hot", "cold", 2000)
+    assert (stays["decision"], stays["pod"], stays["reason"]) == ("stay", "shop/b-1", "local-storage")
+
+
+@pytest.mark.parametrize("output", list(Format))
+def test_every_format_has_the_same_rows(
+    plan: RebalancePlan, output: Format, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_plan(plan, Show.ALL, output, headers=True)
+    text = capsys.readouterr().out
+    if output in (Format.JSON, Format.YAML):
+        document = json.loads(text) if output is Format.JSON else yaml.safe_load(text)
+        assert [row["pod"] for row in document["moves"]] == ["shop/a-1", "shop/b-1"]
+        assert set(document["nodes"][0]) == {column.name for column in NODES.columns}
+    elif output is Format.CSV:
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert [row["pod"] for row in rows] == ["shop/a-1", "shop/b-1"]
+        assert set(rows[0]) == {column.name for column in MOVES.columns}
+    else:
+        assert "shop/a-1" in text and "local-storage" in text and "metric-expired" in text
+        assert ("PEAK-AFTER" in text) is (output is Format.WIDE)
+
+
+def test_the_words_that_are_wrong(tmp_path: Path) -> None:
+    without = cotenant("descheduler", "-o", "json")
+    assert without.returncode == 2 and "cotenant descheduler --once" in without.stderr
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("kind: LowNodeLoadArgs\nhighThresholds: {cpu: 130}\n")
+    refused = cotenant("descheduler", "--once", "-f", str(bad))
+    assert refused.returncode == 2 and "$.highThresholds.cpu: 130 is not a number from 0 to 100" in refused.stderr
+    absent = cotenant("descheduler", "--once", "-f", str(tmp_path / "absent.yaml"))
+    assert absent.returncode == 2 and "cannot be read" in absent.stderr
+    assert arguments_from("").low_node_load.high_thresholds.cpu == 65
+    assert {mode.value for mode in RebalanceMode} == {"forecast", "observed"}
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes, tmp_path: Path) -> tuple[str, Path]:
+    """A hot and a cold node of 10 cores; five replicas of 1 core each on the hot one, of which one may be away."""
+    api = control_plane.api()
+    for name in ("nodemetrics.slo.koordinator.sh", "usageforecasts.cotenant.dev"):
+        install_crd(api, name)
+    hot, cold = fake_nodes(2, cpu="10", memory="100Gi")
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"nodeName": hot, "containers": [container]}}
+    api.create(
+        f"/apis/apps/v1/namespaces/{namespace}/replicasets",
+        {
+            "metadata": {"name": "web"},
+            "spec": {"replicas": 5, "selector": {"matchLabels": labels}, "template": template},
+        },
+    )
+    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    selector = {"matchLabels": labels}
+    api.create(budgets, {"metadata": {"name": "web"}, "spec": {"minAvailable": 4, "selector": selector}})
+    wait_for("one disruption", lambda: (api.get(f"{budgets}/web").get("status") or {}).get("disruptionsAllowed") == 1)
+    pods = [item["metadata"]["name"] for item in api.items(f"/api/v1/namespaces/{namespace}/pods")]
+    report(api, hot, "4", [(namespace, name) for name in pods])
+    report(api, cold, "1", [])
+    config = tmp_path / "config.yaml"
+    own = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [hot, cold]}]}
+    thresholds = {"lowThresholds": {"cpu": 40, "memory": 40}, "highThresholds": {"cpu": 70, "memory": 80}}
+    config.write_text(yaml.safe_dump({"kind": "LowNodeLoadArgs", "nodeSelector": own, **thresholds}))
+    return hot, config
+
+
+def report(api: Any, name: str, system: str, pods: list[tuple[str, str]]) -> None:
+    """A NodeMetric of an hour ahead: the system uses `system` cores, each pod one."""
+    usage = {"resources": {"cpu": "1", "memory": "1Gi"}}
+    api.create(METRICS, {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": name}})
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + LATER))
+    node_metric = {"nodeUsage": usage, "systemUsage": {"resources": {"cpu": system, "memory": "1Gi"}}}
+    pods_metric = [{"namespace": space, "name": pod_name, "podUsage": usage} for space, pod_name in pods]
+    status = {"updateTime": moment, "nodeMetric": node_metric, "podsMetric": pods_metric}
+    api.patch(f"{METRICS}/{name}/status", {"status": status})
+
+
+def test_a_plan_on_a_real_server_obeys_its_budgets(control_plane: ControlPlane, cluster: tuple[str, Path]) -> None:
+    hot, config = cluster
+    kubeconfig = str(control_plane.admin_kubeconfig)
+    words = ("descheduler", "--once", "-f", str(config), "-o", "json", "--kubeconfig")
+    now = cotenant(*words, kubeconfig)
+    assert now.returncode == 0, now.stderr
+    document = json.loads(now.stdout)
+    assert {row["reason"] for row in document["moves"]} == {"started-lately"}  # nothing is moved in its first half hour
+    assert [row["load"] for row in document["nodes"]] == ["high", "low"]  # 4 + 5 of 10 cores; 1 of 10
+    assert "a dry run: nothing was written" in now.stderr
+    extender = account(control_plane, "cotenant-extender")
+    partial = cotenant(*words, str(extender))
+    assert partial.returncode == 4 and "poddisruptionbudgets" in partial.stderr
+    # an hour later one pod may leave: the budget permits one disruption
+    reading = read(control_plane.client(extender), LoadAwareSettings(), time.time() + LATER)
+    assert [gap for gap in reading.gaps if "budgets" in gap]
+    whole = read(control_plane.client(control_plane.admin_kubeconfig), LoadAwareSettings(), time.time() + LATER)
+    plan = decide(whole.inputs, arguments_from(str(config)), with_forecast=False)
+    assert [move.source for move in plan.moves] == [hot]
+    assert {one.reason.value for one in plan.refusals} == {"disruption-budget"}

@@ -1,0 +1,225 @@
+"""`cotenant quota`, `cotenant gang` and `cotenant why` on a cluster with a tree of quotas, gated pods and a gang."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from cotenant.apps.cli.main import root
+from cotenant.apps.cli.queues.queue_service import queue_service_of
+from cotenant.apps.simulation.api_server import EmbeddedServer
+from cotenant.apps.simulation.api_server.rights import AccessRule, Account
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.errors import ClusterForbidden, NoData
+from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE
+from cotenant.core.model.kubernetes.quota_tree import IS_PARENT_LABEL, NAME_LABEL, PARENT_LABEL
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.kube import KubeSettings
+from tests.cluster.api import Json
+from tests.cluster.crds import install_crd
+from tests.contract.target import embedded_api
+
+pytestmark = pytest.mark.server
+
+QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1"
+DEFINITIONS = (
+    "elasticquotas.scheduling.sigs.k8s.io",
+    "elasticquotaprofiles.quota.koordinator.sh",
+    "podgroups.scheduling.sigs.k8s.io",
+    "reservations.scheduling.koordinator.sh",
+)
+POD_GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
+
+
+class Cluster:
+    """One node of 40 cores; quotas company > research, shop; research uses 24 cores, of which it borrows 4."""
+
+    def __init__(self, server: EmbeddedServer, folder: Path) -> None:
+        self.server, self.api = server, embedded_api(server)
+        self.kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
+
+    def fill(self) -> None:
+        for name in ("research", "shop"):
+            self.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+        amounts = {"cpu": "40", "memory": "160Gi", "pods": "110"}
+        self.api.create(
+            "/api/v1/nodes", {"metadata": {"name": "n1"}, "status": {"capacity": amounts, "allocatable": amounts}}
+        )
+        for definition in DEFINITIONS:
+            install_crd(self.api, definition)
+        self.quota("company", "", {"cpu": "40", "memory": "160Gi"}, parent=True)
+        self.quota("research", "company", {"cpu": "20", "memory": "80Gi"})
+        self.quota("shop", "company", {"cpu": "20", "memory": "80Gi"})
+        for k in range(12):
+            self.pod("research", f"run-{k}", "2", node="n1")
+        self.pod("shop", "web", "14", node="n1")
+        self.pod("research", "late-0", "4", gates=(QUOTA_GATE,))
+        self.pod("research", "free", "1", quota="")
+        self.api.create(
+            f"{QUOTAS}/namespaces/research/podgroups", {"metadata": {"name": "train"}, "spec": {"minMember": 3}}
+        )
+        for k in range(2):
+            labels = {POD_GROUP_LABEL: "train"}
+            self.pod("research", f"train-{k}", "1", gates=(QUOTA_GATE, GANG_GATE), labels=labels)
+
+    def quota(self, name: str, above: str, minimum: Json, *, parent: bool = False) -> None:
+        labels = {IS_PARENT_LABEL: str(parent).lower(), **({PARENT_LABEL: above} if above else {})}
+        body = {
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"min": minimum, "max": {"cpu": "40", "memory": "160Gi"}},
+        }
+        self.api.create(f"{QUOTAS}/namespaces/kube-system/elasticquotas", body)
+
+    def pod(self, namespace: str, name: str, cpu: str, *, node: str = "", gates: tuple[str, ...] = (),
+            labels: Json | None = None, quota: str | None = None) -> None:  # fmt: skip
+        of = namespace if quota is None else quota
+        every = {**(labels or {}), **({NAME_LABEL: of} if of else {})}
+        requests = {"requests": {"cpu": cpu, "memory": "1Gi"}}
+        spec: dict[str, Any] = {"containers": [{"name": "app", "image": "app", "resources": requests}]}
+        spec |= {"nodeName": node} if node else {}
+        spec |= {"schedulingGates": [{"name": gate} for gate in gates]} if gates else {}
+        self.api.create(
+            f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": name, "labels": every}, "spec": spec}
+        )
+
+    def run(self, *words: str) -> Result:
+        return CliRunner().invoke(root, [*words, "--kubeconfig", str(self.kubeconfig)])
+
+    def rows(self, *words: str) -> list[dict[str, Any]]:
+        done = self.run(*words, "-o", "json")
+        assert done.exit_code == 0, done.stderr
+        rows: list[dict[str, Any]] = json.loads(done.stdout)
+        return rows
+
+    @property
+    def settings(self) -> Settings:
+        return msgspec.structs.replace(Settings(), kube=KubeSettings(kubeconfig=str(self.kubeconfig)))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with EmbeddedServer() as server:
+        cluster = Cluster(server, tmp_path_factory.mktemp("queues"))
+        cluster.fill()
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster without any of our definitions."""
+    with EmbeddedServer() as server:
+        yield Cluster(server, tmp_path_factory.mktemp("bare"))
+
+
+def test_the_tree_is_drawn_by_indentation_with_amounts_in_their_units(cluster: Cluster) -> None:
+    done = cluster.run("quota", "tree")
+    assert done.exit_code == 0, done.stderr
+    head, *lines = done.stdout.splitlines()
+    assert head.split()[:7] == ["QUOTA", "RESOURCE", "MIN", "MAX", "RUNTIME", "USED", "REQUEST"]
+    names = [line.split("  ")[0] if line[0] != " " else line[:10].rstrip() for line in lines]
+    assert names == ["company", "company", "  research", "  research", "  shop", "  shop"]
+    (research,) = [line.split() for line in lines if line.split()[:2] == ["research", "cpu"]]
+    assert research[2:8] == ["20", "40", "26", "24", "28", "4"]
+    assert "160.0Gi" in lines[1]
+
+
+def test_one_look_does_not_say_since_when_a_quota_is_over(cluster: Cluster) -> None:
+    """Pods that were bound without a gate count: it is over its runtime, and may have been so for long."""
+    for k in range(2):
+        cluster.pod("shop", f"foreign-{k}", "14", node="n1")
+    try:
+        (shop,) = [row for row in cluster.rows("quota", "tree", "--resource", "cpu") if row["quota"] == "shop"]
+        assert shop["used"] > shop["runtime"] and shop["over_since"] is None
+    finally:
+        for k in range(2):
+            cluster.api.delete(f"/api/v1/namespaces/shop/pods/foreign-{k}", gracePeriodSeconds="0")
+
+
+def test_every_format_has_the_same_rows_and_options_choose_among_them(cluster: Cluster) -> None:
+    rows = cluster.rows("quota", "tree")
+    assert yaml.safe_load(cluster.run("quota", "tree", "-o", "yaml").stdout) == rows
+    as_csv = list(csv.DictReader(io.StringIO(cluster.run("quota", "tree", "-o", "csv").stdout)))
+    assert [(row["quota"], int(row["used"])) for row in as_csv] == [(row["quota"], row["used"]) for row in rows]
+    cpu = cluster.rows("quota", "tree", "--resource", "cpu")
+    assert cpu == [row for row in rows if row["resource"] == "cpu"]
+    assert {row["quota"] for row in cluster.rows("quota", "tree", "-n", "shop")} == {"company", "shop"}
+    assert cluster.rows("quota", "tree", "--tree", "gpu") == []
+
+
+def test_waiting_pods_stand_in_the_order_of_their_queue(cluster: Cluster) -> None:
+    rows = cluster.rows("quota", "waiting")
+    assert {row["pod"] for row in rows} == {"late-0", "train-0", "train-1"}
+    assert cluster.rows("quota", "waiting", "-n", "shop") == []
+
+
+def test_explain_says_which_group_blocks_and_what_is_missing(cluster: Cluster) -> None:
+    done = cluster.run("quota", "explain", "late-0", "-n", "research")
+    assert done.exit_code == 0, done.stderr
+    answers = dict(line.split("  ", 1) for line in done.stdout.splitlines())
+    answers = {what: answer.strip() for what, answer in answers.items()}
+    assert answers["blocked by"] == "research"
+    assert (answers["requested"], answers["missing"]) == ("4 cpu", "2 cpu")
+    whole = json.loads(cluster.run("quota", "explain", "research/late-0", "-o", "json").stdout)
+    assert whole["pod"]["missing"] == 2000 and whole["pod"]["reason"] == answers["why"]
+    assert [row["quota"] for row in whole["quotas"] if row["resource"] == "cpu"] == ["company", "research"]
+
+
+def test_explain_has_words_for_pods_that_do_not_wait(cluster: Cluster) -> None:
+    assert "is on n1" in cluster.run("quota", "explain", "run-0", "-n", "research").stderr
+    assert "counts against no quota" in cluster.run("quota", "explain", "research/free").stderr
+    gone = cluster.run("quota", "explain", "nobody", "-n", "research")
+    assert gone.exit_code == 1 and "there is no pod nobody in namespace research" in gone.stderr
+
+
+def test_gangs_have_a_state_and_the_gap(cluster: Cluster) -> None:
+    (gang,) = cluster.rows("gang", "list")
+    assert (gang["gang"], gang["state"], gang["members"], gang["min_available"]) == ("train", "Incomplete", 2, 3)
+    assert cluster.rows("gang", "list", "--state", "Running") == []
+
+
+def test_why_names_quota_and_gang_as_rules_with_the_sentences_of_explain(cluster: Cluster) -> None:
+    explained = json.loads(cluster.run("quota", "explain", "research/late-0", "-o", "json").stdout)
+    rules = {row["rule"]: row for row in cluster.rows("why", "research/late-0")}
+    assert rules["quota"]["reason"] == explained["pod"]["reason"] and rules["quota"]["nodes"] == 1
+    gang = {row["rule"] for row in cluster.rows("why", "research/train-0")}
+    assert {"quota", "gang"} <= gang
+    assert not {"quota", "gang"} & {row["rule"] for row in cluster.rows("why", "research/free")}
+
+
+def test_without_quotas_the_way_to_begin_is_named(bare: Cluster) -> None:
+    for words in (("quota", "tree"), ("quota", "waiting"), ("gang", "list")):
+        done = bare.run(*words, "-o", "json")
+        assert (done.exit_code, json.loads(done.stdout)) == (0, []), done.stderr
+    assert "kubectl apply -f deploy/examples/elasticquota.yaml" in bare.run("quota", "tree").stderr
+    assert Path("deploy/examples/elasticquota.yaml").exists()
+
+
+def test_a_missing_right_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    everything_else = ("nodes", "elasticquotas", "elasticquotaprofiles", "podgroups", "reservations")
+    lead = Account("lead", (AccessRule(("get", "list", "watch"), ("*",), everything_else),))
+    kubeconfig = cluster.server.write_kubeconfig(tmp_path / "lead", cluster.server.account("lead", lead))
+    done = CliRunner().invoke(root, ["quota", "tree", "--kubeconfig", str(kubeconfig)])
+    assert done.exit_code == 1
+    assert "pods" in done.stderr and "list" in done.stderr and "lead" in done.stderr
+    settings = msgspec.structs.replace(Settings(), kube=KubeSettings(kubeconfig=str(kubeconfig)))
+    with pytest.raises(ClusterForbidden, match="pods"):
+        queue_service_of(settings).report(Someone("ada"))
+
+
+def test_the_page_reads_the_same_rows_once_for_everybody(cluster: Cluster) -> None:
+    service = queue_service_of(cluster.settings)
+    report = service.report(Someone("ada"))
+    assert [row.quota for row in report.quotas] == [row["quota"] for row in cluster.rows("quota", "tree")]
+    assert service.report(Someone("ada")) is report
+    assert service.report(Someone("ann", grants=(Grant(Role.VIEWER, ("shop",)),))).waiting == ()
+    with pytest.raises(NoData, match="no Prometheus is configured"):
+        service.history(Someone("ada"), "research", "cpu")

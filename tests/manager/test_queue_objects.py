@@ -1,0 +1,158 @@
+"""What the manager keeps of pods and nodes for queues, which quota a pod counts against, and the promise it makes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotenant.apps.manager.features import wanted
+from cotenant.apps.manager.queue_objects import WatchedQueuePod, queue_node, queue_pod
+from cotenant.apps.manager.queue_view import resolved
+from cotenant.core.adapters.kube.observed import QueueNodeWire, QueuePodWire
+from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.intent import Create, Patch
+from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
+from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree
+from cotenant.core.model.queues.queue_pod import QueuePod
+from cotenant.core.model.reservations.reservation import Taint, Toleration
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.queues import QueueSettings
+from scheduler_ext.queues.promise import renewal_seconds, renewed, withdrawn
+from scheduler_ext.reservations.guard import Guard
+
+NAME_LABEL = "quota.scheduling.koordinator.sh/name"
+TREE = QuotaTree({"team": QuotaNode("team", namespace="n"), "shop": QuotaNode("shop", namespace="shop")})
+
+
+def read(metadata: dict[str, Any] | None = None, **spec: Any) -> WatchedQueuePod:
+    meta = {
+        "namespace": "shop",
+        "name": "p",
+        "uid": "u",
+        "resourceVersion": "7",
+        "creationTimestamp": "1970-01-01T00:01:40Z",
+    }
+    containers = [{"name": "main", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi", "gpu": "2"}}}]
+    body = {"metadata": meta | (metadata or {}), "spec": {"containers": containers, **spec}, "status": {}}
+    return queue_pod(msgspec.convert(body, QueuePodWire))
+
+
+def test_a_waiting_pod_is_kept_with_its_gates_and_where_it_may_go() -> None:
+    labels = {
+        "koordinator.sh/priority": "5",
+        "quota.scheduling.koordinator.sh/preemptible": "false",
+        NAME_LABEL: "team",
+    }
+    gates = [{"name": QUOTA_GATE}, {"name": "theirs"}]
+    toleration = {"key": "gpu", "effect": "NoSchedule"}
+    selector = {"disk": "ssd"}
+    watched = read(
+        {"labels": labels}, schedulingGates=gates, priority=9, nodeSelector=selector, tolerations=[toleration]
+    )
+    pod = watched.pod
+    assert (pod.version, pod.created_seconds, pod.phase, pod.node) == ("7", 100.0, "Pending", "")
+    assert (pod.priority, pod.sub_priority, pod.preemptible) == (9, 5, False)
+    assert pod.requests == {"cpu": 1500, "memory": 1 << 30, "gpu": 2}
+    assert (pod.gates, pod.waits_for_quota, pod.waits_for_gang) == ((QUOTA_GATE, "theirs"), True, False)
+    assert pod.placement is not None
+    assert (pod.placement.node_selector, pod.placement.tolerations) == (
+        selector,
+        (Toleration("gpu", "Equal", "", "NoSchedule"),),
+    )
+    assert watched.quota_label == "team"
+
+
+def test_of_a_pod_on_a_node_nothing_is_kept_about_where_it_may_go() -> None:
+    assert read(nodeName="n1", nodeSelector={"a": "b"}).pod.placement is None
+
+
+def test_a_member_names_its_gang_and_declares_it() -> None:
+    annotations = {"gang.scheduling.koordinator.sh/name": "job", "gang.scheduling.koordinator.sh/min-available": "3"}
+    pod = read({"annotations": annotations}).pod
+    assert pod.gang == "shop/job"
+    assert pod.declared_gang is not None and pod.declared_gang.min_available == 3
+    assert read({"labels": {"pod-group.scheduling.sigs.k8s.io": "job"}}).pod.gang == "shop/job"
+    assert read().pod.gang == "" and read().pod.declared_gang is None
+
+
+def test_a_request_that_cannot_be_read_names_the_pod() -> None:
+    body = {
+        "metadata": {"namespace": "shop", "name": "p"},
+        "spec": {"containers": [{"resources": {"requests": {"cpu": "lots"}}}]},
+    }
+    with pytest.raises(QuantityError, match="pod shop/p"):
+        queue_pod(msgspec.convert(body, QueuePodWire))
+
+
+def test_a_node_is_kept_with_its_taints() -> None:
+    body = {
+        "metadata": {"name": "n1", "labels": {"zone": "a"}},
+        "spec": {"unschedulable": True, "taints": [{"key": "gpu", "effect": "NoSchedule"}]},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "gpu": "2"}},
+    }
+    node = queue_node(msgspec.convert(body, QueueNodeWire))
+    assert (node.allocatable, node.unschedulable) == ({"cpu": 4000, "memory": 8 << 30, "gpu": 2}, True)
+    assert (node.labels, node.taints) == ({"zone": "a"}, (Taint("gpu", "", "NoSchedule"),))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "quota", "missed"),
+    [
+        ({"labels": {NAME_LABEL: "team"}, "annotations": {"cotenant.dev/queued": "team"}}, "team", False),
+        ({"labels": {NAME_LABEL: "team"}}, "team", True),
+        ({}, "shop", True),
+        ({"namespace": "other"}, "", False),
+        ({"ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": True}]}, "shop", False),
+    ],
+    ids=["gated", "missed by the webhook", "by namespace", "no quota", "DaemonSet"],
+)
+def test_a_pod_counts_against_its_quota(metadata: dict[str, Any], quota: str, missed: bool) -> None:
+    pod = resolved(read(metadata), TREE)
+    assert (pod.quota, pod.missed) == (quota, missed)
+
+
+def test_a_placeholder_counts_against_no_quota() -> None:
+    watched = read()
+    assert resolved(replace(watched, pod=replace(watched.pod, placeholder=True)), TREE).quota == ""
+
+
+def test_the_promise_is_made_and_renewed_in_its_last_two_thirds() -> None:
+    (made,) = renewed(Guard(), 30.0, 1000.0)
+    assert isinstance(made, Create) and made.body["spec"] == {"queuesServedUntil": "1970-01-01T00:17:10.000000Z"}
+    (again,) = renewed(Guard(version="7", queues_served_until_seconds=1019.0), 30.0, 1000.0)
+    assert isinstance(again, Patch) and [op["path"] for op in again.operations] == ["/spec/queuesServedUntil"]
+    assert renewed(Guard(version="7", queues_served_until_seconds=1021.0), 30.0, 1000.0) == ()
+    assert renewal_seconds(Guard(version="7", queues_served_until_seconds=1021.0), 30.0, 1000.0) == 1.0
+    assert (
+        renewed(Guard(version="7", queues_served_until_seconds=9000.0), 30.0, 1000.0) != ()
+    )  # of a clock that was wrong
+
+
+def test_reservations_write_nothing_over_the_promise_of_queues() -> None:
+    body = {"spec": {"servedUntil": "1970-01-01T00:00:10Z", "queuesServedUntil": "1970-01-01T00:00:20Z"}}
+    guard = Guard.parse(body)
+    assert (guard.served_until_seconds, guard.queues_served_until_seconds) == (10.0, 20.0)
+    assert set(guard.intent("a hand-over").body["spec"]) == {"servedUntil"}
+
+
+def test_what_is_withdrawn() -> None:
+    alone = QueuePod("shop", "alone", "1", "3", gates=(QUOTA_GATE, "theirs"))
+    member = QueuePod("shop", "member", "2", "4", gates=(QUOTA_GATE, GANG_GATE, RESERVATION_GATE))
+    bound = QueuePod("shop", "bound", "3", "5", node="n1")
+    owner = QueuePod("shop", "owner", "4", "6", gates=(RESERVATION_GATE,))
+    promise, *lifted = withdrawn(
+        Guard(version="7", queues_served_until_seconds=1000.0), (alone, member, bound, owner), 900.0
+    )
+    assert isinstance(promise, Patch)
+    left = {p.address.name: p.operations[1]["value"] for p in lifted if isinstance(p, Patch)}
+    assert left == {"alone": [{"name": "theirs"}], "member": []}
+    assert withdrawn(Guard(version="7", queues_served_until_seconds=800.0), (bound, owner), 900.0) == ()
+
+
+def test_queues_run_only_where_they_are_switched_on() -> None:
+    assert "queues" not in wanted(Settings())
+    on = msgspec.structs.replace(Settings(), queues=QueueSettings(enabled=True))
+    assert wanted(on) == [*wanted(Settings()), "queues"]

@@ -1,0 +1,67 @@
+"""Quotas, pods and nodes in a few figures each, for tests of what the quota part decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, ROOT_QUOTA
+from cotenant.core.model.kubernetes.quota_tree import QuotaNode
+from cotenant.core.model.queues.queue_pod import QueuePod
+from cotenant.core.settings.sections.queues import QueueSettings
+from scheduler_ext.queues.decide import QueueWrites, decide
+from scheduler_ext.queues.quota_admission import QuotaAdmission, quota_admission
+from scheduler_ext.queues.view import QueueNode, QueueView
+
+NOW = 1_000.0
+
+
+def quota(name: str, minimum: int, maximum: int, parent: str = ROOT_QUOTA, **more: Any) -> QuotaNode:
+    """A quota of cpu in millicores."""
+    return QuotaNode(name, parent=parent, minimum={"cpu": minimum}, maximum={"cpu": maximum}, **more)
+
+
+def pod(name: str, quota_name: str, cpu: int = 0, *, waits: bool = True, **more: Any) -> QueuePod:
+    """A pod behind its quota's gate, or one that runs."""
+    gates = (QUOTA_GATE, *((GANG_GATE,) if more.get("gang") else ())) if waits else ()
+    more.setdefault("node", "" if waits else "n1")
+    more.setdefault("requests", {"cpu": cpu})
+    return QueuePod("shop", name, f"uid-{name}", "7", gates=gates, quota=quota_name, **more)
+
+
+def node(cpu: int, name: str = "n1", **more: Any) -> QueueNode:
+    """A node by its millicores, with room for 100 pods."""
+    return QueueNode(name, {"cpu": cpu, "pods": 100}, **more)
+
+
+def scene(quotas: list[QuotaNode], pods: list[QueuePod], cpu: int = 10_000, **more: Any) -> QueueView:
+    """A cluster of one node of ten cores, if nothing else is said."""
+    more.setdefault("nodes", (node(cpu),))
+    return QueueView(NOW, {q.name: q for q in quotas}, pods=tuple(pods), **more)
+
+
+def admitted(view: QueueView, **settings: Any) -> QuotaAdmission:
+    """The decision over quotas."""
+    return quota_admission(view, QueueSettings(**settings))
+
+
+def decided(view: QueueView, **settings: Any) -> QueueWrites:
+    """The whole decision."""
+    return decide(view, QueueSettings(**settings))
+
+
+def names(admission: QuotaAdmission) -> list[str]:
+    """Pods that are let go."""
+    return [one.pod.name for one in admission.let_go]
+
+
+def reasons(admission: QuotaAdmission) -> Mapping[str, tuple[str, str]]:
+    """Reason and sentence of each pod that waits."""
+    return {one.pod.name: (one.obstacle.code, one.obstacle.sentence) for one in admission.held_back}
+
+
+def after(view: QueueView, admission: QuotaAdmission) -> QueueView:
+    """What the next round sees when every pod that was let go has lost its gate and not yet found a node."""
+    gone = {one.pod.uid for one in admission.let_go}
+    return replace(view, pods=tuple(replace(p, gates=()) if p.uid in gone else p for p in view.pods))

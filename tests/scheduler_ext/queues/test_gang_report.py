@@ -1,0 +1,111 @@
+"""What PodGroups and people are told of gangs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cotenant.core.model.queues.explanation import explanation, row_of
+from cotenant.core.model.queues.gang import Gang, gang_of_pod_group
+from cotenant.core.model.queues.queue_pod import QueuePod
+from cotenant.core.model.queues.report import GangState
+from scheduler_ext.queues.decide import decide
+from scheduler_ext.queues.gang_group import GangMembers
+from scheduler_ext.queues.gang_report import gang_rows, gang_waiting_rows
+from scheduler_ext.queues.gang_status import changed_status, pod_group_intents
+from scheduler_ext.queues.quota_report import queue_report
+from tests.scheduler_ext.queues.gang_world import GangWorld
+
+NOW = 1_000_000.0
+
+
+def pod_group(least: int = 2, **status: Any) -> Gang:
+    meta = {"namespace": "shop", "name": "train", "uid": "u"}
+    return gang_of_pod_group({"metadata": meta, "spec": {"minMember": least}, "status": status})
+
+
+def members(bound: int, running: int, waiting: int, /, **status: Any) -> GangMembers:
+    phases = ["Running"] * running + ["Pending"] * (bound - running)
+    placed = [QueuePod("shop", f"b{i}", f"b{i}", node="n", phase=phase) for i, phase in enumerate(phases)]
+    others = [QueuePod("shop", f"w{i}", f"w{i}", gates=("cotenant.dev/gang",)) for i in range(waiting)]
+    return GangMembers(pod_group(**status), (*placed, *others))
+
+
+@pytest.mark.parametrize(
+    ("bound", "running", "waiting", "state", "phase"),
+    [
+        (0, 0, 0, GangState.INCOMPLETE, "Pending"),
+        (0, 0, 1, GangState.INCOMPLETE, "Pending"),
+        (0, 0, 2, GangState.NO_ROOM, "PreScheduling"),
+        (0, 0, 2, GangState.PLACING, "Scheduling"),
+        (1, 1, 1, GangState.OPENING, "Scheduling"),
+        (2, 1, 0, GangState.RUNNING, "Scheduled"),
+        (2, 2, 3, GangState.RUNNING, "Running"),
+    ],
+)
+def test_phases_are_those_of_koordinator(bound: int, running: int, waiting: int, state: GangState, phase: str) -> None:
+    status = changed_status(members(bound, running, waiting), state, NOW)
+    assert (status["phase"], status["scheduled"], status["running"]) == (phase, bound, running)
+    assert ("scheduleStartTime" in status) is (bound > 0 or state is GangState.PLACING)
+
+
+def test_a_status_that_says_it_already_is_not_written_again() -> None:
+    said = {"phase": "Running", "scheduled": 2, "running": 2, "scheduleStartTime": "1970-01-12T13:46:40Z"}
+    assert changed_status(members(2, 2, 0, **said), GangState.RUNNING, NOW) == {}
+    assert changed_status(members(1, 1, 0, **said), GangState.RUNNING, NOW)["scheduled"] == 1
+
+
+def test_a_finished_pod_group_whose_pods_are_gone_is_left_alone() -> None:
+    assert changed_status(members(0, 0, 0, phase="Finished", scheduled=2), GangState.INCOMPLETE, NOW) == {}
+
+
+def test_the_write_names_the_object_and_comes_from_the_decision() -> None:
+    world = GangWorld({"a": 1})
+    world.pod_groups["shop/train"] = pod_group(4)
+    world.gang("train", 4)
+    world.decide("queues")
+    (intent,) = pod_group_intents(world.decision.standings, world.now)
+    assert str(intent.address) == "podgroups/shop/train"
+    assert intent.body["status"] == {"phase": "PreScheduling", "scheduled": 0, "running": 0}
+    assert intent.body["metadata"]["uid"] == "u"
+
+
+def test_rows_say_where_each_gang_stands_and_why_its_members_wait() -> None:
+    world = GangWorld({"a": 2})
+    world.gang("runs", 2)
+    world.settle()
+    world.gang("waits", 2)
+    world.decide("queues")
+    rows = {row.gang: row for row in gang_rows(world.decision.standings)}
+    assert (rows["runs"].state, rows["runs"].members, rows["runs"].placed) == ("Running", 2, 2)
+    assert (rows["waits"].state, rows["waits"].placed, rows["waits"].min_available) == ("NoRoom", 0, 2)
+    assert rows["waits"].reason == "all nodes (1 node): room for 0 of 2, cpu 0 free of 2 needed"
+    waiting = list(gang_waiting_rows(world.decision.standings))
+    assert [(row.pod, row.position, row.code) for row in waiting] == [
+        ("waits-0", 1, "gang-no-room-now"),
+        ("waits-1", 1, "gang-no-room-now"),
+    ]
+
+
+def test_a_waiting_member_is_explained_with_its_gang_and_where_that_stands() -> None:
+    world = GangWorld({"a": 1})
+    world.gang("train", 2)
+    report = queue_report(world.queue_view(), world.settings)
+    row = row_of(report, "shop", "train-0")
+    assert row is not None
+    answers = {line["what"]: line["answer"] for line in explanation(report, row).rows()}
+    assert answers["gang"].startswith("shop/train NoRoom: 2 of 2 pods exist, 0 placed, at least 2 together")
+
+
+def test_the_whole_decision_places_gangs_and_reports_them() -> None:
+    world = GangWorld({"a": 2})
+    world.gang("train", 2)
+    world.pod_groups["shop/none"] = gang_of_pod_group({"metadata": {"namespace": "shop", "name": "none"}})
+    writes = decide(world.queue_view(), world.settings)
+    assert sorted(intent.address.resource for intent in writes.intents) == ["podgroups", "reservations", "reservations"]
+    assert {row.gang: row.state for row in writes.report.gangs} == {"train": "Placing", "none": "Invalid"}
+    assert writes.notes == writes.report.problems
+    assert writes.report.problems[0][0] == "podgroups/shop/none"
+    assert "spec.minMember null" in writes.report.problems[0][1]
+    assert queue_report(world.queue_view(), world.settings) == writes.report

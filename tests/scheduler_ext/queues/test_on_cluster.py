@@ -1,0 +1,173 @@
+"""Queues on a real kube-apiserver and kube-scheduler: in turn, never beyond a quota, never stuck, whoever is killed."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from admission.guard_watchdog import GuardWatchdog
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.kube import Writer
+from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.model.kubernetes.intent import Address, Patch
+from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, QUOTA_GROUP, RESERVATION_GATE
+from tests.cluster.accounts import account
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+from tests.cluster.webhook import running
+from tests.scheduler_ext.queues.scene import Excess, QueueScene, install_queues
+from tests.scheduler_ext.reservations.disturbed import manager_process
+from tests.scheduler_ext.reservations.scene import cleared, empty, install
+
+Nodes = Callable[..., list[str]]
+
+
+@pytest.fixture
+def scene(control_plane: ControlPlane, namespace: str) -> Iterator[QueueScene]:
+    """A namespace and a tree of its own; nothing outlives the test."""
+    install(control_plane)
+    install_queues(control_plane)
+    scene = QueueScene(control_plane, namespace)
+    scene.profile()
+    yield scene
+    empty(scene)
+    for quota in scene.api.items(scene.quotas_path):
+        scene.api.delete(f"{scene.quotas_path}/{quota['metadata']['name']}")
+    cleared(scene)
+
+
+def test_two_teams_share_what_is_there_and_what_was_lent_comes_back(scene: QueueScene, fake_nodes: Nodes) -> None:
+    fake_nodes(2, cpu="4", labels=scene.label)
+    lender, borrower = scene.quota("lender", "4", "8"), scene.quota("borrower", "4", "8")
+    excess = Excess(scene, {borrower: 8, lender: 8})
+    with scene.manager(revoke=True, delay_evict_seconds=0.5), excess.watched():
+        scene.team(borrower, 10)
+        wait_for("it borrows all that is idle", lambda: len(scene.let_go(borrower)) == 8)
+        wait_for("its status says so", lambda: scene.status(borrower).get("used", {}).get("cpu") == "8")
+        lent = scene.team(lender, 4)
+        wait_for("what was lent is back", lambda: set(lent) <= set(scene.let_go(lender)))
+        for name in lent:
+            assert scene.await_bound(name)
+        wait_for("the borrower has its guarantee", lambda: len(scene.let_go(borrower)) == 4)
+        runtime = scene.api.get(f"{scene.quotas_path}/{borrower}")["metadata"]["annotations"]
+        assert json.loads(runtime["quota.scheduling.koordinator.sh/runtime"])["cpu"] == "4"
+    assert excess.looks > 0
+    assert excess.found == []
+
+
+def test_pods_of_the_webhook_wait_and_go_and_nobody_waits_for_a_manager_that_ended(
+    scene: QueueScene, fake_nodes: Nodes
+) -> None:
+    fake_nodes(1, cpu="4", labels=scene.label)
+    team = scene.quota("team", "1", "1")
+    with running(scene.plane) as webhook:
+        with scene.manager():
+            wait_for("the promise", lambda: webhook.state.view().queues_served_until_seconds > time.time())
+            wait_for("the quota is known", lambda: team in webhook.state.view().quotas.quotas)
+            created = [scene.member(f"pod-{number}", team, gated=False) for number in range(3)]
+            assert [pod["spec"]["schedulingGates"] for pod in created] == [[{"name": QUOTA_GATE}]] * 3
+            wait_for("one is let go", lambda: len(scene.let_go(team)) == 1)
+            scene.await_bound(scene.let_go(team)[0])
+            assert len(scene.let_go(team)) == 1
+            spec = scene.api.get("/apis/cotenant.dev/v1alpha1/swapguards/swaps")["spec"]
+            assert set(spec) == {"queuesServedUntil"}
+        assert scene.promised_until() <= time.time()
+        assert set(scene.gates().values()) == {()}
+        wait_for("the end is known", lambda: webhook.state.view().queues_served_until_seconds <= time.time())
+        assert "schedulingGates" not in scene.member("later", team, gated=False)["spec"]
+
+
+def test_a_rollout_of_the_manager_lets_nobody_go_early(scene: QueueScene, fake_nodes: Nodes) -> None:
+    fake_nodes(1, cpu="4", labels=scene.label)
+    team = scene.quota("team", "1", "1")
+    with scene.manager(keep_gates_at_end=True):
+        first, second = scene.team(team, 2)
+        wait_for("one is let go", lambda: len(scene.let_go(team)) == 1)
+    assert scene.promised_until() > time.time()
+    (going,) = scene.let_go(team)
+    with scene.manager(keep_gates_at_end=True):
+        scene.api.delete(f"{scene.pods_path}/{going}")
+        wait_for("the next manager goes on", lambda: scene.let_go(team) == [second if going == first else first])
+
+
+def test_the_webhook_lifts_gates_a_minute_after_the_promise_ran_out(scene: QueueScene) -> None:
+    team = scene.quota("team", "1", "1")
+    scene.promise("2030-01-01T00:00:00Z")
+    all_gates = [{"name": gate} for gate in (QUOTA_GATE, GANG_GATE, RESERVATION_GATE, "example.com/theirs")]
+    scene.member("waiting", team, schedulingGates=all_gates)
+    client = scene.plane.client(account(scene.plane, "cotenant-webhook"))
+    end = 1893456000.0
+    assert not GuardWatchdog(client, FixedClock(end + 59)).look()
+    assert len(scene.gates()["waiting"]) == 4
+    late = GuardWatchdog(client, FixedClock(end + 61))
+    assert late.look()
+    assert scene.gates()["waiting"] == ("example.com/theirs",)
+    assert not late.look()
+
+
+def test_where_koordinator_deals_with_quotas_nobody_waits_for_us(scene: QueueScene) -> None:
+    team = scene.quota("team", "1", "1")
+    scene.promise("2030-01-01T00:00:00Z")
+    scene.team(team, 2)
+    with scene.manager(handled_by="koordinator"):
+        wait_for("the gates are gone", lambda: set(scene.gates().values()) == {()})
+        wait_for("the promise is withdrawn", lambda: scene.promised_until() <= time.time())
+    assert set(scene.gates().values()) == {()}
+    assert sorted(scene.let_go(team)) == sorted(pod["metadata"]["name"] for pod in scene.pods())
+
+
+def test_the_manager_changes_no_quota_but_says_how_it_stands(scene: QueueScene) -> None:
+    team = scene.quota("team", "1", "1")
+    client = scene.plane.client(account(scene.plane, "cotenant-manager", scene.namespace))
+
+    def refused(path: str, value: object) -> str:
+        address = Address(QUOTA_GROUP, "elasticquotas", team, scene.namespace)
+        try:
+            Writer(client, "cotenant-manager").send(
+                Patch(address, ({"op": "add", "path": path, "value": value},)), dry_run=True
+            )
+        except ClusterForbidden as error:
+            return error.message
+        return ""
+
+    wait_for("the policy is in force", lambda: "changes no quota" in refused("/spec/max/cpu", "9"))
+    runtime = {"quota.scheduling.koordinator.sh/runtime": "{}"}
+    assert refused("/status", {"used": {"cpu": "1"}}) == ""
+    assert refused("/metadata/annotations", runtime) == ""
+    assert "a quota's annotations" in refused("/metadata/annotations", {**runtime, "a": "b"})
+    assert "changes no quota" in refused("/metadata/labels/quota.scheduling.koordinator.sh~1profile", "mine")
+    client.close()
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(100, marks=pytest.mark.soak)])
+def test_a_manager_that_is_killed_again_and_again_admits_nothing_twice(
+    scene: QueueScene, fake_nodes: Nodes, tmp_path: Path, kills: int
+) -> None:
+    fake_nodes(2, cpu="8", labels=scene.label)
+    most = {scene.quota("team-a", "2", "3"): 3, scene.quota("team-b", "2", "3"): 3}
+    seed, count = random.Random(7), 4 + kills
+    for quota in most:
+        scene.team(quota, count)
+    with Excess(scene, most).watched() as excess, manager_process(scene, tmp_path) as manager:
+        for _ in range(kills):
+            before = len(scene.pods())
+            wait_for("it works", lambda before=before: progressed(scene) or len(scene.pods()) < before, 120)
+            time.sleep(seed.uniform(0.0, 0.4))
+            manager.again()
+        wait_for("all had their turn", lambda: progressed(scene) and not scene.pods(), 120 + 10 * kills)
+    assert excess.looks > 0
+    assert excess.found == []
+
+
+def progressed(scene: QueueScene) -> bool:
+    """End the pods that run; whether there were some, or nothing is left."""
+    pods = scene.pods()
+    bound = [pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName")]
+    for name in bound:
+        scene.api.delete(f"{scene.pods_path}/{name}", gracePeriodSeconds="0")
+    return bool(bound) or not pods

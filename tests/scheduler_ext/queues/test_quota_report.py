@@ -1,0 +1,60 @@
+"""What people read of quotas and of pods that wait for them."""
+
+from __future__ import annotations
+
+from cotenant.core.settings.sections.queues import QueueSettings
+from scheduler_ext.queues.quota_report import queue_report
+from tests.scheduler_ext.queues.quota_scene import NOW, decided, pod, quota, scene
+
+QUOTAS = [
+    quota("top", 6000, 10_000, is_parent=True),
+    quota("lender", 4000, 6000, "top"),
+    quota("borrower", 2000, 10_000, "top"),
+    quota("other", 2000, 10_000),
+]
+PODS = [
+    pod("large", "borrower", 5000, waits=False),
+    pod("small", "other", 3000, waits=False),
+    pod("waits", "other", 4000, created_seconds=7),
+    pod("behind", "other", 4000, created_seconds=8),
+]
+
+
+def test_rows_say_who_has_what_who_lends_and_who_borrows() -> None:
+    report = queue_report(scene(QUOTAS, PODS), QueueSettings())
+    rows = {row.quota: row for row in report.quotas}
+    assert [row.quota for row in report.quotas] == ["other", "top", "borrower", "lender"]
+    assert [rows[n].depth for n in ("other", "top", "borrower", "lender")] == [0, 0, 1, 1]
+    lender, borrower, other = rows["lender"], rows["borrower"], rows["other"]
+    assert (lender.used, lender.lent, lender.borrowed) == (0, 4000, 0)
+    assert (borrower.used, borrower.borrowed, borrower.runtime, borrower.lent) == (5000, 3000, 5000, 0)
+    assert (other.used, other.request, other.runtime, other.waiting_pods) == (3000, 11_000, 5000, 2)
+    assert (other.minimum, other.maximum, other.weight) == (2000, 10_000, 10_000)
+
+
+def test_a_waiting_pod_is_told_what_is_missing_and_who_holds_it() -> None:
+    waits, behind = queue_report(scene(QUOTAS, PODS), QueueSettings()).waiting
+    assert (waits.pod, waits.position, waits.code, waits.since_seconds) == ("waits", 1, "quota-exceeded", 7)
+    assert (waits.blocking_quota, waits.resource, waits.requested, waits.missing) == ("other", "cpu", 4000, 2000)
+    assert waits.reason == "quota other, cpu: 3 used + 4 requested > 5 runtime, 2 missing"
+    assert waits.holders == (("borrower", 3000),)
+    assert (behind.pod, behind.position) == ("behind", 2)
+
+
+def test_the_time_since_which_a_quota_is_over_its_runtime_is_shown() -> None:
+    view = scene(
+        [quota("a", 0, 10_000), quota("b", 6000, 10_000)], [pod("x", "a", 8000, waits=False), pod("y", "b", 6000)]
+    )
+    rows = {row.quota: row for row in decided(view).report.quotas}
+    assert rows["a"].over_since_seconds == NOW and rows["b"].over_since_seconds is None
+
+
+def test_what_cannot_be_used_is_shown_with_its_problem() -> None:
+    view = scene(
+        [quota("a", 5000, 4000)], [pod("p", "a", 1000)], unreadable=(("elasticquotas/x", "spec.min: no object"),)
+    )
+    report = queue_report(view, QueueSettings())
+    problem = "min of cpu is 5, more than its max 4"
+    assert report.problems == (("elasticquotas/a", problem), ("elasticquotas/x", "spec.min: no object"))
+    assert [(row.quota, row.problem, row.waiting_pods) for row in report.quotas] == [("a", problem, 1)]
+    assert report.waiting[0].code == "quota-invalid"

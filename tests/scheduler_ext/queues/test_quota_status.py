@@ -1,0 +1,76 @@
+"""What is written onto quotas, and when nothing is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.model.kubernetes.quota_tree import QuotaNode
+from cotenant.core.model.kubernetes.selector import LabelSelector
+from scheduler_ext.queues.view import QueueView, QuotaProfile
+from tests.scheduler_ext.queues.quota_scene import decided, node, pod, quota, scene
+
+PREFIX = "quota.scheduling.koordinator.sh/"
+
+
+def written(view: QueueView) -> dict[str, dict[str, Any]]:
+    return {i.address.name: dict(i.body) for i in decided(view).intents if isinstance(i, Apply)}
+
+
+def stored(quota_: QuotaNode, body: dict[str, Any]) -> QuotaNode:
+    """The quota as the API server has it after the apply."""
+    spec = {"min": {"cpu": f"{quota_.minimum['cpu']}m"}, "max": {"cpu": f"{quota_.maximum['cpu']}m"}}
+    return QuotaNode.parse({**body, "spec": spec})
+
+
+def test_a_quota_gets_its_figures_as_koordinator_writes_them() -> None:
+    pods = [pod("runs", "a", 1500, waits=False, preemptible=False), pod("waits", "a", 4000)]
+    body = written(scene([quota("top", 0, 8000, is_parent=True), quota("a", 1500, 4000, "top")], pods))["a"]
+    assert body["metadata"]["annotations"] == {
+        PREFIX + "runtime": '{"cpu":"4"}',
+        PREFIX + "request": '{"cpu":"5500m"}',
+        PREFIX + "child-request": '{"cpu":"5500m"}',
+        PREFIX + "non-preemptible-request": '{"cpu":"1500m"}',
+        PREFIX + "non-preemptible-used": '{"cpu":"1500m"}',
+    }
+    assert body["status"] == {"used": {"cpu": "1500m"}}
+
+
+def test_nothing_is_written_where_nothing_changed() -> None:
+    quotas = [quota("a", 1000, 4000), quota("idle", 0, 4000)]
+    view = scene(quotas, [pod("runs", "a", 1500, waits=False)])
+    first = written(view)
+    assert first.keys() == {"a"}, "zeros and what is missing are equal"
+    again = {"a": stored(quotas[0], first["a"]), "idle": quotas[1]}
+    assert written(replace(view, quotas=again)) == {}
+    assert written(replace(view, quotas=again, pods=())).keys() == {"a"}
+
+
+def test_an_annotation_that_nobody_can_read_is_written_anew() -> None:
+    broken = quota("a", 0, 4000, published={PREFIX + "runtime": "{"})
+    assert written(scene([broken], [])).keys() == {"a"}
+
+
+def test_the_quota_that_a_profile_names_gets_its_tree_s_total() -> None:
+    nodes = (node(10_000, "n1", labels={"pool": "x"}), node(4000, "n2", labels={"pool": "x"}, unschedulable=True))
+    selector = LabelSelector.parse({"matchLabels": {"pool": "x"}})
+    profile = QuotaProfile("root-x", "x", selector, 0.5, "kube-system", "pool-x")
+    root = quota("root-x", 0, 100_000)
+    view = scene([root], [], nodes=nodes, profiles=(profile,))
+    body = written(view)["root-x"]
+    annotations = body["metadata"]["annotations"]
+    assert annotations[PREFIX + "total-resource"] == '{"cpu":"7","pods":"100"}'
+    assert annotations[PREFIX + "unschedulable-resource"] == '{"cpu":"2","pods":"50"}'
+    then = replace(view, quotas={"root-x": stored(root, body)})
+    assert written(then) == {} and "root-x" in written(replace(then, nodes=nodes[:1]))
+
+
+def test_a_profile_whose_quota_nobody_created_is_a_problem() -> None:
+    view = scene([], [], profiles=(QuotaProfile("root-x", "x"),))
+    assert decided(view).notes == (
+        (
+            "elasticquotas/root-x",
+            "an ElasticQuotaProfile names it as the root of tree x, and it does not exist; create it",
+        ),
+    )

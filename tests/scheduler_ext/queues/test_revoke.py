@@ -1,0 +1,98 @@
+"""What quotas give back that use more than their runtime for too long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from cotenant.core.model.queues.gang import Gang
+from cotenant.core.model.queues.queue_pod import QueuePod
+from scheduler_ext.queues.decide import QueueWrites
+from tests.scheduler_ext.queues.quota_scene import NOW, decided, pod, quota, scene
+
+OVER = {"a": NOW - 121}
+QUOTAS = [quota("a", 0, 10_000), quota("b", 4000, 10_000)]
+
+
+def running(name: str, cpu: int, **more: Any) -> QueuePod:
+    return pod(name, "a", cpu, waits=False, **more)
+
+
+def revoked(pods: list[QueuePod], over_since: dict[str, float] = OVER, **more: Any) -> QueueWrites:
+    """Quota b wants its four cores back from quota a, which uses all ten."""
+    settings = {"revoke": True, **more.pop("settings", {})}
+    view = scene(QUOTAS, [*pods, pod("back", "b", 4000)], over_since=over_since, **more)
+    return decided(view, **settings)
+
+
+def evicted(writes: QueueWrites) -> list[str]:
+    return [i.address.name for i in writes.intents if getattr(i, "subresource", "") == "eviction"]
+
+
+def test_the_least_important_pods_go_and_only_as_many_as_are_needed() -> None:
+    pods = [running("low", 2000, priority=1), running("mid", 3000, priority=2), running("high", 5000, priority=3)]
+    assert evicted(revoked(pods)) == ["low", "mid"]
+    enough = [running("low", 1000, priority=1), running("mid", 4000, priority=2), running("high", 5000, priority=3)]
+    assert evicted(revoked(enough)) == ["mid"], "low can stay once mid is gone"
+
+
+def test_of_equals_the_pod_without_a_node_goes_then_the_youngest() -> None:
+    pods = [
+        running("old", 3000, created_seconds=1),
+        running("young", 3000, created_seconds=2),
+        running("unbound", 4000, created_seconds=0, node=""),
+    ]
+    assert evicted(revoked(pods)) == ["unbound"]
+    assert evicted(revoked([running(f"p{i}", 2500, created_seconds=i) for i in range(4)])) == ["p3", "p2"]
+
+
+def test_nothing_is_given_back_before_the_delay_nor_where_it_is_switched_off() -> None:
+    pods = [running("low", 10_000)]
+    young = revoked(pods, {"a": NOW - 100})
+    assert evicted(young) == [] and young.over_since == {"a": NOW - 100} and young.wake_seconds == 20
+    assert revoked(pods, {}).over_since == {"a": NOW}
+    assert evicted(revoked(pods, settings={"revoke": False})) == []
+    assert evicted(revoked(pods)) == ["low"]
+
+
+def test_a_quota_within_its_runtime_is_forgotten() -> None:
+    assert revoked([running("low", 6000)]).over_since == {}
+
+
+def test_pods_that_may_not_be_preempted_or_that_the_webhook_missed_stay() -> None:
+    pods = [running("firm", 5000, preemptible=False), running("missed", 5000, missed=True)]
+    writes = revoked(pods)
+    assert evicted(writes) == [] and "a" not in writes.over_since, "what was missed alone is above runtime"
+    writes = revoked([running("firm", 9000, preemptible=False), running("other", 1000)])
+    assert evicted(writes) == ["other"]
+    assert ("elasticquotas/a", "uses 3 of cpu too much that no pod may be evicted for now") in writes.notes
+
+
+def test_what_is_ending_already_counts_as_given_back() -> None:
+    assert evicted(revoked([running("ends", 4000, deleting=True), running("stays", 6000)])) == []
+
+
+def test_a_refused_eviction_is_tried_later_and_another_pod_meanwhile() -> None:
+    pods = [running("low", 5000, priority=1), running("high", 5000, priority=2)]
+    writes = revoked(pods, evictions_refused={"uid-low": NOW + 7})
+    assert evicted(writes) == ["high"] and writes.wake_seconds == 7
+    assert evicted(revoked(pods, evictions_refused={"uid-low": NOW})) == ["low"]
+
+
+def test_a_gang_gives_back_its_extra_members_or_all() -> None:
+    gangs = {"shop/g": Gang("shop", "g", 2, 3)}
+    members = [running(f"m{i}", 2000, gang="shop/g", created_seconds=i) for i in range(3)]
+    assert evicted(revoked([*members, running("other", 2000, priority=5)], gangs=gangs)) == ["m2"]
+    whole = [replace(m, requests={"cpu": 5000}) for m in members[:2]]
+    assert evicted(revoked(whole, gangs=gangs)) == ["m0", "m1"]
+
+
+def test_a_round_evicts_no_more_than_is_set() -> None:
+    pods = [running(f"p{i}", 1000, created_seconds=i) for i in range(10)]
+    assert evicted(revoked(pods, settings={"evictions_per_round": 2})) == ["p9", "p8"]
+
+
+def test_an_eviction_is_of_that_very_pod_and_says_why() -> None:
+    eviction = next(i for i in revoked([running("low", 10_000)]).intents if i.address.name == "low")
+    assert eviction.body["deleteOptions"] == {"preconditions": {"uid": "uid-low"}}  # type: ignore[union-attr]
+    assert eviction.why == "quota a uses more than its runtime for 121 seconds"

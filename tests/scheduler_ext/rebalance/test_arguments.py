@@ -1,0 +1,108 @@
+"""Koordinator's own configuration file: defaults, pools, values that are wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from cotenant.core.model.errors import UsageError
+from scheduler_ext.rebalance.arguments import arguments_of, limit_of
+
+FILE = """
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerConfiguration
+deschedulingInterval: 60s
+profiles:
+  - name: koord-descheduler
+    plugins: {balance: {enabled: [{name: LowNodeLoad}]}}
+    pluginConfig:
+      - name: MigrationController
+        args:
+          apiVersion: descheduler/v1alpha2
+          kind: MigrationControllerArgs
+          defaultJobMode: ReservationFirst
+          maxMigratingPerNode: 1
+          evictQPS: "10"
+      - name: LowNodeLoad
+        args:
+          apiVersion: descheduler/v1alpha2
+          kind: LowNodeLoadArgs
+          evictableNamespaces: {exclude: [kube-system]}
+          lowThresholds: {cpu: 20, memory: 30}
+          highThresholds: {cpu: 50, memory: 60}
+          nodePools:
+            - name: large
+              nodeSelector: {matchLabels: {size: large}}
+              useDeviationThresholds: true
+              lowThresholds: {cpu: 10}
+              highThresholds: {cpu: 15}
+"""
+
+
+def test_koordinators_file_is_read() -> None:
+    read = arguments_of(yaml.safe_load(FILE))
+    assert read.migration.max_migrating_per_node == 1
+    pools = read.low_node_load.pools()
+    assert [(p.name, p.use_deviation_thresholds, p.high_thresholds.cpu) for p in pools] == [
+        ("large", True, 15), ("", False, 50),
+    ]  # fmt: skip
+    assert not read.low_node_load.evictable_namespaces.admit("kube-system")
+    assert read.warnings == ()
+    in_a_map = {"kind": "ConfigMap", "data": {"koord-descheduler-config": FILE}}
+    assert arguments_of(in_a_map) == read
+
+
+def test_defaults_are_koordinators() -> None:
+    read = arguments_of({"kind": "LowNodeLoadArgs"})
+    load, migration = read.low_node_load, read.migration
+    assert (load.number_of_nodes, load.node_metric_expiration_seconds, load.node_fit) == (0, 180, True)
+    assert (load.resource_weights.cpu, load.paused, load.detector_cache_timeout) == (1, False, "5m")
+    condition = load.anomaly_condition
+    assert (condition.timeout, condition.consecutive_abnormalities, condition.consecutive_normalities) == ("1m", 5, 3)
+    assert load.high_thresholds.pair(100.0) == (100.0, 100.0)  # a resource missing from the map counts 100 %
+    assert (migration.max_migrating_per_node, migration.evict_local_storage_pods) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        ({"highThresholds": {"cpu": 120}}, "$.highThresholds.cpu: 120 is not a number from 0 to 100"),
+        ({"lowThresholds": {"cpu": 80}, "highThresholds": {"cpu": 70}}, "$.lowThresholds.cpu: 80 % is above"),
+        ({"nodeFit": "yes"}, "$.nodeFit: 'yes' is not true or false"),
+        ({"detectorCacheTimeout": "5 minutes"}, "$.detectorCacheTimeout: '5 minutes' is not a duration"),
+        ({"nodeSelector": {"matchLabels": 3}}, "$.nodeSelector.matchLabels"),
+        ({"nodePools": [{"numberOfNodes": 1, "lowThresholds": 5}]}, "$.nodePools[0].lowThresholds: 5 is not an object"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_place(args: dict[str, Any], named: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        arguments_of({"kind": "LowNodeLoadArgs", **args})
+    assert named in refused.value.message
+
+
+def test_all_bad_values_are_named_at_once_and_unknown_keys_are_warnings() -> None:
+    with pytest.raises(UsageError) as refused:
+        arguments_of({"kind": "LowNodeLoadArgs", "numberOfNodes": -1, "paused": 1})
+    assert "$.numberOfNodes" in refused.value.message and "$.paused" in refused.value.message
+    read = arguments_of({"kind": "LowNodeLoadArgs", "highTresholds": {"cpu": 70}, "highThresholds": {"gpu": 5}})
+    assert len(read.warnings) == 2
+    assert "do you mean highThresholds?" in read.warnings[0] and "$.highThresholds.gpu" in read.warnings[1]
+
+
+def test_a_document_without_the_plugin_is_refused() -> None:
+    with pytest.raises(UsageError, match="no arguments of the plugin LowNodeLoad"):
+        arguments_of({"kind": "DeschedulerConfiguration", "profiles": []})
+
+
+@pytest.mark.parametrize(
+    ("limit", "replicas", "pods"),
+    [
+        (None, 1, 1), (None, 3, 1), (None, 4, 2), (None, 10, 2), (None, 11, 1), (None, 40, 4),  # 10 % above 10
+        ("10%", 5, 1),  # truncates to 0, becomes 1
+        ("50%", 5, 2), (7, 5, 5), (0, 5, 0), ("x", 5, None),
+    ],
+)  # fmt: skip
+def test_limit_of_a_workload(limit: int | str | None, replicas: int, pods: int | None) -> None:
+    assert limit_of(limit, replicas) == pods

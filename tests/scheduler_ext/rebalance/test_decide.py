@@ -1,0 +1,281 @@
+"""A round of LowNodeLoad: who is high, who leaves, where to, at which price. Thresholds 40/70 % CPU, 40/80 % memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench import rebalance_round
+from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.reservations.reservation import Reference
+from scheduler_ext.rebalance.classification import NodeClass
+from scheduler_ext.rebalance.decide import decide
+from scheduler_ext.rebalance.load import NEVER, DisruptionBudget
+from scheduler_ext.rebalance.plan import RebalancePlan
+from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, inputs, node, pod
+
+EMPTY = "node-empty"
+
+
+def observed(*loads: Any, load: Any = None, **migration: Any) -> RebalancePlan:
+    return decide(inputs(*loads), arguments(load, **migration), with_forecast=False)
+
+
+def moves(plan: RebalancePlan) -> list[tuple[str, str, str]]:
+    return [(m.pod.removeprefix("shop/"), m.source, m.target) for m in plan.moves]
+
+
+def reasons(plan: RebalancePlan) -> dict[str, Reason]:
+    return {r.pod.removeprefix("shop/"): r.reason for r in plan.refusals}
+
+
+def test_pods_leave_until_the_node_is_under_its_threshold() -> None:
+    # 90 % - 12 % = 78 % is above 70 %; - 10 % = 68 % is not, so that the third pod stays. Largest usage first.
+    hot = node("hot", pod("a-1", 12), pod("b-1", 10), pod("c-1", 9), system=59)
+    plan = observed(hot, node(EMPTY, system=5))
+    assert moves(plan) == [("a-1", "hot", EMPTY), ("b-1", "hot", EMPTY)]
+    loads = {n.name: n for n in plan.nodes}
+    assert loads["hot"].load is NodeClass.HIGH and loads[EMPTY].load is NodeClass.LOW
+    assert loads["hot"].now[0] == pytest.approx(0.90) and loads["hot"].after[0] == pytest.approx(0.68)
+    assert loads[EMPTY].after[0] == pytest.approx(0.05 + 0.22)
+    assert plan.refusals == () and plan.stops == ()
+
+
+def test_the_price_of_a_move_is_in_node_seconds() -> None:
+    # above 70 % by 20 points; pod 12 % of the node, away 10 s, batch risk 2: gain 0.12 x 1800, cost 10 x 0.12 x 2
+    plan = observed(node("hot", pod("a-1", 12), system=78), node(EMPTY))
+    (move,) = plan.moves
+    assert (move.price.gain, move.price.cost) == (pytest.approx(216.0), pytest.approx(2.4))
+    assert (move.price.restart_seconds, move.price.overload_seconds) == (10.0, 1800.0)
+
+
+def test_a_move_that_does_not_pay_stays() -> None:
+    # above by 1 point: gain 0.01 x 1800 = 18; a prod pod of 12 % that starts in 60 s costs 60 x 0.12 x 10 = 72
+    slow = pod("a-1", 12, priority_class=PriorityClass.PROD, ready_seconds=None)
+    assert reasons(observed(node("hot", slow, system=59), node(EMPTY))) == {"a-1": Reason.MOVE_DOES_NOT_PAY}
+    job = Reference("Job", "train", "shop", "", "batch/v1", True)
+    # a Job's pod loses a day of work: 86,410 s x 0.12 x 2 is more than 0.12 x 1800
+    lost = pod("train-1", 12, owner=job)
+    assert reasons(observed(node("hot", lost, system=78), node(EMPTY))) == {"train-1": Reason.MOVE_DOES_NOT_PAY}
+    idle = pod("idle-1", 0, memory_percent=20)
+    assert reasons(observed(node("hot", idle, system=75), node(EMPTY))) == {"idle-1": Reason.NOTHING_GAINED}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"owner": Reference("DaemonSet", "d", "shop", "", "apps/v1", True)}, Reason.DAEMON_POD),
+        ({"owner": None}, Reason.NO_CONTROLLER),
+        ({"static": True}, Reason.STATIC_POD),
+        ({"local_storage": True}, Reason.LOCAL_STORAGE),
+        ({"priority": 2_000_000_000}, Reason.SYSTEM_CRITICAL),
+        ({"eviction_cost": NEVER}, Reason.EVICTION_COST),
+        ({"leaving": True}, Reason.POD_LEAVING),
+        ({"placeholder_of": "held"}, Reason.PLACEHOLDER_POD),
+        ({"placed": NOW - 60}, Reason.STARTED_LATELY),
+        ({"requests": {"cpu": 20_000}}, Reason.NO_NODE_FITS),
+        ({"placement": b'{"nodeSelector":{"disk":"ssd"}}'}, Reason.NO_NODE_FITS),
+        ({}, Reason.OK),
+    ],
+)
+def test_which_pods_may_be_moved(changes: dict[str, Any], reason: Reason) -> None:
+    plan = observed(node("hot", pod("a-1", 20, **changes), system=70), node(EMPTY))
+    assert reasons(plan).get("a-1", Reason.OK) is reason
+    assert len(plan.moves) == (reason is Reason.OK)
+
+
+def test_settings_let_pods_be_moved_or_not() -> None:
+    hot = node("hot", pod("a-1", 20, local_storage=True), system=70)
+    assert moves(observed(hot, node(EMPTY), evictLocalStoragePods=True))
+    claim = node("hot", pod("a-1", 20, volume_claim=True), system=70)
+    assert moves(observed(claim, node(EMPTY)))
+    assert reasons(observed(claim, node(EMPTY), ignorePvcPods=True)) == {"a-1": Reason.VOLUME_CLAIM}
+    plain = node("hot", pod("a-1", 20), system=70)
+    for load in (
+        {"evictableNamespaces": {"exclude": ["shop"]}},
+        {"podSelectors": [{"selector": {"matchLabels": {"app": "b"}}}]},
+    ):
+        assert reasons(observed(plain, node(EMPTY), load=load)) == {"a-1": Reason.POD_NOT_SELECTED}
+    ssd = node("hot", pod("a-1", 20, placement=b'{"nodeSelector":{"disk":"ssd"}}'), system=70)
+    assert moves(observed(ssd, node(EMPTY), load={"nodeFit": False}))
+
+
+def test_the_order_of_pods() -> None:
+    # class before priority before QoS before costs before usage before age
+    pods = [
+        pod("prod-1", 3, priority_class=PriorityClass.PROD),
+        pod("large-1", 3),
+        pod("small-1", 2),
+        pod("costly-1", 9, eviction_cost=5),
+        pod("kept-1", 9, deletion_cost=7),
+        pod("high-1", 9, priority=5),
+        pod("free-1", 1, priority_class=PriorityClass.FREE),
+    ]
+    plan = observed(node("hot", *pods, system=60), node(EMPTY), load={"highThresholds": {"cpu": 61}})
+    expected = ["free-1", "large-1", "small-1", "costly-1", "kept-1", "high-1", "prod-1"]
+    assert [m[0] for m in moves(plan)] + list(reasons(plan)) == expected
+
+
+@pytest.mark.parametrize(
+    ("systems", "load", "reason"),
+    [
+        ((50, 50), {}, Reason.NO_NODE_HIGH),
+        ((90, 50), {}, Reason.NO_NODE_LOW),
+        ((90, 10), {"numberOfNodes": 1}, Reason.TOO_FEW_NODES_LOW),
+        ((90, 10), {"paused": True}, Reason.REBALANCE_PAUSED),
+    ],
+)
+def test_why_nothing_is_moved(systems: tuple[int, int], load: dict[str, Any], reason: Reason) -> None:
+    plan = observed(*(node(f"n{i}", pod(f"a-{i}", 0.1), system=s) for i, s in enumerate(systems)), load=load)
+    assert [stop.reason for stop in plan.stops] == [reason]
+    assert plan.moves == ()
+
+
+def test_only_nodes_that_detectors_confirm_are_relieved() -> None:
+    cluster = inputs(node("hot", pod("a-1", 20), system=70), node(EMPTY))
+    nobody = decide(cluster, arguments(), with_forecast=False, confirmed=frozenset())
+    assert [stop.reason for stop in nobody.stops] == [Reason.NO_NODE_ABNORMAL]
+    assert decide(cluster, arguments(), with_forecast=False, confirmed=frozenset({"hot"})).moves
+
+
+def test_a_cordoned_node_and_one_without_report_receive_nothing() -> None:
+    hot = node("hot", pod("a-1", 20), system=70)
+    plan = observed(hot, node("cordoned", unschedulable=True), node("silent", updated=NOW - 180))
+    assert [stop.reason for stop in plan.stops] == [Reason.NO_NODE_LOW]
+    states = {n.name: (n.load, n.reason) for n in plan.nodes}
+    assert states["silent"] == (NodeClass.UNKNOWN, Reason.METRIC_EXPIRED)
+    assert states["cordoned"] == (NodeClass.BETWEEN, Reason.OK)
+
+
+def test_limits_of_node_namespace_workload_and_budget() -> None:
+    crowd = [pod(f"a-{i}", 5) for i in range(4)]
+    hot = node("hot", *crowd, *[pod(f"w{i}-1", 1) for i in range(100)], system=75)
+    per_node = observed(hot, node(EMPTY), maxMigratingPerNode=1)
+    assert len(per_node.moves) == 1 and reasons(per_node) == {"": Reason.NODE_MOVE_LIMIT}
+    # five replicas: two may be away (4 to 10 replicas); 104 pods: ten leave in a round, which is more than 1 %
+    plain = observed(hot, node(EMPTY))
+    assert [m[0] for m in moves(plain)][:3] == ["a-0", "a-1", "w0-1"] and len(plain.moves) == 10
+    assert reasons(plain) == {
+        "a-2": Reason.WORKLOAD_MOVE_LIMIT,
+        "a-3": Reason.WORKLOAD_MOVE_LIMIT,
+        "": Reason.MOVE_LIMIT,
+    }
+    budget = DisruptionBudget("shop", "a", LabelSelector.parse({"matchLabels": {"app": "a"}}), 1)
+    guarded = decide(inputs(hot, node(EMPTY), budgets=(budget,)), arguments(), with_forecast=False)
+    assert [m[0] for m in moves(guarded)][:2] == ["a-0", "w0-1"]
+    assert reasons(guarded)["a-1"] is Reason.DISRUPTION_BUDGET
+    single = decide(inputs(hot, node(EMPTY), replicas={}), arguments(), with_forecast=False)
+    assert reasons(single)["a-0"] is Reason.WORKLOAD_MOVE_LIMIT  # one replica: all of them would leave
+
+
+def test_deviation_mode_measures_from_the_mean() -> None:
+    # mean of 90, 30 and 30 % is 50 %: low below 40 %, high above 65 %; memory has no threshold and is not looked at
+    load = {"useDeviationThresholds": True, "lowThresholds": {"cpu": 10}, "highThresholds": {"cpu": 15}}
+    plan = observed(node("hot", pod("a-1", 20), system=70), node("b", system=30), node("c", system=30), load=load)
+    assert [n.load for n in plan.nodes] == [NodeClass.HIGH, NodeClass.LOW, NodeClass.LOW]
+    assert plan.nodes[0].high == (pytest.approx(0.65), 1.0)
+    assert len(plan.moves) == 1
+
+
+def test_pools_have_thresholds_and_receivers_of_their_own() -> None:
+    load = {
+        "nodePools": [
+            {
+                "name": "gold",
+                "nodeSelector": {"matchLabels": {"pool": "gold"}},
+                "highThresholds": {"cpu": 50},
+                "lowThresholds": {"cpu": 20},
+            }
+        ]
+    }
+    gold = {"labels": {"pool": "gold"}}
+    plan = observed(node("g", pod("a-1", 20), system=35, **gold), node(EMPTY), load=load)
+    assert [(stop.pool, stop.reason) for stop in plan.stops] == [
+        ("gold", Reason.NO_NODE_LOW), ("", Reason.NO_NODE_HIGH),
+    ]  # fmt: skip
+    assert moves(observed(node("g", pod("a-1", 20), system=35, **gold), node("g2", **gold), load=load))
+
+
+def test_the_prod_pass_moves_prod_pods_by_their_own_usage() -> None:
+    load = {"highThresholds": {"cpu": 90}, "prodLowThresholds": {"cpu": 20}, "prodHighThresholds": {"cpu": 40}}
+    prod = [pod(f"p{i}-1", 25, priority_class=PriorityClass.PROD) for i in range(2)]
+    # prod uses 50 % > 40 %, all pods 70 % < 90 %: one prod pod leaves, the batch pod, first in order, does not
+    plan = observed(node("hot", pod("batch-1", 20), *prod), node(EMPTY, system=30), load=load)
+    assert moves(plan) == [("p0-1", "hot", EMPTY)]
+    assert plan.moves[0].prod_pass
+
+
+def test_a_coming_overload_is_acted_on_before_it_happens() -> None:
+    # 50 % now, q95 50 % in this half hour, 90 % from the next on for two hours: the overload lasts 4 x 1800 s
+    hot = node("hot", pod("a-1", 25), system=25, ahead=(50, 90, 90, 90, 90, 40))
+    cluster = inputs(hot, node(EMPTY, ahead=(5,) * 48))
+    assert decide(cluster, arguments(), with_forecast=False).moves == ()
+    (move,) = (plan := decide(cluster, arguments(), with_forecast=True)).moves
+    assert move.by_forecast and move.price.overload_seconds == 4 * 1800
+    assert move.price.gain == pytest.approx(0.20 * 4 * 1800)  # 90 % is 20 points above 70 %
+    assert (plan.nodes[0].peak[0], plan.nodes[0].peak_after[0]) == (pytest.approx(0.90), pytest.approx(0.65))
+
+
+def test_a_peak_that_ends_within_the_restart_is_left_alone() -> None:
+    # above 70 % in this half hour alone, of which 1750 s have passed: 50 s are left, a restart takes 60
+    late = NOW + 1750
+    hot = node("hot", pod("a-1", 25, ready_seconds=None), system=60, ahead=(85, 40, 40), updated=late)
+    cold = node(EMPTY, ahead=(5,) * 48, updated=late)
+    cluster = replace(inputs(hot, cold), now_seconds=late)
+    plan = decide(cluster, arguments(), with_forecast=True)
+    assert reasons(plan) == {"a-1": Reason.OVERLOAD_ENDS_FIRST}
+    assert decide(cluster, arguments(), with_forecast=False).moves
+
+
+def test_a_receiver_must_stay_under_its_threshold_at_its_peak() -> None:
+    hot = node("hot", pod("a-1", 20), system=70)
+    evening = node("evening", system=5, ahead=(5,) * 20 + (60,) + (5,) * 20)
+    assert moves(observed(hot, evening))
+    plan = decide(inputs(hot, evening), arguments(), with_forecast=True)  # 60 + 20 = 80 % > 70 %
+    assert reasons(plan) == {"a-1": Reason.TARGETS_TOO_FULL}
+
+
+node_loads = st.tuples(
+    st.lists(st.tuples(st.floats(0, 30), st.floats(0, 30), st.sampled_from(list(PriorityClass)[:4])), max_size=6),
+    st.floats(0, 60),
+    st.lists(st.floats(0, 110), max_size=4),
+)
+
+
+@given(st.lists(node_loads, min_size=1, max_size=8), st.booleans(), st.booleans())
+def test_no_plan_overloads_a_node_or_moves_a_pod_twice(loads: list[Any], with_forecast: bool, node_fit: bool) -> None:
+    cluster = []
+    for number, (pods, system, ahead) in enumerate(loads):
+        pods_of_node = [
+            pod(f"n{number}p{i}-1", cpu, memory_percent=memory, priority_class=chosen)
+            for i, (cpu, memory, chosen) in enumerate(pods)
+        ]
+        cluster.append(node(f"n{number}", *pods_of_node, system=system, ahead=tuple(ahead)))
+    load = {"nodeFit": node_fit, "prodHighThresholds": {"cpu": 50}, "prodLowThresholds": {"cpu": 30}}
+    plan = decide(inputs(*cluster), arguments(load), with_forecast=with_forecast)
+    assert len({m.pod for m in plan.moves}) == len(plan.moves)
+    assert {m.source for m in plan.moves}.isdisjoint({m.target for m in plan.moves})
+    before = {n.name for n in plan.nodes if any(x > h + 1e-9 for x, h in zip(n.now, n.high, strict=True))}
+    after = {n.name for n in plan.nodes if any(x > h + 1e-9 for x, h in zip(n.after, n.high, strict=True))}
+    assert after <= before
+    for target in {m.target for m in plan.moves}:
+        receiver = next(n for n in plan.nodes if n.name == target)
+        assert with_forecast is False or not receiver.peak_after[0] > receiver.high[0] + 1e-9
+    assert all(m.price.pays for m in plan.moves)
+    total = [sum(n.now[r] for n in plan.nodes) - sum(n.after[r] for n in plan.nodes) for r in (0, 1)]
+    assert total == pytest.approx([0, 0], abs=1e-9)  # usage moves and does not vanish
+
+
+def test_the_benchmark_decides_a_small_cluster() -> None:
+    """bench/rebalance_round.py at 100 nodes: all hot nodes are relieved or refused by name."""
+    cluster = rebalance_round.cluster(100)
+    plan = decide(cluster, rebalance_round.arguments(), with_forecast=True)
+    high = {n.name for n in plan.nodes if n.load is NodeClass.HIGH}
+    assert len(plan.nodes) == 100 and len(plan.moves) == 10  # at most ten of 1,000 pods, 1 %
+    assert high == {m.source for m in plan.moves} | {r.node for r in plan.refusals}
