@@ -6,7 +6,7 @@ koordinator-sh/koordinator `pkg/descheduler/framework/plugins/loadaware`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -21,6 +21,8 @@ from scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+Confirm = Callable[[Sequence[str], bool], frozenset[str]]
+"""(high nodes, whether of the prod pass) -> those that are acted on."""
 HALF_HOUR: Final = 1800
 DAY_STEPS: Final = 48
 
@@ -174,12 +176,12 @@ def _amounts(
 
 def classify(
     table: LoadTable, pool: PoolThresholds, number_of_nodes: int, *, with_forecast: bool,
-    confirmed: frozenset[str] | None = None,
+    confirm: Confirm | None = None,
 ) -> Classification:  # fmt: skip
-    """Classes of a pool's nodes. confirmed: nodes that anomaly detectors call abnormal; None: every high node is.
+    """Classes of a pool's nodes. confirm: what anomaly detectors say of high nodes; None: every one is acted on.
 
     With forecasts a node is also high when q95 of the next half hour passes the threshold and is not below that of the
-    present one.
+    present one. Such a node needs no confirmation: it is no short spike that the forecast says.
     """
     rows = pool.rows[table.judged[pool.rows]]
     usage, prod = table.usage[rows], table.prod[rows]
@@ -192,16 +194,28 @@ def classify(
     under_prod = (prod <= pool.prod_low[rows]).all(axis=1) & schedulable & ~is_high & ~over_prod
     low, prod_low = is_low & ~over_prod, under_prod
     stop = (len(rows), number_of_nodes)
-    confirmed_rows = np.array([confirmed is None or table.names[row] in confirmed for row in rows], dtype=np.bool_)
+    confirmed = _confirmed(table, rows, observed, confirm, prod=False) | coming
+    confirmed_prod = _confirmed(table, rows, over_prod, confirm, prod=True)
     return Classification(
-        high=_by_usage(table, rows[is_high & confirmed_rows], table.usage, pool.pool),
-        prod_high=_by_usage(table, rows[over_prod & confirmed_rows], table.prod, pool.pool),
+        high=_by_usage(table, rows[is_high & confirmed], table.usage, pool.pool),
+        prod_high=_by_usage(table, rows[confirmed_prod], table.prod, pool.pool),
         low=rows[low],
         prod_low=rows[prod_low],
         forecast=frozenset(rows[coming & ~observed].tolist()),
-        stopped=_stopped(is_high, is_high & confirmed_rows, low, stop),
-        prod_stopped=_stopped(over_prod, over_prod & confirmed_rows, prod_low, stop),
+        stopped=_stopped(is_high, is_high & confirmed, low, stop),
+        prod_stopped=_stopped(over_prod, confirmed_prod, prod_low, stop),
     )
+
+
+def _confirmed(
+    table: LoadTable, rows: npt.NDArray[np.intp], high: Flags, confirm: Confirm | None, *, prod: bool
+) -> Flags:
+    """Which of the high rows are acted on, (rows,)."""
+    if confirm is None:
+        return high
+    names = [table.names[row] for row in rows.tolist()]
+    confirmed = confirm([name for name, is_high in zip(names, high.tolist(), strict=True) if is_high], prod)
+    return high & np.array([name in confirmed for name in names], dtype=np.bool_)
 
 
 def forecast_high(table: LoadTable, high: Floats) -> Flags:

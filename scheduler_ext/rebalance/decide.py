@@ -8,7 +8,7 @@ when the move pays (`price`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from cotenant.core.model.kubernetes.protocol import PREDICTED_USAGE_ANNOTATION
 from cotenant.core.model.reasons import Reason
 from scheduler_ext.extender.stock_rules import refusals
+from scheduler_ext.rebalance.anomaly import AnomalyDetectors, AnomalyRule, DetectorRound
 from scheduler_ext.rebalance.arguments import RebalanceArgs
 from scheduler_ext.rebalance.classification import (
     HALF_HOUR,
@@ -51,6 +52,7 @@ class _RebalanceRound:
     with_forecast: bool
     eligibility: Eligibility
     limits: MoveLimits
+    detectors: DetectorRound | None = None
     moves: list[PlannedMove] = field(default_factory=list)
     refusals: list[MoveRefusal] = field(default_factory=list)
     moved: set[str] = field(default_factory=set)
@@ -81,22 +83,52 @@ class _ThresholdPass:
 
 
 def decide(
-    inputs: RebalanceInputs, arguments: RebalanceArgs, *, with_forecast: bool, confirmed: frozenset[str] | None = None
+    inputs: RebalanceInputs,
+    arguments: RebalanceArgs,
+    *,
+    with_forecast: bool,
+    detectors: AnomalyDetectors | None = None,
 ) -> RebalancePlan:
-    """The plan of one round. confirmed: nodes that anomaly detectors call abnormal; None: every high node counts."""
+    """The plan of one round.
+
+    detectors: what the plan of the round before says, `AnomalyDetectors()` at first; None: every high node counts.
+    """
     load_args = arguments.low_node_load
     table = table_of(inputs, load_args.node_metric_expiration_seconds)
     before = (table.usage.copy(), table.peak.copy())
     limits, eligibility = MoveLimits.of(arguments.migration, inputs), Eligibility.of(arguments, inputs.now_seconds)
-    work = _RebalanceRound(inputs, arguments, table, with_forecast, eligibility, limits)
+    marks = None if detectors is None else DetectorRound.of(detectors, inputs.now_seconds)
+    work = _RebalanceRound(inputs, arguments, table, with_forecast, eligibility, limits, marks)
     stops: list[PassStop] = []
     nodes: dict[int, RebalancedNode] = {}
     for pool in pools_of(inputs, table, load_args):
-        classes = classify(table, pool, load_args.number_of_nodes, with_forecast=with_forecast, confirmed=confirmed)
+        classes = _classified(work, pool)
         stops += _passes(work, pool, classes)
         nodes |= dict(_outlooks(work, pool, classes, before))
     in_order = tuple(nodes[row] for row in sorted(nodes))
-    return RebalancePlan(with_forecast, tuple(work.moves), tuple(work.refusals), in_order, tuple(stops))
+    after = marks.after(table.names) if marks else AnomalyDetectors()
+    return RebalancePlan(with_forecast, tuple(work.moves), tuple(work.refusals), in_order, tuple(stops), after)
+
+
+def _classified(work: _RebalanceRound, pool: PoolThresholds) -> Classification:
+    """Classes of a pool's nodes; its high nodes are marked abnormal and its low ones reset, unless it is paused."""
+    load_args, marks = work.arguments.low_node_load, work.detectors
+    number = load_args.number_of_nodes
+    if marks is None or load_args.paused:
+        return classify(work.table, pool, number, with_forecast=work.with_forecast)
+    rule = _rule(work, pool)
+
+    def confirm(high: Sequence[str], prod: bool) -> frozenset[str]:
+        return marks.confirmed(high, rule, prod=prod)
+
+    classes = classify(work.table, pool, number, with_forecast=work.with_forecast, confirm=confirm)
+    for prod, low in ((False, classes.low), (True, classes.prod_low)):
+        marks.reset((work.table.names[row] for row in low.tolist()), prod=prod)
+    return classes
+
+
+def _rule(work: _RebalanceRound, pool: PoolThresholds) -> AnomalyRule:
+    return AnomalyRule.of(pool.pool.anomaly_condition, work.arguments.low_node_load.detector_cache_timeout)
 
 
 def _passes(work: _RebalanceRound, pool: PoolThresholds, classes: Classification) -> Iterator[PassStop]:
@@ -113,6 +145,18 @@ def _passes(work: _RebalanceRound, pool: PoolThresholds, classes: Classification
         current = _ThresholdPass(pool, prod, _receivers(work, receivers))
         for row in sources:
             _relieve(work, current, row)
+        if work.detectors is not None:
+            _settle(work, current, sources)
+
+
+def _settle(work: _RebalanceRound, current: _ThresholdPass, sources: Sequence[int]) -> None:
+    """Detectors after a pass: those of relieved nodes are reset, and all that it acted on are marked normal once."""
+    assert work.detectors is not None
+    names = work.table.names
+    relieved = [names[row] for row in sources if not _overload(work, current, row)[0].any()]
+    work.detectors.reset(relieved, prod=current.prod)
+    acted = [names[row] for row in sources]
+    work.detectors.acted(acted, _rule(work, current.pool), prod=current.prod)
 
 
 def _receivers(work: _RebalanceRound, rows: npt.NDArray[np.intp]) -> _Receivers:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cotenant.core.model.reasons import Reason
+from scheduler_ext.rebalance.anomaly import AnomalyDetectors
 from scheduler_ext.rebalance.classification import NodeClass
 from scheduler_ext.rebalance.price import MovePrice
 
@@ -68,10 +69,14 @@ class PassStop:
 
 @dataclass(frozen=True, slots=True)
 class RebalancePlan:
-    """A round's decision; nothing of it is done. with_forecast: whether forecasts were looked at."""
+    """A round's decision; nothing of it is done.
+
+    with_forecast: whether forecasts were looked at. detectors: for the next round, where this one was given some.
+    """
 
     with_forecast: bool
     moves: tuple[PlannedMove, ...]
     refusals: tuple[MoveRefusal, ...]
     nodes: tuple[RebalancedNode, ...]
     stops: tuple[PassStop, ...]
+    detectors: AnomalyDetectors = field(default_factory=AnomalyDetectors)

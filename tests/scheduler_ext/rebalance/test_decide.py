@@ -14,6 +14,7 @@ from cotenant.core.model.kubernetes.qos import PriorityClass
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.reservations.reservation import Reference
+from scheduler_ext.rebalance.anomaly import AnomalyDetectors
 from scheduler_ext.rebalance.classification import NodeClass
 from scheduler_ext.rebalance.decide import decide
 from scheduler_ext.rebalance.load import NEVER, DisruptionBudget
@@ -137,11 +138,34 @@ def test_why_nothing_is_moved(systems: tuple[int, int], load: dict[str, Any], re
     assert plan.moves == ()
 
 
-def test_only_nodes_that_detectors_confirm_are_relieved() -> None:
+def test_a_node_is_relieved_after_it_was_high_in_more_rounds_than_its_condition_says() -> None:
     cluster = inputs(node("hot", pod("a-1", 20), system=70), node(EMPTY))
-    nobody = decide(cluster, arguments(), with_forecast=False, confirmed=frozenset())
-    assert [stop.reason for stop in nobody.stops] == [Reason.NO_NODE_ABNORMAL]
-    assert decide(cluster, arguments(), with_forecast=False, confirmed=frozenset({"hot"})).moves
+    patient = arguments({"anomalyCondition": {"consecutiveAbnormalities": 2}})
+    plans, detectors = [], AnomalyDetectors()
+    for round_number in range(4):
+        moment = replace(cluster, now_seconds=NOW + round_number)
+        plans.append(decide(moment, patient, with_forecast=False, detectors=detectors))
+        detectors = plans[-1].detectors
+    # two marks do not exceed two; the third does, and relieves the node; the fourth counts from one again
+    assert [len(plan.moves) for plan in plans] == [0, 0, 1, 0]
+    assert [stop.reason for stop in plans[0].stops] == [Reason.NO_NODE_ABNORMAL]
+
+
+def test_a_coming_overload_waits_for_no_detector() -> None:
+    hot = node("hot", pod("a-1", 25), system=25, ahead=(50, 90, 90, 90, 90, 40))
+    cluster = inputs(hot, node(EMPTY, ahead=(5,) * 48))
+    plan = decide(cluster, arguments(), with_forecast=True, detectors=AnomalyDetectors())
+    assert len(plan.moves) == 1 and plan.detectors == AnomalyDetectors()
+
+
+def test_prod_pass_and_pass_over_all_pods_have_detectors_of_their_own() -> None:
+    load = {"highThresholds": {"cpu": 90}, "prodLowThresholds": {"cpu": 20}, "prodHighThresholds": {"cpu": 40}}
+    prod = [pod(f"p{i}-1", 25, priority_class=PriorityClass.PROD) for i in range(2)]
+    cluster = inputs(node("all", pod("a-1", 20), system=75), node("prod", *prod), node(EMPTY, system=30))
+    plan = decide(cluster, arguments(load), with_forecast=False, detectors=AnomalyDetectors())
+    assert set(plan.detectors.by_node) == {("all", False), ("prod", True)}
+    paused = decide(cluster, arguments({**load, "paused": True}), with_forecast=False, detectors=AnomalyDetectors())
+    assert paused.detectors == AnomalyDetectors()
 
 
 def test_a_cordoned_node_and_one_without_report_receive_nothing() -> None:

@@ -1,0 +1,148 @@
+"""Which high nodes are acted on: a detector a node and pass, kept from one round to the next. Pure.
+
+Source of the rules: koordinator-sh/koordinator `pkg/descheduler/utils/anomaly` and `.../plugins/loadaware`. A detector
+is abnormal after more than `consecutiveAbnormalities` abnormal marks, and no longer when `timeout` has passed or after
+more than `consecutiveNormalities` normal marks. Every change of its state clears both counts. A detector that has not
+been marked abnormal for longer than `detectorCacheTimeout` is forgotten. A node between its thresholds is not marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cotenant.core.model.reservations.reservation import seconds_of
+from scheduler_ext.rebalance.arguments import AnomalyCondition
+
+DEFAULT_TIMEOUT_SECONDS: Final = 60.0
+"""Counts where a condition's timeout is zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnomalyRule:
+    """When a detector changes; marks must exceed their number. cache_seconds 0: a detector is never forgotten."""
+
+    abnormal_marks: int
+    normal_marks: int
+    timeout_seconds: float
+    cache_seconds: float
+
+    @classmethod
+    def of(cls, condition: AnomalyCondition, detector_cache_timeout: str) -> AnomalyRule:
+        """Of a pool's condition; UsageError names a duration that cannot be read."""
+        timeout = seconds_of(condition.timeout, "anomalyCondition.timeout")
+        return cls(
+            condition.consecutive_abnormalities,
+            condition.consecutive_normalities,
+            timeout if timeout > 0 else DEFAULT_TIMEOUT_SECONDS,
+            seconds_of(detector_cache_timeout, "detectorCacheTimeout"),
+        )
+
+    @property
+    def is_immediate(self) -> bool:
+        """Whether every high node counts at once, without a detector: Koordinator's special case of one mark."""
+        return self.abnormal_marks == 1
+
+
+@dataclass(frozen=True, slots=True)
+class AnomalyDetector:
+    """One node in one pass. Consecutive marks since the last change; times are Unix seconds.
+
+    abnormal_until: when the abnormal state lapses, None in the normal state. marked_seconds: of the last abnormal mark.
+    """
+
+    abnormal_marks: int = 0
+    normal_marks: int = 0
+    abnormal_until: float | None = None
+    marked_seconds: float = 0.0
+
+    @property
+    def is_abnormal(self) -> bool:
+        """As of the last mark; `at` says it of a moment."""
+        return self.abnormal_until is not None
+
+    def at(self, now_seconds: float) -> AnomalyDetector:
+        """The detector at a moment: an abnormal state that is over has lapsed."""
+        over = self.abnormal_until is not None and self.abnormal_until < now_seconds
+        return self.reset() if over else self
+
+    def abnormal(self, rule: AnomalyRule, now_seconds: float) -> AnomalyDetector:
+        """After a round in which the node is high."""
+        current = replace(self.at(now_seconds), marked_seconds=now_seconds)
+        marks = current.abnormal_marks + 1
+        if not current.is_abnormal and marks > rule.abnormal_marks:
+            return AnomalyDetector(abnormal_until=now_seconds + rule.timeout_seconds, marked_seconds=now_seconds)
+        return replace(current, abnormal_marks=marks, normal_marks=0)
+
+    def normal(self, rule: AnomalyRule, now_seconds: float) -> AnomalyDetector:
+        """After a round has acted on the node."""
+        current = self.at(now_seconds)
+        marks = current.normal_marks + 1
+        if current.is_abnormal and marks > rule.normal_marks:
+            return current.reset()
+        return replace(current, abnormal_marks=0, normal_marks=marks)
+
+    def reset(self) -> AnomalyDetector:
+        """Back to normal. One that is normal keeps its counts, as Koordinator's does."""
+        return AnomalyDetector(marked_seconds=self.marked_seconds) if self.is_abnormal else self
+
+    def is_forgotten(self, rule: AnomalyRule, now_seconds: float) -> bool:
+        """Whether it was marked abnormal too long ago."""
+        return 0 < rule.cache_seconds < now_seconds - self.marked_seconds
+
+
+Detectors = Mapping[tuple[str, bool], AnomalyDetector]
+
+
+@dataclass(frozen=True, slots=True)
+class AnomalyDetectors:
+    """What is kept between rounds: a detector by (node, whether of the prod pass). At first there is none."""
+
+    by_node: Detectors = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class DetectorRound:
+    """The detectors in one round. A pool has its own rule; a node is marked in one pool at most."""
+
+    now_seconds: float
+    detectors: dict[tuple[str, bool], AnomalyDetector]
+
+    @classmethod
+    def of(cls, previous: AnomalyDetectors, now_seconds: float) -> DetectorRound:
+        """A round that begins with what the last one left."""
+        return cls(now_seconds, dict(previous.by_node))
+
+    def confirmed(self, high: Iterable[str], rule: AnomalyRule, *, prod: bool) -> frozenset[str]:
+        """Mark the high nodes of a pass; those of them that are abnormal."""
+        if rule.is_immediate:
+            return frozenset(high)
+        abnormal = set()
+        for name in high:
+            detector = self._current((name, prod), rule).abnormal(rule, self.now_seconds)
+            self.detectors[name, prod] = detector
+            if detector.is_abnormal:
+                abnormal.add(name)
+        return frozenset(abnormal)
+
+    def reset(self, nodes: Iterable[str], *, prod: bool) -> None:
+        """Nodes that are low, or that the round has relieved."""
+        for name in nodes:
+            if (name, prod) in self.detectors:
+                self.detectors[name, prod] = self.detectors[name, prod].reset()
+
+    def acted(self, nodes: Iterable[str], rule: AnomalyRule, *, prod: bool) -> None:
+        """Nodes on which a pass has acted."""
+        for name in nodes:
+            if (name, prod) in self.detectors:
+                self.detectors[name, prod] = self.detectors[name, prod].normal(rule, self.now_seconds)
+
+    def after(self, nodes: Iterable[str]) -> AnomalyDetectors:
+        """What the next round begins with; nodes: all of the cluster, so that those that left are forgotten."""
+        present = set(nodes)
+        return AnomalyDetectors({key: detector for key, detector in self.detectors.items() if key[0] in present})
+
+    def _current(self, key: tuple[str, bool], rule: AnomalyRule) -> AnomalyDetector:
+        detector = self.detectors.get(key, AnomalyDetector())
+        return AnomalyDetector() if detector.is_forgotten(rule, self.now_seconds) else detector
