@@ -12,21 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.apps.cli.cluster.descheduler import (
-    MOVES,
-    NODES,
-    RebalanceMode,
-    Show,
-    arguments_from,
-    move_rows,
-    node_rows,
-)
-from cotenant.apps.cli.cluster.descheduler import _print as print_plan
+from cotenant.apps.cli.cluster.descheduler import RebalanceMode, Show, arguments_from
+from cotenant.apps.cli.cluster.descheduler import _print as print_report
 from cotenant.apps.cli.output import Format
+from cotenant.core.model.rebalance.report import RebalanceReport
+from cotenant.core.model.rebalance.tables import MOVES, NODES
 from cotenant.core.settings.sections.extender import LoadAwareSettings
-from scheduler_ext.rebalance.cluster_reading import read
+from scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
 from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.plan import RebalancePlan
+from scheduler_ext.rebalance.rebalance_report import report_of
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
@@ -41,14 +35,15 @@ LATER = 3600.0
 
 
 @pytest.fixture
-def plan() -> RebalancePlan:
+def report() -> RebalanceReport:
     hot = node("hot", pod("a-1", 20, memory_percent=1), pod("b-1", 20, local_storage=True), system=50, ahead=(90, 95))
     cluster = inputs(hot, node("cold", system=10, ahead=(10, 30)), node("silent", updated=0))
-    return decide(cluster, arguments(), with_forecast=True)
+    reading = RebalanceReading(cluster, gaps=(), forecasts=1)
+    return report_of(reading, arguments(), with_forecast=True, configured=True)
 
 
-def test_rows_say_what_happens_to_each_node_and_pod(plan: RebalancePlan) -> None:
-    nodes = {row["node"]: row for row in node_rows(plan)}
+def test_rows_say_what_happens_to_each_node_and_pod(report: RebalanceReport) -> None:
+    nodes = {row["node"]: row for row in report.nodes.rows()}
     assert list(nodes) == ["hot", "cold", "silent"]
     hot, silent = nodes["hot"], nodes["silent"]
     assert [round(hot[f"cpu_{name}"], 2) for name in ("now", "after", "peak", "peak_after", "high")] == [
@@ -56,16 +51,16 @@ def test_rows_say_what_happens_to_each_node_and_pod(plan: RebalancePlan) -> None
     ]  # fmt: skip
     assert (hot["load"], hot["moves"], nodes["cold"]["moves"]) == ("high", -1, 1)
     assert (silent["load"], silent["reason"], silent["cpu_now"]) == ("unknown", "metric-expired", None)
-    moved, stays = move_rows(plan)
+    moved, stays = report.moves.rows()
     assert (moved["pod"], moved["source"], moved["target"], moved["cpu"]) == ("shop/a-1", "hot", "cold", 2000)
     assert (stays["decision"], stays["pod"], stays["reason"]) == ("stay", "shop/b-1", "local-storage")
 
 
 @pytest.mark.parametrize("output", list(Format))
 def test_every_format_has_the_same_rows(
-    plan: RebalancePlan, output: Format, capsys: pytest.CaptureFixture[str]
+    report: RebalanceReport, output: Format, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_plan(plan, Show.ALL, output, headers=True)
+    print_report(report, Show.ALL, output, headers=True)
     text = capsys.readouterr().out
     if output in (Format.JSON, Format.YAML):
         document = json.loads(text) if output is Format.JSON else yaml.safe_load(text)
@@ -115,8 +110,8 @@ def cluster(control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes, 
     api.create(budgets, {"metadata": {"name": "web"}, "spec": {"minAvailable": 4, "selector": selector}})
     wait_for("one disruption", lambda: (api.get(f"{budgets}/web").get("status") or {}).get("disruptionsAllowed") == 1)
     pods = [item["metadata"]["name"] for item in api.items(f"/api/v1/namespaces/{namespace}/pods")]
-    report(api, hot, "4", [(namespace, name) for name in pods])
-    report(api, cold, "1", [])
+    report_usage(api, hot, "4", [(namespace, name) for name in pods])
+    report_usage(api, cold, "1", [])
     config = tmp_path / "config.yaml"
     own = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [hot, cold]}]}
     thresholds = {"lowThresholds": {"cpu": 40, "memory": 40}, "highThresholds": {"cpu": 70, "memory": 80}}
@@ -124,7 +119,7 @@ def cluster(control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes, 
     return hot, config
 
 
-def report(api: Any, name: str, system: str, pods: list[tuple[str, str]]) -> None:
+def report_usage(api: Any, name: str, system: str, pods: list[tuple[str, str]]) -> None:
     """A NodeMetric of an hour ahead: the system uses `system` cores, each pod one."""
     usage = {"resources": {"cpu": "1", "memory": "1Gi"}}
     api.create(METRICS, {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": name}})

@@ -1,0 +1,1 @@
+"""Vocabulary of rebalancing: the tables in which people read a round."""

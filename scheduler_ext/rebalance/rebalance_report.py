@@ -1,0 +1,100 @@
+"""A round as people read it: its plan with what the tables do not say. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.rebalance.report import RebalanceReport
+from cotenant.core.model.rebalance.tables import MOVES, NODES, RESOURCES, SHARES
+from cotenant.core.model.table import Table
+from scheduler_ext.rebalance.arguments import RebalanceArgs
+from scheduler_ext.rebalance.cluster_reading import RebalanceReading
+from scheduler_ext.rebalance.decide import decide
+from scheduler_ext.rebalance.plan import RebalancePlan
+
+MOST_NAMES: Final = 3
+
+
+def report_of(
+    reading: RebalanceReading, arguments: RebalanceArgs, *, with_forecast: bool, configured: bool
+) -> RebalanceReport:
+    """Decide a round. configured: the arguments are somebody's and not the built-in ones."""
+    plan = decide(reading.inputs, arguments, with_forecast=with_forecast and reading.forecasts > 0)
+    return RebalanceReport(
+        reading.inputs.now_seconds,
+        Table.from_rows(NODES, node_rows(plan)),
+        Table.from_rows(MOVES, move_rows(plan)),
+        tuple(_notes(plan, reading, arguments, configured=configured)),
+        tuple(_gaps(plan, reading, arguments)),
+    )
+
+
+def _notes(
+    plan: RebalancePlan, reading: RebalanceReading, arguments: RebalanceArgs, *, configured: bool
+) -> Iterator[str]:
+    """By which thresholds and forecasts, and why nothing is moved."""
+    load = arguments.low_node_load
+    if not configured:
+        yield "without a configuration: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %".format(
+            *load.low_thresholds.pair(100), *load.high_thresholds.pair(100)
+        )
+    elif not any(pool.has_thresholds for pool in load.pools()):
+        yield "the configuration sets no high threshold, so that no node is ever high"
+    if plan.with_forecast:
+        yield f"forecasts of {reading.forecasts} of {len(plan.nodes)} nodes were looked at"
+    else:
+        yield "forecasts were not looked at: the present moment alone decides"
+    for stop in plan.stops:
+        name = f"pool {stop.pool}, " if stop.pool else ""
+        yield f"{name}{'prod pods' if stop.prod_pass else 'all pods'}: {SENTENCES[stop.reason]}"
+    yield "a node above its threshold at this moment counts as overloaded: one look has no anomaly detector"
+
+
+def _gaps(plan: RebalancePlan, reading: RebalanceReading, arguments: RebalanceArgs) -> Iterator[str]:
+    """What could not be read; any of it makes the answer a partial one."""
+    yield from reading.gaps
+    yield from (f"the configuration's {warning}" for warning in arguments.warnings)
+    unjudged = [node.name for node in plan.nodes if node.reason is not Reason.OK]
+    if unjudged:
+        names = ", ".join(unjudged[:MOST_NAMES]) + (", ..." if len(unjudged) > MOST_NAMES else "")
+        yield f"{len(unjudged)} of {len(plan.nodes)} nodes have no fresh NodeMetric and are not judged: {names}"
+
+
+def node_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
+    """A row a node: the loaded ones first."""
+    moves: dict[str, int] = {}
+    for move in plan.moves:
+        moves[move.source] = moves.get(move.source, 0) - 1
+        moves[move.target] = moves.get(move.target, 0) + 1
+    rows = []
+    for node in sorted(plan.nodes, key=lambda one: (-max(one.now), one.name)):
+        judged = node.reason is Reason.OK
+        row: dict[str, Any] = {"node": node.name, "pool": node.pool, "moves": moves.get(node.name, 0)}
+        row["load"] = "high soon" if node.by_forecast else node.load.value
+        row["reason"] = "" if judged else node.reason.value
+        for place, resource in enumerate(name for name, _ in RESOURCES):
+            for name, _, _ in SHARES:
+                has_value = judged or name.startswith("peak")
+                row[f"{resource}_{name}"] = getattr(node, name)[place] if has_value else None
+        rows.append(row)
+    return rows
+
+
+def move_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
+    """A row a move, then a row a refusal, each in the order of the decision."""
+    rows: list[dict[str, Any]] = []
+    for move in plan.moves:
+        reason = "prod overload now" if move.prod_pass else "overload soon" if move.by_forecast else "overload now"
+        rows.append(
+            {
+                "decision": "move", "pod": move.pod, "source": move.source, "target": move.target,
+                "cpu": move.usage[0], "memory": move.usage[1], "gain": move.price.gain, "cost": move.price.cost,
+                "restart_seconds": move.price.restart_seconds, "overload_seconds": move.price.overload_seconds,
+                "unjudged": move.unjudged, "reason": reason,
+            }
+        )  # fmt: skip
+    return rows + [
+        {"decision": "stay", "pod": one.pod, "source": one.node, "reason": one.reason.value} for one in plan.refusals
+    ]
