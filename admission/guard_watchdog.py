@@ -17,9 +17,10 @@ import structlog
 
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient, Writer, send_all
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.kubernetes.intent import Address, Patch
+from cotenant.core.model.errors import ClusterConflict, CotenantError
+from cotenant.core.model.kubernetes.intent import Address, Create, Patch
 from cotenant.core.model.kubernetes.protocol import GANG_GATE, OWN_GROUP, QUOTA_GATE, RESERVATION_GATE, SWAP_GUARD
+from cotenant.core.model.queues.native_group import group_named, native_group
 from cotenant.core.model.reservations.reservation import moment_of
 from cotenant.core.model.reservations.scheduling_gate import OUR_GATES, gates_of, without_gate
 
@@ -73,6 +74,18 @@ def forgotten(pods: Iterable[Mapping[str, Any]], over: Collection[str] = OUR_GAT
     return patches
 
 
+def absent_groups(pods: Iterable[Mapping[str, Any]], over: Collection[str]) -> list[Create]:
+    """PodGroups of Kubernetes that pods name which leave their gang's gate; without one they would wait for ever. Pure.
+
+    Each lets its pods be scheduled one by one; one that exists already stays as it is.
+    """
+    if GANG_GATE not in over:
+        return []
+    leaving = (pod for pod in pods if GANG_GATE in gates_of(pod) and group_named(pod))
+    places = sorted({(pod["metadata"]["namespace"], group_named(pod)) for pod in leaving})
+    return [native_group(*place, why="no manager looks after its gang any more") for place in places]
+
+
 class GuardWatchdog:
     """Looks now and then, in a thread of its own."""
 
@@ -108,6 +121,10 @@ class GuardWatchdog:
         if not over or over == self._freed:
             return 0
         pods = self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=WAITING)
+        groups = absent_groups(pods, over)
+        for outcome in send_all(self._client, groups, FIELD_MANAGER) if groups else []:
+            if outcome.error is not None and not isinstance(outcome.error, ClusterConflict):
+                _log.warning("no PodGroup made", group=str(outcome.intent.address), error=str(outcome.error))
         patches = forgotten(pods, over)
         outcomes = send_all(self._client, patches, FIELD_MANAGER) if patches else []
         for outcome in outcomes:

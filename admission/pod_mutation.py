@@ -96,7 +96,7 @@ def _created(work: _Work, view: ClusterView, call: AdmissionCall) -> Mutation:
     work.warnings += with_extended_spec(work.pod)
     work.pod = dict(gated(work.pod, view.offers, call.namespace, call.now_seconds))
     served = view.queues_served_until_seconds
-    work.pod = dict(queued(work.pod, view.quotas, served, call.namespace, call.now_seconds))
+    work.pod = dict(queued(work.pod, view.quotas, served, call.namespace, call.now_seconds, view.natives))
     if work.dealt_with:
         _write_record(work, view, call)
     else:

@@ -3,11 +3,15 @@
 Gates can only be taken away later, so a member of a gang gets at once all that it will need: the gate of its quota, of
 its gang, and of the Reservation that will hold its room. They are promises that the manager lifts them, so they are
 given only while it says that it is there (`queuesServedUntil` of the SwapGuard).
+
+A member of a gang that Kubernetes can place names its PodGroup besides, which cannot be added later. Once the gang's
+minimum was placed, new members do so no more: the scheduler would let none go by itself while others have ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from admission.reservation_gate import may_be_gated
@@ -21,7 +25,8 @@ from cotenant.core.model.kubernetes.protocol import (
     SYSTEM_QUOTA,
 )
 from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree
-from cotenant.core.model.queues.gang import gang_key
+from cotenant.core.model.queues.gang import Gang, MatchPolicy, gang_key, gang_of_pod
+from cotenant.core.model.queues.native_group import NativeGroup, group_named, unsayable
 
 Json = Mapping[str, Any]
 
@@ -29,11 +34,38 @@ NEVER_WAITING: Final = frozenset({ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA})
 """Quotas of the system, which divide nothing."""
 
 
-def queued(pod: Json, quotas: QuotaTree, served_until_seconds: float, namespace: str, now_seconds: float) -> Json:
+@dataclass(frozen=True, slots=True)
+class NativeGangs:
+    """What the webhook knows of Kubernetes' own PodGroups and of ours, by "namespace/name"."""
+
+    groups: Mapping[str, NativeGroup] = field(default_factory=dict)
+    pod_groups: Mapping[str, Gang] = field(default_factory=dict)
+
+    def names(self, namespace: str, pod: Json) -> bool:
+        """Whether a new pod of a gang is to name the PodGroup of Kubernetes that is called as its gang."""
+        labels, annotations = pod["metadata"].get("labels") or {}, pod["metadata"].get("annotations") or {}
+        gang = self.pod_groups.get(gang_key(namespace, labels, annotations))
+        gang = gang or gang_of_pod(namespace, "", labels, annotations)
+        if gang is None or unsayable(gang):
+            return False
+        group = self.groups.get(gang.key)
+        placed_once = gang.started or (group is not None and group.scheduled)
+        return not (placed_once and gang.match_policy is MatchPolicy.ONCE_SATISFIED)
+
+
+def queued(
+    pod: Json,
+    quotas: QuotaTree,
+    served_until_seconds: float,
+    namespace: str,
+    now_seconds: float,
+    natives: NativeGangs | None = None,
+) -> Json:
     """The pod with the gates of its quota and its gang; the same pod when it has neither.
 
     pod: a pod that is being created. A pod that waits for its quota also gets an annotation with the quota's name, by
-    which the manager tells it from pods that the webhook missed.
+    which the manager tells it from pods that the webhook missed. natives: where Kubernetes is to place gangs. A pod
+    that names a PodGroup of Kubernetes itself is none of our gangs.
     """
     if now_seconds >= served_until_seconds or not may_be_gated(pod):
         return pod
@@ -41,7 +73,8 @@ def queued(pod: Json, quotas: QuotaTree, served_until_seconds: float, namespace:
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     quota = _quota(quotas, namespace, labels)
     gates = [QUOTA_GATE] if quota else []
-    gates += [GANG_GATE, RESERVATION_GATE] if gang_key(namespace, labels, annotations) else []
+    in_gang = bool(gang_key(namespace, labels, annotations)) and not group_named(pod)
+    gates += [GANG_GATE, RESERVATION_GATE] if in_gang else []
     existing = spec.get("schedulingGates") or ()
     names = {gate.get("name") for gate in existing}
     added = [{"name": gate} for gate in gates if gate not in names]
@@ -49,7 +82,11 @@ def queued(pod: Json, quotas: QuotaTree, served_until_seconds: float, namespace:
         meta = {**meta, "annotations": {**annotations, QUEUED_ANNOTATION: quota.name}}
     elif not added:
         return pod
-    return {**pod, "metadata": meta, "spec": {**spec, "schedulingGates": [*existing, *added]}}
+    spec = {**spec, "schedulingGates": [*existing, *added]}
+    if in_gang and natives is not None and natives.names(namespace, pod):
+        gang = gang_key(namespace, labels, annotations).partition("/")[2]
+        spec = {**spec, "schedulingGroup": {"podGroupName": gang}}
+    return {**pod, "metadata": meta, "spec": spec}
 
 
 def _quota(quotas: QuotaTree, namespace: str, labels: Mapping[str, str]) -> QuotaNode | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from admission.profile import PriorityClassEntry, Profile
+from admission.queue_gates import NativeGangs
 from admission.reservation_gate import Offers
 from cotenant.core.model.changes.annotated_resources import AnnotatedResources
 from cotenant.core.model.kubernetes.quota_tree import QuotaTree
@@ -21,6 +22,7 @@ class ClusterView:
     synced: every mirror has been complete once; before that nothing is mutated.
     quotas_synced: the quota tree is complete, so that a quota may be judged.
     queues_served_until_seconds: until when (Unix time) the manager promises to let pods go that wait for quota or gang.
+    natives: where Kubernetes' own gang scheduling is to place gangs and the server offers it.
     """
 
     profiles: tuple[Profile, ...] = ()
@@ -32,3 +34,4 @@ class ClusterView:
     synced: bool = True
     quotas_synced: bool = True
     queues_served_until_seconds: float = 0.0
+    natives: NativeGangs | None = None

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from admission.profile import PriorityClassEntry, Profile
+from admission.queue_gates import NativeGangs
 from admission.reservation_gate import Offers
 from admission.view import ClusterView
 from cotenant.core.adapters.kube import KubeClient, Mirror
@@ -25,6 +26,7 @@ from cotenant.core.model.changes.annotated_resources import (
 from cotenant.core.model.errors import ClusterAbsent, UsageError
 from cotenant.core.model.kubernetes.protocol import (
     CONFIG_GROUP,
+    NATIVE_GANG_GROUP,
     OPERATING_MODE_LABEL,
     OWN_GROUP,
     QUOTA_GROUP,
@@ -32,6 +34,8 @@ from cotenant.core.model.kubernetes.protocol import (
     SWAP_GUARD,
 )
 from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
+from cotenant.core.model.queues.gang import gang_of_pod_group
+from cotenant.core.model.queues.native_group import NativeGroup
 from cotenant.core.model.reservations.reservation import Reservation, moment_of
 
 STOP_SECONDS: Final = 1.0
@@ -43,10 +47,12 @@ _PATHS: Final = {
     "reservations": f"/apis/{SCHEDULING_GROUP}/reservations",
     "swapguards": f"/apis/{OWN_GROUP}/swapguards",
     "standby": "/api/v1/pods",
+    "pod_groups": f"/apis/{QUOTA_GROUP}/podgroups",
+    "native_groups": f"/apis/{NATIVE_GANG_GROUP}/podgroups",
     **{kind: f"/apis/apps/v1/{plural}" for kind, plural in KINDS.items()},
 }
 _STANDBY: Final = f"{OPERATING_MODE_LABEL}=Reservation"
-_OPTIONAL: Final = frozenset({"quotas", "reservations", "swapguards", "standby", *KINDS})
+_OPTIONAL: Final = frozenset({"quotas", "reservations", "swapguards", "standby", "pod_groups", "native_groups", *KINDS})
 """Pods are mutated without them, too."""
 
 
@@ -85,9 +91,14 @@ class _Guard(msgspec.Struct):
 class ClusterState:
     """Profiles, namespaces, priorities, quotas, Reservations of one cluster; `view` may be called from any thread."""
 
-    def __init__(self, client: KubeClient) -> None:
-        """Nothing is asked before `start`."""
-        self._client = client
+    def __init__(self, client: KubeClient, native_gangs: bool = False) -> None:
+        """Nothing is asked before `start`. native_gangs: gangs are left to Kubernetes where it can place them."""
+        self.client = client
+        json = dict[str, Any]
+        natives: dict[str, Mirror[Any]] = {
+            "pod_groups": Mirror(client, _PATHS["pod_groups"], json, gang_of_pod_group),
+            "native_groups": Mirror(client, _PATHS["native_groups"], json, NativeGroup.parse),
+        }
         self.mirrors: dict[str, Mirror[Any]] = {
             "profiles": Mirror(client, _PATHS["profiles"], dict[str, Any], Profile.parse),
             "namespaces": Mirror(client, _PATHS["namespaces"], _Namespace, lambda n: n.metadata.labels or {}),
@@ -100,6 +111,7 @@ class ClusterState:
                 kind: Mirror(client, _PATHS[kind], _Workload, _noted, labelSelector=f"{RESOURCES_LABEL}={LABEL_VALUE}")
                 for kind in KINDS
             },
+            **(natives if native_gangs else {}),
         }
         self._seen: dict[str, Mapping[Any, Any]] = {}
         self._view = ClusterView(synced=False, quotas_synced=False)
@@ -131,7 +143,7 @@ class ClusterState:
         snapshots = {name: mirror.snapshot() for name, mirror in self.mirrors.items()}
         ready = {name: _known(mirror) for name, mirror in self.mirrors.items()}
         synced = all(ready[name] for name in _PATHS if name not in _OPTIONAL)
-        same = self._seen and all(snapshots[name] is self._seen[name] for name in _PATHS)
+        same = self._seen and all(snapshots[name] is self._seen[name] for name in snapshots)
         if not same or (self._view.synced, self._view.quotas_synced) != (synced, ready["quotas"]):
             self._view = ClusterView(
                 profiles=tuple(sorted(snapshots["profiles"].values(), key=lambda profile: profile.name)),
@@ -143,13 +155,24 @@ class ClusterState:
                 synced=synced,
                 quotas_synced=ready["quotas"],
                 queues_served_until_seconds=_promises(snapshots)[1],
+                natives=self._natives(snapshots),
             )
             self._seen = snapshots
         return self._view
 
+    def _natives(self, snapshots: Mapping[str, Mapping[Any, Any]]) -> NativeGangs | None:
+        """None until Kubernetes' own PodGroups were listed, which needs a server that has them."""
+        if "native_groups" not in self.mirrors or not self.mirrors["native_groups"].wait_synced(0):
+            return None
+        groups, ours = (
+            {f"{namespace}/{name}": one for (namespace, name), one in snapshots[kind].items()}
+            for kind in ("native_groups", "pod_groups")
+        )
+        return NativeGangs(groups, ours)
+
     def pods_of_quota(self, name: str) -> int:
         """How many pods carry a quota's name now; asks the API server, ClusterError when it does not answer."""
-        client = self._client.sibling()
+        client = self.client.sibling()
         try:
             return len(client.list("/api/v1/pods", _Namespace, labelSelector=f"{NAME_LABEL}={name}"))
         finally:

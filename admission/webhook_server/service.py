@@ -51,7 +51,7 @@ class WebhookService:
 
     def __init__(
         self,
-        client: KubeClient,
+        state: ClusterState,
         settings: AdmissionSettings,
         certificates: Certificates,
         clock: Clock,
@@ -59,11 +59,11 @@ class WebhookService:
         config_namespace: str,
     ) -> None:
         """Bind the port; nothing is asked yet."""
-        self.state = ClusterState(client)
+        self.state = state
         self.app = WebhookApp(self.state.view, self.state.pods_of_quota, settings, clock, metrics, config_namespace)
         self.server = WebhookServer(self.app, settings)
-        self.keeper = self._keeper(client.sibling(), settings, certificates, clock)
-        self.watchdog = GuardWatchdog(client.sibling(), clock)
+        self.keeper = self._keeper(state.client.sibling(), settings, certificates, clock)
+        self.watchdog = GuardWatchdog(state.client.sibling(), clock)
         self.app.checks.ready["cluster"] = self.state.wrong
         self.app.checks.ready["certificate"] = self._certificate
         self._pause = settings.certificate_check_seconds

@@ -57,7 +57,7 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
             *pod_group_intents(gangs.standings, view.now_seconds),
         ),
         notes=(*quota_problems(admission), *gang_problems(gangs.standings), *revoked.notes),
-        report=with_gangs(report_of(view, admission, since), gangs.standings),
+        report=with_gangs(report_of(view, admission, since), gangs.standings, view, settings),
         over_since=since,
         attempts=gangs.attempts,
         released=frozenset(one.pod.uid for one in admission.let_go),

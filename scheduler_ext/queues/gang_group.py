@@ -9,6 +9,7 @@ from typing import Final
 
 from cotenant.core.model.kubernetes.protocol import GANG_GATE, RESERVATION_GATE
 from cotenant.core.model.queues.gang import Gang, GangMode, MatchPolicy
+from cotenant.core.model.queues.native_group import NativeGroup
 from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.model.reservations.reservation import Phase, Reservation
 from cotenant.core.settings.sections.queues import QueueSettings
@@ -21,11 +22,12 @@ LAST_GATES: Final = frozenset({GANG_GATE, RESERVATION_GATE})
 
 @dataclass(frozen=True)
 class GangMembers:
-    """One gang, its pods that have not ended, and their Reservations by the pod's uid."""
+    """One gang, its pods that have not ended, their Reservations by the pod's uid, its PodGroup of Kubernetes."""
 
     gang: Gang
     pods: tuple[QueuePod, ...] = ()
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    native: NativeGroup | None = None
 
     @cached_property
     def bound(self) -> tuple[QueuePod, ...]:
@@ -58,6 +60,14 @@ class GangMembers:
         return tuple(pod for pod in self.begun if not pod.node)
 
     @cached_property
+    def entrusted(self) -> tuple[QueuePod, ...]:
+        """Members without a node that the scheduler places together by their PodGroup."""
+        if self.native is None or not self.native.min_count:
+            return ()
+        free = (pod for pod in self.pods if not pod.node and not pod.waits_for_gang and pod.scheduling_group)
+        return tuple(pod for pod in free if pod.uid not in self.reservations)
+
+    @cached_property
     def satisfied(self) -> bool:
         """Whether the minimum was placed once, and further members need not wait for each other."""
         if self.gang.match_policy is not MatchPolicy.ONCE_SATISFIED or not self.bound:
@@ -72,7 +82,7 @@ class GangMembers:
             return 0
         if self.gang.match_policy is MatchPolicy.ONLY_WAITING:
             return max(0, self.gang.min_available - len(self.begun)) if self.gated or not self.pods else 0
-        return max(0, self.gang.min_available - len(self.bound) - len(self.landing))
+        return max(0, self.gang.min_available - len(self.bound) - len(self.landing) - len(self.entrusted))
 
     @cached_property
     def chosen(self) -> tuple[QueuePod, ...]:
@@ -177,7 +187,8 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
     memberless = tuple(one for one in reservations if member_uid(one) not in living)
     used = {one.annotations[GANG_ANNOTATION] for one in memberless if one.status.phase is Phase.SUCCEEDED}
     gangs = {**{key: _undefined(key) for key in pods}, **view.gangs}
-    by_key = {key: _members(gang, pods.get(key, ()), by_uid) for key, gang in gangs.items()}
+    natives = view.native_groups or {}
+    by_key = {key: _members(gang, pods.get(key, ()), by_uid, natives.get(key)) for key, gang in gangs.items()}
     groups = tuple(_grouped(by_key, used))
     awaiting = {members.gang.key for group in groups if group.awaiting for members in group.gangs}
     needless = tuple(
@@ -193,9 +204,11 @@ def _undefined(key: str) -> Gang:
     return Gang(namespace, name, 0, 0, group=(key,), problem=f"gang {key}: no PodGroup or pod defines it")
 
 
-def _members(gang: Gang, pods: Iterable[QueuePod], by_uid: Mapping[str, Reservation]) -> GangMembers:
+def _members(
+    gang: Gang, pods: Iterable[QueuePod], by_uid: Mapping[str, Reservation], native: NativeGroup | None
+) -> GangMembers:
     own = tuple(sorted(pods, key=lambda pod: pod.place))
-    return GangMembers(gang, own, {pod.uid: by_uid[pod.uid] for pod in own if pod.uid in by_uid})
+    return GangMembers(gang, own, {pod.uid: by_uid[pod.uid] for pod in own if pod.uid in by_uid}, native)
 
 
 def _grouped(by_key: Mapping[str, GangMembers], used: set[str]) -> Iterator[GangGroup]:

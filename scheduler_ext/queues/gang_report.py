@@ -6,14 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from cotenant.core.model.queues.report import GangRow, GangState, QueueReport, WaitingPodRow
+from cotenant.core.settings.sections.queues import QueueSettings
 from scheduler_ext.queues.gang_state import GangStanding
+from scheduler_ext.queues.native_gangs import placed_by
+from scheduler_ext.queues.view import QueueView
 
 
-def with_gangs(report: QueueReport, standings: Sequence[GangStanding]) -> QueueReport:
+def with_gangs(
+    report: QueueReport, standings: Sequence[GangStanding], view: QueueView, settings: QueueSettings
+) -> QueueReport:
     """The report of quotas, and what gangs add to it."""
     waiting = (*report.waiting, *gang_waiting_rows(standings))
     problems = (*report.problems, *gang_problems(standings))
-    return replace(report, waiting=waiting, gangs=tuple(gang_rows(standings)), problems=problems)
+    return replace(report, waiting=waiting, gangs=tuple(gang_rows(standings, view, settings)), problems=problems)
 
 
 def gang_problems(standings: Iterable[GangStanding]) -> Iterator[tuple[str, str]]:
@@ -25,7 +30,7 @@ def gang_problems(standings: Iterable[GangStanding]) -> Iterator[tuple[str, str]
                     yield members.gang.source or f"podgroups/{members.gang.key}", members.gang.problem
 
 
-def gang_rows(standings: Iterable[GangStanding]) -> Iterator[GangRow]:
+def gang_rows(standings: Iterable[GangStanding], view: QueueView, settings: QueueSettings) -> Iterator[GangRow]:
     """A row a gang, with its group's state."""
     for standing in standings:
         group = standing.group
@@ -41,6 +46,7 @@ def gang_rows(standings: Iterable[GangStanding]) -> Iterator[GangRow]:
                 total=members.gang.total,
                 since_seconds=group.since_seconds,
                 reason=standing.reason,
+                placed_by=placed_by(members, view, settings),
             )
 
 

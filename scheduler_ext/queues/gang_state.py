@@ -22,12 +22,14 @@ from cotenant.core.model.reservations.reservation import Phase, Reservation
 from cotenant.core.settings.sections.queues import QueueSettings
 from scheduler_ext.queues.gang_group import GangGroup, gang_groups
 from scheduler_ext.queues.gang_reservations import created, deleted, opened, placeholder_stems, refusal, stands
+from scheduler_ext.queues.native_gangs import group_intents, left_to_scheduler
 from scheduler_ext.queues.packing import FreeRoom, MemberGroup, member_groups, shortage_text
 from scheduler_ext.queues.view import QueueView
 
 LONGEST_SECONDS: Final = 30.0
-WAITING: Final = frozenset({GangState.INCOMPLETE, GangState.QUEUED, GangState.NO_ROOM})
+WAITING: Final = frozenset({GangState.INCOMPLETE, GangState.QUEUED, GangState.NO_ROOM, GangState.SCHEDULING})
 """States in which a gang's time to wait runs out."""
+LEFT: Final = "left to the scheduler's own gang scheduling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
         work.judge(group)
     work.place()
     standings = tuple(work.timed(standing) for standing in work.standings)
+    work.intents += group_intents(view, groups, settings)
     keys = {group.key for group in groups}
     attempts = {key: value for key, value in work.attempts.items() if key in keys}
     return GangDecision(tuple(work.intents), standings, attempts, work.wake())
@@ -90,6 +93,8 @@ class _GangRound:
             self.run(group)
         elif len(group.chosen) < group.needed:
             self.give_back(group, *_held_back(group))
+        elif len(group.gangs) == 1 and left_to_scheduler(group.gangs[0], self.view, self.settings):
+            self.entrust(group)
         elif group.awaiting or all(group.has_room(pod) for pod in group.chosen):
             self.advance(group)
         else:
@@ -117,9 +122,31 @@ class _GangRound:
         self.attempts.pop(group.key, None)
         for pod in (pod for members in group.gangs for pod in members.ready):
             self.intents.append(opened(pod, f"gang {group.key} has started"))
+        if self.awaits_scheduler(group):
+            return
         landing = any(members.landing for members in group.gangs)
         state = GangState.OPENING if landing else GangState.RUNNING
         self.stand(group, state, Reason.GANG_OPENING if landing else Reason.OK)
+
+    def entrust(self, group: GangGroup) -> None:
+        """Let a complete gang go that the scheduler places, once the PodGroup is there that makes it do so."""
+        (members,) = group.gangs
+        least, native = members.gang.min_available, members.native
+        if native is not None and native.min_count != least:
+            text = f"PodGroup {members.gang.key} of Kubernetes says {native.min_count} pods, and the gang {least}"
+            return self.give_back(group, GangState.INVALID, Reason.GANG_INVALID, f"{text}; delete its pods")
+        if native is not None:
+            for pod in members.ready:
+                self.intents.append(opened(pod, f"gang {group.key} is left to the scheduler"))
+        return self.give_back(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, LEFT)
+
+    def awaits_scheduler(self, group: GangGroup) -> bool:
+        """Whether the scheduler has the gang and has not placed its minimum; where that stands is noted."""
+        waiting = [m for m in group.gangs if m.entrusted and len(m.bound) < m.gang.min_available]
+        for members in waiting[:1]:
+            text = (members.native and members.native.message) or LEFT
+            self.stand(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, text)
+        return bool(waiting)
 
     def advance(self, group: GangGroup) -> None:
         """A group whose room is being held: all is there, or it goes on, or all is given back."""

@@ -6,10 +6,11 @@ JSON patch of this one field changes nothing else, and belongs to no apply that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from cotenant.core.model.kubernetes.intent import Address, Create, Intent, Patch
 from cotenant.core.model.kubernetes.protocol import GANG_GATE, OWN_GROUP, QUOTA_GATE, SWAP_GUARD
+from cotenant.core.model.queues.native_group import native_group
 from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.model.reservations.scheduling_gate import OUR_GATES, without_gate
 from scheduler_ext.reservations.guard import ADDRESS, MANAGED, Guard, stamp
@@ -28,15 +29,22 @@ def renewal_seconds(guard: Guard, served_seconds: float, now_seconds: float) -> 
     return max(0.0, guard.queues_served_until_seconds - served_seconds * 2 / 3 - now_seconds)
 
 
-def withdrawn(guard: Guard, pods: Iterable[QueuePod], now_seconds: float) -> tuple[Intent, ...]:
+def withdrawn(
+    guard: Guard, pods: Iterable[QueuePod], now_seconds: float, native_groups: Container[tuple[str, str]] = ()
+) -> tuple[Intent, ...]:
     """What takes the promise back: no pod gets a gate any more, and none that has one waits.
 
     For the ordinary end of the one who made it, and where another scheduler deals with quotas and gangs. A member of a
-    gang loses the gate of its Reservation, too: nothing would ever hand room to it.
+    gang loses the gate of its Reservation, too: nothing would ever hand room to it. native_groups: Kubernetes' own
+    PodGroups, by namespace and name; without its own no pod that names one would be scheduled.
     """
+    waiting = [pod for pod in pods if waits(pod)]
+    named = {(p.namespace, p.scheduling_group) for p in waiting if p.scheduling_group and p.waits_for_gang}
+    absent = sorted(place for place in named if place not in native_groups)
+    groups = (native_group(*place, why="nobody looks after its gang") for place in absent)
     revoked = guard.queues_served_until_seconds > now_seconds
     ended = (promised(guard, now_seconds, "nobody looks after queues any more"),) if revoked else ()
-    return (*ended, *(let_go(pod) for pod in pods if waits(pod)))
+    return (*ended, *groups, *(let_go(pod) for pod in waiting))
 
 
 def waits(pod: QueuePod) -> bool:

@@ -25,7 +25,7 @@ def queue_report(view: QueueView, settings: QueueSettings) -> QueueReport:
     """Quotas, gangs, waiting pods and problems at this moment."""
     admission = quota_admission(view, settings)
     quotas = report_of(view, admission, over_since(view, admission))
-    return with_gangs(quotas, gangs_decided(view, settings).standings)
+    return with_gangs(quotas, gangs_decided(view, settings).standings, view, settings)
 
 
 def report_of(view: QueueView, admission: QuotaAdmission, since: Mapping[str, float]) -> QueueReport:

@@ -10,6 +10,7 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.quota_tree import TREE_LABEL, Amounts, QuotaNode
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.queues.gang import Gang
+from cotenant.core.model.queues.native_group import NativeGroup
 from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.model.reservations.reservation import Reservation, Taint
 
@@ -86,6 +87,7 @@ class QueueView:
     released: uids of pods whose quota gate was taken away by an answer that the mirror of pods does not show yet; they
     count as let go. evictions_refused: Unix time before which a pod's eviction is not tried again, by uid.
     attempts: (attempts that failed, Unix time before which the gang is not tried again), by gang group's first key.
+    native_groups: Kubernetes' own PodGroups by "namespace/name"; None where the server offers none.
     unreadable: (object, why) of objects that could not be read; the rest goes on without them.
     """
 
@@ -100,4 +102,5 @@ class QueueView:
     attempts: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     released: frozenset[str] = frozenset()
     evictions_refused: Mapping[str, float] = field(default_factory=dict)
+    native_groups: Mapping[str, NativeGroup] | None = None
     unreadable: tuple[tuple[str, str], ...] = ()

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from admission.guard_watchdog import forgotten, served_until
+from admission.guard_watchdog import absent_groups, forgotten, served_until
 from admission.pod_mutation import AdmissionCall, mutated
-from admission.queue_gates import queued
+from admission.queue_gates import NativeGangs, queued
 from admission.view import ClusterView
 from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree
+from cotenant.core.model.queues.gang import gang_of_pod_group
+from cotenant.core.model.queues.native_group import NativeGroup, group_named
 
 NOW = 1_000.0
 QUOTA_LABEL = "quota.scheduling.koordinator.sh/name"
@@ -129,3 +131,45 @@ def test_each_gate_has_its_promise() -> None:
     spec = {"servedUntil": "1970-01-01T00:00:10Z", "queuesServedUntil": "1970-01-01T00:00:20Z"}
     assert served_until({"spec": spec}) == {RESERVATION_GATE: 10.0, QUOTA_GATE: 20.0, GANG_GATE: 20.0}
     assert set(served_until(None).values()) == {0.0}
+
+
+GANG = {"gang.scheduling.koordinator.sh/name": "job", "gang.scheduling.koordinator.sh/min-available": "2"}
+
+
+def group_of(new: dict[str, Any], natives: NativeGangs | None) -> str:
+    return group_named(queued(new, TREE, NOW + 30, "other", NOW, natives))
+
+
+def test_a_member_of_a_gang_that_kubernetes_places_names_its_podgroup_and_waits_in_the_same_gates() -> None:
+    mutated_pod = queued(pod({}, GANG), TREE, NOW + 30, "other", NOW, NativeGangs())
+    assert (group_named(mutated_pod), gates(mutated_pod)) == ("job", [GANG_GATE, RESERVATION_GATE])
+    assert group_of(pod({}, GANG), None) == ""
+    assert group_of(pod(), NativeGangs()) == ""
+
+
+def test_a_member_names_none_where_a_podgroup_cannot_say_what_its_gang_wants() -> None:
+    policy = {"gang.scheduling.koordinator.sh/match-policy": "only-waiting"}
+    assert group_of(pod({}, GANG | policy), NativeGangs()) == ""
+    ours = gang_of_pod_group(
+        {"metadata": {"namespace": "other", "name": "job", "annotations": policy}, "spec": {"minMember": 2}}
+    )
+    assert group_of(pod({GROUP_LABEL: "job"}), NativeGangs(pod_groups={"other/job": ours})) == ""
+
+
+def test_a_replacement_in_a_gang_that_was_placed_once_names_none_so_that_it_need_not_wait_for_others() -> None:
+    placed = NativeGangs({"other/job": NativeGroup("other", "job", 2, scheduled=True)})
+    assert group_of(pod({}, GANG), placed) == ""
+    together = {"gang.scheduling.koordinator.sh/match-policy": "waiting-and-running"}
+    assert group_of(pod({}, GANG | together), placed) == "job"
+
+
+def test_a_pod_that_names_a_podgroup_itself_is_left_to_the_scheduler() -> None:
+    own = pod({}, GANG, schedulingGroup={"podGroupName": "theirs"})
+    assert queued(own, TREE, NOW + 30, "other", NOW, NativeGangs()) is own
+
+
+def test_pods_that_leave_the_gate_of_a_gang_nobody_looks_after_get_the_podgroup_that_they_name() -> None:
+    waiting = pod(schedulingGates=[{"name": GANG_GATE}], schedulingGroup={"podGroupName": "job"})
+    waiting["metadata"]["namespace"] = "other"
+    assert [str(intent.address) for intent in absent_groups([waiting, waiting], {GANG_GATE})] == ["podgroups/other/job"]
+    assert absent_groups([waiting], {QUOTA_GATE}) == []

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from admission.webhook_server.cluster_state import ClusterState
 from admission.webhook_server.registration import registered
 from admission.webhook_server.service import Certificates, WebhookService
 from cotenant.apps.cli.cluster.installation.manifests import address_of, manifests
@@ -64,16 +65,21 @@ def register(client: KubeClient, settings: AdmissionSettings, url: str) -> None:
 
 @contextmanager
 def running(
-    plane: ControlPlane, certificates: Path | None = None, client: KubeClient | None = None, **options: Any
+    plane: ControlPlane,
+    certificates: Path | None = None,
+    client: KubeClient | None = None,
+    native_gangs: bool = False,
+    **options: Any,
 ) -> Iterator[WebhookService]:
     """A webhook that the API server calls; its certificate is in the Secret unless a folder is given.
 
-    client: as whom the webhook speaks to the API server, its documented account unless given.
+    client: as whom the webhook speaks to the API server, its documented account unless given. native_gangs: as the
+    setting queues.gangs_by would.
     """
     settings = AdmissionSettings(**{"port": 0, **options})
     prepare(plane, settings)
     service = WebhookService(
-        client or plane.client(account(plane, WEBHOOK)),
+        ClusterState(client or plane.client(account(plane, WEBHOOK)), native_gangs),
         settings,
         Certificates(certificates, True, "https://127.0.0.1"),
         SystemClock(),

@@ -22,6 +22,7 @@ from cotenant.core.adapters.kube.observed import (
 )
 from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.kubernetes.protocol import (
+    NATIVE_GANG_GROUP,
     OPERATING_MODE_LABEL,
     OWN_GROUP,
     PROFILE_GROUP,
@@ -34,6 +35,7 @@ from cotenant.core.model.kubernetes.protocol import (
 )
 from cotenant.core.model.kubernetes.quota_tree import QuotaNode
 from cotenant.core.model.queues.gang import gang_of_pod_group
+from cotenant.core.model.queues.native_group import NativeGroup
 from cotenant.core.model.reservations.plan import PLURAL as PLANS
 from cotenant.core.model.reservations.plan_wire import parse_plan
 from cotenant.core.model.reservations.reservation import Reservation
@@ -59,7 +61,16 @@ READ: Final[Mapping[str, tuple[str, ...]]] = {
         "swapguards",
     ),
     "plans": ("nodes", "plans", "reservations"),
-    "queues": ("pod-groups", "queue-nodes", "queue-pods", "quota-profiles", "quotas", "reservations", "swapguards"),
+    "queues": (
+        "native-gangs",
+        "pod-groups",
+        "queue-nodes",
+        "queue-pods",
+        "quota-profiles",
+        "quotas",
+        "reservations",
+        "swapguards",
+    ),
 }
 """Feature -> the mirrors that it reads."""
 
@@ -101,7 +112,7 @@ RESERVING: Final = frozenset(
 )
 
 
-QUEUING: Final = frozenset({"pod-groups", "queue-nodes", "queue-pods", "quota-profiles", "quotas"})
+QUEUING: Final = frozenset({"native-gangs", "pod-groups", "queue-nodes", "queue-pods", "quota-profiles", "quotas"})
 
 
 class _MirroredPriorityClass(msgspec.Struct):
@@ -135,6 +146,8 @@ def _queuing(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any
         return Mirror(client, f"/apis/{QUOTA_GROUP}/elasticquotas", json, QuotaNode.parse, wake)
     if name == "quota-profiles":
         return Mirror(client, f"/apis/{PROFILE_GROUP}/elasticquotaprofiles", json, QuotaProfile.parse, wake)
+    if name == "native-gangs":
+        return Mirror(client, f"/apis/{NATIVE_GANG_GROUP}/podgroups", json, NativeGroup.parse, wake)
     return Mirror(client, f"/apis/{QUOTA_GROUP}/podgroups", json, gang_of_pod_group, wake)
 
 

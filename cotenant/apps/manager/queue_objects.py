@@ -41,6 +41,10 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
     labels, annotations = meta.labels or {}, meta.annotations or {}
     observed = pod_of(wire)
     created_seconds = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
+    group = spec.scheduling_group.pod_group_name if spec.scheduling_group else ""
+    gang = gang_key(meta.namespace, labels, annotations)
+    if group and gang != f"{meta.namespace}/{group}":
+        gang = ""  # who names another PodGroup of Kubernetes has left our gangs
     pod = QueuePod(
         namespace=observed.namespace,
         name=meta.name,
@@ -55,11 +59,12 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
         sub_priority=sub_priority(labels),
         preemptible=labels.get(PREEMPTIBLE_LABEL) != "false",
         created_seconds=created_seconds,
-        gang=sys.intern(gang_key(meta.namespace, labels, annotations)),
+        gang=sys.intern(gang),
         placeholder=is_placeholder(observed),
         placement=None if spec.node_name else _placement(wire),
-        declared_gang=gang_of_pod(meta.namespace, meta.name, labels, annotations, created_seconds),
+        declared_gang=gang_of_pod(meta.namespace, meta.name, labels, annotations, created_seconds) if gang else None,
         handed_over=RESERVATION_ALLOCATED_ANNOTATION in annotations,
+        scheduling_group=group,
     )
     never_gated = observed.owner[0] in ("DaemonSet", "Node")
     return WatchedQueuePod(pod, sys.intern(labels.get(NAME_LABEL, "")), never_gated or QUEUED_ANNOTATION in annotations)

@@ -14,9 +14,10 @@ from cotenant.apps.manager.mirrors import mirrors_of
 from cotenant.apps.manager.queue_objects import WatchedQueuePod
 from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden
-from cotenant.core.model.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
+from cotenant.core.model.kubernetes.protocol import GANG_LABEL, NATIVE_GANG_GROUP, OWNER_WORKLOAD_ANNOTATION
 from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
 from cotenant.core.model.queues.gang import gangs_of
+from cotenant.core.model.queues.native_group import NativeGroup
 from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.model.reservations.reservation import Reservation
 from cotenant.core.settings.root import Settings
@@ -64,8 +65,21 @@ class QueueViewBuilder:
             pods=pods,
             nodes=tuple(self._mirrors["queue-nodes"].snapshot().values()),
             reservations=tuple(r for r in self._mirrors["reservations"].snapshot().values() if counts(r)),
+            native_groups=self.native_groups(),
             unreadable=(*self._refused(), *self._named_twice(quotas)),
         )
+
+    def settled(self) -> bool:
+        """Whether it is clear if Kubernetes' own PodGroups are offered, and which there are."""
+        mirror = self._mirrors["native-gangs"]
+        return mirror.wait_synced(0) or mirror.error is not None
+
+    def native_groups(self) -> dict[str, NativeGroup] | None:
+        """Kubernetes' own PodGroups by "namespace/name"; None where the server offers none, or none may be read."""
+        mirror = self._mirrors["native-gangs"]
+        if not mirror.wait_synced(0) or isinstance(mirror.error, ClusterAbsent | ClusterForbidden):
+            return None
+        return {f"{namespace}/{name}": group for (namespace, name), group in mirror.snapshot().items()}
 
     def _pods(self) -> tuple[QueuePod, ...]:
         previous, self._resolved = self._resolved, {}
@@ -108,7 +122,8 @@ def read_view(client: KubeClient, settings: Settings, now_seconds: float) -> Que
     What is not installed is empty. Without the right to a collection that is not NEEDED, the view says so and goes on.
     """
     mirrors, unreadable = mirrors_of(client, settings, ["queues"], threading.Event()), []
-    for name, plural in READABLE.items():
+    native = {} if settings.queues.gangs_by == "own" else {"native-gangs": f"podgroups of {NATIVE_GANG_GROUP}"}
+    for name, plural in (*READABLE.items(), *native.items()):
         try:
             mirrors[name].look()
         except ClusterAbsent:

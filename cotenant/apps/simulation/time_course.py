@@ -23,7 +23,7 @@ from cotenant.apps.simulation.controllers.cluster_controllers import ClusterCont
 from cotenant.apps.simulation.shortage import ClusterSnapshot, ShortageCount, origin, without
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.demo_clock import Stop
-from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.errors import ClusterAbsent, CotenantError, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reservations.plan import Plan, PlanDecision, PlanPhase
 from cotenant.core.model.usage.usage import DAY_SECONDS
@@ -177,8 +177,12 @@ class TimeCourse:
         """List what changed since the last look, and everything now and then: an old list counts as stale."""
         changed = self._parts.state.changed(_collection(mirror.path))
         before = self._looked.get(id(mirror))
-        if before != changed or mirror.age_seconds() > FRESH_SECONDS:
-            mirror.look()
+        absent = isinstance(mirror.error, ClusterAbsent)
+        if before != changed or (mirror.age_seconds() > FRESH_SECONDS and not absent):
+            try:
+                mirror.look()
+            except ClusterAbsent as error:
+                mirror.error = error  # as a running mirror would: the demo does not serve that kind
             self._looked[id(mirror)] = changed
 
     def _count(self) -> None:

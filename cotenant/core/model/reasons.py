@@ -76,6 +76,7 @@ class Reason(StrEnum):
     GANG_BACKS_OFF = "gang-backs-off"
     GANG_PLACING = "gang-placing"
     GANG_OPENING = "gang-opening"
+    GANG_LEFT_TO_SCHEDULER = "gang-left-to-scheduler"
     # pods and nodes that a rebalance leaves as they are
     NO_NODE_HIGH = "no-node-high"
     NO_NODE_ABNORMAL = "no-node-abnormal"
@@ -156,6 +157,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.GANG_BACKS_OFF: "The last attempt to place the gang failed; it is tried again after a pause.",
     Reason.GANG_PLACING: "Room for the gang is being held, member by member; none starts before all have it.",
     Reason.GANG_OPENING: "Room for the whole gang is held and is being handed over.",
+    Reason.GANG_LEFT_TO_SCHEDULER: "Kubernetes' own gang scheduling has the gang and has not placed it yet.",
     Reason.QUOTA_EXCEEDED: "The pod's quota would use more than its runtime, which is its share now, lending included.",
     Reason.PARENT_QUOTA_EXCEEDED: "A quota above the pod's own would use more than its runtime.",
     Reason.QUOTA_MIN_EXCEEDED: "The pod may not be preempted, and such pods of its quota would use more than its min.",

@@ -77,7 +77,7 @@ def test_rows_say_where_each_gang_stands_and_why_its_members_wait() -> None:
     world.settle()
     world.gang("waits", 2)
     world.decide("queues")
-    rows = {row.gang: row for row in gang_rows(world.decision.standings)}
+    rows = {row.gang: row for row in gang_rows(world.decision.standings, world.queue_view(), world.settings)}
     assert (rows["runs"].state, rows["runs"].members, rows["runs"].placed) == ("Running", 2, 2)
     assert (rows["waits"].state, rows["waits"].placed, rows["waits"].min_available) == ("NoRoom", 0, 2)
     assert rows["waits"].reason == "all nodes (1 node): room for 0 of 2, cpu 0 free of 2 needed"

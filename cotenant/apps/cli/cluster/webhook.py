@@ -92,13 +92,14 @@ def serve(client: KubeClient, settings: Settings, certificates: Certificates) ->
     import platform
     import signal
 
+    from admission.webhook_server.cluster_state import ClusterState
     from admission.webhook_server.service import WebhookService
     from cotenant import __version__
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.adapters.telemetry import Metrics
 
     service = WebhookService(
-        client,
+        ClusterState(client, native_gangs=settings.queues.enabled and settings.queues.gangs_by != "own"),
         settings.admission,
         certificates,
         SystemClock(),

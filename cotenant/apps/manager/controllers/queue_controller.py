@@ -20,6 +20,7 @@ from cotenant.apps.manager.queue_view import QueueViewBuilder
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.errors import ClusterAbsent, ClusterConflict, ClusterForbidden, ClusterInvalid, NotLeader
 from cotenant.core.model.kubernetes.intent import Outcome
+from cotenant.core.model.kubernetes.protocol import NATIVE_GANG_GROUP
 from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.model.queues.report import QueueReport
 from cotenant.core.settings.sections.queues import QueueSettings
@@ -36,6 +37,11 @@ EVICTION_PAUSE_SECONDS: Final = 30.0
 """Before an eviction that a disruption budget refused is tried again."""
 REFUSED: Final = (ClusterConflict, ClusterForbidden, ClusterAbsent, ClusterInvalid, NotLeader)
 """Answers that say for certain that nothing was written."""
+UNOFFERED: Final = (
+    "settings/queues.gangs_by",
+    f"is kubernetes, and the API server offers no PodGroups of {NATIVE_GANG_GROUP}: cotenant places all gangs; "
+    "switch the feature gate GenericWorkload and this version on, or set it to own",
+)
 Place = tuple[str, str]
 
 
@@ -52,6 +58,7 @@ class QueueController:
         "reservations",
         "swapguards",
     )
+    optional: tuple[str, ...] = ("native-gangs",)
     coalesce_seconds = 0.02
 
     def __init__(
@@ -73,6 +80,9 @@ class QueueController:
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
         """What to write for all quotas, gangs and pods that wait."""
+        if not self._builder.settled():
+            self.interval_seconds = SHORTEST_SECONDS
+            return ControllerDecision()
         guard = guard_of(self._mirrors["swapguards"])
         view = self._view(now_seconds)
         writes = decide(view, self._settings)
@@ -83,7 +93,9 @@ class QueueController:
         self.interval_seconds = min(LONGEST_SECONDS, max(SHORTEST_SECONDS, due))
         if self._metrics:
             self._metrics.show(writes.report, view)
-        notes = tuple(ObjectNote(subject, "Queue", message, warning=True) for subject, message in writes.notes)
+        unoffered = self._settings.gangs_by == "kubernetes" and view.native_groups is None
+        told = (*writes.notes, *((UNOFFERED,) if unoffered else ()))
+        notes = tuple(ObjectNote(subject, "Queue", message, warning=True) for subject, message in told)
         return ControllerDecision((*promise, *writes.intents), notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
@@ -147,4 +159,5 @@ class QueueGates:
 def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[Any, ...]:
     """The end of the promise, and of the gates of every pod that waits."""
     pods = (watched.pod for watched in mirrors["queue-pods"].snapshot().values())
-    return withdrawn(guard_of(mirrors["swapguards"]), pods, now_seconds)
+    existing = mirrors["native-gangs"].snapshot()
+    return withdrawn(guard_of(mirrors["swapguards"]), pods, now_seconds, existing)

@@ -95,7 +95,12 @@ class _QueuePodMeta(_ObservedMeta, rename="camel"):
     creation_timestamp: datetime | None = None
 
 
+class _SchedulingGroup(msgspec.Struct, rename="camel"):
+    pod_group_name: str = ""
+
+
 class _QueuePodSpec(_ObservedPodSpec, rename="camel"):
+    scheduling_group: _SchedulingGroup | None = None
     scheduling_gates: list[_ObservedGate] | None = None
     node_selector: Texts | None = None
     affinity: dict[str, Any] | None = None

@@ -80,6 +80,8 @@ ANALYSIS_GROUP: Final = "analysis.koordinator.sh/v1alpha1"
 SCHEDULING_GROUP: Final = "scheduling.koordinator.sh/v1alpha1"
 QUOTA_GROUP: Final = "scheduling.sigs.k8s.io/v1alpha1"
 PROFILE_GROUP: Final = "quota.koordinator.sh/v1alpha1"
+NATIVE_GANG_GROUP: Final = "scheduling.k8s.io/v1alpha2"
+"""Kubernetes' own PodGroup, of release 1.36; other versions are not used, for none was tried."""
 OWN_GROUP: Final = "cotenant.dev/v1alpha1"
 
 NODE_AGENT: Final = "cotenant-enforcer"

@@ -37,7 +37,7 @@ class QueuePod:
     their unit. quota: name of its quota, "" for none. gang: "namespace/name" of its gang, "" for none. placement: only
     while it has no node. placeholder: it only holds room. missed: it was not gated at its creation; it counts as used
     and is never given back for that. declared_gang: its gang as its annotations say. handed_over: it was given reserved
-    room (annotation reservation-allocated).
+    room (annotation reservation-allocated). scheduling_group: Kubernetes' own PodGroup that it names, as its gang.
     """
 
     namespace: str
@@ -60,6 +60,7 @@ class QueuePod:
     missed: bool = False
     declared_gang: Gang | None = None
     handed_over: bool = False
+    scheduling_group: str = ""
 
     @property
     def place(self) -> str:

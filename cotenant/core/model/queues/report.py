@@ -22,6 +22,8 @@ class GangState(StrEnum):
     """It cannot fit now, or not even on empty nodes: the reason says which, with the shortage."""
     PLACING = "Placing"
     """Its room is being held, piece by piece; nothing of it runs yet."""
+    SCHEDULING = "Scheduling"
+    """Kubernetes' own gang scheduling has it and has not placed it yet."""
     OPENING = "Opening"
     """All of its room is held and is being handed over."""
     RUNNING = "Running"
@@ -82,7 +84,7 @@ class WaitingPodRow:
 
 @dataclass(frozen=True, slots=True)
 class GangRow:
-    """A gang and where it stands. members: that exist; placed: bound, or with their room held."""
+    """A gang and where it stands. members: that exist; placed: bound, or with their room held. placed_by: who does."""
 
     namespace: str
     gang: str
@@ -94,6 +96,7 @@ class GangRow:
     total: int
     since_seconds: float
     reason: str = ""
+    placed_by: str = "cotenant"
 
 
 @dataclass(frozen=True, slots=True)

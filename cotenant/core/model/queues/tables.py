@@ -73,6 +73,7 @@ GANGS: Final = Schema(
         Column("min_available", "Min", Kind.INTEGER, "Pods that must be placed together."),
         Column("total", "Total", Kind.INTEGER, "Pods that it will have."),
         Column("since", "Since", Kind.TIME, "Since when it is in this state."),
+        Column("placed_by", "Placed by", Kind.TEXT, "Who places it, and why not Kubernetes where it could.", wide=True),
         Column("why", "Why", Kind.TEXT, "The reason in a sentence."),
     ),
     ("namespace", "gang"),

@@ -58,6 +58,15 @@ class QueueSettings(Section, frozen=True):
     evictions_per_round: Annotated[
         int, setting("Pods that one quota gives back in one round, at most.", unit="pods", ge=1, le=1000)
     ] = 10
+    gangs_by: Annotated[
+        Literal["own", "auto", "kubernetes"],
+        setting(
+            "Who places gangs. own: cotenant, on any kube-scheduler. auto: Kubernetes' own gang scheduling where the "
+            "API server offers PodGroups of scheduling.k8s.io/v1alpha2, for the gangs that these can describe; "
+            "kubernetes: the same, and it is told when the server offers none. The scheduler's feature gate "
+            "GangScheduling has to be on: nobody can see whether it is."
+        ),
+    ] = "own"
     gang_wait_seconds: Annotated[
         float,
         setting(
