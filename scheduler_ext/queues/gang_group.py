@@ -73,7 +73,7 @@ class GangMembers:
         if self.gang.match_policy is not MatchPolicy.ONCE_SATISFIED or not self.bound:
             return False
         placed = len(self.bound) >= self.gang.min_available or any(pod.handed_over for pod in self.bound)
-        return placed or self.gang.started
+        return placed or self.gang.started or (self.native is not None and self.native.scheduled)
 
     @cached_property
     def needed(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tests.cluster.waiting import wait_for
 from tests.scheduler_ext.queues.gang_scene import POD_GROUPS, GangScene
+from tests.support.extent import full
 
 Nodes = Callable[..., list[str]]
 
@@ -47,18 +49,19 @@ def test_room_of_a_gang_that_finds_no_place_in_time_is_given_back(gangs: GangSce
         assert gangs.bound("late") == 0
 
 
-@pytest.mark.soak
+@pytest.mark.parametrize("kills", [1, *full(100)])
 def test_a_manager_killed_while_it_places_a_gang_finishes_it_when_it_is_back(
-    gangs: GangScene, fake_nodes: Nodes, tmp_path: Path
+    gangs: GangScene, fake_nodes: Nodes, tmp_path: Path, kills: int
 ) -> None:
     label = {"gangs": gangs.namespace}
     fake_nodes(4, cpu="8", labels=label)
+    seed = random.Random(7)
     with gangs.process(tmp_path) as process:
-        for number in range(8):
+        for number in range(kills):
             name = f"gang-{number}"
             gangs.gang(name, 8, "1", nodeSelector=label)
             wait_for("it has begun", lambda: gangs.held() or gangs.all_placeholders(), every=0.01)
-            time.sleep(0.15 * number)
+            time.sleep(seed.uniform(0.0, 1.2))
             process.again()
             gangs.await_running(name, 8)
             assert gangs.bound(name) == 8

@@ -146,6 +146,12 @@ def test_a_gang_whose_minimum_differs_from_its_podgroups_is_told_so() -> None:
     assert "says 3 pods, and the gang 2" in standing.reason
 
 
+def test_a_replacement_goes_by_itself_once_the_scheduler_placed_the_minimum() -> None:
+    placed = NativeGroup("shop", "train", 2, scheduled=True)
+    runs, replacement = member(0, node="n1", gates=()), member(1, scheduling_group="")
+    assert let_in(decided(runs, replacement, native=placed)) == ["train-1"]
+
+
 def test_a_member_that_waits_for_a_podgroup_which_is_gone_gets_one() -> None:
     assert policies(decided(member(0, gates=()), member(1, gates=()))) == [{"basic": {}}]
 
