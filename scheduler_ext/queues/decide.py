@@ -14,6 +14,7 @@ from cotenant.core.settings.sections.queues import QueueSettings
 from scheduler_ext.queues.gang_report import gang_problems, with_gangs
 from scheduler_ext.queues.gang_state import gangs_decided
 from scheduler_ext.queues.gang_status import pod_group_intents
+from scheduler_ext.queues.preempt import preemptions
 from scheduler_ext.queues.quota_admission import LetGo, quota_admission
 from scheduler_ext.queues.quota_report import quota_problems, report_of
 from scheduler_ext.queues.quota_status import status_intents
@@ -52,6 +53,7 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
         intents=(
             *(_ungated(one) for one in admission.let_go),
             *revoked.evictions,
+            *preemptions(view, settings, admission),
             *gangs.intents,
             *status_intents(view, admission),
             *pod_group_intents(gangs.standings, view.now_seconds),
@@ -74,9 +76,7 @@ def _ungated(let_go: LetGo) -> Patch:
 
 def _wake(view: QueueView, settings: QueueSettings, since: Mapping[str, float]) -> float:
     """Seconds until a quota has to give pods back, or a refused eviction is tried again."""
-    if not settings.revoke:
-        return LONGEST_SECONDS
-    moments = [moment + settings.delay_evict_seconds for moment in since.values()]
-    moments += view.evictions_refused.values() if since else ()
+    moments = [moment + settings.delay_evict_seconds for moment in since.values()] if settings.revoke else []
+    moments += view.evictions_refused.values() if moments or settings.preempt else ()
     later = [moment - view.now_seconds for moment in moments if moment >= view.now_seconds]
     return min(max(0.1, min(later, default=LONGEST_SECONDS)), LONGEST_SECONDS)

@@ -72,14 +72,23 @@ class QuotaUse:
     waiting_pods: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class StuckUnit:
+    """The first of a queue, which a full quota holds back; missing: how much, by resource."""
+
+    unit: QueueUnit
+    missing: Amounts
+
+
 @dataclass(frozen=True)
 class QuotaAdmission:
-    """The decision. uses: by quota, of those that hang in a tree."""
+    """The decision. uses: by quota, of those that hang in a tree. stuck: who is next in each queue that is stuck."""
 
     forest: QuotaForest = field(default_factory=QuotaForest)
     let_go: tuple[LetGo, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     uses: Mapping[str, QuotaUse] = field(default_factory=dict)
+    stuck: tuple[StuckUnit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +150,8 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
     held_back = [*(one for r in rounds for one in r.held_back()), *_of_bad_quotas(view, forest)]
     missed = _missed(view, forest)
     uses = {name: use for r in rounds for name, use in r.uses(missed).items()}
-    return QuotaAdmission(forest, tuple(let_go), tuple(held_back), uses)
+    stuck = tuple(one for r in rounds for one in r.stuck_units())
+    return QuotaAdmission(forest, tuple(let_go), tuple(held_back), uses, stuck)
 
 
 Charges: TypeAlias = dict[str, tuple[dict[str, int], dict[str, int]]]
@@ -441,6 +451,14 @@ class _TreeRound:
                 sentence = f"{place} is ahead in quota {unit.quota} and waits for {resource}"
                 return Obstacle(Reason.BEHIND_IN_QUOTA, sentence, unit.quota, resource)
         return Obstacle(Reason.QUOTA_EXCEEDED, f"quota {unit.quota} has room for it; the next round lets it go")
+
+    def stuck_units(self) -> Iterable[StuckUnit]:
+        """The first unit of each queue, where less use by others of its quota would let it go."""
+        for unit in filter(None, map(self._first, self._stuck())):
+            lacks = list(self._shortfalls(unit))
+            if lacks and all(one.resource and one.code is not Reason.QUOTA_MIN_EXCEEDED for one in lacks):
+                resources = {one.resource for one in lacks}
+                yield StuckUnit(unit, {r: max(one.missing for one in lacks if one.resource == r) for r in resources})
 
     def uses(self, missed: Mapping[str, Amounts]) -> dict[str, QuotaUse]:
         """What each quota uses and may use."""

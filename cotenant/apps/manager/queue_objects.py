@@ -58,6 +58,7 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
         priority=spec.priority or 0,
         sub_priority=sub_priority(labels),
         preemptible=labels.get(PREEMPTIBLE_LABEL) != "false",
+        preempts=spec.preemption_policy != "Never",
         created_seconds=created_seconds,
         gang=sys.intern(gang),
         placeholder=is_placeholder(observed),

@@ -18,6 +18,7 @@ from cotenant.core.model.kubernetes.intent import Address, Patch
 from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, QUOTA_GROUP, RESERVATION_GATE
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import running
 from tests.scheduler_ext.queues.scene import Excess, QueueScene, install_queues
@@ -119,6 +120,28 @@ def test_where_koordinator_deals_with_quotas_nobody_waits_for_us(scene: QueueSce
         wait_for("the promise is withdrawn", lambda: scene.promised_until() <= time.time())
     assert set(scene.gates().values()) == {()}
     assert sorted(scene.let_go(team)) == sorted(pod["metadata"]["name"] for pod in scene.pods())
+
+
+def test_a_pod_of_higher_priority_takes_room_back_in_its_full_quota_where_a_budget_lets_it(
+    scene: QueueScene, fake_nodes: Nodes
+) -> None:
+    fake_nodes(1, cpu="8", labels=scene.label)
+    team = scene.quota("team", "2", "2")
+    urgent = {"metadata": {"name": unique_name("urgent")}, "value": 1000}
+    scene.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
+    with scene.manager(preempt=True):
+        guarded, free = scene.team(team, 2)
+        for name in (guarded, free):
+            scene.await_bound(name)
+        budget = {"spec": {"minAvailable": 1, "selector": {"matchLabels": {"guarded": "yes"}}}}
+        patch = {"metadata": {"labels": {"guarded": "yes"}}}
+        scene.api.patch(f"{scene.pods_path}/{guarded}", patch)
+        path = f"/apis/policy/v1/namespaces/{scene.namespace}/poddisruptionbudgets"
+        scene.api.create(path, {"metadata": {"name": "guarded"}, **budget})
+        scene.member("urgent", team, priorityClassName=urgent["metadata"]["name"])
+        assert scene.await_bound("urgent")
+        assert sorted(scene.gates()) == sorted([guarded, "urgent"])
+    scene.api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{urgent['metadata']['name']}")
 
 
 def test_the_manager_changes_no_quota_but_says_how_it_stands(scene: QueueScene) -> None:

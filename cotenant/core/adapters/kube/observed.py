@@ -101,6 +101,7 @@ class _SchedulingGroup(msgspec.Struct, rename="camel"):
 
 class _QueuePodSpec(_ObservedPodSpec, rename="camel"):
     scheduling_group: _SchedulingGroup | None = None
+    preemption_policy: str = ""
     scheduling_gates: list[_ObservedGate] | None = None
     node_selector: Texts | None = None
     affinity: dict[str, Any] | None = None

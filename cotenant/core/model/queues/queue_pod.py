@@ -38,6 +38,7 @@ class QueuePod:
     while it has no node. placeholder: it only holds room. missed: it was not gated at its creation; it counts as used
     and is never given back for that. declared_gang: its gang as its annotations say. handed_over: it was given reserved
     room (annotation reservation-allocated). scheduling_group: Kubernetes' own PodGroup that it names, as its gang.
+    preempts: it may take room from pods of lower priority (preemptionPolicy).
     """
 
     namespace: str
@@ -61,6 +62,7 @@ class QueuePod:
     declared_gang: Gang | None = None
     handed_over: bool = False
     scheduling_group: str = ""
+    preempts: bool = True
 
     @property
     def place(self) -> str:

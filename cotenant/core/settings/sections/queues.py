@@ -51,6 +51,13 @@ class QueueSettings(Section, frozen=True):
             "needs the right to evict pods."
         ),
     ] = False
+    preempt: Annotated[
+        bool,
+        setting(
+            "The first pod that waits because its quota is full takes room back from pods of lower priority of the "
+            "same quota, which are evicted; the label preemptible=false protects a pod."
+        ),
+    ] = False
     delay_evict_seconds: Annotated[
         float,
         setting("A quota over its runtime for longer than this gives pods back.", unit="seconds", ge=0, le=86_400),

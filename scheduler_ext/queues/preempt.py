@@ -1,0 +1,51 @@
+"""A pod that waits because its quota is full takes room back from pods of lower priority of the same quota. Pure.
+
+As Koordinator's quota plugin preempts: only inside the quota, only pods of lower priority that may be preempted, and
+not for a pod whose preemptionPolicy is Never. Only the first of a queue preempts; nobody is evicted unless enough can
+be, nor for a pod that would find no room on the nodes afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cotenant.core.model.kubernetes.intent import Create
+from cotenant.core.model.queues.queue_pod import QueuePod
+from cotenant.core.settings.sections.queues import QueueSettings
+from scheduler_ext.queues.packing import FreeRoom, member_groups
+from scheduler_ext.queues.quota_admission import QuotaAdmission
+from scheduler_ext.queues.quota_queue import QueueUnit
+from scheduler_ext.queues.revoke import excess
+from scheduler_ext.queues.victims import bounded, eviction, let_go_by_quota, victims
+from scheduler_ext.queues.view import QueueView
+
+
+def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmission) -> Iterator[Create]:
+    """Evictions of this round; none while `queues.preempt` is off, nor of a quota that is over its runtime.
+
+    Such a quota gives back by `queues.revoke`, whoever waits.
+    """
+    if not settings.preempt:
+        return
+    full = [one for one in admission.stuck if not excess(admission.uses[one.unit.quota]) and _preempts(one.unit)]
+    pods = let_go_by_quota(view, {one.unit.quota for one in full})
+    for one in full:
+        lowest = min(pod.priority for pod in one.unit.pods)
+        units, lacking = victims(view, pods.get(one.unit.quota, []), one.missing, below=lowest)
+        chosen = [pod for unit in units for pod in unit]
+        if lacking or not chosen or not _has_room(view, one.unit, chosen):
+            continue
+        why = f"{one.unit.place} of priority {lowest} waits for quota {one.unit.quota}, and this pod's is lower"
+        yield from (eviction(pod, why) for unit in bounded(units, settings.evictions_per_round) for pod in unit)
+
+
+def _preempts(unit: QueueUnit) -> bool:
+    return len(unit.needs) == 1 and all(pod.preempts for pod in unit.pods)
+
+
+def _has_room(view: QueueView, unit: QueueUnit, chosen: list[QueuePod]) -> bool:
+    """Whether the unit fits on the nodes once these pods, and those that end already, are gone."""
+    going = {pod.uid for pod in chosen}
+    staying = [pod for pod in view.pods if pod.uid not in going and not pod.deleting]
+    names = {name for pod in unit.pods for name in pod.requests}
+    return not FreeRoom.of(view.nodes, names, staying).shortages(member_groups(unit.pods))

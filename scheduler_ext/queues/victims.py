@@ -1,0 +1,106 @@
+"""Which pods of a quota give room back: the least important units first, no more than needed. Pure.
+
+Only pods that may be preempted, and never for what the webhook did not gate. The members that a gang needs to run go
+together or stay. An eviction that a disruption budget refused is tried again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TypeAlias
+
+from cotenant.core.model.kubernetes.intent import Address, Create
+from cotenant.core.model.kubernetes.quota_tree import Amounts, total
+from cotenant.core.model.queues.queue_pod import QueuePod
+from scheduler_ext.queues.quota_queue import queue_order, waits
+from scheduler_ext.queues.view import QueueView
+
+Pods: TypeAlias = tuple[QueuePod, ...]
+
+
+def let_go_by_quota(view: QueueView, quotas: Collection[str]) -> dict[str, list[QueuePod]]:
+    """Pods of these quotas that wait for them no longer."""
+    pods: dict[str, list[QueuePod]] = {}
+    for pod in view.pods:
+        if pod.quota in quotas and not pod.placeholder and not waits(pod, view):
+            pods.setdefault(pod.quota, []).append(pod)
+    return pods
+
+
+def victims(
+    view: QueueView, pods: Collection[QueuePod], over: Amounts, below: int | None = None
+) -> tuple[list[Pods], dict[str, int]]:
+    """Units to evict, the least important first, and what remains too much after them.
+
+    pods: all of the quota that were let go; what ends already is counted as given back. below: only units of which all
+    pods have a lower priority.
+    """
+    over = _less(over, total([pod.requests for pod in pods if pod.deleting]))
+    remaining, chosen = over, []
+    for unit in _units(view, [pod for pod in pods if not pod.deleting]):
+        needs = total([pod.requests for pod in unit])
+        lower = below is None or all(pod.priority < below for pod in unit)
+        if lower and any(needs.get(r) for r in remaining) and all(_may_go(view, pod) for pod in unit):
+            remaining = _less(remaining, needs)
+            chosen.append(unit)
+    return _needed(chosen, over), remaining
+
+
+def _less(over: Amounts, needs: Amounts) -> dict[str, int]:
+    return {r: amount - needs.get(r, 0) for r, amount in over.items() if amount > needs.get(r, 0)}
+
+
+def _needed(chosen: list[Pods], over: Amounts) -> list[Pods]:
+    """The chosen without those that can stay after all, of which the most important are asked first."""
+    freed = total([pod.requests for unit in chosen for pod in unit])
+    needed: list[Pods] = []
+    for unit in reversed(chosen):
+        needs = total([pod.requests for pod in unit])
+        if all(freed.get(r, 0) - needs.get(r, 0) >= amount for r, amount in over.items()):
+            freed = {r: amount - needs.get(r, 0) for r, amount in freed.items()}
+        else:
+            needed.append(unit)
+    return needed[::-1]
+
+
+def bounded(units: Iterable[Pods], most: int) -> Iterable[Pods]:
+    """Units of no more than so many pods, but at least one unit."""
+    count = 0
+    for unit in units:
+        if count and count + len(unit) > most:
+            return
+        count += len(unit)
+        yield unit
+
+
+def _units(view: QueueView, pods: list[QueuePod]) -> list[Pods]:
+    """Pods, and gangs' needed members together, the least important first; of equals those without a node, the young.
+
+    A gang's unit is as important as its most important member.
+    """
+    pods.sort(key=lambda pod: (*queue_order(pod), pod.namespace, pod.name))
+    members: dict[str, list[QueuePod]] = {}
+    for pod in pods:
+        if pod.gang in view.gangs:
+            members.setdefault(pod.gang, []).append(pod)
+    units: list[Pods] = [(pod,) for pod in pods if pod.gang not in members]
+    for key, group in members.items():
+        needed = view.gangs[key].min_available
+        units += [tuple(group[:needed]), *((pod,) for pod in group[needed:])]
+    return sorted(units, key=lambda unit: (unit[0].priority, bool(unit[0].node), -unit[0].created_seconds))
+
+
+def _may_go(view: QueueView, pod: QueuePod) -> bool:
+    refused_until = view.evictions_refused.get(pod.uid, 0.0)
+    return pod.preemptible and not pod.missed and refused_until <= view.now_seconds
+
+
+def eviction(pod: QueuePod, why: str) -> Create:
+    """Asks for the end of this very pod; the API server honours disruption budgets."""
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": {"preconditions": {"uid": pod.uid}},
+    }
+    return Create(Address("v1", "pods", pod.name, pod.namespace), body, "eviction", why)
