@@ -121,10 +121,23 @@ class LowNodeLoadArgs(LoadThresholdFields, frozen=True, rename="camel"):
         return (*self.node_pools, own) if own.has_thresholds or not self.node_pools else tuple(self.node_pools)
 
 
-class MigrationArgs(msgspec.Struct, frozen=True, rename="camel"):
-    """Arguments of the MigrationController that decide which pods may be moved, and how many at once.
+class ObjectLimiter(msgspec.Struct, frozen=True, rename="camel"):
+    """How many pods of one object may leave within a time; max_migrating: None as maxMigratingPerWorkload."""
 
-    Its further fields (rates, modes, intervals) act when pods are moved; they are accepted and have no effect here.
+    duration: str = "5m"
+    max_migrating: int | str | None = None
+
+
+class ObjectLimiters(msgspec.Struct, frozen=True):
+    """The limiters by object; Koordinator knows workloads alone."""
+
+    workload: ObjectLimiter = ObjectLimiter()
+
+
+class MigrationArgs(msgspec.Struct, frozen=True, rename="camel"):
+    """Arguments of the MigrationController: which pods may be moved, how many at once, and how.
+
+    Its further fields (ACTING_FIELDS) are accepted and have no effect here.
     """
 
     evict_failed_bare_pods: bool = False
@@ -139,23 +152,42 @@ class MigrationArgs(msgspec.Struct, frozen=True, rename="camel"):
     max_migrating_per_workload: int | str | None = None
     max_unavailable_per_workload: int | str | None = None
     skip_check_expected_replicas: bool = False
+    default_job_mode: Literal["ReservationFirst", "EvictDirectly"] = "ReservationFirst"
+    default_job_ttl: str = msgspec.field(default="5m", name="defaultJobTTL")
+    eviction_policy: Literal["Eviction", "Delete", "SoftEviction"] = "Eviction"
+    evict_qps: float | str = msgspec.field(default=10.0, name="evictQPS")
+    evict_burst: Annotated[int, msgspec.Meta(ge=1)] = 1
+    object_limiters: ObjectLimiters = ObjectLimiters()
+
+    @property
+    def evictions_per_second(self) -> float:
+        """evictQPS, which Koordinator also takes as text."""
+        return float(self.evict_qps)
 
 
 ACTING_FIELDS: Final = frozenset({
-    "apiVersion", "kind", "dryRun", "maxConcurrentReconciles", "objectLimiters", "defaultJobMode", "defaultJobTTL",
-    "evictionPolicy", "defaultDeleteOptions", "evictQPS", "evictBurst", "schedulerNames", "arbitrationArgs",
-    "skipEvictionGates", "nodeFit", "nodeSelector", "priorityThreshold",
+    "apiVersion", "kind", "dryRun", "maxConcurrentReconciles", "defaultDeleteOptions", "schedulerNames",
+    "arbitrationArgs", "skipEvictionGates", "nodeFit", "nodeSelector", "priorityThreshold",
 })  # fmt: skip
-"""Fields of the MigrationController that act only when pods are moved."""
+"""Fields of the MigrationController that have no effect here."""
+
+
+PAUSE_SECONDS: Final = 1800.0
+"""A pod younger than this may have been moved just now; it stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceArgs:
-    """What a configuration says; warnings: keys that are not read, each with its path."""
+    """What a configuration says; warnings: keys that are not read, each with its path.
+
+    Ours: pause_seconds, for which a pod stays where it came to; most_moves, of one round, None: the churn's share.
+    """
 
     low_node_load: LowNodeLoadArgs
     migration: MigrationArgs = field(default_factory=MigrationArgs)
     warnings: tuple[str, ...] = ()
+    pause_seconds: float = PAUSE_SECONDS
+    most_moves: int | None = None
 
 
 DEFAULT_ARGS: Final = RebalanceArgs(
@@ -166,6 +198,11 @@ DEFAULT_ARGS: Final = RebalanceArgs(
     )
 )
 """Used where nobody gives a configuration; Koordinator's own thresholds are unset, so that no node would be high."""
+
+
+def configured(document: Mapping[str, Any]) -> RebalanceArgs:
+    """Arguments of a configuration in the settings; the defaults for an empty one."""
+    return arguments_of(document) if document else DEFAULT_ARGS
 
 
 def arguments_of(document: Any) -> RebalanceArgs:
@@ -245,11 +282,27 @@ def _contradictions(arguments: RebalanceArgs, load_path: str, migration_path: st
         problems += _unreadable_selector(one.selector, f"{load_path}.podSelectors[{number}].selector")
     problems += _unreadable_duration(load.detector_cache_timeout, f"{load_path}.detectorCacheTimeout")
     problems += _unreadable_selector(arguments.migration.label_selector, f"{migration_path}.labelSelector")
+    problems += _unusable_rates(arguments.migration, migration_path)
     for name in ("max_migrating_per_workload", "max_unavailable_per_workload"):
         if limit_of(getattr(arguments.migration, name), 10) is None:
             value = getattr(arguments.migration, name)
             problems.append(f"{migration_path}.{name}: {value!r} is neither a whole number nor a percentage")
     return problems
+
+
+def _unusable_rates(migration: MigrationArgs, path: str) -> list[str]:
+    """Durations, the rate and the limiter that cannot be read; moves need an end and a rate above zero."""
+    limiter = migration.object_limiters.workload
+    problems = _unreadable_duration(migration.default_job_ttl, f"{path}.defaultJobTTL")
+    problems += _unreadable_duration(limiter.duration, f"{path}.objectLimiters.workload.duration")
+    if limit_of(limiter.max_migrating, 10) is None:
+        text = f"{limiter.max_migrating!r} is neither a whole number nor a percentage"
+        problems.append(f"{path}.objectLimiters.workload.maxMigrating: {text}")
+    try:
+        usable = 0 < migration.evictions_per_second < float("inf")
+    except ValueError:
+        usable = False
+    return problems if usable else [*problems, f"{path}.evictQPS: {migration.evict_qps!r} is no number above zero"]
 
 
 def _crossed(fields: LoadThresholdFields, path: str) -> list[str]:

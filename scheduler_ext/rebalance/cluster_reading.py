@@ -114,20 +114,22 @@ def _outlooks(client: KubeClient, gaps: list[str]) -> Mapping[str, Outlook | Non
 
 
 def _budgets(client: KubeClient, gaps: list[str]) -> tuple[DisruptionBudget, ...]:
-    """Budgets of all namespaces; one whose selector cannot be read lets nothing in its namespace go."""
+    """Budgets of all namespaces."""
     try:
         wires = client.list(BUDGETS, BudgetWire)
     except ClusterForbidden as error:
         gaps.append(f"moves are not held against disruption budgets: {error.message}")
         return ()
-    budgets = []
-    for wire in wires:
-        try:
-            selector, allowed = LabelSelector.parse(wire.spec.selector), wire.status.disruptions_allowed
-        except UsageError:
-            selector, allowed = LabelSelector(), 0
-        budgets.append(DisruptionBudget(wire.metadata.namespace, wire.metadata.name, selector, allowed))
-    return tuple(budgets)
+    return tuple(map(budget_of, wires))
+
+
+def budget_of(wire: BudgetWire) -> DisruptionBudget:
+    """One budget; one whose selector cannot be read lets nothing in its namespace go."""
+    try:
+        selector, allowed = LabelSelector.parse(wire.spec.selector), wire.status.disruptions_allowed
+    except UsageError:
+        selector, allowed = LabelSelector(), 0
+    return DisruptionBudget(wire.metadata.namespace, wire.metadata.name, selector, allowed)
 
 
 def _name(raw: msgspec.Raw) -> str:

@@ -96,7 +96,8 @@ def decide(
     load_args = arguments.low_node_load
     table = table_of(inputs, load_args.node_metric_expiration_seconds)
     before = (table.usage.copy(), table.peak.copy())
-    limits, eligibility = MoveLimits.of(arguments.migration, inputs), Eligibility.of(arguments, inputs.now_seconds)
+    limits = MoveLimits.of(arguments.migration, inputs, arguments.most_moves)
+    eligibility = Eligibility.of(arguments, inputs.now_seconds)
     marks = None if detectors is None else DetectorRound.of(detectors, inputs.now_seconds)
     work = _RebalanceRound(inputs, arguments, table, with_forecast, eligibility, limits, marks)
     stops: list[PassStop] = []

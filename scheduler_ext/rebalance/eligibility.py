@@ -20,8 +20,6 @@ Floats = npt.NDArray[np.float64]
 Rule = Callable[[RebalancePod], bool]
 SYSTEM_CRITICAL: Final = 2_000_000_000
 """Priority of system-cluster-critical; pods from there on are not moved."""
-PAUSE_SECONDS: Final = 1800.0
-"""A pod younger than this may have been moved just now; it stays."""
 _CLASSES: Final = (PriorityClass.FREE, PriorityClass.BATCH, PriorityClass.MID, PriorityClass.PROD, PriorityClass.NONE)
 _KUBE_QOS: Final = {PodQos.BEST_EFFORT: 1, PodQos.BURSTABLE: 2, PodQos.GUARANTEED: 3}
 _QOS: Final = {QosClass.BE: 1, QosClass.LS: 2, QosClass.LSR: 3, QosClass.LSE: 4, QosClass.SYSTEM: 4, QosClass.NONE: 5}
@@ -67,7 +65,7 @@ class Eligibility:
             rules.append((Reason.LOCAL_STORAGE, lambda pod: pod.local_storage))
         if migration.ignore_pvc_pods:
             rules.append((Reason.VOLUME_CLAIM, lambda pod: pod.volume_claim))
-        rules.append((Reason.STARTED_LATELY, lambda pod: now_seconds - placed_seconds(pod) < PAUSE_SECONDS))
+        rules.append((Reason.STARTED_LATELY, lambda pod: now_seconds - placed_seconds(pod) < arguments.pause_seconds))
         return cls(tuple(rules))
 
     def refusal(self, pod: RebalancePod) -> Reason:

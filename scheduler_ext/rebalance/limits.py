@@ -18,6 +18,11 @@ LEAST_CHURN: Final = 10
 """...or so many pods, where the share is less."""
 
 
+def churn_of(pods: int, share: float = CHURN, least: int = LEAST_CHURN) -> int:
+    """How many of so many pods are moved at most."""
+    return max(math.ceil(share * pods), least)
+
+
 @dataclass(slots=True)
 class MoveLimits:
     """Counts of one round; `refusal` asks, `count` records a move. allowed: disruptions left by budget."""
@@ -33,12 +38,12 @@ class MoveLimits:
     workloads: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, arguments: MigrationArgs, inputs: RebalanceInputs) -> MoveLimits:
-        """Limits of a round that has moved nothing yet."""
+    def of(cls, arguments: MigrationArgs, inputs: RebalanceInputs, most_moves: int | None = None) -> MoveLimits:
+        """Limits of a round that has moved nothing yet; most_moves: instead of the churn's share of all pods."""
         budgets: dict[str, list[tuple[int, DisruptionBudget]]] = {}
         for number, budget in enumerate(inputs.budgets):
             budgets.setdefault(budget.namespace, []).append((number, budget))
-        churn = max(math.ceil(CHURN * sum(len(load.pods) for load in inputs.loads)), LEAST_CHURN)
+        churn = churn_of(sum(len(load.pods) for load in inputs.loads)) if most_moves is None else most_moves
         globally = arguments.max_migrating_globally
         most = churn if globally is None else min(churn, globally)
         return cls(arguments, inputs, budgets, [budget.allowed for budget in inputs.budgets], most)
@@ -63,12 +68,16 @@ class MoveLimits:
 
     def count(self, pod: RebalancePod, node: str) -> None:
         """Record a move."""
-        self.moved += 1
-        self.nodes[node] += 1
-        self.namespaces[pod.facts.identity.namespace] += 1
-        self.workloads[pod.owner] += 1
+        self.count_one(pod.owner, node, pod.facts.identity.namespace)
         for number in self._over(pod):
             self.allowed[number] -= 1
+
+    def count_one(self, owner: str, node: str, namespace: str) -> None:
+        """Record a move that is under way: budgets count its pod themselves."""
+        self.moved += 1
+        self.nodes[node] += 1
+        self.namespaces[namespace] += 1
+        self.workloads[owner] += 1
 
     def _workload_is_at_limit(self, owner: str) -> bool:
         """Whether maxMigrating or maxUnavailable is reached, or a limit would let all replicas leave."""

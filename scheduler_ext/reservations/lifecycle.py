@@ -177,7 +177,7 @@ def _considered(reservation: Reservation, settings: ReservationSettings) -> list
 def _with(
     status: ReservationStatus, phase: Phase, conditions: Sequence[Condition], now_seconds: float
 ) -> ReservationStatus:
-    return replace(status, phase=phase, conditions=merged(status, conditions, now_seconds))
+    return replace(status, phase=phase, conditions=merged(status.conditions, conditions, now_seconds))
 
 
 def _held(

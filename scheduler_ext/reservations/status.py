@@ -40,9 +40,9 @@ def references(owners: Sequence[PodView]) -> tuple[Reference, ...]:
     return tuple(sorted(refs, key=lambda r: (r.namespace, r.name)))
 
 
-def merged(before: ReservationStatus, conditions: Sequence[Condition], now_seconds: float) -> tuple[Condition, ...]:
+def merged(before: Sequence[Condition], conditions: Sequence[Condition], now_seconds: float) -> tuple[Condition, ...]:
     """Conditions by type: new ones over old ones; the moment moves only when the status does."""
-    by_type = {c.type: c for c in before.conditions}
+    by_type = {c.type: c for c in before}
     for new in conditions:
         old = by_type.get(new.type)
         since = old.since if old is not None and old.status == new.status and old.since else stamp(int(now_seconds))
@@ -75,12 +75,13 @@ def _body(status: ReservationStatus) -> dict[str, Any]:
         "allocatable": format_room(status.allocatable),
         "allocated": format_room(status.allocated),
         "currentOwners": [{"namespace": o.namespace, "name": o.name, "uid": o.uid} for o in status.owners],
-        "conditions": [_condition(c) for c in status.conditions],
+        "conditions": [condition_body(c) for c in status.conditions],
     }
     return body | ({"nodeName": status.node} if status.node else {})
 
 
-def _condition(c: Condition) -> Mapping[str, str]:
+def condition_body(c: Condition) -> Mapping[str, str]:
+    """A condition as an object's status has it."""
     return {
         "type": c.type,
         "status": c.status,

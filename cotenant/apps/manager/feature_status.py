@@ -24,6 +24,8 @@ from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
 LOOK_SECONDS: Final = 2.0
 QUIET: Final = frozenset(s for s in ControllerCondition if not s.broken and s is not ControllerCondition.DEGRADED)
 """States that are logged as information; the others are warnings."""
+SCHEDULING_KINDS: Final = {"reservations": "Reservation", "podmigrationjobs": "PodMigrationJob"}
+"""Plural -> kind of the objects that notes are about."""
 log = structlog.get_logger(__name__)
 
 
@@ -102,6 +104,6 @@ class Board:
         kind, _, name = subject.partition("/")
         if kind == "configmaps" and name:
             return Regarding("v1", "ConfigMap", name, self._namespace)
-        if kind == "reservations" and name:
-            return Regarding(SCHEDULING_GROUP, "Reservation", name)
+        if kind in SCHEDULING_KINDS and name:
+            return Regarding(SCHEDULING_GROUP, SCHEDULING_KINDS[kind], name)
         return Regarding("v1", "Node", name) if kind == "nodes" and name else self._subject()

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant.apps.manager.controllers.colocation_controller import ColocationController
+from cotenant.apps.manager.controllers.descheduler_controller import DeschedulerController
 from cotenant.apps.manager.controllers.gate_controller import Gates
+from cotenant.apps.manager.controllers.migration_controller import MigrationController
 from cotenant.apps.manager.controllers.node_metric_controller import NodeMetricController
 from cotenant.apps.manager.controllers.node_slo_controller import NodeSloController
 from cotenant.apps.manager.controllers.plan_controller import PlanController
@@ -21,6 +23,7 @@ from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.settings.root import Settings
 from profiler.node_metric.source import NodeMetricSource
+from scheduler_ext.rebalance.arguments import configured
 
 NAMES: Final = tuple(READ)
 """In the order in which they are reported."""
@@ -38,8 +41,14 @@ class FeatureDependencies:
 
 
 def wanted(settings: Settings) -> list[str]:
-    """Names of the features that are to run: queues where they are switched on, all others unless switched off."""
-    off = {*settings.manager.features_off, *(() if settings.queues.enabled else ("queues",))}
+    """Names of the features that are to run: some only where switched on, all others unless switched off."""
+    descheduler = settings.descheduler
+    asked_for = {
+        "queues": settings.queues.enabled,
+        "migrations": descheduler.enabled and descheduler.handled_by == "cotenant",
+        "descheduler": descheduler.enabled,
+    }
+    off = {*settings.manager.features_off, *(name for name, on in asked_for.items() if not on)}
     return [name for name in NAMES if name not in off]
 
 
@@ -54,6 +63,8 @@ def features(parts: FeatureDependencies, names: Sequence[str]) -> list[Feature]:
         "reservations": _reserving,
         "plans": _planning,
         "queues": _queuing,
+        "migrations": _migrating,
+        "descheduler": _descheduling,
     }
     missing = set() if parts.settings.profiler.prometheus.url else {"node-metric"}
     return [makers[name](parts) for name in names if name in makers and name not in missing]
@@ -96,6 +107,19 @@ def _queuing(parts: FeatureDependencies) -> Feature:
         return QueueGates(parts.mirrors)
     registry = parts.metrics.registry if parts.metrics else None
     return QueueController(parts.mirrors, parts.settings.queues, registry)
+
+
+def _migrating(parts: FeatureDependencies) -> Feature:
+    registry = parts.metrics.registry if parts.metrics else None
+    own = parts.settings.descheduler
+    return MigrationController(parts.mirrors, own, configured(own.configuration).migration, registry)
+
+
+def _descheduling(parts: FeatureDependencies) -> Feature:
+    registry = parts.metrics.registry if parts.metrics else None
+    own, load_aware = parts.settings.descheduler, parts.settings.extender.load_aware
+    arguments = configured(own.configuration)
+    return DeschedulerController(parts.client.sibling(), parts.mirrors, (own, load_aware), arguments, registry)
 
 
 def _planning(parts: FeatureDependencies) -> Feature:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -40,8 +41,12 @@ from cotenant.core.model.reservations.plan import PLURAL as PLANS
 from cotenant.core.model.reservations.plan_wire import parse_plan
 from cotenant.core.model.reservations.reservation import Reservation
 from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.extender import LoadAwareSettings
 from recommender.colocation.zones import TOPOLOGIES, TOPOLOGY_GROUP, Topology
 from scheduler_ext.queues.view import QuotaProfile
+from scheduler_ext.rebalance.cluster_reading import BUDGETS, BudgetWire, budget_of
+from scheduler_ext.rebalance.load import pod_of as rebalance_pod_of
+from scheduler_ext.rebalance.migration.job import JOBS, MigrationJob
 from scheduler_ext.reservations.guard import Guard
 from scheduler_ext.reservations.view import PodView
 
@@ -61,6 +66,8 @@ READ: Final[Mapping[str, tuple[str, ...]]] = {
         "swapguards",
     ),
     "plans": ("nodes", "plans", "reservations"),
+    "migrations": ("disruption-budgets", "migration-jobs", "migration-pods", "reservations"),
+    "descheduler": ("migration-jobs",),
     "queues": (
         "native-gangs",
         "pod-groups",
@@ -91,11 +98,10 @@ def _made(name: str, client: KubeClient, settings: Settings, wake: threading.Eve
         return Mirror(client, "/api/v1/nodes", ManagedNodeWire, watched_node, wake)
     if name == "pods":
         return Mirror(client, "/api/v1/pods", ObservedPodWire, watched_pod, wake, fieldSelector=ON_NODES)
-    if name in QUEUING:
-        return _queuing(name, client, wake)
-    if name in RESERVING:
-        return _reserving(name, client, wake)
-    return _of_nodes(name, client, wake)
+    if name in MIGRATING:
+        return _migrating(name, client, settings.extender.load_aware, wake)
+    other = _queuing if name in QUEUING else _reserving if name in RESERVING else _of_nodes
+    return other(name, client, wake)
 
 
 def _of_nodes(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
@@ -110,6 +116,9 @@ def _of_nodes(name: str, client: KubeClient, wake: threading.Event) -> Mirror[An
 RESERVING: Final = frozenset(
     {"pending-pods", "plans", "priorityclasses", "reservations", "reserved-pods", "standby-pods", "swapguards"}
 )
+
+
+MIGRATING: Final = frozenset({"disruption-budgets", "migration-jobs", "migration-pods"})
 
 
 QUEUING: Final = frozenset({"native-gangs", "pod-groups", "queue-nodes", "queue-pods", "quota-profiles", "quotas"})
@@ -149,6 +158,16 @@ def _queuing(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any
     if name == "native-gangs":
         return Mirror(client, f"/apis/{NATIVE_GANG_GROUP}/podgroups", json, NativeGroup.parse, wake)
     return Mirror(client, f"/apis/{QUOTA_GROUP}/podgroups", json, gang_of_pod_group, wake)
+
+
+def _migrating(name: str, client: KubeClient, settings: LoadAwareSettings, wake: threading.Event) -> Mirror[Any]:
+    """What moves of pods rest on: jobs, every pod that has not ended, disruption budgets."""
+    if name == "migration-jobs":
+        return Mirror(client, f"/apis/{SCHEDULING_GROUP}/{JOBS}", dict[str, Any], MigrationJob.parse, wake)
+    if name == "disruption-budgets":
+        return Mirror(client, BUDGETS, BudgetWire, budget_of, wake)
+    project = partial(rebalance_pod_of, settings=settings)
+    return Mirror(client, "/api/v1/pods", msgspec.Raw, project, wake, fieldSelector=NOT_ENDED)
 
 
 def _pods(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:

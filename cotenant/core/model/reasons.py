@@ -107,6 +107,9 @@ class Reason(StrEnum):
     NO_NODE_FITS = "no-node-fits"
     TARGETS_TOO_FULL = "targets-too-full"
     TARGETS_USED_UP = "targets-used-up"
+    MOVE_UNDER_WAY = "move-under-way"
+    CHURN_LIMIT = "churn-limit"
+    WORKLOAD_MOVED_LATELY = "workload-moved-lately"
 
 
 SENTENCES: dict[Reason, str] = {
@@ -196,6 +199,9 @@ SENTENCES: dict[Reason, str] = {
     Reason.NO_NODE_FITS: "No node below its low threshold has what the pod requests, or may run it.",
     Reason.TARGETS_TOO_FULL: "Every node that could run the pod would pass its high threshold, now or at its peak.",
     Reason.TARGETS_USED_UP: "The nodes below their low threshold can take no more usage of some resource.",
+    Reason.MOVE_UNDER_WAY: "Another PodMigrationJob moves the pod already.",
+    Reason.CHURN_LIMIT: "As many pods were moved in the last hour as the settings permit.",
+    Reason.WORKLOAD_MOVED_LATELY: "As many pods of the workload were moved a short time ago as its object limiter permits.",
 }
 _LABELS: Final[Mapping[str, str]] = {
     Reason.NO_WINDOW: "no window needs more pods",

@@ -9,6 +9,7 @@ from cotenant.core.settings.sections.access import AccessSettings
 from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.admission import AdmissionSettings
 from cotenant.core.settings.sections.dashboard import DashboardSettings
+from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from cotenant.core.settings.sections.enforcer import EnforcerSettings
 from cotenant.core.settings.sections.extender import ExtenderSettings
 from cotenant.core.settings.sections.forecasts import ForecastingSettings, NodePeakSettings
@@ -45,6 +46,7 @@ class Settings(Section, frozen=True):
     admission: AdmissionSettings = msgspec.field(default_factory=AdmissionSettings)
     reservations: ReservationSettings = msgspec.field(default_factory=ReservationSettings)
     queues: QueueSettings = msgspec.field(default_factory=QueueSettings)
+    descheduler: DeschedulerSettings = msgspec.field(default_factory=DeschedulerSettings)
     extender: ExtenderSettings = msgspec.field(default_factory=ExtenderSettings)
     enforcer: EnforcerSettings = msgspec.field(default_factory=EnforcerSettings)
     runtime: RuntimeSettings = msgspec.field(default_factory=RuntimeSettings)

@@ -178,6 +178,12 @@ class Condition:
     message: str = ""
     since: str = ""
 
+    @classmethod
+    def parse(cls, body: Json) -> Condition:
+        """Of one entry of a status' conditions."""
+        names = ("type", "status", "reason", "message", "lastTransitionTime")
+        return cls(*(str(body.get(name) or "") for name in names))
+
 
 @dataclass(frozen=True, slots=True)
 class ReservationStatus:
@@ -479,14 +485,5 @@ def _status(body: Json, what: str) -> ReservationStatus:
         parse_room(body.get("allocatable") or {}, what),
         parse_room(body.get("allocated") or {}, what),
         tuple(_reference(one, "") for one in body.get("currentOwners") or ()),
-        tuple(
-            Condition(
-                str(one.get("type") or ""),
-                str(one.get("status") or ""),
-                str(one.get("reason") or ""),
-                str(one.get("message") or ""),
-                str(one.get("lastTransitionTime") or ""),
-            )
-            for one in body.get("conditions") or ()
-        ),
+        tuple(Condition.parse(one) for one in body.get("conditions") or ()),
     )

@@ -21,6 +21,12 @@ COMPONENTS: Final[dict[str, list[str]]] = _SHIPPED["components"]
 FEATURES: Final[dict[str, list[str]]] = _SHIPPED["features"]
 """Component -> the manager's features that it is there for; the manager that is installed with it runs no others."""
 
+SWITCHED_ON: Final[dict[str, str]] = {
+    "queues": "    queues:\n      enabled: true\n      keep_gates_at_end: true\n",
+    "descheduler": "    descheduler:\n      enabled: true\n",
+}
+"""Feature -> settings of an installation that is there for it: they are off elsewhere."""
+
 DEFAULT: Final = ("crds", "priority-classes", "rbac", "reservations")
 
 PLURALS: Final[dict[str, str]] = {
@@ -120,13 +126,12 @@ def address_of(body: Mapping[str, Any]) -> Address:
 
 
 def _with_features(path: str, text: str, components: Sequence[str]) -> str:
-    """The settings of an installation turn off what it is not there for, and queues on; other files are as they are."""
+    """The settings of an installation turn off what it is not there for, and SWITCHED_ON on; no other file changes."""
     if path != "settings.yaml":
         return text
     line, off = "    manager:\n", features_off(components)
-    on = "    queues:\n      enabled: true\n      keep_gates_at_end: true\n"
-    queues = on if "queues" not in off else ""
-    return text.replace(line, f"{queues}{line}" + (f"      features_off: [{', '.join(off)}]\n" if off else ""))
+    on = "".join(text for feature, text in SWITCHED_ON.items() if feature not in off)
+    return text.replace(line, f"{on}{line}" + (f"      features_off: [{', '.join(off)}]\n" if off else ""))
 
 
 def _files(place: Traversable) -> list[Traversable]:

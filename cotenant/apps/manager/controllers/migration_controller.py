@@ -1,0 +1,104 @@
+"""EDGE: the controller of PodMigrationJobs as the loop runs it: mirrors in, `rebalance.migration.decide` out.
+
+It carries out every job, whoever made it. What it remembers itself (the rate of evictions, which of them a budget
+refused a moment ago) may be lost: the objects say how far each move is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
+from cotenant.apps.manager.controllers.migration_metrics import MigrationMetrics
+from cotenant.apps.manager.loop import Changes
+from cotenant.core.adapters.kube import Mirror
+from cotenant.core.model.kubernetes.intent import Outcome
+from cotenant.core.settings.sections.descheduler import DeschedulerSettings
+from scheduler_ext.rebalance.arguments import MigrationArgs
+from scheduler_ext.rebalance.limits import churn_of
+from scheduler_ext.rebalance.migration.decide import LONGEST_SECONDS, MigrationWrites, decide
+from scheduler_ext.rebalance.migration.eviction_rate import EvictionRate
+from scheduler_ext.rebalance.migration.job import JobPhase
+from scheduler_ext.rebalance.migration.view import MigrationView
+
+EVICTION_PAUSE_SECONDS: Final = 10.0
+"""Before an eviction that a disruption budget refused is tried again."""
+SHORTEST_SECONDS: Final = 0.05
+
+
+class MigrationController:
+    """Feature `migrations`."""
+
+    name = "migrations"
+    needs: tuple[str, ...] = ("disruption-budgets", "migration-jobs", "migration-pods", "reservations")
+    coalesce_seconds = 0.05
+
+    def __init__(
+        self,
+        mirrors: Mapping[str, Mirror[Any]],
+        settings: DeschedulerSettings,
+        arguments: MigrationArgs,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        """Nothing is known yet; without a registry nothing is counted."""
+        self.interval_seconds = LONGEST_SECONDS
+        self._mirrors, self._settings, self._arguments = mirrors, settings, arguments
+        self._rate = EvictionRate(arguments.evictions_per_second, arguments.evict_burst, float(arguments.evict_burst))
+        self._evictions_refused: dict[str, float] = {}
+        self._now_seconds = 0.0
+        self._metrics = MigrationMetrics(registry) if registry else None
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
+        """What to write for all jobs."""
+        view = self._view(now_seconds)
+        writes = decide(view, self._settings.keep_ended_seconds)
+        if self._metrics:
+            self._metrics.show(view.jobs, writes.ended)
+        self.interval_seconds = LONGEST_SECONDS
+        if writes.evictions_due:
+            self.interval_seconds = max(SHORTEST_SECONDS, self._rate.wait_seconds)
+        return ControllerDecision(writes.intents, tuple(self._notes(writes)))
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """Count evictions against their rate, and remember which were refused."""
+        evictions = [one for one in outcomes if getattr(one.intent, "subresource", "") == "eviction"]
+        self._rate = self._rate.less(len(evictions))
+        for outcome in evictions:
+            if self._metrics:
+                self._metrics.evicted(outcome.ok)
+            if not outcome.ok:
+                uid = outcome.intent.body["deleteOptions"]["preconditions"]["uid"]  # type: ignore[union-attr]
+                self._evictions_refused[uid] = self._now_seconds + EVICTION_PAUSE_SECONDS
+
+    def _view(self, now_seconds: float) -> MigrationView:
+        self._now_seconds, self._rate = now_seconds, self._rate.at(now_seconds)
+        self._evictions_refused = {uid: at for uid, at in self._evictions_refused.items() if at > now_seconds}
+        pods = self._mirrors["migration-pods"].snapshot()
+        return MigrationView(
+            jobs=tuple(job for _, job in sorted(self._mirrors["migration-jobs"].snapshot().items())),
+            pods=pods,
+            reservations={name: one for (_, name), one in self._mirrors["reservations"].snapshot().items()},
+            budgets=tuple(self._mirrors["disruption-budgets"].snapshot().values()),
+            arguments=self._arguments,
+            evictions_refused=dict(self._evictions_refused),
+            evictions_now=self._rate.permitted,
+            most_per_hour=churn_of(len(pods), self._settings.churn_percent / 100, self._settings.least_churn),
+            pause_seconds=self._settings.pause_seconds,
+            now_seconds=now_seconds,
+        )
+
+    def _notes(self, writes: MigrationWrites) -> list[ObjectNote]:
+        """What people should know: jobs that cannot be read, jobs that failed."""
+        refused = self._mirrors["migration-jobs"].refused
+        notes = [
+            ObjectNote(f"podmigrationjobs/{name}", "Unreadable", why, warning=True)
+            for (_, name), why in sorted(refused.items())
+        ]
+        return notes + [
+            ObjectNote(f"podmigrationjobs/{job.name}", status.reason, status.message, warning=True)
+            for job, status in writes.ended
+            if status.phase is not JobPhase.SUCCEEDED
+        ]

@@ -1,0 +1,138 @@
+"""Which waiting jobs may begin now: Koordinator's arbitrator. Pure.
+
+Sorted by how many pods of their workload are under way (fewest first), by the order in which pods are moved, by age. A
+job that can never begin is refused and fails; one that a limit holds back waits and is looked at again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.reservations.reservation import seconds_of
+from scheduler_ext.rebalance.arguments import LowNodeLoadArgs, RebalanceArgs, limit_of
+from scheduler_ext.rebalance.eligibility import Eligibility, ordered
+from scheduler_ext.rebalance.limits import MoveLimits
+from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod
+from scheduler_ext.rebalance.migration.job import MigrationJob
+from scheduler_ext.rebalance.migration.view import MigrationView
+
+HOUR_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arbitration:
+    """By name of the job: passed: may begin; refused: never may; waiting: what holds it back."""
+
+    passed: frozenset[str] = frozenset()
+    refused: Mapping[str, Reason] = field(default_factory=dict)
+    waiting: Mapping[str, Reason] = field(default_factory=dict)
+
+
+def arbitrate(view: MigrationView, jobs: Sequence[MigrationJob]) -> Arbitration:
+    """Judge the waiting jobs whose pods are there; `jobs`: those of them that are not over their time."""
+    rules = RebalanceArgs(LowNodeLoadArgs(), view.arguments, pause_seconds=view.pause_seconds)
+    eligibility = Eligibility.of(rules, view.now_seconds)
+    candidates = [(job, pod) for job in jobs if (pod := view.pod_of(job)) is not None]
+    verdicts = {job.name: eligibility.refusal(pod) for job, pod in candidates}
+    limits = _JobLimits.of(view)
+    passed: set[str] = set()
+    waiting: dict[str, Reason] = {}
+    for job, pod in _in_order(candidates, limits.under_way):
+        if verdicts[job.name] is not Reason.OK:
+            continue
+        reason = limits.refusal(pod)
+        if reason is Reason.OK:
+            limits.count(pod)
+            passed.add(job.name)
+        else:
+            waiting[job.name] = reason
+    return Arbitration(frozenset(passed), {n: r for n, r in verdicts.items() if r is not Reason.OK}, waiting)
+
+
+def evictions_since(view: MigrationView, seconds: float) -> Iterator[MigrationJob]:
+    """Jobs that evicted, or began to, within the last so many seconds."""
+    for job in view.jobs:
+        at_seconds = job.status.evicted_seconds
+        if at_seconds is not None and view.now_seconds - at_seconds < seconds:
+            yield job
+
+
+@dataclass(slots=True)
+class _JobLimits:
+    """Limits with what is under way counted in; `refusal` asks, `count` records that a job begins."""
+
+    view: MigrationView
+    moves: MoveLimits
+    lately: Counter[str]
+    hour: int
+    pods: set[str]
+
+    @classmethod
+    def of(cls, view: MigrationView) -> _JobLimits:
+        """Counts of the jobs that run."""
+        inputs = RebalanceInputs((), view.budgets, view.now_seconds, view.replicas, view.unready)
+        globally = view.arguments.max_migrating_globally
+        moves = MoveLimits.of(view.arguments, inputs, len(view.jobs) + 1 if globally is None else globally)
+        running = [job for job in view.jobs if job.runs]
+        for job in running:
+            workload, node = job.status.source
+            moves.count_one(workload, node, job.pod.namespace)
+        limiter = seconds_of(view.arguments.object_limiters.workload.duration, "objectLimiters")
+        lately = Counter(job.status.source[0] for job in evictions_since(view, limiter))
+        hour = len({job.name for job in (*evictions_since(view, HOUR_SECONDS), *running)})
+        return cls(view, moves, lately, hour, {uid for job in running if (uid := _uid(view, job))})
+
+    @property
+    def under_way(self) -> Mapping[str, int]:
+        """Moves under way by workload."""
+        return self.moves.workloads
+
+    def refusal(self, pod: RebalancePod) -> Reason:
+        """What holds a move of the pod back now; OK when it may begin."""
+        if pod.facts.identity.uid in self.pods:
+            return Reason.MOVE_UNDER_WAY
+        if self.hour >= self.view.most_per_hour:
+            return Reason.CHURN_LIMIT
+        if self._moved_lately(pod.owner):
+            return Reason.WORKLOAD_MOVED_LATELY
+        reason = self.moves.node_refusal(pod.facts.node)
+        return self.moves.refusal(pod) if reason is Reason.OK else reason
+
+    def count(self, pod: RebalancePod) -> None:
+        """A move of the pod begins."""
+        self.moves.count(pod, pod.facts.node)
+        self.hour += 1
+        self.lately[pod.owner] += 1
+        self.pods.add(pod.facts.identity.uid)
+
+    def _moved_lately(self, owner: str) -> bool:
+        """Whether the object limiter holds the workload back; 0 s switches it off."""
+        arguments = self.view.arguments
+        limiter = arguments.object_limiters.workload
+        if seconds_of(limiter.duration, "objectLimiters") <= 0:
+            return False
+        limit = arguments.max_migrating_per_workload if limiter.max_migrating is None else limiter.max_migrating
+        return self.lately[owner] >= (limit_of(limit, self.view.replicas[owner]) or 0)
+
+
+def _uid(view: MigrationView, job: MigrationJob) -> str:
+    pod = view.pod_of(job)
+    return pod.facts.identity.uid if pod is not None else ""
+
+
+def _in_order(
+    candidates: Sequence[tuple[MigrationJob, RebalancePod]], under_way: Mapping[str, int]
+) -> list[tuple[MigrationJob, RebalancePod]]:
+    none = np.zeros(2)
+    places = {pod.key: place for place, (pod, _) in enumerate(ordered([(pod, none) for _, pod in candidates], none))}
+
+    def rank(entry: tuple[MigrationJob, RebalancePod]) -> tuple[float, ...]:
+        job, pod = entry
+        return under_way.get(pod.owner, 0), places[pod.key], job.created_seconds
+
+    return sorted(candidates, key=lambda entry: (rank(entry), entry[0].name))

@@ -1,0 +1,107 @@
+"""What is written for all PodMigrationJobs: arbitration, the next step of each, rooms given back, old jobs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from cotenant.core.model.kubernetes.intent import Create, Delete, Intent
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.reservations.reservation import moment_of
+from scheduler_ext.rebalance.migration.arbitration import Arbitration, arbitrate
+from scheduler_ext.rebalance.migration.job import (
+    JobMode,
+    JobPhase,
+    JobReason,
+    JobStatus,
+    MigrationJob,
+    address_of,
+    arbitrated,
+    changed,
+    status_intent,
+)
+from scheduler_ext.rebalance.migration.room import released
+from scheduler_ext.rebalance.migration.step import JobAdvance, advanced, failed, missing_pod, timed_out
+from scheduler_ext.rebalance.migration.view import MigrationView
+from scheduler_ext.reservations.guard import MANAGED
+
+LONGEST_SECONDS = 5.0
+"""Between two looks when nothing happens: times run out by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationWrites:
+    """What to write, evictions last; ended: (job, its last status) of jobs that end now; evictions_due: too early."""
+
+    intents: tuple[Intent, ...] = ()
+    ended: tuple[tuple[MigrationJob, JobStatus], ...] = ()
+    evictions_due: int = 0
+
+
+def decide(view: MigrationView, keep_ended_seconds: float) -> MigrationWrites:
+    """One round. keep_ended_seconds: how long jobs of ours are kept that have ended."""
+    advances = [*_arbitrated(view), *((job, advanced(view, job)) for job in _running(view.jobs))]
+    statuses = [intent for job, advance in advances if (intent := status_intent(job, advance.status))]
+    evictions = [
+        advance.eviction
+        for job, advance in advances
+        if advance.eviction is not None and view.evictions_refused.get(_uid(advance.eviction), 0.0) <= view.now_seconds
+    ]
+    ended = [(job, a.status) for job, a in advances if a.status.phase.ended]
+    intents = chain(
+        released(view.reservations.values(), view.jobs),
+        _collected(view, keep_ended_seconds),
+        statuses,
+        *(advance.intents for _, advance in advances),
+        evictions[: view.evictions_now],
+    )
+    return MigrationWrites(tuple(intents), tuple(ended), max(len(evictions) - view.evictions_now, 0))
+
+
+def _running(jobs: Sequence[MigrationJob]) -> Iterator[MigrationJob]:
+    return (job for job in jobs if job.runs and not job.paused and not job.deleting)
+
+
+def _arbitrated(view: MigrationView) -> Iterator[tuple[MigrationJob, JobAdvance]]:
+    """Jobs that wait for arbitration, each with what became of it."""
+    waiting = [job for job in view.jobs if job.waits]
+    late = {j.name for j in waiting if view.now_seconds >= j.deadline_seconds(view.default_ttl_seconds)}
+    verdict = arbitrate(view, [job for job in waiting if job.name not in late])
+    for job in waiting:
+        yield job, timed_out(view, job) if job.name in late else _judged(view, job, verdict)
+
+
+def _judged(view: MigrationView, job: MigrationJob, verdict: Arbitration) -> JobAdvance:
+    pod = view.pod_of(job)
+    if pod is None:
+        return missing_pod(view, job)
+    refused = verdict.refused.get(job.name)
+    if refused is not None:
+        return failed(view, job, JobReason.FORBIDDEN, f"{refused}: {SENTENCES[refused]}")
+    if view.mode_of(job) is JobMode.RESERVATION_FIRST and not any(pod.facts.requests.values()):
+        text = "the pod requests nothing, so that no room can be held for it; EvictDirectly moves it without"
+        return failed(view, job, JobReason.FAILED_CREATE_RESERVATION, text)
+    if job.name not in verdict.passed:
+        held_back = verdict.waiting.get(job.name, Reason.MOVE_LIMIT)
+        status = changed(
+            job, view.now_seconds, step="WaitForArbitration", message=f"{held_back}: {SENTENCES[held_back]}"
+        )
+        return JobAdvance(status)
+    conditions = (arbitrated(pod.owner, pod.facts.node),)
+    status = changed(job, view.now_seconds, conditions, phase=JobPhase.RUNNING, step="Passed", message="")
+    return JobAdvance(status)
+
+
+def _collected(view: MigrationView, keep_ended_seconds: float) -> Iterator[Delete]:
+    """Jobs of ours that ended long ago; what people made they delete themselves."""
+    for job in view.jobs:
+        if not job.status.phase.ended or job.deleting or not MANAGED.items() <= dict(job.labels).items():
+            continue
+        moments = [moment_of(one.since, "condition") or 0.0 for one in job.status.conditions]
+        if view.now_seconds - max(moments, default=job.created_seconds) >= keep_ended_seconds:
+            yield Delete(address_of(job.name), job.uid, "it ended long ago")
+
+
+def _uid(eviction: Create) -> str:
+    return str(eviction.body["deleteOptions"]["preconditions"]["uid"])

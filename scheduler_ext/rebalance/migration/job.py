@@ -1,0 +1,262 @@
+"""Koordinator's PodMigrationJob (scheduling.koordinator.sh/v1alpha1): parsed, and its status written. Pure.
+
+Source of the meaning: koordinator-sh/koordinator `apis/scheduling/v1alpha1/pod_migration_job_types.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.core.model.reservations.reservation import Condition, Reference, moment_of, seconds_of
+from cotenant.core.model.text import shown
+from scheduler_ext.reservations.status import condition_body, merged
+
+Json = Mapping[str, Any]
+
+JOBS: Final = "podmigrationjobs"
+KIND: Final = "PodMigrationJob"
+TARGET_ANNOTATION: Final = "cotenant.dev/target-node"
+"""On a job: the one node that its pod is to move to."""
+
+ARBITRATED: Final = "Arbitrated"
+"""Ours: the job passed arbitration; its message says "WORKLOAD on NODE", as things stood then."""
+RESERVATION_CREATED: Final = "ReservationCreated"
+RESERVATION_SCHEDULED: Final = "ReservationScheduled"
+EVICTION: Final = "Eviction"
+POD_BOUND: Final = "PodBoundReservation"
+POD_READY: Final = "BoundPodReady"
+_ON: Final = " on "
+
+
+class JobPhase(StrEnum):
+    """Where a job stands."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    ABORTED = "Aborted"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is done for it."""
+        return self in (JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.ABORTED)
+
+
+class JobMode(StrEnum):
+    """Whether room is reserved before the pod is evicted."""
+
+    RESERVATION_FIRST = "ReservationFirst"
+    EVICT_DIRECTLY = "EvictDirectly"
+
+
+class JobReason(StrEnum):
+    """Why a job failed, or what it waits for."""
+
+    TIMEOUT = "Timeout"
+    FAILED_CREATE_RESERVATION = "FailedCreateReservation"
+    RESERVATION_EXPIRED = "ReservationExpired"
+    UNSCHEDULABLE = "Unschedulable"
+    FORBIDDEN = "ForbiddenMigratePod"
+    MISSING_POD = "MissingPod"
+    MISSING_RESERVATION = "MissingReservation"
+    EVICTING = "Evicting"
+    FAILED_EVICT = "FailedEvict"
+    EVICT_COMPLETE = "EvictComplete"
+    WAIT_FOR_BIND = "WaitForPodBindReservation"
+    WAIT_FOR_READY = "WaitForBoundPodReady"
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What was said last. step: `status.status`; node: where the pod moves to; successor: the pod in its place."""
+
+    phase: JobPhase = JobPhase.PENDING
+    step: str = ""
+    reason: str = ""
+    message: str = ""
+    node: str = ""
+    successor: Reference | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    def condition(self, type_: str) -> Condition | None:
+        """The condition of a type."""
+        return next((one for one in self.conditions if one.type == type_), None)
+
+    def holds(self, type_: str) -> bool:
+        """Whether the condition of a type is there and true."""
+        one = self.condition(type_)
+        return one is not None and one.status == "True"
+
+    @property
+    def source(self) -> tuple[str, str]:
+        """(NAMESPACE/KIND/NAME of the pod's controller, node) as they were at arbitration; "" where unknown."""
+        one = self.condition(ARBITRATED)
+        workload, _, node = one.message.rpartition(_ON) if one is not None else ("", "", "")
+        return workload, node
+
+    @property
+    def evicted_seconds(self) -> float | None:
+        """Unix time from which the pod was evicted; None: not yet."""
+        one = self.condition(EVICTION)
+        return None if one is None else moment_of(one.since, EVICTION)
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationJob:
+    """One job. ttl_seconds: None where it says none, 0 for ever. mode: None where it says none.
+
+    target: name of the node that the pod must move to, "" for any. reservation_ref: name of a Reservation that somebody
+    made for it. reservation_template: what its own Reservation should have besides.
+    """
+
+    name: str
+    uid: str = ""
+    version: str = ""
+    created_seconds: float = 0.0
+    deleting: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    pod: Reference = field(default_factory=Reference)
+    mode: JobMode | None = None
+    paused: bool = False
+    ttl_seconds: float | None = None
+    target: str = ""
+    reservation_ref: str = ""
+    reservation_template: Json = field(default_factory=dict)
+    delete_options: Json = field(default_factory=dict)
+    status: JobStatus = JobStatus()
+
+    @classmethod
+    def parse(cls, body: Json) -> MigrationJob:
+        """Of the object as JSON; UsageError names the job and the field."""
+        meta, spec = body.get("metadata") or {}, body.get("spec") or {}
+        name = str(meta.get("name") or "")
+        what = f"podmigrationjob {name}"
+        options = _mapping(spec.get("reservationOptions"), f"{what}: reservationOptions")
+        ttl = spec.get("ttl")
+        pod = _reference(_mapping(spec.get("podRef"), f"{what}: podRef"))
+        if not (pod.namespace and pod.name):
+            raise UsageError(f"{what}: podRef names no pod", fix="Write the pod's namespace and name.")
+        return cls(
+            name=name,
+            uid=str(meta.get("uid") or ""),
+            version=str(meta.get("resourceVersion") or ""),
+            created_seconds=moment_of(meta.get("creationTimestamp"), what) or 0.0,
+            deleting=bool(meta.get("deletionTimestamp")),
+            labels=meta.get("labels") or {},
+            pod=pod,
+            mode=_mode(spec.get("mode"), what),
+            paused=bool(spec.get("paused")),
+            ttl_seconds=None if ttl is None else seconds_of(str(ttl), f"{what}: ttl"),
+            target=str((meta.get("annotations") or {}).get(TARGET_ANNOTATION) or ""),
+            reservation_ref=str((options.get("reservationRef") or {}).get("name") or ""),
+            reservation_template=_mapping(options.get("template"), f"{what}: reservationOptions.template"),
+            delete_options=_mapping(spec.get("deleteOptions"), f"{what}: deleteOptions"),
+            status=_status(body.get("status") or {}, what),
+        )
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has not passed arbitration yet."""
+        return self.status.phase is JobPhase.PENDING and not self.deleting and not self.paused
+
+    @property
+    def runs(self) -> bool:
+        """Whether it passed arbitration and has not ended."""
+        return self.status.phase is JobPhase.RUNNING
+
+    @property
+    def pod_key(self) -> tuple[str, str]:
+        """(namespace, name) of its pod."""
+        return self.pod.namespace, self.pod.name
+
+    def deadline_seconds(self, default_ttl_seconds: float) -> float:
+        """Unix time at which it is given up; infinity for ever."""
+        ttl = default_ttl_seconds if self.ttl_seconds is None else self.ttl_seconds
+        return self.created_seconds + ttl if ttl else float("inf")
+
+
+def changed(job: MigrationJob, now_seconds: float, conditions: Sequence[Condition] = (), **changes: Any) -> JobStatus:
+    """The job's status with further conditions and other values."""
+    return replace(job.status, conditions=merged(job.status.conditions, conditions, now_seconds), **changes)
+
+
+def arbitrated(workload: str, node: str) -> Condition:
+    """That the job passed arbitration, when its pod was of this workload and on this node."""
+    return Condition(ARBITRATED, "True", "Passed", f"{workload}{_ON}{node}")
+
+
+def address_of(name: str) -> Address:
+    """Where a job lives."""
+    return Address(SCHEDULING_GROUP, JOBS, name)
+
+
+def status_intent(job: MigrationJob, status: JobStatus) -> Apply | None:
+    """Write the status when it says something new."""
+    if status == job.status:
+        return None
+    body = {
+        "apiVersion": SCHEDULING_GROUP,
+        "kind": KIND,
+        "metadata": {"name": job.name, "uid": job.uid},
+        "status": _status_body(status),
+    }
+    return Apply(address_of(job.name), body, "status", why=f"the move is {status.phase}: {status.step}")
+
+
+def _status_body(status: JobStatus) -> Json:
+    texts = {"status": status.step, "reason": status.reason, "message": status.message, "nodeName": status.node}
+    body: dict[str, Any] = {"phase": status.phase.value} | {name: text for name, text in texts.items() if text}
+    if status.successor is not None:
+        pod = status.successor
+        body["podRef"] = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+        }
+    return body | {"conditions": [condition_body(one) for one in status.conditions]}
+
+
+def _status(body: Json, what: str) -> JobStatus:
+    phase = body.get("phase")
+    successor = _mapping(body.get("podRef"), f"{what}: status.podRef")
+    return JobStatus(
+        JobPhase(phase) if phase in list(JobPhase) else JobPhase.PENDING,
+        str(body.get("status") or ""),
+        str(body.get("reason") or ""),
+        str(body.get("message") or ""),
+        str(body.get("nodeName") or ""),
+        _reference(successor) if successor else None,
+        tuple(Condition.parse(one) for one in body.get("conditions") or ()),
+    )
+
+
+def _mode(mode: Any, what: str) -> JobMode | None:
+    if mode in (None, ""):
+        return None
+    if mode not in list(JobMode):
+        raise UsageError(f"{what}: mode {shown(mode)} is unknown", fix="Write ReservationFirst or EvictDirectly.")
+    return JobMode(mode)
+
+
+def _reference(body: Json) -> Reference:
+    kind, name, namespace, uid, api_version = (
+        str(body.get(part) or "") for part in ("kind", "name", "namespace", "uid", "apiVersion")
+    )
+    return Reference(kind, name, namespace, uid, api_version)
+
+
+def _mapping(value: Any, what: str) -> Json:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{what} is {type(value).__name__}, not an object", fix="Look at the indentation.")
+    return value

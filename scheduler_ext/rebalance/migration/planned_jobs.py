@@ -1,0 +1,108 @@
+"""PodMigrationJobs of a plan: which of its moves are begun, and as what objects. Pure.
+
+A round follows the one before only when the moves of that have ended and the nodes' reports can show it: a plan made
+on older reports would move the same load twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.core.model.kubernetes.intent import Create
+from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.core.model.reservations.reservation import moment_of
+from scheduler_ext.rebalance.arguments import MigrationArgs
+from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod
+from scheduler_ext.rebalance.migration.job import KIND, TARGET_ANNOTATION, MigrationJob, address_of
+from scheduler_ext.rebalance.plan import PlannedMove, RebalancePlan
+from scheduler_ext.reservations.guard import MANAGED
+
+HOUR_SECONDS: Final = 3600.0
+DESCHEDULER_LABEL: Final = {"cotenant.dev/created-by": "descheduler"}
+"""On jobs of plans: they are begun by nobody but the descheduler."""
+REASON_ANNOTATION: Final = "cotenant.dev/move-reason"
+_NAME_LENGTH: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class JobsUnderWay:
+    """What earlier moves mean for the next round. open: jobs of plans that have not ended and are not paused.
+
+    last_seconds: when the last move ended, Unix time, 0 for none. hour: pods evicted in the last hour, or about to be.
+    """
+
+    open: int = 0
+    last_seconds: float = 0.0
+    hour: int = 0
+
+    @classmethod
+    def of(cls, jobs: Sequence[MigrationJob], now_seconds: float) -> JobsUnderWay:
+        """Of all jobs, whoever made them."""
+        ours = [job for job in jobs if DESCHEDULER_LABEL.items() <= dict(job.labels).items()]
+        moments = [_moved_seconds(job) for job in jobs if job.status.phase.ended]
+        evicted = [job.status.evicted_seconds for job in jobs]
+        hour = sum(
+            job.runs or (at is not None and now_seconds - at < HOUR_SECONDS)
+            for job, at in zip(jobs, evicted, strict=True)
+        )
+        waiting = sum(not job.status.phase.ended and not job.paused and not job.deleting for job in ours)
+        return cls(waiting, max(moments, default=0.0), hour)
+
+
+def jobs_of(
+    plan: RebalancePlan, inputs: RebalanceInputs, arguments: MigrationArgs, jobs: Sequence[MigrationJob]
+) -> Iterator[Create]:
+    """A job for each move of the plan whose pod has none yet."""
+    pods = {pod.key: pod for load in inputs.loads for pod in load.pods}
+    names = {job.name for job in jobs}
+    busy = {f"{job.pod.namespace}/{job.pod.name}" for job in jobs if not job.status.phase.ended}
+    for move in plan.moves:
+        pod = pods.get(move.pod)
+        if pod is not None and move.pod not in busy and job_name(pod) not in names:
+            yield _created(move, pod, arguments)
+
+
+def job_name(pod: RebalancePod) -> str:
+    """The one name for this very pod, so that a second write makes no second job."""
+    identity = pod.facts.identity
+    digest = hashlib.sha256(identity.uid.encode()).hexdigest()[:12]
+    return f"{identity.namespace}-{identity.name}"[:_NAME_LENGTH].rstrip(".-") + f"-{digest}"
+
+
+def _created(move: PlannedMove, pod: RebalancePod, arguments: MigrationArgs) -> Create:
+    identity, name = pod.facts.identity, job_name(pod)
+    why = _why(move)
+    annotations: Mapping[str, str] = {TARGET_ANNOTATION: move.target, REASON_ANNOTATION: why}
+    body = {
+        "apiVersion": SCHEDULING_GROUP,
+        "kind": KIND,
+        "metadata": {"name": name, "labels": MANAGED | DESCHEDULER_LABEL, "annotations": annotations},
+        "spec": {
+            "paused": False,
+            "ttl": arguments.default_job_ttl,
+            "mode": arguments.default_job_mode,
+            "podRef": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": identity.namespace,
+                "name": identity.name,
+                "uid": identity.uid,
+            },
+        },
+    }
+    return Create(address_of(name), body, why=why)
+
+
+def _why(move: PlannedMove) -> str:
+    overload = "will be" if move.by_forecast else "is"
+    pods = " by its prod pods" if move.prod_pass else ""
+    price = f"gains {move.price.gain:.0f} node-seconds for {move.price.cost:.0f}"
+    return f"{move.source} {overload} overloaded{pods}; the move to {move.target} {price}"
+
+
+def _moved_seconds(job: MigrationJob) -> float:
+    """When the job's last step was, Unix time."""
+    return max((moment_of(one.since, "condition") or 0.0 for one in job.status.conditions), default=0.0)

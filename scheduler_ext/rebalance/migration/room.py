@@ -1,0 +1,132 @@
+"""The Reservation that holds a moved pod's room on another node: made, looked at, given back. Pure.
+
+It has one name for each job, so that a second write makes no second one; it belongs to the job, so that Kubernetes
+removes both together; and it has an end of its own, so that no room is held for ever, whoever is away.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from cotenant.core.model.kubernetes.intent import Address, Create, Delete
+from cotenant.core.model.kubernetes.pod_request import format_room
+from cotenant.core.model.kubernetes.protocol import MIGRATION_LABEL, SCHEDULING_GROUP
+from cotenant.core.model.reservations.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
+from cotenant.core.model.struct_validation import merged
+from scheduler_ext.rebalance.load import RebalancePod
+from scheduler_ext.rebalance.migration.job import KIND, MigrationJob
+from scheduler_ext.reservations.guard import MANAGED
+from scheduler_ext.reservations.owner import PREFERRED, REQUIRED
+from scheduler_ext.reservations.placeholder import label_of
+from scheduler_ext.reservations.status import READY, SCHEDULED, address_of
+
+Json = Mapping[str, Any]
+
+SPARE_SECONDS: Final = 60.0
+"""A Reservation outlives its job's time by so much: the job's end comes first, and says why."""
+LONGEST_SECONDS: Final = 86_400.0
+"""The room of a job without an end is given back after a day."""
+_NODE_NAME: Final = "metadata.name"
+
+
+def room_name(job: MigrationJob) -> str:
+    """Name of the job's Reservation: the one that it names, else its own."""
+    return job.reservation_ref or f"migration-{job.uid}"
+
+
+def created(job: MigrationJob, pod: RebalancePod, left_seconds: float) -> Create:
+    """Reserve room for the pod's successor on another node. left_seconds: what is left of the job's time."""
+    name, identity = room_name(job), pod.facts.identity
+    controller = next(one for one in identity.controllers if one.controlling)
+    own: dict[str, Any] = {
+        "template": {"metadata": {"namespace": identity.namespace}, "spec": _pod_template(pod)},
+        "owners": [
+            {
+                "controller": {
+                    "apiVersion": controller.api_version,
+                    "kind": controller.kind,
+                    "name": controller.name,
+                    "namespace": identity.namespace,
+                    "uid": controller.uid,
+                    "controller": True,
+                }
+            }
+        ],
+        "ttl": f"{math.ceil(min(left_seconds + SPARE_SECONDS, LONGEST_SECONDS))}s",
+    }
+    spec = merged(own, job.reservation_template.get("spec") or {}) | {"allocateOnce": True}
+    spec["template"]["spec"] = _on_other_node(spec["template"]["spec"], pod.facts.node, job.target)
+    body = {
+        "apiVersion": SCHEDULING_GROUP,
+        "kind": "Reservation",
+        "metadata": {
+            "name": name,
+            "labels": MANAGED | {MIGRATION_LABEL: label_of(job.name)},
+            "annotations": {MODE_ANNOTATION: Mode.PINNED.value},
+            "ownerReferences": [
+                {"apiVersion": SCHEDULING_GROUP, "kind": KIND, "name": job.name, "uid": job.uid, "controller": True}
+            ],
+        },
+        "spec": spec,
+    }
+    return Create(Address(SCHEDULING_GROUP, "reservations", name), body, why=f"room to move pod {pod.key}")
+
+
+def stands(reservation: Reservation) -> bool:
+    """Whether the room is held right now for whoever comes next."""
+    if not reservation.open_to_owners:
+        return False
+    ready = reservation.status.condition(READY)
+    return ready is None or ready.status == "True"
+
+
+def refusal(reservation: Reservation) -> str:
+    """Why no node has the room, in the scheduler's words; "" while that is open."""
+    scheduled = reservation.status.condition(SCHEDULED)
+    if reservation.status.phase is not Phase.PENDING or scheduled is None or scheduled.status != "False":
+        return ""
+    return scheduled.message or scheduled.reason
+
+
+def released(reservations: Iterable[Reservation], jobs: Iterable[MigrationJob]) -> Iterator[Delete]:
+    """Give back the room of every job that has ended or is gone."""
+    open_rooms = {room_name(job) for job in jobs if not job.status.phase.ended}
+    for one in reservations:
+        over = one.status.phase.ended or one.deleting
+        if MIGRATION_LABEL in one.labels and one.name not in open_rooms and not over:
+            yield Delete(address_of(one), one.uid, "the move that it was for has ended")
+
+
+def _pod_template(pod: RebalancePod) -> dict[str, Any]:
+    """What the pod requests and where it may run. What an earlier hand-over added to its affinity is left out."""
+    requests = format_room({name: amount for name, amount in pod.facts.requests.items() if amount > 0})
+    constraints = copy.deepcopy(dict(pod.constraints()))
+    nodes = (constraints.get("affinity") or {}).get("nodeAffinity") or {}
+    for term in (nodes.get(REQUIRED) or {}).get("nodeSelectorTerms") or ():
+        _forget_node(term)
+    if PREFERRED in nodes:
+        for entry in nodes[PREFERRED] or ():
+            _forget_node(entry.get("preference") or {})
+        nodes[PREFERRED] = [entry for entry in nodes[PREFERRED] or () if entry.get("preference")]
+    return {"containers": [{"name": "moved", "image": "moved", "resources": {"requests": requests}}], **constraints}
+
+
+def _forget_node(term: dict[str, Any]) -> None:
+    fields = [one for one in term.pop("matchFields", None) or () if one.get("key") != _NODE_NAME]
+    if fields:
+        term["matchFields"] = fields
+
+
+def _on_other_node(template: Json, source: str, target: str) -> dict[str, Any]:
+    """The template with its required node affinity narrowed to the target, or away from the source."""
+    place = {"key": _NODE_NAME, "operator": "In" if target else "NotIn", "values": [target or source]}
+    affinity = copy.deepcopy(dict(template.get("affinity") or {}))
+    nodes = affinity.setdefault("nodeAffinity", {})
+    terms = (nodes.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    for term in terms:
+        term["matchFields"] = [*(term.get("matchFields") or ()), place]
+    nodes[REQUIRED] = {"nodeSelectorTerms": terms}
+    return {**template, "affinity": affinity}

@@ -1,0 +1,181 @@
+"""The state machine of one job that has begun: what it does next, from its status, its pod and its room. Pure.
+
+ReservationFirst: room on another node, then "Evicting" is written down, then the eviction, the successor takes the room
+and becomes ready. The eviction is asked for only while the room stands at that moment. EvictDirectly: no room at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cotenant.core.model.kubernetes.intent import Address, Create, Intent
+from cotenant.core.model.reservations.reservation import Condition, Phase, Reference, Reservation
+from scheduler_ext.rebalance.load import RebalancePod
+from scheduler_ext.rebalance.migration import room
+from scheduler_ext.rebalance.migration.job import (
+    EVICTION,
+    POD_BOUND,
+    POD_READY,
+    RESERVATION_CREATED,
+    RESERVATION_SCHEDULED,
+    JobMode,
+    JobPhase,
+    JobReason,
+    JobStatus,
+    MigrationJob,
+    changed,
+)
+from scheduler_ext.rebalance.migration.view import MigrationView
+
+LAG_SECONDS: Final = 10.0
+"""A job this young may be seen before its pod is."""
+COMPLETE: Final = "Complete"
+
+
+@dataclass(frozen=True, slots=True)
+class JobAdvance:
+    """What one job should say now, and what is written for it; eviction: of its pod, when only the rate is left."""
+
+    status: JobStatus
+    intents: tuple[Intent, ...] = ()
+    eviction: Create | None = field(default=None)
+
+
+def advanced(view: MigrationView, job: MigrationJob) -> JobAdvance:
+    """The next step of a job in phase Running."""
+    if view.now_seconds >= job.deadline_seconds(view.default_ttl_seconds):
+        return timed_out(view, job)
+    if view.mode_of(job) is JobMode.EVICT_DIRECTLY:
+        return _evicted_directly(view, job)
+    reservation = view.reservations.get(room.room_name(job))
+    if job.status.condition(EVICTION) is None:
+        return _before_eviction(view, job, view.pod_of(job), reservation)
+    return _after_eviction(view, job, view.pod_of(job), reservation)
+
+
+def failed(view: MigrationView, job: MigrationJob, reason: JobReason, message: str) -> JobAdvance:
+    """The job ends without success; its room is given back."""
+    return JobAdvance(
+        changed(job, view.now_seconds, phase=JobPhase.FAILED, step=reason.value, reason=reason.value, message=message)
+    )
+
+
+def timed_out(view: MigrationView, job: MigrationJob) -> JobAdvance:
+    """The job's time is over; the message says what it waited for."""
+    waited = job.status.message or job.status.step or "arbitration"
+    return failed(view, job, JobReason.TIMEOUT, f"its time is over; last: {waited}"[:1024])
+
+
+def missing_pod(view: MigrationView, job: MigrationJob) -> JobAdvance:
+    """The pod is not there: the job fails, unless it is so young that the pod may only not be seen yet."""
+    if view.now_seconds - job.created_seconds < LAG_SECONDS:
+        return JobAdvance(job.status)
+    return failed(
+        view, job, JobReason.MISSING_POD, f"pod {job.pod.namespace}/{job.pod.name} is gone, or is another one"
+    )
+
+
+def _says(
+    view: MigrationView, job: MigrationJob, step: str, message: str = "", *conditions: Condition, **changes: Any
+) -> JobStatus:
+    return changed(job, view.now_seconds, conditions, step=step, reason="", message=message, **changes)
+
+
+def _before_eviction(
+    view: MigrationView, job: MigrationJob, pod: RebalancePod | None, reservation: Reservation | None
+) -> JobAdvance:
+    """Until the room stands."""
+    if pod is None or pod.leaving:
+        return missing_pod(view, job)
+    if reservation is None:
+        if job.status.holds(RESERVATION_CREATED) or job.reservation_ref:
+            return failed(view, job, JobReason.MISSING_RESERVATION, f"reservation {room.room_name(job)} is gone")
+        left_seconds = job.deadline_seconds(view.default_ttl_seconds) - view.now_seconds
+        return JobAdvance(job.status, (room.created(job, pod, left_seconds),))
+    lost = _lost_room(view, job, reservation, pod.facts.node)
+    if lost is not None:
+        return lost
+    made = Condition(RESERVATION_CREATED, "True", "Created", f"reservation {reservation.name}")
+    if not room.stands(reservation):
+        return JobAdvance(_says(view, job, RESERVATION_CREATED, "room on another node is asked for", made))
+    scheduled = Condition(RESERVATION_SCHEDULED, "True", "Scheduled", f"room on {reservation.status.node}")
+    evicting = Condition(EVICTION, "False", JobReason.EVICTING)
+    text = f"room is held on {reservation.status.node}"
+    status = _says(view, job, JobReason.EVICTING, text, made, scheduled, evicting, node=reservation.status.node)
+    return JobAdvance(status)
+
+
+def _lost_room(view: MigrationView, job: MigrationJob, reservation: Reservation, node: str) -> JobAdvance | None:
+    """The failure of a job whose room will not come, before its pod was evicted from `node`; None while it may."""
+    if reservation.status.phase is Phase.FAILED:
+        return failed(view, job, JobReason.RESERVATION_EXPIRED, f"reservation {reservation.name} ended unused")
+    if reservation.status.phase is Phase.SUCCEEDED or reservation.status.owners:
+        text = f"another pod took the room of reservation {reservation.name}"
+        return failed(view, job, JobReason.MISSING_RESERVATION, text)
+    text = room.refusal(reservation)
+    if room.stands(reservation) and reservation.status.node == node:
+        text = f"reservation {reservation.name} holds room on the pod's own node"
+    return failed(view, job, JobReason.UNSCHEDULABLE, text) if text else None
+
+
+def _after_eviction(
+    view: MigrationView, job: MigrationJob, pod: RebalancePod | None, reservation: Reservation | None
+) -> JobAdvance:
+    """From the moment at which it is written down that the pod is evicted."""
+    if reservation is None or reservation.status.phase is Phase.FAILED:
+        reason = JobReason.MISSING_RESERVATION if reservation is None else JobReason.RESERVATION_EXPIRED
+        return failed(view, job, reason, f"reservation {room.room_name(job)} ended before the pod's successor took it")
+    if pod is not None and not pod.leaving:
+        if not room.stands(reservation):
+            return JobAdvance(job.status)  # taken by somebody else, or by the successor of a pod that is just going
+        return JobAdvance(job.status, eviction=_eviction(job, pod))
+    if pod is not None:
+        return JobAdvance(_says(view, job, JobReason.EVICTING, "the pod is ending"))
+    gone = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
+    if not reservation.status.owners:
+        text = f"the pod is gone; its successor has not taken the room on {reservation.status.node} yet"
+        return JobAdvance(_says(view, job, JobReason.WAIT_FOR_BIND, text, gone))
+    return _bound(view, job, reservation.status.owners[0], gone)
+
+
+def _bound(view: MigrationView, job: MigrationJob, successor: Reference, gone: Condition) -> JobAdvance:
+    """The successor has the room; the job is done once it is ready."""
+    name = f"{successor.namespace}/{successor.name}"
+    bound = Condition(POD_BOUND, "True", "Bound", f"pod {name}")
+    pod = view.pods.get((successor.namespace, successor.name))
+    changes: dict[str, Any] = {"successor": Reference("Pod", successor.name, successor.namespace, successor.uid, "v1")}
+    if pod is None or pod.facts.identity.uid != successor.uid or pod.ready_seconds is None:
+        text = f"pod {name} is not ready yet"
+        return JobAdvance(_says(view, job, JobReason.WAIT_FOR_READY, text, gone, bound, **changes))
+    ready = Condition(POD_READY, "True", "Ready")
+    text = f"pod {name} runs on {pod.facts.node}"
+    return JobAdvance(_says(view, job, COMPLETE, text, gone, bound, ready, phase=JobPhase.SUCCEEDED, **changes))
+
+
+def _evicted_directly(view: MigrationView, job: MigrationJob) -> JobAdvance:
+    """No room is asked for: the pod goes, and whoever owns it makes another one."""
+    pod = view.pod_of(job)
+    if job.status.condition(EVICTION) is None:
+        if pod is None:
+            return missing_pod(view, job)
+        evicting = Condition(EVICTION, "False", JobReason.EVICTING)
+        return JobAdvance(_says(view, job, JobReason.EVICTING, "no room was asked for", evicting))
+    if pod is None:
+        gone = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
+        return JobAdvance(_says(view, job, COMPLETE, "the pod is gone", gone, phase=JobPhase.SUCCEEDED))
+    return JobAdvance(job.status, eviction=None if pod.leaving else _eviction(job, pod))
+
+
+def _eviction(job: MigrationJob, pod: RebalancePod) -> Create:
+    """Ask for the end of this very pod; the API server keeps disruption budgets."""
+    identity = pod.facts.identity
+    conditions = {**(job.delete_options.get("preconditions") or {}), "uid": identity.uid}
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": identity.name, "namespace": identity.namespace},
+        "deleteOptions": {**job.delete_options, "preconditions": conditions},
+    }
+    address = Address("v1", "pods", identity.name, identity.namespace)
+    return Create(address, body, "eviction", f"podmigrationjob {job.name}")

@@ -1,0 +1,66 @@
+"""What a decision about PodMigrationJobs rests on: jobs, pods, Reservations, budgets, the configuration. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from cotenant.core.model.reservations.reservation import Reservation, seconds_of
+from scheduler_ext.rebalance.arguments import MigrationArgs
+from scheduler_ext.rebalance.limits import LEAST_CHURN
+from scheduler_ext.rebalance.load import DisruptionBudget, RebalancePod
+from scheduler_ext.rebalance.migration.job import JobMode, MigrationJob
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class MigrationView:
+    """All inputs of a decision.
+
+    pods: by (namespace, name), those that have not ended. evictions_refused: until when (Unix time) an eviction that a
+    budget refused is not tried again, by the pod's uid. evictions_now: how many the rate permits at this moment.
+    most_per_hour: evictions of any hour. pause_seconds: for how long a pod stays on a node that it came to.
+    """
+
+    jobs: Sequence[MigrationJob] = ()
+    pods: Mapping[Key, RebalancePod] = field(default_factory=dict)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    budgets: Sequence[DisruptionBudget] = ()
+    arguments: MigrationArgs = field(default_factory=MigrationArgs)
+    evictions_refused: Mapping[str, float] = field(default_factory=dict)
+    evictions_now: int = 1
+    most_per_hour: int = LEAST_CHURN
+    pause_seconds: float = 0.0
+    now_seconds: float = 0.0
+
+    @cached_property
+    def replicas(self) -> Counter[str]:
+        """Pods of each workload."""
+        return Counter(pod.owner for pod in self.pods.values() if pod.owner)
+
+    @cached_property
+    def unready(self) -> Counter[str]:
+        """Those of them that are not ready."""
+        return Counter(pod.owner for pod in self.pods.values() if pod.owner and pod.ready_seconds is None)
+
+    @property
+    def default_ttl_seconds(self) -> float:
+        """How long a job may take that does not say it."""
+        return seconds_of(self.arguments.default_job_ttl, "defaultJobTTL")
+
+    def mode_of(self, job: MigrationJob) -> JobMode:
+        """How a job moves its pod."""
+        return job.mode or JobMode(self.arguments.default_job_mode)
+
+    def pod_of(self, job: MigrationJob) -> RebalancePod | None:
+        """The very pod that a job is to move; None when it is gone, also when another took its name.
+
+        A job that names no uid means the pod that was there before it.
+        """
+        pod = self.pods.get(job.pod_key)
+        if pod is None or (job.pod.uid and pod.facts.identity.uid != job.pod.uid):
+            return None
+        return pod if job.pod.uid or pod.created_seconds < job.created_seconds else None
