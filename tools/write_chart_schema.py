@@ -22,7 +22,17 @@ FREE: Schema = {"type": "object"}
 SWITCH: Schema = {"type": "object", "properties": {"enabled": {"type": "boolean"}}, "additionalProperties": False}
 LABELS: Schema = {"type": "object", "additionalProperties": TEXT}
 PORTS: Schema = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
-SWITCHES = ("scan", "recommendations", "colocation", "scheduling", "queues", "enforcement", "webhooks", "applier")
+SWITCHES = (
+    "scan",
+    "recommendations",
+    "colocation",
+    "scheduling",
+    "queues",
+    "descheduler",
+    "enforcement",
+    "webhooks",
+    "applier",
+)
 PROCESSES = ("dashboard", "scan", "manager", "extender", "enforcer", "webhook", "test", "uninstall")
 
 

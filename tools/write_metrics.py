@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from admission.webhook_server.app import WebhookMetrics
 from cotenant.apps.manager.audit import Audit
+from cotenant.apps.manager.controllers.migration_metrics import DeschedulerMetrics, MigrationMetrics
 from cotenant.apps.manager.controllers.queue_metrics import QueueMetrics
 from cotenant.apps.manager.controllers.reservation_controller import ReservationMetrics
 from cotenant.core.adapters.telemetry import Metrics
@@ -41,6 +42,8 @@ def declared() -> dict[str, list[tuple[str, str, list[str], str]]]:
     Audit(manager)
     ReservationMetrics(manager.registry)
     QueueMetrics(manager.registry)
+    MigrationMetrics(manager.registry)
+    DeschedulerMetrics(manager.registry)
     WebhookMetrics(webhook)
     Counts(extender)
     AgentMetrics(agent)

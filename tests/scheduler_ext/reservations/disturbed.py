@@ -44,6 +44,7 @@ class ManagerProcess:
             "kube": {"kubeconfig": settings.kube.kubeconfig, "watch_backoff_seconds": 2.0},
             "reservations": msgspec.to_builtins(settings.reservations),
             "queues": msgspec.to_builtins(settings.queues),
+            "descheduler": msgspec.to_builtins(settings.descheduler),
             "telemetry": {"health_port": 0, "log_format": "json"},
         }
         file.write_text(json.dumps(given))

@@ -1,0 +1,187 @@
+"""Moves on a real control plane: workloads that make their pods anew, jobs that people write, and what came first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cotenant.apps.manager.features import NAMES
+from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.descheduler import DeschedulerSettings
+from tests.cluster.api import ApiError, Json
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+from tests.scheduler_ext.reservations.scene import RESERVATIONS, Scene, install
+
+JOBS = f"/apis/{SCHEDULING_GROUP}/podmigrationjobs"
+MIGRATIONS = ("migrations", "reservations")
+LIMITERS_OFF: Json = {"objectLimiters": {"workload": {"duration": "0"}}}
+
+
+def configuration(load: Json | None = None, **migration: Any) -> Json:
+    """Koordinator's configuration of its descheduler."""
+    entries = [
+        {"name": "LowNodeLoad", "args": load or {}},
+        {"name": "MigrationController", "args": {**LIMITERS_OFF, **migration}},
+    ]
+    return {"kind": "DeschedulerConfiguration", "profiles": [{"pluginConfig": entries}]}
+
+
+class MigrationScene(Scene):
+    """One namespace; `descheduler` are settings of the next manager, `features` those that it runs."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        super().__init__(plane, namespace)
+        self.pods_path = f"/api/v1/namespaces/{namespace}/pods"
+        self.features: Sequence[str] = MIGRATIONS
+        self.descheduler: Json = {"pause_seconds": 0, "least_churn": 1000, "configuration": configuration()}
+
+    def settings(self, kubeconfig: Path | None = None, **reservations: Any) -> Settings:
+        """Settings of a manager that moves pods, and deals with the rooms that they go to."""
+        settings = super().settings(kubeconfig, **reservations)
+        off = [name for name in NAMES if name not in self.features]
+        return msgspec.structs.replace(
+            settings,
+            manager=msgspec.structs.replace(settings.manager, features_off=off),
+            descheduler=msgspec.convert({"enabled": True, **self.descheduler}, DeschedulerSettings),
+        )
+
+    def workload(self, name: str, replicas: int, cpu: str = "1", **spec: Any) -> list[Json]:
+        """A ReplicaSet of the namespace; its pods once they run."""
+        labels = {"app": name}
+        containers = [{"name": "main", "image": "app", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}]
+        template = {"terminationGracePeriodSeconds": 0, "containers": containers, **spec}
+        body = {
+            "metadata": {"name": name},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": template},
+            },
+        }
+        self.api.create(f"/apis/apps/v1/namespaces/{self.namespace}/replicasets", body)
+        wait_for(f"{replicas} pods of {name} run", lambda: len(self.ready_pods(name)) == replicas)
+        return self.ready_pods(name)
+
+    def pods_of(self, app: str) -> list[Json]:
+        """Pods of a workload that are not being deleted."""
+        pods = self.api.items(self.pods_path, labelSelector=f"app={app}")
+        return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+
+    def ready_pods(self, app: str) -> list[Json]:
+        """Those of them that are ready."""
+        conditions = [(pod, pod["status"].get("conditions") or ()) for pod in self.pods_of(app)]
+        return [p for p, all_ in conditions if any(c["type"] == "Ready" and c["status"] == "True" for c in all_)]
+
+    def budget(self, app: str, **spec: Any) -> None:
+        """A PodDisruptionBudget of a workload, once the control plane has counted it."""
+        path = f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets"
+        body = {"metadata": {"name": app}, "spec": {"selector": {"matchLabels": {"app": app}}, **spec}}
+        self.api.create(path, body)
+        wait_for("it is counted", lambda: self.api.get(f"{path}/{app}").get("status", {}).get("expectedPods"))
+
+    def job(self, pod: Json, **spec: Any) -> str:
+        """A job that a person writes, by the name of its pod; returns its own name, unique in the cluster."""
+        meta = pod["metadata"]
+        reference = {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
+        body = {
+            "apiVersion": SCHEDULING_GROUP,
+            "kind": "PodMigrationJob",
+            "metadata": {"generateName": "move-"},
+            "spec": {"podRef": reference, **spec},
+        }
+        return str(self.api.create(JOBS, body)["metadata"]["name"])
+
+    def job_status(self, name: str) -> Json:
+        """Status of a job."""
+        return self.api.get(f"{JOBS}/{name}").get("status") or {}
+
+    def await_job(self, name: str, phase: str = "Succeeded", seconds: float = 120.0) -> Json:
+        """A job's status once it has come to a phase."""
+        wait_for(f"{name} {phase}", lambda: self.job_status(name).get("phase") == phase, seconds)
+        return self.job_status(name)
+
+    def rooms(self) -> list[Json]:
+        """Reservations of moves that have not ended."""
+        held = self.api.items(RESERVATIONS, labelSelector="cotenant.dev/migration")
+        return [one for one in held if (one.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+
+
+def install_migrations(plane: ControlPlane) -> None:
+    """Definitions and what Reservations need; rights come with the manager's account."""
+    install(plane, kinds=("podmigrationjobs.scheduling.koordinator.sh",))
+
+
+def cleared_jobs(scene: MigrationScene) -> None:
+    """End what a test left of jobs."""
+    for job in scene.api.items(JOBS):
+        scene.api.delete(f"{JOBS}/{job['metadata']['name']}")
+
+
+@dataclass
+class Chronicle:
+    """What happened to pods and rooms, in the order of etcd's revisions.
+
+    gone: pod uid -> (name, revision at which its deletion began). stood: room -> revisions at which it became, and
+    ceased to be, Available for whoever comes.
+    """
+
+    scene: MigrationScene
+    gone: dict[str, tuple[str, int]] = field(default_factory=dict)
+    stood: dict[str, list[tuple[int, bool]]] = field(default_factory=dict)
+    seen: int = 0
+
+    @contextmanager
+    def kept(self) -> Iterator[Chronicle]:
+        """From here to the end of the block."""
+        stopping = threading.Event()
+        paths = {self.scene.pods_path: self._pod, RESERVATIONS: self._room}
+        threads = []
+        for path, note in paths.items():
+            version = self.scene.api.get(path, limit="1")["metadata"]["resourceVersion"]
+            threads.append(threading.Thread(target=self._follow, args=(path, version, note, stopping), daemon=True))
+        for thread in threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            stopping.set()
+            for thread in threads:
+                thread.join()
+
+    def _follow(self, path: str, version: str, note: Any, stopping: threading.Event) -> None:
+        api = self.scene.plane.api()
+        while not stopping.is_set():
+            try:
+                for event in api.watch(path, resourceVersion=version, timeoutSeconds="1"):
+                    note(event)
+                    version = event["object"]["metadata"]["resourceVersion"]
+            except (OSError, HTTPException, ApiError):
+                api.close()
+                api = self.scene.plane.api()
+        api.close()
+
+    def _pod(self, event: Json) -> None:
+        meta = event["object"]["metadata"]
+        self.seen += 1
+        if event["type"] == "DELETED" or meta.get("deletionTimestamp"):
+            self.gone.setdefault(meta["uid"], (meta["name"], int(meta["resourceVersion"])))
+
+    def _room(self, event: Json) -> None:
+        body = event["object"]
+        status = body.get("status") or {}
+        stands = event["type"] != "DELETED" and status.get("phase") == "Available" and not status.get("currentOwners")
+        self.stood.setdefault(body["metadata"]["name"], []).append((int(body["metadata"]["resourceVersion"]), stands))
+
+    def stood_at(self, room: str, revision: int) -> bool:
+        """Whether a room was Available at a revision, for whoever came next."""
+        before = [stands for at, stands in self.stood.get(room, ()) if at <= revision]
+        return bool(before) and before[-1]

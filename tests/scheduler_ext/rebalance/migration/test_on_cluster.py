@@ -1,0 +1,101 @@
+"""Moves on a real kube-apiserver and kube-scheduler: room first, budgets kept, no room left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.waiting import wait_for
+from tests.cluster.webhook import running
+from tests.scheduler_ext.rebalance.migration.scene import Chronicle, MigrationScene, configuration
+
+Nodes = Callable[..., list[str]]
+STEPS = ["Arbitrated", "ReservationCreated", "ReservationScheduled", "Eviction", "PodBoundReservation", "BoundPodReady"]
+
+
+@pytest.fixture
+def nodes(moves: MigrationScene, fake_nodes: Nodes) -> list[str]:
+    """Three nodes of four cores that nobody else's pods go to."""
+    return fake_nodes(3, cpu="4", labels={"moves": moves.namespace[-60:]})
+
+
+def pinned(scene: MigrationScene) -> dict[str, dict[str, str]]:
+    return {"nodeSelector": {"moves": scene.namespace[-60:]}}
+
+
+def test_a_person_s_job_moves_a_pod_to_room_that_stood_before_it_left(moves: MigrationScene, nodes: list[str]) -> None:
+    with running(moves.plane), moves.manager():
+        pod, other = moves.workload("web", 2, **pinned(moves))
+        with Chronicle(moves).kept() as chronicle:
+            name = moves.job(pod)
+            status = moves.await_job(name)
+        source = pod["spec"]["nodeName"]
+        (successor,) = [p for p in moves.ready_pods("web") if p["metadata"]["uid"] != other["metadata"]["uid"]]
+        assert successor["spec"]["nodeName"] == status["nodeName"] in set(nodes) - {source}
+        assert status["podRef"]["uid"] == successor["metadata"]["uid"]
+        assert [c["type"] for c in status["conditions"] if c["status"] == "True"] == STEPS
+        _, left_at = chronicle.gone[pod["metadata"]["uid"]]
+        (room,) = chronicle.stood
+        assert chronicle.stood_at(room, left_at)
+        wait_for("no room is left", lambda: not moves.rooms())
+
+
+def test_without_room_elsewhere_the_pod_stays(moves: MigrationScene, nodes: list[str]) -> None:
+    with moves.manager():
+        web, *_ = moves.workload("web", 2, cpu="3", **pinned(moves))
+        moves.workload("batch", 1, cpu="3", **pinned(moves))
+        status = moves.await_job(moves.job(web), "Failed")
+        assert status["reason"] == "Unschedulable"
+        assert web["metadata"]["uid"] in {p["metadata"]["uid"] for p in moves.ready_pods("web")}
+        wait_for("no room is left", lambda: not moves.rooms())
+
+
+def test_a_budget_is_kept_and_the_job_waits_for_it(moves: MigrationScene, nodes: list[str]) -> None:
+    with moves.manager():
+        pods = moves.workload("web", 2, **pinned(moves))
+        moves.budget("web", minAvailable=2)
+        name = moves.job(pods[0])
+        wait_for("it waits", lambda: "disruption-budget" in moves.job_status(name).get("message", ""))
+        path = f"/apis/policy/v1/namespaces/{moves.namespace}/poddisruptionbudgets/web"
+        moves.api.patch(path, {"spec": {"minAvailable": 1}})
+        moves.await_job(name, "Running")
+        wait_for(
+            "it was evicted",
+            lambda: pods[0]["metadata"]["name"] not in {p["metadata"]["name"] for p in moves.pods_of("web")},
+        )
+        assert len(moves.ready_pods("web")) >= 1
+
+
+def test_room_that_no_successor_takes_is_given_back(moves: MigrationScene, nodes: list[str]) -> None:
+    """Without the webhook a successor may go elsewhere."""
+    elsewhere = {**pinned(moves), "nodeName": nodes[0]}
+    with moves.manager():
+        web, _ = moves.workload("web", 2, **elsewhere)
+        name = moves.job(web, ttl="8s")
+        wait_for("it was evicted", lambda: moves.job_status(name).get("status") == "WaitForPodBindReservation")
+        assert moves.await_job(name, "Failed")["reason"] == "Timeout"
+        wait_for("no room is left", lambda: not moves.rooms())
+        assert len(moves.ready_pods("web")) == 2
+
+
+def test_a_pod_that_came_just_now_and_a_pod_without_a_controller_stay(moves: MigrationScene, nodes: list[str]) -> None:
+    moves.descheduler = {"configuration": configuration()}
+    with moves.manager():
+        web, _ = moves.workload("web", 2, **pinned(moves))
+        status = moves.await_job(moves.job(web), "Failed")
+        assert (status["reason"], status["message"].partition(":")[0]) == ("ForbiddenMigratePod", "started-lately")
+        moves.pod("bare", "1", **pinned(moves))
+        moves.await_bound("bare")
+        bare = moves.api.get(f"{moves.pods_path}/bare")
+        status = moves.await_job(moves.job(bare, mode="EvictDirectly"), "Failed")
+        assert status["message"].startswith("no-controller")
+
+
+def test_without_a_room_the_pod_is_evicted_directly(moves: MigrationScene, nodes: list[str]) -> None:
+    with moves.manager():
+        web, _ = moves.workload("web", 2, **pinned(moves))
+        moves.await_job(moves.job(web, mode="EvictDirectly"))
+        wait_for("it is back", lambda: len(moves.ready_pods("web")) == 2)
+        assert web["metadata"]["uid"] not in {p["metadata"]["uid"] for p in moves.pods_of("web")}
+        assert moves.rooms() == []

@@ -1,0 +1,196 @@
+"""What a job does next: room first, then the eviction, then the successor; and every way to fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cotenant.core.model.kubernetes.intent import Create
+from cotenant.core.model.reservations.reservation import Reservation
+from scheduler_ext.rebalance.load import RebalancePod
+from scheduler_ext.rebalance.migration.decide import decide
+from scheduler_ext.rebalance.migration.job import JobPhase, MigrationJob
+from scheduler_ext.rebalance.migration.step import JobAdvance, advanced
+from tests.scheduler_ext.rebalance.migration.moves import (
+    EVICTING,
+    ROOM_HELD,
+    SOURCE,
+    TARGET,
+    condition,
+    job,
+    on_node,
+    room,
+    running,
+    view,
+)
+from tests.scheduler_ext.rebalance.small_cluster import NOW
+
+WEB = on_node("web-1")
+NEXT = on_node("web-2", TARGET)
+FULL = room("Pending", "", conditions=[condition("Scheduled", "False", "full")])
+
+
+def step(one: MigrationJob, *rooms: Reservation, pods: tuple[RebalancePod, ...] = (WEB,), **changes: Any) -> JobAdvance:
+    return advanced(view([one], pods, *rooms, **changes), one)
+
+
+def test_room_on_another_node_is_asked_for_first() -> None:
+    advance = step(job(status=running()))
+    (intent,) = advance.intents
+    assert isinstance(intent, Create) and advance.eviction is None
+    assert intent.address.name == "migration-move-uid"
+    spec = intent.body["spec"]
+    assert spec["owners"][0]["controller"]["name"] == "web" and spec["allocateOnce"] is True
+    # 5 minutes from its creation a minute ago, and a minute to spare
+    assert spec["ttl"] == "300s"
+    (term,) = spec["template"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert term["matchFields"] == [{"key": "metadata.name", "operator": "NotIn", "values": [SOURCE]}]
+    assert spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1"
+    assert intent.body["metadata"]["ownerReferences"][0]["uid"] == "move-uid"
+
+
+def test_a_plan_s_job_asks_for_room_on_its_target_alone() -> None:
+    meta = {"annotations": {"cotenant.dev/target-node": TARGET}}
+    (intent,) = step(job(status=running(), meta=meta)).intents
+    assert isinstance(intent, Create)
+    affinity = intent.body["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": [TARGET]}]
+
+
+def test_where_an_earlier_move_put_the_pod_is_forgotten() -> None:
+    here = {"key": "metadata.name", "operator": "In", "values": [SOURCE]}
+    disk = {"key": "disk", "operator": "Exists"}
+    placement = (
+        b'{"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":100,"preference":'
+        b'{"matchFields":[{"key":"metadata.name","operator":"In","values":["n1"]}]}}],'
+        b'"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":'
+        b'[{"key":"disk","operator":"Exists"}],"matchFields":[{"key":"metadata.name","operator":"In","values":["n1"]}]}]}}}}'
+    )
+    (intent,) = step(job(status=running()), pods=(on_node("web-1", placement=placement),)).intents
+    assert isinstance(intent, Create)
+    affinity = intent.body["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    assert affinity["preferredDuringSchedulingIgnoredDuringExecution"] == []
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term == {"matchExpressions": [disk], "matchFields": [{**here, "operator": "NotIn"}]}
+
+
+def test_nothing_is_evicted_before_it_is_written_down_that_room_stands() -> None:
+    waiting = step(job(status=running()), room("Pending", ""))
+    assert (waiting.eviction, waiting.intents, waiting.status.step) == (None, (), "ReservationCreated")
+    held = step(job(status=running(*ROOM_HELD[:1])), room())
+    assert (held.eviction, held.status.step, held.status.node) == (None, "Evicting", TARGET)
+    assert held.status.holds("ReservationScheduled") and not held.status.holds("Eviction")
+
+
+def test_the_very_pod_is_evicted_while_its_room_stands() -> None:
+    advance = step(job(status=running(*EVICTING), deleteOptions={"gracePeriodSeconds": 7}), room())
+    assert advance.eviction is not None and advance.eviction.subresource == "eviction"
+    assert advance.eviction.body["deleteOptions"] == {"gracePeriodSeconds": 7, "preconditions": {"uid": "web-1"}}
+    lost = room(conditions=[condition("Ready", "False")])
+    for gone in (lost, room("Succeeded", owner="web-9")):
+        assert step(job(status=running(*EVICTING)), gone).eviction is None
+
+
+def test_the_successor_takes_the_room_and_the_job_succeeds_once_it_is_ready() -> None:
+    evicted = job(status=running(*EVICTING))
+    assert step(evicted, room(), pods=(on_node("web-1", leaving=True),)).status.message == "the pod is ending"
+    waits = step(evicted, room(), pods=())
+    assert (waits.status.step, waits.status.holds("Eviction")) == ("WaitForPodBindReservation", True)
+    bound = step(evicted, room("Succeeded", owner="web-2"), pods=(on_node("web-2", TARGET, ready_seconds=None),))
+    assert (bound.status.step, bound.status.phase) == ("WaitForBoundPodReady", JobPhase.RUNNING)
+    assert bound.status.successor is not None and bound.status.successor.name == "web-2"
+    done = step(evicted, room("Succeeded", owner="web-2"), pods=(NEXT,))
+    assert (done.status.step, done.status.phase) == ("Complete", JobPhase.SUCCEEDED)
+    names = [one.type for one in done.status.conditions if one.status == "True"]
+    assert names[-3:] == ["Eviction", "PodBoundReservation", "BoundPodReady"]
+
+
+@pytest.mark.parametrize(
+    ("one", "rooms", "pods", "reason"),
+    [
+        (job(age=301, status=running()), (), (WEB,), "Timeout"),
+        (job(age=31, ttl="30s", status=running()), (), (WEB,), "Timeout"),
+        (job(status=running()), (), (), "MissingPod"),
+        (job(status=running()), (), (on_node("web-1", leaving=True),), "MissingPod"),
+        (job(status=running(*ROOM_HELD)), (), (WEB,), "MissingReservation"),
+        (job(status=running(*EVICTING)), (), (WEB,), "MissingReservation"),
+        (job(status=running()), (room("Failed"),), (WEB,), "ReservationExpired"),
+        (job(status=running(*EVICTING)), (room("Failed"),), (), "ReservationExpired"),
+        (job(status=running()), (room("Succeeded", owner="web-7"),), (WEB,), "MissingReservation"),
+        (job(status=running()), (FULL,), (WEB,), "Unschedulable"),
+        (job(status=running()), (room(node=SOURCE),), (WEB,), "Unschedulable"),
+    ],
+)  # fmt: skip
+def test_a_job_that_cannot_go_on_fails_with_koordinators_reason(
+    one: MigrationJob, rooms: tuple[Reservation, ...], pods: tuple[RebalancePod, ...], reason: str
+) -> None:
+    advance = step(one, *rooms, pods=pods)
+    assert (advance.status.phase, advance.status.reason, advance.eviction) == (JobPhase.FAILED, reason, None)
+    assert advance.status.message
+
+
+def test_a_job_without_an_end_holds_room_for_a_day_at_most() -> None:
+    old = job(age=9e6, ttl="0", status=running())
+    (intent,) = step(old).intents
+    assert isinstance(intent, Create) and intent.body["spec"]["ttl"] == "86400s"
+
+
+def test_a_job_may_be_seen_before_its_pod() -> None:
+    young = job(age=5, status=running())
+    assert step(young, pods=()).status == young.status
+
+
+def test_a_job_that_names_no_uid_means_the_pod_that_was_there_before_it() -> None:
+    nameless = job(podRef={"namespace": "shop", "name": "web-1"})
+    assert view([nameless], [WEB]).pod_of(nameless) is WEB
+    later = on_node("web-1")
+    object.__setattr__(later, "created_seconds", NOW - 59)
+    assert view([nameless], [later]).pod_of(nameless) is None
+
+
+def test_without_room_the_pod_goes_and_the_job_is_done() -> None:
+    first = step(job(mode="EvictDirectly", status=running()))
+    assert (first.status.step, first.intents, first.eviction) == ("Evicting", (), None)
+    begun = job(mode="EvictDirectly", status=running(condition("Eviction", "False")))
+    assert step(begun).eviction is not None
+    assert step(begun, pods=(on_node("web-1", leaving=True),)).eviction is None
+    assert step(begun, pods=()).status.phase is JobPhase.SUCCEEDED
+    assert step(job(mode="EvictDirectly", status=running()), pods=()).status.reason == "MissingPod"
+
+
+def test_the_configuration_says_how_jobs_move_that_do_not() -> None:
+    migration = {"default_job_mode": "EvictDirectly", "default_job_ttl": "10m"}
+    assert step(job(status=running()), migration=migration).status.step == "Evicting"
+    assert step(job(age=301, status=running()), migration=migration).status.step == "Evicting"
+
+
+def test_the_room_of_a_job_that_ended_or_is_gone_is_given_back() -> None:
+    failed = job(status={"phase": "Failed"})
+    deletions = [i for i in decide(view([failed], [], room()), 3600).intents if i.address.resource == "reservations"]
+    assert [(type(i).__name__, i.address.name) for i in deletions] == [("Delete", "migration-move-uid")]
+    assert [i.address.name for i in decide(view([], [], room()), 3600).intents] == ["migration-move-uid"]
+    for over in (room("Failed"), room("Succeeded", owner="web-2")):
+        assert decide(view([failed], [], over), 3600).intents == ()
+    assert decide(view([job(paused=True, status=running())], [WEB], room()), 3600).intents == ()
+
+
+def test_jobs_of_the_descheduler_are_deleted_long_after_their_end_and_those_of_people_never() -> None:
+    ours = {"app.kubernetes.io/managed-by": "cotenant", "app.kubernetes.io/part-of": "cotenant"}
+    ended = {"phase": "Failed", "conditions": [condition("Eviction", age=4000)]}
+    jobs = [job("mine", meta={"labels": ours}, status=ended), job("theirs", status=ended)]
+    assert [i.address.name for i in decide(view(jobs, []), 3600).intents] == ["mine"]
+    assert decide(view(jobs, []), 4001).intents == ()
+
+
+def test_evictions_come_last_and_keep_their_rate() -> None:
+    jobs = [job(f"move-{n}", f"web-{n}", status=running(*EVICTING)) for n in range(3)]
+    pods = [on_node(f"web-{n}") for n in range(3)]
+    rooms = [room(of=f"move-{n}") for n in range(3)]
+    writes = decide(view(jobs, pods, *rooms, evictions_now=2), 3600)
+    assert [i.address.name for i in writes.intents] == ["web-0", "web-1"] and writes.evictions_due == 1
+    refused = view(jobs, pods, *rooms, evictions_now=2, evictions_refused={"web-0": NOW + 1})
+    assert [i.address.name for i in decide(refused, 3600).intents] == ["web-1", "web-2"]
