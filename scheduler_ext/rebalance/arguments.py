@@ -219,11 +219,12 @@ def arguments_of(document: Any) -> RebalanceArgs:
         migration = {key: value for key, value in migration.items() if key not in ACTING_FIELDS}
     problems = [*deviations(load, LowNodeLoadArgs, low_path), *deviations(migration, MigrationArgs, migration_path)]
     _refuse([str(one) for one in problems if one.fatal])
-    arguments = RebalanceArgs(
-        msgspec.convert(load, LowNodeLoadArgs),
-        msgspec.convert(migration, MigrationArgs),
-        tuple(str(one) for one in problems if not one.fatal),
-    )
+    warnings = [str(one) for one in problems if not one.fatal]
+    moves = msgspec.convert(migration, MigrationArgs)
+    if moves.eviction_policy != "Eviction":
+        policy = f"{migration_path}.evictionPolicy: {moves.eviction_policy}"
+        warnings.append(f"{policy} is not done; pods leave through the Eviction API, which keeps disruption budgets")
+    arguments = RebalanceArgs(msgspec.convert(load, LowNodeLoadArgs), moves, tuple(warnings))
     _refuse(_contradictions(arguments, low_path, migration_path))
     return arguments
 

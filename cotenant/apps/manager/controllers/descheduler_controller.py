@@ -19,6 +19,7 @@ from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.model.kubernetes.intent import Outcome
 from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from cotenant.core.settings.sections.extender import LoadAwareSettings
+from scheduler_ext.rebalance.anomaly import AnomalyDetectors
 from scheduler_ext.rebalance.arguments import RebalanceArgs
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
 from scheduler_ext.rebalance.decide import decide
@@ -46,7 +47,7 @@ class DeschedulerController:
         self._settings, self._load_aware = settings
         self.interval_seconds = self._settings.interval_seconds
         self.plan: RebalancePlan | None = None
-        """What the last round decided."""
+        """What the last round decided; its anomaly detectors are what the next one begins with."""
         self._due_seconds = 0.0
         self._metrics = DeschedulerMetrics(registry) if registry else None
 
@@ -80,4 +81,5 @@ class DeschedulerController:
         left = churn_of(pods, settings.churn_percent / 100, settings.least_churn) - under_way.hour
         arguments = replace(self._arguments, pause_seconds=settings.pause_seconds, most_moves=max(left, 0))
         with_forecast = settings.mode == "forecast" and reading.forecasts > 0
-        return decide(reading.inputs, arguments, with_forecast=with_forecast)
+        detectors = self.plan.detectors if self.plan else AnomalyDetectors()
+        return decide(reading.inputs, arguments, with_forecast=with_forecast, detectors=detectors)
