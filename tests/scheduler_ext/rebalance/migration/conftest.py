@@ -17,5 +17,5 @@ def moves(control_plane: ControlPlane, namespace: str) -> Iterator[MigrationScen
     install_migrations(control_plane)
     scene = MigrationScene(control_plane, namespace)
     yield scene
-    cleared_jobs(scene)
     cleared(scene)
+    cleared_jobs(scene)

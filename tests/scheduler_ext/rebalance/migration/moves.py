@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from cotenant.core.model.reservations.reservation import Reservation
@@ -12,14 +11,10 @@ from scheduler_ext.rebalance.arguments import MigrationArgs
 from scheduler_ext.rebalance.load import RebalancePod
 from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.migration.view import MigrationView
+from tests.scheduler_ext.rebalance.migration.moments import moment
 from tests.scheduler_ext.rebalance.small_cluster import NOW, pod
 
 SOURCE, TARGET = "n1", "n2"
-
-
-def moment(seconds: float) -> str:
-    """As Kubernetes writes it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def on_node(name: str, node: str = SOURCE, **changes: Any) -> RebalancePod:

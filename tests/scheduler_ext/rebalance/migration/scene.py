@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from tests.cluster.api import ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
+from tests.scheduler_ext.rebalance.migration.moments import moment
 from tests.scheduler_ext.reservations.scene import RESERVATIONS, Scene, install
 
 JOBS = f"/apis/{SCHEDULING_GROUP}/podmigrationjobs"
@@ -70,6 +72,24 @@ class MigrationScene(Scene):
         self.api.create(f"/apis/apps/v1/namespaces/{self.namespace}/replicasets", body)
         wait_for(f"{replicas} pods of {name} run", lambda: len(self.ready_pods(name)) == replicas)
         return self.ready_pods(name)
+
+    def workloads_on(self, node: str, nodes: Sequence[str], replicas: dict[str, int], **spec: Any) -> None:
+        """Workloads all of whose pods begin on one of the nodes, an hour ago as far as anybody can see."""
+        others = [f"/api/v1/nodes/{name}" for name in nodes if name != node]
+        for path in others:
+            self.api.patch(path, {"spec": {"unschedulable": True}})
+        for app, count in replicas.items():
+            for pod in self.workload(app, count, **spec):
+                self.age(pod)
+        for path in others:
+            self.api.patch(path, {"spec": {"unschedulable": None}})
+
+    def age(self, pod: Json, seconds: float = 3600.0) -> None:
+        """A pod has been on its node for so long."""
+        since = moment(time.time() - seconds)
+        conditions = [{**one, "lastTransitionTime": since} for one in pod["status"]["conditions"]]
+        path = f"{self.pods_path}/{pod['metadata']['name']}/status"
+        self.api.patch(path, {"status": {"conditions": conditions}}, kind="strategic")
 
     def pods_of(self, app: str) -> list[Json]:
         """Pods of a workload that are not being deleted."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import running
-from tests.scheduler_ext.rebalance.migration.scene import Chronicle, MigrationScene, configuration
+from tests.scheduler_ext.rebalance.migration.fake_agents import FakeAgents
+from tests.scheduler_ext.rebalance.migration.scene import JOBS, MIGRATIONS, Chronicle, MigrationScene, configuration
+from tests.scheduler_ext.reservations.disturbed import manager_process
+from tests.support.extent import full
 
 Nodes = Callable[..., list[str]]
 STEPS = ["Arbitrated", "ReservationCreated", "ReservationScheduled", "Eviction", "PodBoundReservation", "BoundPodReady"]
@@ -90,6 +96,73 @@ def test_a_pod_that_came_just_now_and_a_pod_without_a_controller_stay(moves: Mig
         bare = moves.api.get(f"{moves.pods_path}/bare")
         status = moves.await_job(moves.job(bare, mode="EvictDirectly"), "Failed")
         assert status["message"].startswith("no-controller")
+
+
+def test_rounds_relieve_a_hot_node_once_they_may(moves: MigrationScene, fake_nodes: Nodes) -> None:
+    label = {"moves": moves.namespace[-60:]}
+    nodes = fake_nodes(3, cpu="10", labels=label)
+    apps = dict.fromkeys("abcd", 2)
+    moves.features = (*MIGRATIONS, "descheduler")
+    thresholds = {"lowThresholds": {"cpu": 40, "memory": 40}, "highThresholds": {"cpu": 70, "memory": 80}}
+    load = {**thresholds, "nodeSelector": {"matchLabels": label}, "anomalyCondition": {"consecutiveAbnormalities": 1}}
+    moves.descheduler = {"interval_seconds": 1, "configuration": configuration(load)}
+    moves.workloads_on(nodes[0], nodes, apps, **pinned(moves))
+    agents = FakeAgents(moves.plane, moves.namespace, nodes, dict.fromkeys(apps, 1.0))
+    with agents.reporting(), running(moves.plane), Chronicle(moves).kept() as chronicle:
+        with moves.manager() as manager:
+            wait_for("rounds of a dry run", lambda: manager.rounds("descheduler") > 3)
+        assert moves.api.items(JOBS) == [] and agents.loads[nodes[0]] == 8.5
+        moves.descheduler["dry_run"] = False
+        with moves.manager():
+            # 8.5 of 10 cores; two pods of one core each bring it under 7
+            wait_for("it is relieved", lambda: agents.loads[nodes[0]] <= 7)
+            wait_for(
+                "the moves have ended",
+                lambda: {j["status"].get("phase") for j in moves.api.items(JOBS)} == {"Succeeded"},
+            )
+    jobs = moves.api.items(JOBS)
+    targets = {job["metadata"]["annotations"]["cotenant.dev/target-node"] for job in jobs}
+    assert len(jobs) == 2 and targets <= set(nodes[1:])
+    assert {job["status"]["nodeName"] for job in jobs} == targets
+    assert set(chronicle.gone) == {job["spec"]["podRef"]["uid"] for job in jobs}
+    for job in jobs:
+        _, left_at = chronicle.gone[job["spec"]["podRef"]["uid"]]
+        assert chronicle.stood_at(f"migration-{job['metadata']['uid']}", left_at)
+    assert not moves.rooms()
+
+
+@pytest.mark.parametrize("kills", [2, *full(100)])
+def test_a_manager_that_is_killed_again_and_again_loses_no_pod_and_leaves_no_room(
+    moves: MigrationScene, fake_nodes: Nodes, tmp_path: Path, kills: int
+) -> None:
+    fake_nodes(4, cpu="8", labels={"moves": moves.namespace[-60:]})
+    seed, apps = random.Random(11), ("a", "b", "c")
+    for app in apps:
+        moves.workload(app, 2, **pinned(moves))
+        moves.budget(app, minAvailable=1)
+    names: list[str] = []
+    with running(moves.plane), manager_process(moves, tmp_path) as manager, Chronicle(moves).kept() as chronicle:
+        for _ in range(kills):
+            await_ended(moves, names)
+            names += (begun := [moves.job(moves.ready_pods(app)[0], ttl="60s") for app in apps])
+            wait_for("a move is under way", lambda begun=begun: any(moves.job_status(name) for name in begun))
+            time.sleep(seed.uniform(0.0, 1.5))
+            manager.again()
+        await_ended(moves, names)
+        wait_for("no room is left", lambda: not moves.rooms())
+        for app in apps:
+            wait_for(f"{app} is whole", lambda app=app: len(moves.ready_pods(app)) == 2)
+    statuses = {job["metadata"]["name"]: job["status"] for job in moves.api.items(JOBS)}
+    assert {name: statuses[name]["phase"] for name in names} == dict.fromkeys(names, "Succeeded")
+    assert len(chronicle.gone) == len(names)
+    for job in moves.api.items(JOBS):
+        _, left_at = chronicle.gone[job["spec"]["podRef"]["uid"]]
+        assert chronicle.stood_at(f"migration-{job['metadata']['uid']}", left_at)
+
+
+def await_ended(scene: MigrationScene, names: list[str]) -> None:
+    phases = ("Succeeded", "Failed")
+    wait_for("jobs have ended", lambda: all(scene.job_status(name).get("phase") in phases for name in names))
 
 
 def test_without_a_room_the_pod_is_evicted_directly(moves: MigrationScene, nodes: list[str]) -> None:
