@@ -185,7 +185,7 @@ def classify(
     """
     rows = pool.rows[table.judged[pool.rows]]
     usage, prod = table.usage[rows], table.prod[rows]
-    observed = (usage > pool.high[rows]).any(axis=1)
+    observed: Flags = np.logical_or.reduce(usage > pool.high[rows], axis=1)
     coming = forecast_high(table, pool.high)[rows] if with_forecast else np.zeros(len(rows), dtype=np.bool_)
     is_high = observed | coming
     schedulable = table.schedulable[rows]
