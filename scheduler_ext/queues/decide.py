@@ -18,7 +18,7 @@ from scheduler_ext.queues.preempt import preemptions
 from scheduler_ext.queues.quota_admission import LetGo, quota_admission
 from scheduler_ext.queues.quota_report import quota_problems, report_of
 from scheduler_ext.queues.quota_status import status_intents
-from scheduler_ext.queues.revoke import over_since, revocation
+from scheduler_ext.queues.revoke import borrows_since, over_since, revocation
 from scheduler_ext.queues.view import QueueView
 
 LONGEST_SECONDS: Final = 30.0
@@ -38,6 +38,7 @@ class QueueWrites:
     notes: tuple[tuple[str, str], ...] = ()
     report: QueueReport = field(default_factory=lambda: QueueReport(0.0))
     over_since: Mapping[str, float] = field(default_factory=dict)
+    borrows_since: Mapping[str, float] = field(default_factory=dict)
     attempts: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     released: frozenset[str] = frozenset()
     wake_seconds: float = LONGEST_SECONDS
@@ -46,7 +47,7 @@ class QueueWrites:
 def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
     """Let pods and gangs go whose quota admits them, take back what is used too long beyond runtime, and explain."""
     admission = quota_admission(view, settings)
-    since = over_since(view, admission)
+    since, borrows = over_since(view, admission), borrows_since(view, admission)
     revoked = revocation(view, settings, admission, since)
     gangs = gangs_decided(view, settings)
     return QueueWrites(
@@ -55,12 +56,13 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
             *revoked.evictions,
             *preemptions(view, settings, admission),
             *gangs.intents,
-            *status_intents(view, admission),
+            *status_intents(view, admission, since, borrows),
             *pod_group_intents(gangs.standings, view.now_seconds),
         ),
         notes=(*quota_problems(admission), *gang_problems(gangs.standings), *revoked.notes),
-        report=with_gangs(report_of(view, admission, since), gangs.standings, view, settings),
+        report=with_gangs(report_of(view, admission, since, borrows), gangs.standings, view, settings),
         over_since=since,
+        borrows_since=borrows,
         attempts=gangs.attempts,
         released=frozenset(one.pod.uid for one in admission.let_go),
         wake_seconds=min(gangs.wake_seconds, _wake(view, settings, since)),

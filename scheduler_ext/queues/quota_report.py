@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from cotenant.core.model.queues.report import QueueReport, QuotaRow, WaitingPodRow
@@ -12,7 +13,7 @@ from scheduler_ext.queues.gang_report import with_gangs
 from scheduler_ext.queues.gang_state import gangs_decided
 from scheduler_ext.queues.quota_admission import HeldBack, QuotaAdmission, quota_admission
 from scheduler_ext.queues.quota_trees import ElasticTree
-from scheduler_ext.queues.revoke import over_since
+from scheduler_ext.queues.revoke import borrows_since, over_since
 from scheduler_ext.queues.view import QueueView
 
 HOLDERS: Final = 3
@@ -22,15 +23,37 @@ _TAKEN: Final = (Reason.QUOTA_EXCEEDED, Reason.PARENT_QUOTA_EXCEEDED)
 
 
 def queue_report(view: QueueView, settings: QueueSettings) -> QueueReport:
-    """Quotas, gangs, waiting pods and problems at this moment."""
+    """Quotas, gangs, waiting pods and problems at this moment.
+
+    Since when a quota borrows, or is over its runtime, is what the view says: one look alone would say "just now".
+    """
     admission = quota_admission(view, settings)
-    quotas = report_of(view, admission, over_since(view, admission))
+    over, borrows = over_since(view, admission), borrows_since(view, admission)
+    quotas = report_of(
+        view,
+        admission,
+        {name: since for name, since in over.items() if name in view.over_since},
+        {name: since for name, since in borrows.items() if name in view.borrows_since},
+    )
     return with_gangs(quotas, gangs_decided(view, settings).standings, view, settings)
 
 
-def report_of(view: QueueView, admission: QuotaAdmission, since: Mapping[str, float]) -> QueueReport:
-    """The part of quotas, of a decision that was made. since: Unix time since which a quota uses more than it may."""
-    rows = tuple(row for tree in admission.forest.trees for row in _tree_rows(view, admission, tree, since))
+def report_of(
+    view: QueueView, admission: QuotaAdmission, over: Mapping[str, float], borrows: Mapping[str, float]
+) -> QueueReport:
+    """The part of quotas, of a decision that was made.
+
+    over, borrows: Unix time since which a quota uses more than it may, or than its min.
+    """
+    rows = tuple(
+        replace(
+            row,
+            over_since_seconds=over.get(row.quota) if row.used > row.runtime else None,
+            borrows_since_seconds=borrows.get(row.quota) if row.borrowed else None,
+        )
+        for tree in admission.forest.trees
+        for row in _tree_rows(view, admission, tree)
+    )
     borrowers = _borrowers(view, rows)
     return QueueReport(
         view.now_seconds,
@@ -51,9 +74,7 @@ def quota_problems(admission: QuotaAdmission) -> tuple[tuple[str, str], ...]:
     return tuple((f"elasticquotas/{name}", problem) for name, problem in sorted(problems.items()))
 
 
-def _tree_rows(
-    view: QueueView, admission: QuotaAdmission, tree: ElasticTree, since: Mapping[str, float]
-) -> Iterator[QuotaRow]:
+def _tree_rows(view: QueueView, admission: QuotaAdmission, tree: ElasticTree) -> Iterator[QuotaRow]:
     """Every quota right before its children, siblings by name."""
     ancestors = admission.forest.ancestors
     for name in sorted(tree.quotas, key=lambda n: (*reversed(ancestors[n]), n)):
@@ -76,7 +97,6 @@ def _tree_rows(
                 borrowed=max(0, used - minimum),
                 lent=max(0, minimum - use.request.get(resource, 0)) if quota.lends else 0,
                 waiting_pods=use.waiting_pods,
-                over_since_seconds=since.get(name) if used > use.limit.get(resource, 0) else None,
             )
 
 

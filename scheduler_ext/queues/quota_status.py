@@ -2,7 +2,8 @@
 
 status.used, and the annotations runtime, request, child-request, non-preemptible-request and non-preemptible-used with
 JSON resource lists, and total-resource and unschedulable-resource of the quota that a profile names; only of quotas
-where one of them changed (zeros and missing resources are equal). One apply a quota has all that we own of it, for what
+where one of them changed (zeros and missing resources are equal). Two annotations of our own say since when a quota is
+over its runtime, and borrows. One apply a quota has all that we own of it, for what
 an apply leaves out is given back.
 """
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -17,9 +20,11 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.intent import Address, Apply
 from cotenant.core.model.kubernetes.protocol import QUOTA_GROUP
 from cotenant.core.model.kubernetes.quota_tree import (
+    BORROWS_SINCE_ANNOTATION,
     CHILD_REQUEST_ANNOTATION,
     NON_PREEMPTIBLE_REQUEST_ANNOTATION,
     NON_PREEMPTIBLE_USED_ANNOTATION,
+    OVER_SINCE_ANNOTATION,
     REQUEST_ANNOTATION,
     RUNTIME_ANNOTATION,
     TOTAL_ANNOTATION,
@@ -29,13 +34,16 @@ from cotenant.core.model.kubernetes.quota_tree import (
     amounts_of,
     quantity_of,
 )
+from cotenant.core.model.reservations.reservation import moment_of
 from scheduler_ext.queues.quota_admission import QuotaAdmission, QuotaUse
 from scheduler_ext.queues.quota_trees import profile_capacity
 from scheduler_ext.queues.view import QueueView
 
 
-def status_intents(view: QueueView, admission: QuotaAdmission) -> tuple[Apply, ...]:
-    """Writes to quotas whose figures changed."""
+def status_intents(
+    view: QueueView, admission: QuotaAdmission, over: Mapping[str, float], borrows: Mapping[str, float]
+) -> tuple[Apply, ...]:
+    """Writes to quotas whose figures changed. over, borrows: Unix time since when, by quota."""
     profiles = {profile.quota: profile for profile in view.profiles}
     intents = []
     for name, use in admission.uses.items():
@@ -43,9 +51,25 @@ def status_intents(view: QueueView, admission: QuotaAdmission) -> tuple[Apply, .
         if name in profiles:
             amount, unschedulable = profile_capacity(profiles[name], view.nodes)
             annotations |= {TOTAL_ANNOTATION: amount, UNSCHEDULABLE_ANNOTATION: unschedulable}
-        if _changed(view.quotas[name], use, annotations):
-            intents.append(_apply(view.quotas[name], annotations, use))
+        moments = {OVER_SINCE_ANNOTATION: over.get(name), BORROWS_SINCE_ANNOTATION: borrows.get(name)}
+        texts = {key: _moment(seconds) for key, seconds in moments.items() if seconds is not None}
+        quota = view.quotas[name]
+        if _changed(quota, use, annotations) or any(quota.published.get(key) != texts.get(key) for key in moments):
+            intents.append(_apply(quota, annotations, use, texts))
     return tuple(intents)
+
+
+def published_since(quotas: Mapping[str, QuotaNode], annotation: str) -> dict[str, float]:
+    """Unix time that an annotation of quotas says; a quota whose annotation is no moment is left out."""
+    moments = {}
+    for name, quota in quotas.items():
+        with suppress(UsageError):
+            moments[name] = moment_of(quota.published.get(annotation), annotation)
+    return {name: moment for name, moment in moments.items() if moment is not None}
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _annotations(use: QuotaUse) -> dict[str, Amounts]:
@@ -64,8 +88,8 @@ def _changed(quota: QuotaNode, use: QuotaUse, annotations: Mapping[str, Amounts]
     return any(_differs(quota.published.get(key), amounts) for key, amounts in annotations.items())
 
 
-def _apply(quota: QuotaNode, annotations: Mapping[str, Amounts], use: QuotaUse) -> Apply:
-    texts = {key: json.dumps(_quantities(a), separators=(",", ":")) for key, a in annotations.items()}
+def _apply(quota: QuotaNode, annotations: Mapping[str, Amounts], use: QuotaUse, moments: Mapping[str, str]) -> Apply:
+    texts = dict(moments) | {key: json.dumps(_quantities(a), separators=(",", ":")) for key, a in annotations.items()}
     body = {
         "apiVersion": QUOTA_GROUP,
         "kind": "ElasticQuota",

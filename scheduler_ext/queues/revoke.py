@@ -32,6 +32,13 @@ def over_since(view: QueueView, admission: QuotaAdmission) -> dict[str, float]:
     return {name: view.over_since.get(name, view.now_seconds) for name, use in admission.uses.items() if excess(use)}
 
 
+def borrows_since(view: QueueView, admission: QuotaAdmission) -> dict[str, float]:
+    """Since when (Unix time) each quota uses more of some resource than its min."""
+    least = {name: view.quotas[name].minimum for name in admission.uses}
+    borrowing = (n for n, use in admission.uses.items() if any(u > least[n].get(r, 0) for r, u in use.used.items()))
+    return {name: view.borrows_since.get(name, view.now_seconds) for name in borrowing}
+
+
 def revocation(
     view: QueueView, settings: QueueSettings, admission: QuotaAdmission, since: Mapping[str, float]
 ) -> Revocation:

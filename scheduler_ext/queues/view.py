@@ -83,7 +83,8 @@ class QueueView:
     """Everything one decision rests on.
 
     quotas: by name. gangs: by "namespace/name". reservations: those that we made for gangs, and those of plans.
-    over_since: Unix time since which a quota's use exceeds its runtime, by quota, as the last round left it.
+    over_since, borrows_since: Unix time since which a quota's use exceeds its runtime, or its min, by quota, as the
+    last round left it.
     released: uids of pods whose quota gate was taken away by an answer that the mirror of pods does not show yet; they
     count as let go. evictions_refused: Unix time before which a pod's eviction is not tried again, by uid.
     attempts: (attempts that failed, Unix time before which the gang is not tried again), by gang group's first key.
@@ -99,6 +100,7 @@ class QueueView:
     nodes: tuple[QueueNode, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     over_since: Mapping[str, float] = field(default_factory=dict)
+    borrows_since: Mapping[str, float] = field(default_factory=dict)
     attempts: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     released: frozenset[str] = frozenset()
     evictions_refused: Mapping[str, float] = field(default_factory=dict)

@@ -132,13 +132,13 @@ def test_the_tree_is_drawn_by_indentation_with_amounts_in_their_units(cluster: C
     assert "160.0Gi" in lines[1]
 
 
-def test_one_look_does_not_say_since_when_a_quota_is_over(cluster: Cluster) -> None:
+def test_one_look_without_a_manager_does_not_say_since_when_a_quota_is_over(cluster: Cluster) -> None:
     """Pods that were bound without a gate count: it is over its runtime, and may have been so for long."""
     for k in range(2):
         cluster.pod("shop", f"foreign-{k}", "14", node="n1")
     try:
         (shop,) = [row for row in cluster.rows("quota", "tree", "--resource", "cpu") if row["quota"] == "shop"]
-        assert shop["used"] > shop["runtime"] and shop["over_since"] is None
+        assert shop["used"] > shop["runtime"] and shop["over_since"] is None and shop["borrows_since"] is None
     finally:
         for k in range(2):
             cluster.api.delete(f"/api/v1/namespaces/shop/pods/foreign-{k}", gracePeriodSeconds="0")

@@ -15,12 +15,19 @@ from cotenant.apps.manager.queue_objects import WatchedQueuePod
 from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden
 from cotenant.core.model.kubernetes.protocol import GANG_LABEL, NATIVE_GANG_GROUP, OWNER_WORKLOAD_ANNOTATION
-from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
+from cotenant.core.model.kubernetes.quota_tree import (
+    BORROWS_SINCE_ANNOTATION,
+    NAME_LABEL,
+    OVER_SINCE_ANNOTATION,
+    QuotaNode,
+    QuotaTree,
+)
 from cotenant.core.model.queues.gang import gangs_of
 from cotenant.core.model.queues.native_group import NativeGroup
 from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.model.reservations.reservation import Reservation
 from cotenant.core.settings.root import Settings
+from scheduler_ext.queues.quota_status import published_since
 from scheduler_ext.queues.view import QueueView
 
 Key = tuple[str, str]
@@ -66,6 +73,8 @@ class QueueViewBuilder:
             nodes=tuple(self._mirrors["queue-nodes"].snapshot().values()),
             reservations=tuple(r for r in self._mirrors["reservations"].snapshot().values() if counts(r)),
             native_groups=self.native_groups(),
+            over_since=published_since(self._tree.quotas, OVER_SINCE_ANNOTATION),
+            borrows_since=published_since(self._tree.quotas, BORROWS_SINCE_ANNOTATION),
             unreadable=(*self._refused(), *self._named_twice(quotas)),
         )
 

@@ -16,6 +16,7 @@ from cotenant.core.adapters.kube import Writer
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Address, Patch
 from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, QUOTA_GROUP, RESERVATION_GATE
+from cotenant.core.model.reservations.reservation import moment_of
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
@@ -50,6 +51,10 @@ def test_two_teams_share_what_is_there_and_what_was_lent_comes_back(scene: Queue
         scene.team(borrower, 10)
         wait_for("it borrows all that is idle", lambda: len(scene.let_go(borrower)) == 8)
         wait_for("its status says so", lambda: scene.status(borrower).get("used", {}).get("cpu") == "8")
+        noted = scene.api.get(f"{scene.quotas_path}/{borrower}")["metadata"]["annotations"][
+            "cotenant.dev/borrows-since"
+        ]
+        assert 0 <= time.time() - (moment_of(noted, "") or 0.0) < 120
         lent = scene.team(lender, 4)
         wait_for("what was lent is back", lambda: set(lent) <= set(scene.let_go(lender)))
         for name in lent:

@@ -49,6 +49,14 @@ def test_the_time_since_which_a_quota_is_over_its_runtime_is_shown() -> None:
     assert rows["a"].over_since_seconds == NOW and rows["b"].over_since_seconds is None
 
 
+def test_one_look_shows_since_when_a_quota_borrows_where_the_manager_noted_it() -> None:
+    pods = [pod("x", "a", 8000, waits=False)]
+    fresh = queue_report(scene([quota("a", 2000, 10_000)], pods), QueueSettings()).quotas[0]
+    assert (fresh.borrowed, fresh.borrows_since_seconds) == (6000, None)
+    noted = queue_report(scene([quota("a", 2000, 10_000)], pods, borrows_since={"a": NOW - 60}), QueueSettings())
+    assert noted.quotas[0].borrows_since_seconds == NOW - 60
+
+
 def test_what_cannot_be_used_is_shown_with_its_problem() -> None:
     view = scene(
         [quota("a", 5000, 4000)], [pod("p", "a", 1000)], unreadable=(("elasticquotas/x", "spec.min: no object"),)

@@ -8,8 +8,9 @@ from typing import Any
 from cotenant.core.model.kubernetes.intent import Apply
 from cotenant.core.model.kubernetes.quota_tree import QuotaNode
 from cotenant.core.model.kubernetes.selector import LabelSelector
+from scheduler_ext.queues.quota_status import published_since
 from scheduler_ext.queues.view import QueueView, QuotaProfile
-from tests.scheduler_ext.queues.quota_scene import decided, node, pod, quota, scene
+from tests.scheduler_ext.queues.quota_scene import NOW, decided, node, pod, quota, scene
 
 PREFIX = "quota.scheduling.koordinator.sh/"
 
@@ -45,6 +46,23 @@ def test_nothing_is_written_where_nothing_changed() -> None:
     again = {"a": stored(quotas[0], first["a"]), "idle": quotas[1]}
     assert written(replace(view, quotas=again)) == {}
     assert written(replace(view, quotas=again, pods=())).keys() == {"a"}
+
+
+def test_since_when_a_quota_borrows_and_is_over_its_runtime_is_written_and_taken_away() -> None:
+    # a may use 4 of the 10 cores while b asks for its 6; it uses 8, 6 more than its min of 2.
+    quotas = [quota("a", 2000, 10_000), quota("b", 6000, 10_000)]
+    pods = [pod("x", "a", 8000, waits=False), pod("y", "b", 6000)]
+    body = written(scene(quotas, pods))["a"]
+    moments = {key: text for key, text in body["metadata"]["annotations"].items() if key.startswith("cotenant.dev/")}
+    # NOW is 1,000 seconds after the epoch.
+    assert moments == {
+        "cotenant.dev/over-since": "1970-01-01T00:16:40Z",
+        "cotenant.dev/borrows-since": "1970-01-01T00:16:40Z",
+    }
+    then = scene([stored(quotas[0], body), quotas[1]], pods[1:])
+    assert published_since(then.quotas, "cotenant.dev/over-since") == {"a": NOW}
+    annotations = written(then)["a"]["metadata"]["annotations"]
+    assert not any(key.startswith("cotenant.dev/") for key in annotations)
 
 
 def test_an_annotation_that_nobody_can_read_is_written_anew() -> None:

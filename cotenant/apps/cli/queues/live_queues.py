@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -85,9 +85,7 @@ def read_report(client: KubeClient, settings: Settings, now_seconds: float) -> t
     from scheduler_ext.queues.quota_report import queue_report
 
     view = read_view(client, settings, now_seconds)
-    report = queue_report(view, settings.queues)
-    # Since when a quota is over its runtime only who looked before knows; one look would say "just now".
-    return view, replace(report, quotas=tuple(replace(row, over_since_seconds=None) for row in report.quotas))
+    return view, queue_report(view, settings.queues)
 
 
 def no_quotas() -> None:

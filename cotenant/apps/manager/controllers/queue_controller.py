@@ -27,6 +27,7 @@ from cotenant.core.settings.sections.queues import QueueSettings
 from scheduler_ext.queues.decide import QueueWrites, decide
 from scheduler_ext.queues.promise import renewal_seconds, renewed, withdrawn
 from scheduler_ext.queues.view import QueueView
+from scheduler_ext.reservations.guard import Guard
 
 LONGEST_SECONDS: Final = 5.0
 """Between two looks when nothing happens."""
@@ -70,7 +71,7 @@ class QueueController:
         """What the last round saw and decided, for people."""
         self._mirrors, self._settings = mirrors, settings
         self._builder = QueueViewBuilder(mirrors)
-        self._last = QueueWrites()
+        self._last: QueueWrites | None = None
         self._pods: Mapping[Place, QueuePod] = {}
         self._released: dict[str, tuple[str, float]] = {}
         """uid -> (version of the pod whose gate was taken away, Unix time after which that is doubted)."""
@@ -84,7 +85,7 @@ class QueueController:
             self.interval_seconds = SHORTEST_SECONDS
             return ControllerDecision()
         guard = guard_of(self._mirrors["swapguards"])
-        view = self._view(now_seconds)
+        view = self._view(now_seconds, guard)
         writes = decide(view, self._settings)
         self._last, self._now_seconds, self.report = writes, now_seconds, writes.report
         served = self._settings.served_seconds
@@ -108,7 +109,7 @@ class QueueController:
             if getattr(outcome.intent, "subresource", "") == "eviction":
                 if not outcome.ok:
                     self._evictions_refused[pod.uid] = self._now_seconds + EVICTION_PAUSE_SECONDS
-            elif pod.uid in self._last.released and not isinstance(outcome.error, REFUSED):
+            elif self._last and pod.uid in self._last.released and not isinstance(outcome.error, REFUSED):
                 lasting = float("inf") if outcome.ok else self._now_seconds + DOUBTFUL_SECONDS
                 self._released[pod.uid] = (pod.version, lasting)
 
@@ -118,8 +119,11 @@ class QueueController:
             return ControllerDecision()
         return ControllerDecision(withdrawal(self._mirrors, now_seconds))
 
-    def _view(self, now_seconds: float) -> QueueView:
+    def _view(self, now_seconds: float, guard: Guard) -> QueueView:
         view = self._builder.view(now_seconds)
+        last = self._last
+        if last is None and guard.queues_served_until_seconds < now_seconds:
+            last = QueueWrites()  # nobody looked for a while: since when a quota is over its runtime begins anew
         self._pods = {(pod.namespace, pod.name): pod for pod in view.pods}
         versions = {pod.uid: pod.version for pod in view.pods if pod.waits_for_quota}
         self._released = {
@@ -130,8 +134,9 @@ class QueueController:
         self._evictions_refused = {uid: at for uid, at in self._evictions_refused.items() if at > now_seconds}
         return replace(
             view,
-            over_since=self._last.over_since,
-            attempts=self._last.attempts,
+            over_since=view.over_since if last is None else last.over_since,
+            borrows_since=view.borrows_since if last is None else last.borrows_since,
+            attempts={} if last is None else last.attempts,
             released=frozenset(self._released),
             evictions_refused=dict(self._evictions_refused),
         )

@@ -39,6 +39,10 @@ REQUEST_ANNOTATION: Final = QUOTA_PREFIX + "request"
 CHILD_REQUEST_ANNOTATION: Final = QUOTA_PREFIX + "child-request"
 NON_PREEMPTIBLE_REQUEST_ANNOTATION: Final = QUOTA_PREFIX + "non-preemptible-request"
 NON_PREEMPTIBLE_USED_ANNOTATION: Final = QUOTA_PREFIX + "non-preemptible-used"
+OVER_SINCE_ANNOTATION: Final = "cotenant.dev/over-since"
+"""Since when a quota uses more than its runtime; written by cotenant alone, like the next."""
+BORROWS_SINCE_ANNOTATION: Final = "cotenant.dev/borrows-since"
+"""Since when it uses more than its min."""
 PUBLISHED_ANNOTATIONS: Final = (
     RUNTIME_ANNOTATION,
     REQUEST_ANNOTATION,
@@ -47,8 +51,10 @@ PUBLISHED_ANNOTATIONS: Final = (
     NON_PREEMPTIBLE_USED_ANNOTATION,
     TOTAL_ANNOTATION,
     UNSCHEDULABLE_ANNOTATION,
+    OVER_SINCE_ANNOTATION,
+    BORROWS_SINCE_ANNOTATION,
 )
-"""What the scheduler, or cotenant in its place, writes onto a quota: JSON resource lists."""
+"""What the scheduler, or cotenant in its place, writes onto a quota: JSON resource lists, and moments."""
 INT64_MAX: Final = 2**63 - 1
 
 Amounts = Mapping[str, int]

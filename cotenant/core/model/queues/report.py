@@ -35,7 +35,8 @@ class QuotaRow:
     """One quota and one resource.
 
     depth: 0 below the root. borrowed: use above the guarantee (min). lent: guarantee that others may use now.
-    over_since_seconds: Unix time since which use exceeds runtime; None when it does not. problem: of the quota, or "".
+    over_since_seconds, borrows_since_seconds: Unix time since which use exceeds runtime, or the min; None when it does
+    not, or nobody has noted it. problem: of the quota, or "".
     """
 
     tree: str
@@ -53,6 +54,7 @@ class QuotaRow:
     lent: int
     waiting_pods: int = 0
     over_since_seconds: float | None = None
+    borrows_since_seconds: float | None = None
     problem: str = ""
 
 

@@ -29,13 +29,8 @@ QUOTAS: Final = Schema(
         Column("borrowed", "Borrowed", Kind.AMOUNT, "Use above the guarantee."),
         Column("lent", "Lent", Kind.AMOUNT, "Guarantee that others may use now."),
         Column("waiting", "Waiting", Kind.INTEGER, "Pods that wait for it."),
-        Column(
-            "over_since",
-            "Over since",
-            Kind.TIME,
-            "Since when its use exceeds its runtime, where that is known.",
-            wide=True,
-        ),
+        Column("borrows_since", "Borrows since", Kind.TIME, "Since when its use exceeds its guarantee, where noted."),
+        Column("over_since", "Over since", Kind.TIME, "Since when its use exceeds its runtime, where noted."),
         Column("problem", "Problem", Kind.TEXT, "What is wrong with the quota."),
     ),
     ("tree", "quota", "resource"),
@@ -103,7 +98,7 @@ def tables_of(report: QueueReport) -> dict[str, Table]:
 
 def _quota(row: QuotaRow) -> dict[str, Any]:
     more = {"min": row.minimum, "max": row.maximum, "waiting": row.waiting_pods, "over_since": row.over_since_seconds}
-    return asdict(row) | more
+    return asdict(row) | more | {"borrows_since": row.borrows_since_seconds}
 
 
 def _waiting(row: WaitingPodRow) -> dict[str, Any]:
