@@ -164,6 +164,14 @@ def test_metrics_are_exposed_with_their_meaning() -> None:
     )
 
 
+def test_an_expected_task_shows_its_interval_before_it_ran() -> None:
+    metrics = Metrics("1", "3")
+    metrics.expect("pipeline", 7200.0)
+    found = families(metrics.exposition()[0].decode())
+    values = {name: found[name].samples[0].value for name in found if found[name].samples[0].labels.get("task")}
+    assert values == {"cotenant_last_success_timestamp_seconds": 0.0, "cotenant_task_interval_seconds": 7200.0}
+
+
 def test_two_sets_of_metrics_in_one_process_do_not_meet() -> None:
     first, second = Metrics("1", "3"), Metrics("2", "3")
     first.succeeded("scan", FixedClock(1.0))

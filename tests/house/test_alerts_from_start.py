@@ -31,6 +31,8 @@ KUBECONFIG = {
     "users": [{"name": "u", "user": {}}],
 }
 TARGET_LABELS = {"pod"}
+SPARSE_MINUTES = 5
+"""Between two samples of a series of days; a query looks back as far."""
 AS_ZERO = "zero_"
 """Before the name of a series of zeros that stands for one of NaN."""
 
@@ -79,11 +81,47 @@ def test_alerts_fire_for_what_fails_from_the_start(tmp_path: Path) -> None:
         if values[:3] == "NaN"
     ]
     groups = [{"name": "nan", "rules": nans}, {"name": "alerts", "rules": list(rules.values())}]
-    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}))
-    tests = [world(case, rules[case["alert"]]) for case in CASES]
-    document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
-    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(document))
-    assert "SUCCESS" in promtool("test", "rules", str(tmp_path / "cases.yaml"))
+    judge(tmp_path, groups, [world(case, rules[case["alert"]]) for case in CASES])
+
+
+@pytest.mark.parametrize(
+    ("interval_hours", "silent_minute", "firing_minute"),
+    [
+        # Three hours at least: 180 minutes, and ten more that the rule waits, looking every ten minutes.
+        (1, 180, 210),
+        # 3 x 12 hours are 2,160 minutes.
+        (12, 2160, 2190),
+        # The longest that the setting takes, a day: 4,320 minutes.
+        (24, 4320, 4350),
+    ],
+)
+def test_the_pipelines_alert_waits_for_three_of_its_intervals(
+    interval_hours: int, silent_minute: int, firing_minute: int, tmp_path: Path
+) -> None:
+    (rule,) = (rule for rule in alerts() if rule["alert"] == "CotenantPipelineStale")
+    looks = firing_minute // SPARSE_MINUTES
+    stages = [3600 * (look * SPARSE_MINUTES // 60 // interval_hours * interval_hours) for look in range(looks + 1)]
+    interval = {'cotenant_task_interval_seconds{task="pipeline"}': f"{3600 * interval_hours}x{looks}"}
+    success = 'cotenant_last_success_timestamp_seconds{task="pipeline"}'
+    cases: list[dict[str, Any]] = [
+        {"silent_at": f"{silent_minute}m", "at": f"{firing_minute}m", "series": interval | {success: f"0x{looks}"}},
+        {"silent_at": f"{firing_minute}m", "series": interval | {success: " ".join(map(str, stages))}},
+    ]
+    worlds = [
+        world(case | {"alert": rule["alert"], "labels": {}}, rule) | {"interval": f"{SPARSE_MINUTES}m"}
+        for case in cases
+    ]
+    judge(tmp_path, [{"name": "alerts", "rules": [rule]}], worlds, evaluated_every="10m")
+
+
+def judge(
+    folder: Path, groups: list[dict[str, Any]], worlds: list[dict[str, Any]], evaluated_every: str = "1m"
+) -> None:
+    """Let promtool hold the rules against what is expected of them."""
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}))
+    document = {"rule_files": ["rules.yaml"], "evaluation_interval": evaluated_every, "tests": worlds}
+    (folder / "cases.yaml").write_text(yaml.safe_dump(document))
+    assert "SUCCESS" in promtool("test", "rules", str(folder / "cases.yaml"))
 
 
 def world(case: dict[str, Any], rule: dict[str, Any]) -> dict[str, Any]:

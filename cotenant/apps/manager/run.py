@@ -81,7 +81,7 @@ class Manager:
         self.gatherer = self._listener(client, options.cluster)
         self._piped = bool({"recommendations", "forecasts", "plans"} & set(names))
         if self._piped:
-            metrics.expect("pipeline")
+            metrics.expect("pipeline", settings.manager.pipeline_interval_seconds)
         audit.expect(names)
         around = LoopContext(self.hub, self.leadership, self._clock, settings.manager, audit, self.board)
         working = features(FeatureDependencies(client, settings, self.mirrors, self.pipeline.results, metrics), names)

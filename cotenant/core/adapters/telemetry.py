@@ -173,10 +173,17 @@ class Metrics:
             ["task"],
             registry=self.registry,
         )
+        self.task_interval = Gauge(
+            "cotenant_task_interval_seconds",
+            "Time between two runs of a task, by the settings of this process.",
+            ["task"],
+            registry=self.registry,
+        )
 
-    def expect(self, task: str) -> None:
-        """A task will run in this process: its series begins now, because no alert sees a task that has none."""
+    def expect(self, task: str, interval_seconds: float) -> None:
+        """A task will run in this process: its series begin now, because no alert sees a task that has none."""
         self.last_success.labels(task)
+        self.task_interval.labels(task).set(interval_seconds)
 
     def succeeded(self, task: str, clock: Clock) -> None:
         """A task ended well just now."""
