@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cotenant.apps.manager.controllers.contract import FIELD_MANAGER, ControllerDecision
 from cotenant.apps.manager.controllers.node_metric_controller import FORECAST_SECONDS, NodeMetricController, policy_of
@@ -17,7 +19,7 @@ from cotenant.apps.manager.decisions.published import moment
 from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.manager.mirrors import mirrors_of
 from cotenant.core.adapters.kube import KubeClient, Mirror, Writer
-from cotenant.core.model.colocation.collect_policy import CollectPolicy
+from cotenant.core.model.colocation.collect_policy import CollectPolicy, from_spec
 from cotenant.core.model.colocation.slo_config import SloConfig
 from cotenant.core.model.colocation.slo_forms import SloKey
 from cotenant.core.model.errors import NoData
@@ -27,6 +29,7 @@ from cotenant.core.model.usage.usage import DAY_SECONDS
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.node_metric.source import NodeMetricSource
+from profiler.node_metric.turn import ReportContext, steps
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
@@ -160,3 +163,34 @@ def test_how_usage_is_collected_follows_the_configuration() -> None:
     config = SloConfig().updated({SloKey.COLOCATION.value: json.dumps(given)})
     assert policy_of(config) == CollectPolicy(60, 120, (300, 5400))  # 10 s is under the floor of a minute
     assert policy_of(config.updated({SloKey.COLOCATION.value: "{"})) == policy_of(config)
+
+
+DURATIONS = st.builds(
+    "{}{}".format, st.sampled_from([1, 24, 25, 90, 1440, 1441, 86_400, 86_401]), st.sampled_from("hms")
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"metricAggregatePolicy": st.fixed_dictionaries({"durations": st.lists(DURATIONS, min_size=1, max_size=3)})},
+        optional={
+            "metricAggregateDurationSeconds": st.sampled_from([1, 60, 86_400, 86_401]),
+            "metricReportIntervalSeconds": st.sampled_from([1, 60, 86_400, 86_401]),
+        },
+    )
+)
+def test_the_agent_measures_by_the_windows_of_the_configuration_or_they_are_refused(collect: dict[str, Any]) -> None:
+    config = SloConfig().updated({SloKey.COLOCATION.value: json.dumps(collect)})
+    policy = policy_of(config)
+    (spec,) = steps((), {}, ReportContext({"n1": "uid-1"}, FIELD_MANAGER, policy, END)).specs
+    assert isinstance(spec, Apply)
+    assert from_spec(spec.body["spec"]["metricCollectPolicy"]) == policy
+    refused = [finding for finding in config.findings if finding.fatal]
+    # 86,400 seconds are a day.
+    too_long = any(seconds > 86_400 for seconds in collect.values() if isinstance(seconds, int))
+    too_long |= any(
+        int(text[:-1]) * {"h": 3600, "m": 60, "s": 1}[text[-1]] > 86_400
+        for text in collect["metricAggregatePolicy"]["durations"]
+    )
+    assert bool(refused) is too_long
+    assert (policy == CollectPolicy()) is too_long

@@ -131,6 +131,10 @@ def test_a_ratio_becomes_a_percentage_cut_to_a_whole_number(text: str, percent: 
         ("metricMemoryCollectPolicy", "all", "usageWithoutPageCache"),
         ("metricAggregatePolicy", {"durations": ["5x"]}, "durations[0]"),
         ("metricAggregatePolicy", {"durations": ["0s"]}, "durations[0]"),
+        ("metricAggregatePolicy", {"durations": ["24h", "24h0m1s"]}, "durations[1]"),
+        ("metricAggregatePolicy", {"durations": ["1441m"]}, "is longer than 24h0m0s"),
+        ("metricAggregateDurationSeconds", 86_401, "a whole number from 1 to 86400"),
+        ("metricReportIntervalSeconds", 86_401, "a whole number from 1 to 86400"),
         ("enable", "yes", "true or false"),
     ],
 )
@@ -138,7 +142,7 @@ def test_a_value_outside_its_range_is_refused_with_key_value_and_range(key: str,
     for config, place in (({key: value}, "colocation-config"), ({"nodeConfigs": [{key: value}]}, "nodeConfigs[0]")):
         with pytest.raises(SettingsError) as refused:
             parse(**config)
-        bad = value["durations"][0] if isinstance(value, dict) else value
+        bad = value["durations"][-1] if isinstance(value, dict) else value
         assert all(word in refused.value.message for word in (place, key, shown(bad)[:20], words))
 
 

@@ -9,7 +9,6 @@ colocation-config; a key that cannot be read keeps its last good value.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -22,7 +21,7 @@ from cotenant.apps.manager.loop import Changes
 from cotenant.apps.manager.watched import WatchedNode
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.cluster import Pod
-from cotenant.core.model.colocation.collect_policy import CollectPolicy
+from cotenant.core.model.colocation.collect_policy import CollectPolicy, seconds_of
 from cotenant.core.model.colocation.colocation_strategy import CollectFields
 from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.colocation.slo_config import SloConfig
@@ -37,8 +36,6 @@ FORECAST_SECONDS: Final = DAY_SECONDS
 """A run's outlook is published for as long as its forecast reaches."""
 EARLY: Final = 0.9
 """Share of the interval after which a round counts as the next one: the loop's own pauses are not exact."""
-_PIECES: Final = re.compile(r"(\d+)([hms])")
-_UNITS: Final = {"h": 3600, "m": 60, "s": 1}
 
 
 class UsageSource(Protocol):
@@ -139,7 +136,7 @@ def policy_of(config: SloConfig) -> CollectPolicy:
     return CollectPolicy(
         max(60, fields.metric_aggregate_duration_seconds or usual.aggregate_seconds),
         max(30, fields.metric_report_interval_seconds or usual.report_seconds),
-        tuple(sum(int(n) * _UNITS[u] for n, u in _PIECES.findall(d)) for d in durations) or usual.durations_seconds,
+        tuple(map(seconds_of, durations)) or usual.durations_seconds,
         fields.metric_memory_collect_policy or usual.memory_policy,
     )
 

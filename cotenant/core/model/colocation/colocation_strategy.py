@@ -3,7 +3,8 @@
 A declaration holds the attribute's name, its type with bounds, its default, what it means, its unit, and its key in the
 ConfigMap. What follows from it: the settings that stand in for the ConfigMap (`ReclaimFields`), what holds on a node
 (`ColocationStrategy`), and the form that the webhook and the reader check a ConfigMap against (`CONFIG_FORM`). Bounds
-and defaults are Koordinator's (sloconfig), but for an upper bound on the percentages of capacity that it does not have.
+and defaults are Koordinator's (sloconfig), but for upper bounds that it does not have: on the percentages of capacity,
+and on windows and intervals, for which the node agent keeps the samples of a day.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, structs
 
+from cotenant.core.model.colocation.collect_policy import LONGEST_SECONDS
 from cotenant.core.model.colocation.reclaim_policies import (
     CPU_POLICIES,
     POLICIES,
@@ -27,6 +29,7 @@ MOST_PERCENT: Final = 1000
 """Of a node's capacity: ten times as much is a slip of the hand."""
 NotNegative: TypeAlias = Annotated[int, Meta(ge=0)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+WithinADay: TypeAlias = Annotated[int, Meta(ge=1, le=LONGEST_SECONDS)]
 Duration: TypeAlias = Annotated[str, Meta(pattern=r"^(?=.*[1-9])([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$")]
 
 
@@ -157,8 +160,8 @@ class AggregatePolicy(msgspec.Struct, frozen=True):
 class CollectFields(msgspec.Struct, frozen=True, rename="camel"):
     """How usage is collected, for the whole cluster; `CollectPolicy` holds the defaults."""
 
-    metric_aggregate_duration_seconds: Positive | None = None
-    metric_report_interval_seconds: Positive | None = None
+    metric_aggregate_duration_seconds: WithinADay | None = None
+    metric_report_interval_seconds: WithinADay | None = None
     metric_aggregate_policy: AggregatePolicy = AggregatePolicy()
     metric_memory_collect_policy: (
         Literal["usageWithoutPageCache", "usageWithHotPageCache", "usageWithPageCache"] | None

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from cotenant.core.model.colocation import node_policy_defaults as defaults
+from cotenant.core.model.colocation.collect_policy import LONGEST_SECONDS, go_duration, seconds_of
 from cotenant.core.model.colocation.colocation_strategy import CONFIG_FORM
 from cotenant.core.model.colocation.node_policy import (
     ClassPolicies,
@@ -133,8 +134,16 @@ def _overcommitted(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
             yield Deviation(f"{path}.{name}", percent, problem, fatal=False, fix=fix)
 
 
+def _long_windows(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
+    """Windows of which no reporter keeps the samples; nobody reports them, so they are refused by all who read."""
+    for index, window in enumerate(values.get("metricAggregatePolicy", {}).get("durations", ())):
+        if not seconds_of(window):
+            here = f"{path}.metricAggregatePolicy.durations[{index}]"
+            yield Deviation(here, window, f"is longer than {go_duration(LONGEST_SECONDS)}, for which samples are kept")
+
+
 FORMS: Final[Mapping[SloKey, SloKeyForm]] = {
-    SloKey.COLOCATION: SloKeyForm("colocation", CONFIG_FORM, "", "nodeConfigs", rules=(_overcommitted,)),
+    SloKey.COLOCATION: SloKeyForm("colocation", CONFIG_FORM, "", "nodeConfigs", rules=(_overcommitted, _long_windows)),
     SloKey.THRESHOLDS: SloKeyForm(
         "suppression and eviction",
         Thresholds,
