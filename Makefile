@@ -63,6 +63,10 @@ koordinator-binaries: $(VENV)/.test  ## Build Koordinator's own programs, beside
 	@test -e /usr/include/perfmon/pfmlib.h || sh tools/system_packages.sh pfmlib.h:libpfm4-dev || true
 	@$(PY) -m tests.cluster.binaries koordlet || echo "KOORDLET IS NOT TRIED: it could not be built (it takes gcc and libpfm4-dev)"
 
+.PHONY: thanos-binary
+thanos-binary: $(VENV)/.test  ## Build Thanos, which `make soak` and the bench of other people's Prometheus read
+	@$(PY) -m tests.cluster.binaries thanos
+
 NODES ?= 20
 cluster-up: $(VENV)/.test  ## A real Kubernetes control plane to try things on, with NODES=20 fake nodes
 	@$(PY) -m tests.cluster.up up --nodes $(NODES)
@@ -75,7 +79,7 @@ test: $(VENV)/.test system cluster-binaries  ## Every test in its small form (re
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m "not soak" $(ARGS)
 
 .PHONY: soak
-soak: $(VENV)/.test $(VENV)-docs/.docs system cluster-binaries cluster-binaries-next koordinator-binaries  ## What the full form has more: every page in both themes, every fault at every place
+soak: $(VENV)/.test $(VENV)-docs/.docs system cluster-binaries cluster-binaries-next koordinator-binaries thanos-binary  ## What the full form has more: every page in both themes, every fault at every place
 	@sh tools/system_packages.sh buildah mmdebstrap || echo "images will not be built and run: no buildah here"
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m soak $(ARGS)
 

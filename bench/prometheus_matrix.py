@@ -2,8 +2,8 @@
 
 One small cluster is written as 24 servers would hold it: scraped every 15 s to 15 min, relabelled as elsewhere,
 late, short, twice, without kube-state-metrics. Every variant is held against the truth, and the table of
-docs/prometheus.md is written from what came out. The same series are then asked of a VictoriaMetrics, and a server is
-taken away at each question in turn (bench.prometheus_outages).
+docs/prometheus.md is written from what came out. The same series are then asked of a VictoriaMetrics and through a
+Thanos, and a server is taken away at each question in turn (bench.prometheus_outages).
 """
 
 from __future__ import annotations
@@ -12,21 +12,40 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from bench import prometheus_outages
 from bench.record import ROOT, Row, below, record
 from cotenant.core.adapters.store.store import Store
+from tests.cluster import binaries
 from tests.support import victoria_metrics
 from tests.support.prometheus import MISSING, installed
-from tests.support.prometheus_matrix import VARIANTS, Outcome, Scene, Variant, served, served_by_victoria_metrics
+from tests.support.prometheus_matrix import (
+    VARIANTS,
+    Outcome,
+    Scene,
+    Variant,
+    served,
+    served_by_thanos,
+    served_by_victoria_metrics,
+)
 
 PAGE = ROOT / "docs" / "prometheus.md"
 HEAD = ["| server | a scan |", "|---|---|"]
 Pairs = list[tuple[Variant, Outcome]]
+Serve = Callable[[Path, Sequence[Variant]], AbstractContextManager[Scene]]
 
 
-def outcomes(serve: Callable[[Path, Sequence[Variant]], AbstractContextManager[Scene]]) -> Pairs:
+OTHERS: Final[tuple[tuple[str, Callable[[], bool], Serve], ...]] = (
+    ("VictoriaMetrics", victoria_metrics.installed, served_by_victoria_metrics),
+    ("Thanos (sidecar and querier)", partial(binaries.installed, ["thanos"]), served_by_thanos),
+)
+"""Servers that are no Prometheus: name, whether it is on this machine, how it holds the variants."""
+
+
+def outcomes(serve: Serve) -> Pairs:
     """Every variant's outcome, from an empty store each."""
     with tempfile.TemporaryDirectory() as name, serve(Path(name), VARIANTS) as scene:
         stores = ((v, Store(f"file://{name}/stores", f"c{i}")) for i, v in enumerate(VARIANTS))
@@ -72,15 +91,11 @@ def main() -> int:
         return 0
     pairs = outcomes(served)
     measured, table = rows(pairs), [outcome.row(variant) for variant, outcome in pairs]
-    if victoria_metrics.installed():
-        others = outcomes(served_by_victoria_metrics)
-        same = same_answers(pairs, others)
-        measured.append(
-            Row("the same, held by VictoriaMetrics", len(same), "", f"= {len(pairs)}", len(same) == len(pairs))
-        )
-        table.append(
-            f"| VictoriaMetrics with the series of each row above | the same answers: {len(same)} of {len(pairs)} |"
-        )
+    for name, is_installed, serve in OTHERS:
+        if is_installed():
+            same = len(same_answers(pairs, outcomes(serve)))
+            measured.append(Row(f"the same, held by {name}", same, "", f"= {len(pairs)}", same == len(pairs)))
+            table.append(f"| {name} with the series of each row above | the same answers: {same} of {len(pairs)} |")
     with tempfile.TemporaryDirectory() as name:
         measured += prometheus_outages.rows(Path(name))
     PAGE.write_text(with_table(PAGE.read_text(), table))

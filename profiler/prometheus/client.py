@@ -35,6 +35,10 @@ from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.prometheus import decode, retry
 
 _TOO_LARGE: Final = re.compile(r"too many|too large|exceed|limit|maximum resolution|timed? ?out", re.IGNORECASE)
+_STORE_AWAY: Final = re.compile(r"rpc error: code = Unavailable")
+"""What Thanos says when one of its stores is away."""
+_WHOLE: Final = {"partial_response": "false", "deny_partial_response": "1"}
+"""Asks Thanos and a cluster of VictoriaMetrics for an error where they would answer with a part; others ignore it."""
 _SERVICE_PROXY: Final = re.compile(r"/api/v1/namespaces/[^/]+/services/[^/]+/proxy(?:/|$)")
 """A Service reached through a Kubernetes API server."""
 _SMALLER: Final = (
@@ -205,8 +209,9 @@ class _BoundedSession(requests.Session):
     def request(self, method: Any, url: Any, **options: Any) -> Any:  # type: ignore[override]
         """Send; POST parameters travel in the body, where length does not matter."""
         options |= {"stream": True, "allow_redirects": False, "auth": None}
+        options["params"] = {**(options.get("params") or {}), **_WHOLE}
         if method == "POST":
-            options["data"] = options.pop("params", None)
+            options["data"] = options.pop("params")
         started, body = time.monotonic(), bytearray()
         try:
             with super().request(method, url, **options) as response:
@@ -262,6 +267,11 @@ def _refusal(url: str, code: int, envelope: _ApiResponse) -> SourceError:
     """What an answer without data means: too large, overloaded, or not the protocol."""
     message = f"{url} answered {code} {envelope.error_type}: {envelope.error[:300]}"
     from_prometheus = envelope.status == "error"
+    if from_prometheus and _STORE_AWAY.search(envelope.error):
+        return Overloaded(
+            message,
+            fix="Bring back the store that Thanos cannot reach: without it answers would be a part of the usage.",
+        )
     if code in (413, 414, 431) or (
         from_prometheus and (envelope.error_type == "timeout" or _TOO_LARGE.search(envelope.error))
     ):
@@ -367,6 +377,6 @@ def warnings(settings: PrometheusSettings) -> Mapping[str, str]:
     notes = {
         "insecure": settings.insecure and "the server's certificate is not verified (insecure)",
         "plain": plain and "credentials are sent without encryption (http)",
-        "tenant": settings.tenant and "a tenant header means Mimir, Cortex or Thanos: not verified with this version",
+        "tenant": settings.tenant and "a tenant header means Mimir or Cortex: not verified with this version",
     }
     return {key: text for key, text in notes.items() if text}

@@ -97,6 +97,7 @@ MODULES = (
     Module("cert-manager", {"cert-manager": "."}),
     Module("koordinator", {n: f"{_KOORDINATOR}/cmd/{n}" for n in KOORDINATOR}, cgo=True),
     Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, f"-s -w {_HELM_VERSIONS}"),
+    Module("thanos", {"thanos": "github.com/thanos-io/thanos/cmd/thanos"}, tags="netgo slicelabels"),
     Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
     Module("containerd", {n: f"{_CONTAINERD}/cmd/{n}" for n in CONTAINERD}, f"-s -w {_CONTAINERD_VERSION}", "no_btrfs"),
     _kubernetes(KUBERNETES_VERSION, _KUBERNETES),
@@ -220,6 +221,8 @@ def _hint(module: Module) -> str:
 def _target(name: str) -> str:
     if name in KOORDINATOR:
         return "koordinator-binaries"
+    if name == "thanos":
+        return "thanos-binary"
     return "cluster-binaries-next" if name in (*NEXT_PROGRAMS, "cert-manager") else "cluster-binaries"
 
 

@@ -44,6 +44,11 @@ def koordlet() -> None:
         pytest.skip("KOORDLET IS NOT TRIED: it is not built (make koordinator-binaries, with gcc and libpfm4-dev)")
 
 
+def thanos() -> None:
+    """Thanos, which takes minutes and which only `make soak` builds."""
+    _require(binaries.installed(["thanos"]), "Thanos is not built: make thanos-binary")
+
+
 def promtool() -> None:
     """Prometheus' tool for rules."""
     _require(shutil.which("promtool") is not None, "promtool is missing: make system installs the package prometheus")

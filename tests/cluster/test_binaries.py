@@ -76,7 +76,12 @@ def test_the_next_release_has_programs_of_its_own_and_its_own_target(machine: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "target"), [("cert-manager", "cluster-binaries-next"), ("koord-scheduler", "koordinator-binaries")]
+    ("name", "target"),
+    [
+        ("cert-manager", "cluster-binaries-next"),
+        ("koord-scheduler", "koordinator-binaries"),
+        ("thanos", "thanos-binary"),
+    ],
 )
 def test_what_only_soak_runs_names_the_target_that_builds_it(machine: Path, name: str, target: str) -> None:
     with pytest.raises(MissingBinaries, match=f"run `make {target}`"):

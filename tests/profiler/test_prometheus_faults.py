@@ -55,7 +55,7 @@ def once(fault: str, number: int) -> Fault:
     return lambda count, _: fault if count == number else None
 
 
-@pytest.mark.parametrize("fault", ["503-html", *full("500", "502-html", "429", "close", "truncate")])
+@pytest.mark.parametrize("fault", ["503-html", "422-store", *full("500", "502-html", "429", "close", "truncate")])
 def test_a_passing_fault_is_asked_again_and_nothing_is_lost(
     served: Served, proxy: FaultProxy, truth: np.ndarray, tmp_path: Path, fault: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,18 +14,25 @@ from cotenant.apps.cli.cluster.probes.outcome import ProbeFinding, ProbeState
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
+from profiler.synthetic import generate
+from tests.cluster import needing
 from tests.profiler.conftest import store_in
 from tests.support import victoria_metrics
-from tests.support.prometheus import MISSING, installed
+from tests.support.prometheus import MISSING, Server, installed
 from tests.support.prometheus_matrix import (
     END,
     LABEL,
+    SPEC,
     VARIANTS,
     Scene,
     Variant,
+    blocks,
     served,
+    served_by_thanos,
     served_by_victoria_metrics,
 )
+from tests.support.thanos import REPLICA, thanos
+from tests.support.timer import LeapingTimer
 
 pytestmark = [
     pytest.mark.slow,
@@ -66,6 +74,35 @@ def test_victoria_metrics_gives_the_same_answers(tmp_path: Path) -> None:
             outcome = scene.outcome(variant, store_in(tmp_path / str(number)))
             assert variant.is_met(outcome), (variant.name, outcome)
             assert outcome.row(variant) in PAGE.read_text()
+
+
+@pytest.mark.soak
+def test_thanos_gives_the_same_answers(tmp_path: Path) -> None:
+    needing.thanos()
+    with served_by_thanos(tmp_path, TESTED) as scene:
+        for number, variant in enumerate(TESTED):
+            outcome = scene.outcome(variant, store_in(tmp_path / str(number)))
+            assert variant.is_met(outcome), (variant.name, outcome)
+            assert outcome.row(variant) in PAGE.read_text()
+
+
+@pytest.mark.soak
+def test_a_pair_that_thanos_puts_together_is_one_cluster_and_half_of_it_is_no_answer(tmp_path: Path) -> None:
+    needing.thanos()
+    cluster = generate(SPEC)
+    data = blocks(cluster, tmp_path, TESTED[:1])
+    shutil.copytree(data, tmp_path / "copy")
+    with (
+        Server(data, labels={REPLICA: "a"}) as first,
+        Server(tmp_path / "copy", labels={REPLICA: "b"}) as second,
+        thanos(tmp_path, {"a": first.url, "b": second.url}) as querier,
+    ):
+        scene = Scene(cluster, querier.url)
+        assert TESTED[0].is_met(scene.outcome(TESTED[0], store_in(tmp_path / "whole")))
+        querier.sidecars["b"].kill()
+        half = scene.outcome(TESTED[0], store_in(tmp_path / "half"), LeapingTimer())
+        assert "code = Unavailable" in half.refusal
+        assert "Bring back the store" in half.fix
 
 
 def doctor_of(scene: Scene, variant: Variant) -> list[ProbeFinding]:

@@ -30,6 +30,11 @@ def _none(_count: int, _query: str) -> None:
 
 _HTML = b"<html><head><title>Bad gateway</title></head><body>try later</body></html>"
 _ERROR = b'{"status":"error","errorType":"internal","error":"expanding series: broken"}'
+_STORE_AWAY = (
+    b'{"status":"error","errorType":"execution","error":"expanding series: proxy Series(): fetch series: '
+    b'rpc error: code = Unavailable desc = connection error"}'
+)
+"""Thanos without one of its stores, where a part is no answer."""
 _TIMEOUT = b'{"status":"error","errorType":"timeout","error":"query timed out in expression evaluation"}'
 _DUPLICATE = b'{"status":"error","errorType":"execution","error":"found duplicate series for the match group"}'
 _TOO_LARGE = b'{"status":"error","errorType":"execution","error":"the request exceeded the limit of chunks"}'
@@ -37,6 +42,7 @@ FAULTS: dict[str, tuple[int, str, bytes]] = {
     "500": (500, "application/json", _ERROR),
     "502-html": (502, "text/html", _HTML),
     "503-html": (503, "text/html", _HTML),
+    "422-store": (422, "application/json", _STORE_AWAY),
     "503-timeout": (503, "application/json", _TIMEOUT),
     "429": (429, "text/plain", b"slow down"),
     "401": (401, "text/plain", b"who are you"),

@@ -6,13 +6,14 @@ with Server(folder) as server:
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -28,10 +29,14 @@ def installed() -> bool:
 
 @dataclass(slots=True)
 class Server:
-    """Started on entry, ended by its own process id on exit. `data`: a folder of blocks, or an empty one."""
+    """Started on entry, ended by its own process id on exit. `data`: a folder of blocks, or an empty one.
+
+    labels: its external labels, which it gives to what it sends elsewhere.
+    """
 
     data: Path
     options: Sequence[str] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
     url: str = ""
     process: subprocess.Popen[bytes] | None = None
     _port: int = field(default=0)
@@ -45,7 +50,7 @@ class Server:
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         config = self.data.parent / f"{self.data.name}.yml"
-        config.write_text("global: {}\n")
+        config.write_text(json.dumps({"global": {"external_labels": self.labels}}))
         command = [
             "prometheus",
             f"--config.file={config}",

@@ -1,7 +1,7 @@
 """Other people's Prometheus servers: one small cluster, scraped and relabelled as elsewhere, on one real server.
 
 Every variant's series carry the label `variant`, which a scan selects, so that one process serves them all. The same
-series can be held by a VictoriaMetrics instead (`served_by_victoria_metrics`).
+series can be held by a VictoriaMetrics or asked of a Thanos instead (`served_by_victoria_metrics`, `served_by_thanos`).
 
     with served(folder, VARIANTS) as scene:
         outcome = scene.outcome(VARIANTS[0], store)
@@ -36,6 +36,7 @@ from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, create_blocks, write
 from tests.support.openmetrics.dress import CPU, MEMORY, THROTTLED, Labels, Relabel
 from tests.support.prometheus import Server
+from tests.support.thanos import REPLICA, thanos
 from tests.support.victoria_metrics import victoria_metrics
 
 SPEC: Final = SyntheticSpec(nodes=2, workloads=4, days=1, seed=5)
@@ -398,6 +399,17 @@ def served_by_victoria_metrics(folder: Path, variants: Sequence[Variant]) -> Ite
                 text.seek(0)
                 server.load(text)
         yield Scene(cluster, server.url)
+
+
+@contextmanager
+def served_by_thanos(folder: Path, variants: Sequence[Variant]) -> Iterator[Scene]:
+    """A Thanos querier over a sidecar whose Prometheus holds the blocks of all variants."""
+    cluster = generate(SPEC)
+    with (
+        Server(blocks(cluster, folder, variants), labels={REPLICA: "a"}) as server,
+        thanos(folder, {"a": server.url}) as querier,
+    ):
+        yield Scene(cluster, querier.url)
 
 
 def _without_address(refusal: str) -> str:
