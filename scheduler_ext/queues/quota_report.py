@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Final
 
+from cotenant.core.model.queues.likely_end import LEAST_RUNS, expected_end, when_free
+from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.model.queues.report import QueueReport, QuotaRow, WaitingPodRow
 from cotenant.core.model.reasons import Reason
 from cotenant.core.settings.sections.queues import QueueSettings
@@ -14,12 +17,15 @@ from scheduler_ext.queues.gang_state import gangs_decided
 from scheduler_ext.queues.quota_admission import HeldBack, QuotaAdmission, quota_admission
 from scheduler_ext.queues.quota_trees import ElasticTree
 from scheduler_ext.queues.revoke import borrows_since, over_since
+from scheduler_ext.queues.victims import let_go_by_quota
 from scheduler_ext.queues.view import QueueView
 
 HOLDERS: Final = 3
 """Quotas named as those that use more than their guarantee, at most."""
 _TAKEN: Final = (Reason.QUOTA_EXCEEDED, Reason.PARENT_QUOTA_EXCEEDED)
 """Obstacles that would be none if others used less."""
+_QUEUED: Final = (Reason.QUOTA_EXCEEDED, Reason.BEHIND_IN_QUOTA)
+"""Obstacles of pods that go in their turn."""
 
 
 def queue_report(view: QueueView, settings: QueueSettings) -> QueueReport:
@@ -54,11 +60,11 @@ def report_of(
         for tree in admission.forest.trees
         for row in _tree_rows(view, admission, tree)
     )
-    borrowers = _borrowers(view, rows)
+    borrowers, likely = _borrowers(view, rows), _likely(view, admission)
     return QueueReport(
         view.now_seconds,
         (*rows, *_aside(view, admission)),
-        tuple(_waiting_row(one, borrowers) for one in admission.held_back),
+        tuple(_waiting_row(one, borrowers, likely.get(one.pod.uid)) for one in admission.held_back),
         (),
         (*quota_problems(admission), *view.unreadable),
     )
@@ -121,7 +127,48 @@ def _borrowers(view: QueueView, rows: tuple[QuotaRow, ...]) -> dict[tuple[str, s
     return {(row.quota, row.resource): by_tree.get((row.tree, row.resource), []) for row in rows}
 
 
-def _waiting_row(waiting: HeldBack, borrowers: Mapping[tuple[str, str], list[tuple[str, int]]]) -> WaitingPodRow:
+def _likely(view: QueueView, admission: QuotaAdmission) -> dict[str, tuple[float, str]]:
+    """By uid of a pod that waits: when its quota is likely to let it go, and what says so.
+
+    Only what pods of its own quota leave is counted on, and everybody ahead in the queue takes first.
+    """
+    queues: dict[tuple[str, str], list[HeldBack]] = {}
+    for one in admission.held_back:
+        if one.position and one.obstacle.code in _QUEUED and one.obstacle.quota == one.pod.quota:
+            queues.setdefault((one.pod.quota, one.obstacle.resource), []).append(one)
+    running = let_go_by_quota(view, {quota for quota, _ in queues})
+    likely: dict[str, tuple[float, str]] = {}
+    for (quota, resource), waiting in queues.items():
+        use, runs = admission.uses[quota], view.runs.get(quota, ())
+        needed = use.used.get(resource, 0) - use.limit.get(resource, 0)
+        ends = [
+            (end, pod.requests.get(resource, 0)) for pod in running.get(quota, ()) if (end := _end(pod, view, runs))
+        ]
+        basis = _basis(quota, len(runs), any(pod.deadline_seconds is not None for pod in running.get(quota, ())))
+        for _, unit in groupby(sorted(waiting, key=lambda one: one.position), key=lambda one: one.position):
+            pods = [one.pod for one in unit]
+            needed += sum(pod.requests.get(resource, 0) for pod in pods)
+            if needed > 0 and (moment := when_free(needed, ends)) is not None:
+                likely |= {pod.uid: (moment, basis) for pod in pods}
+    return likely
+
+
+def _end(pod: QueuePod, view: QueueView, runs: Sequence[float]) -> float | None:
+    if not pod.ends or pod.started_seconds is None:
+        return None
+    return expected_end(pod.started_seconds, view.now_seconds, runs, pod.deadline_seconds)
+
+
+def _basis(quota: str, runs: int, deadlines: bool) -> str:
+    known = [f"how long {runs} pods of quota {quota} ran that ended"] if runs >= LEAST_RUNS else []
+    return "by " + " and ".join([*known, *(["the deadlines of those that run"] if deadlines else [])])
+
+
+def _waiting_row(
+    waiting: HeldBack,
+    borrowers: Mapping[tuple[str, str], list[tuple[str, int]]],
+    likely: tuple[float, str] | None,
+) -> WaitingPodRow:
     pod, obstacle = waiting.pod, waiting.obstacle
     holders = borrowers.get((obstacle.quota, obstacle.resource), []) if obstacle.code in _TAKEN else []
     return WaitingPodRow(
@@ -138,4 +185,5 @@ def _waiting_row(waiting: HeldBack, borrowers: Mapping[tuple[str, str], list[tup
         pod.requests.get(obstacle.resource, 0),
         obstacle.missing,
         tuple(one for one in holders if one[0] != obstacle.quota)[:HOLDERS],
+        *(likely or ()),
     )

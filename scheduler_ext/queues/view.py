@@ -89,6 +89,7 @@ class QueueView:
     count as let go. evictions_refused: Unix time before which a pod's eviction is not tried again, by uid.
     attempts: (attempts that failed, Unix time before which the gang is not tried again), by gang group's first key.
     native_groups: Kubernetes' own PodGroups by "namespace/name"; None where the server offers none.
+    runs: how long (seconds, ascending) pods of a quota ran that have ended, by quota; only where people ask.
     unreadable: (object, why) of objects that could not be read; the rest goes on without them.
     """
 
@@ -104,5 +105,6 @@ class QueueView:
     attempts: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     released: frozenset[str] = frozenset()
     evictions_refused: Mapping[str, float] = field(default_factory=dict)
+    runs: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     native_groups: Mapping[str, NativeGroup] | None = None
     unreadable: tuple[tuple[str, str], ...] = ()

@@ -74,7 +74,7 @@ def test_why_a_pod_waits_names_group_amount_holders_queue_and_gang() -> None:
     assert answers["used beyond guarantees"] == "research 16"
     assert answers["position in the queue"] == "1"
     assert answers["gang"].startswith("research/train WaitsForQuota: 16 of 16 pods exist, 0 placed, at least 16")
-    assert answers["likely free"].endswith("UTC")
+    assert answers["likely free"].endswith("UTC, by how long 12 pods of quota research ran that ended")
 
 
 def test_nothing_is_said_that_is_not_known() -> None:

@@ -20,6 +20,8 @@ from scheduler_ext.queues.view import QueueNode
 
 NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of pods that may use capacity."""
+SUCCEEDED: Final = "status.phase=Succeeded"
+"""Of those that ended as they should: how long they ran says how long others will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,9 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
         sub_priority=sub_priority(labels),
         preemptible=labels.get(PREEMPTIBLE_LABEL) != "false",
         preempts=spec.preemption_policy != "Never",
+        started_seconds=wire.status.start_time.timestamp() if wire.status.start_time else None,
+        deadline_seconds=spec.active_deadline_seconds,
+        ends=spec.restart_policy in ("Never", "OnFailure"),
         created_seconds=created_seconds,
         gang=sys.intern(gang),
         placeholder=is_placeholder(observed),

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cotenant.apps.manager.mirrors import mirrors_of
-from cotenant.apps.manager.queue_objects import WatchedQueuePod
+from cotenant.apps.manager.queue_objects import SUCCEEDED, WatchedQueuePod
 from cotenant.core.adapters.kube import KubeClient, Mirror
+from cotenant.core.adapters.kube.observed import EndedPodWire
 from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden
 from cotenant.core.model.kubernetes.protocol import GANG_LABEL, NATIVE_GANG_GROUP, OWNER_WORKLOAD_ANNOTATION
 from cotenant.core.model.kubernetes.quota_tree import (
@@ -125,6 +126,17 @@ def counts(reservation: Reservation) -> bool:
     return GANG_LABEL in reservation.labels or OWNER_WORKLOAD_ANNOTATION in reservation.annotations
 
 
+def _runs(client: KubeClient, tree: QuotaTree) -> dict[str, tuple[float, ...]]:
+    """How long the pods of each quota ran that have ended and still stand in the API server, ascending."""
+    runs: dict[str, list[float]] = {}
+    for pod in client.list("/api/v1/pods", EndedPodWire, fieldSelector=SUCCEEDED):
+        quota = tree.of_pod(pod.metadata.namespace, pod.metadata.labels or {})
+        seconds = pod.run_seconds()
+        if quota is not None and seconds is not None:
+            runs.setdefault(quota.name, []).append(seconds)
+    return {quota: tuple(sorted(those)) for quota, those in runs.items()}
+
+
 def read_view(client: KubeClient, settings: Settings, now_seconds: float) -> QueueView:
     """One look at the cluster; ClusterForbidden names the right that is missing.
 
@@ -142,4 +154,6 @@ def read_view(client: KubeClient, settings: Settings, now_seconds: float) -> Que
                 raise
             unreadable.append((plural, error.message))
     view = QueueViewBuilder(mirrors).view(now_seconds)
+    if any(pod.waits_for_quota for pod in view.pods):
+        view = replace(view, runs=_runs(client, QuotaTree(view.quotas)))
     return replace(view, unreadable=(*unreadable, *view.unreadable))

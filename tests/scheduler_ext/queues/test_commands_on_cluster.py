@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +59,40 @@ def test_a_person_with_the_rights_of_the_page_reads_tree_reason_and_gangs(gangs:
     assert (explained["pod"]["code"], explained["pod"]["requested"]) == ("above-quota-max", 3000)
     (gang,) = shown("gang", "list")
     assert (gang["gang"], gang["state"], gang["members"], gang["min_available"]) == ("half", "Incomplete", 1, 2)
+
+
+def test_explain_says_when_a_pod_is_likely_let_go_by_how_long_others_ran(
+    gangs: GangScene, fake_nodes: Callable[..., list[str]]
+) -> None:
+    fake_nodes(1, cpu="8")
+    space = gangs.namespace
+    pods = f"/api/v1/namespaces/{space}/pods"
+    body = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota"}
+    labels = {IS_PARENT_LABEL: "false"}
+    amounts = {"min": {"cpu": "1"}, "max": {"cpu": "1"}}
+    gangs.api.create(QUOTAS.format(space), {**body, "metadata": {"name": space, "labels": labels}, "spec": amounts})
+    containers = [{"name": "main", "image": "app", "resources": {"requests": {"cpu": "1"}}}]
+    spec = {"containers": containers, "restartPolicy": "Never", "schedulerName": "nobody"}
+    begun, hour = datetime.now(UTC).replace(microsecond=0), timedelta(hours=1)
+    for name in (*(f"ended-{number}" for number in range(5)), "runs"):
+        gangs.api.create(pods, {"metadata": {"name": name}, "spec": spec})
+        ended = (
+            {"terminated": {"exitCode": 0, "finishedAt": stamp(begun + hour)}} if name != "runs" else {"running": {}}
+        )
+        states = [{"name": "main", "image": "app", "imageID": "", "ready": False, "restartCount": 0, "state": ended}]
+        phase = "Running" if name == "runs" else "Succeeded"
+        status = {"phase": phase, "startTime": stamp(begun), "containerStatuses": states}
+        gangs.api.patch(f"{pods}/{name}/status", {"status": status})
+    gated = {**spec, "schedulingGates": [{"name": QUOTA_GATE}]}
+    gangs.api.create(pods, {"metadata": {"name": "late"}, "spec": gated})
+    words = ["quota", "explain", "late", "-n", space, "-o", "json", "--kubeconfig", str(gangs.plane.admin_kubeconfig)]
+    done = CliRunner().invoke(root, words)
+    assert done.exit_code == 0, done.stderr
+    row = json.loads(done.stdout)["pod"]
+    # All five ran an hour, and the one that runs began when they did.
+    assert row["likely_seconds"] == (begun + hour).timestamp()
+    assert row["likely_basis"] == f"by how long 5 pods of quota {space} ran that ended"
+
+
+def stamp(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

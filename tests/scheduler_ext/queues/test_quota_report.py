@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cotenant.core.settings.sections.queues import QueueSettings
 from scheduler_ext.queues.quota_report import queue_report
 from tests.scheduler_ext.queues.quota_scene import NOW, decided, pod, quota, scene
@@ -66,3 +68,27 @@ def test_what_cannot_be_used_is_shown_with_its_problem() -> None:
     assert report.problems == (("elasticquotas/a", problem), ("elasticquotas/x", "spec.min: no object"))
     assert [(row.quota, row.problem, row.waiting_pods) for row in report.quotas] == [("a", problem, 1)]
     assert report.waiting[0].code == "quota-invalid"
+
+
+def likely(runs: tuple[float, ...], **more: Any) -> dict[str, tuple[float | None, str]]:
+    """When two pods of 2 cores are likely to be let go; three of 2 cores run for 10, 20 and 30 s in a quota of 6."""
+    started = {"started_seconds": None, "ends": True, **more}
+    running = [
+        pod(f"runs-{age}", "a", 2000, waits=False, **{**started, "started_seconds": NOW - age}) for age in (10, 20, 30)
+    ]
+    waiting = [pod("first", "a", 2000, created_seconds=1), pod("second", "a", 2000, created_seconds=2)]
+    view = scene([quota("a", 6000, 6000)], [*running, *waiting], runs={"a": runs})
+    return {row.pod: (row.likely_seconds, row.likely_basis) for row in queue_report(view, QueueSettings()).waiting}
+
+
+def test_a_pod_is_likely_let_go_when_pods_of_its_quota_have_left_what_it_and_those_ahead_need() -> None:
+    # All runs took 100 s: the three end in 70, 80 and 90 s, each leaving 2 cores, first to the one ahead.
+    basis = "by how long 5 pods of quota a ran that ended"
+    assert likely((100.0,) * 5) == {"first": (NOW + 70, basis), "second": (NOW + 80, basis)}
+
+
+def test_nothing_is_said_where_nothing_is_known_or_pods_never_end() -> None:
+    assert likely(()) == {"first": (None, ""), "second": (None, "")}
+    assert likely((100.0,) * 5, ends=False) == {"first": (None, ""), "second": (None, "")}
+    by_deadline = likely((), deadline_seconds=200.0)
+    assert by_deadline["first"] == (NOW + 170, "by the deadlines of those that run")

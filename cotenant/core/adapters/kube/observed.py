@@ -102,6 +102,8 @@ class _SchedulingGroup(msgspec.Struct, rename="camel"):
 class _QueuePodSpec(_ObservedPodSpec, rename="camel"):
     scheduling_group: _SchedulingGroup | None = None
     preemption_policy: str = ""
+    restart_policy: str = ""
+    active_deadline_seconds: float | None = None
     scheduling_gates: list[_ObservedGate] | None = None
     node_selector: Texts | None = None
     affinity: dict[str, Any] | None = None
@@ -113,6 +115,37 @@ class QueuePodWire(ObservedPodWire):
 
     metadata: _QueuePodMeta
     spec: _QueuePodSpec
+
+
+class _Terminated(msgspec.Struct, rename="camel"):
+    finished_at: datetime | None = None
+
+
+class _ContainerState(msgspec.Struct):
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(msgspec.Struct):
+    state: _ContainerState = msgspec.field(default_factory=_ContainerState)
+
+
+class _EndedStatus(msgspec.Struct, rename="camel"):
+    start_time: datetime | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+
+
+class EndedPodWire(msgspec.Struct):
+    """A Pod on the wire that has ended: whose it was, and how long it ran."""
+
+    metadata: _ObservedMeta
+    status: _EndedStatus = msgspec.field(default_factory=_EndedStatus)
+
+    def run_seconds(self) -> float | None:
+        """From its start to the end of its last container; None where the status does not say so."""
+        ends = [c.state.terminated.finished_at for c in self.status.container_statuses or () if c.state.terminated]
+        known = [end for end in ends if end is not None]
+        begun = self.status.start_time
+        return max(0.0, (max(known) - begun).total_seconds()) if begun and known else None
 
 
 class _ObservedNodeSpec(msgspec.Struct):

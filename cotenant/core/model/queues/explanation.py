@@ -67,7 +67,7 @@ def _answers(report: QueueReport, row: WaitingPodRow) -> Iterator[tuple[str, str
     yield from _amounts(report, row)
     yield "position in the queue", str(row.position) if row.position else ""
     yield "gang", _gang_words(gang_of(report, row.gang)) if row.gang else ""
-    yield "likely free", "" if row.likely_seconds is None else _moment(row.likely_seconds)
+    yield "likely free", "" if row.likely_seconds is None else f"{_moment(row.likely_seconds)}, {row.likely_basis}"
 
 
 def _amounts(report: QueueReport, row: WaitingPodRow) -> Iterator[tuple[str, str]]:

@@ -38,7 +38,8 @@ class QueuePod:
     while it has no node. placeholder: it only holds room. missed: it was not gated at its creation; it counts as used
     and is never given back for that. declared_gang: its gang as its annotations say. handed_over: it was given reserved
     room (annotation reservation-allocated). scheduling_group: Kubernetes' own PodGroup that it names, as its gang.
-    preempts: it may take room from pods of lower priority (preemptionPolicy).
+    preempts: it may take room from pods of lower priority (preemptionPolicy). started_seconds: Unix time of its start.
+    ends: it does so by itself (its restartPolicy is not Always), after deadline_seconds at the latest where it has one.
     """
 
     namespace: str
@@ -63,6 +64,9 @@ class QueuePod:
     handed_over: bool = False
     scheduling_group: str = ""
     preempts: bool = True
+    started_seconds: float | None = None
+    deadline_seconds: float | None = None
+    ends: bool = False
 
     @property
     def place(self) -> str:

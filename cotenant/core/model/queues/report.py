@@ -65,7 +65,7 @@ class WaitingPodRow:
     gang: "namespace/name" of its gang, or "". position: in its quota's or the gangs' queue, from 1. code: a reason of
     `cotenant.core.model.reasons`. missing: what the resource lacks for it. holders: who uses it beyond their own
     guarantee, the largest first, as (quota, amount). likely_seconds: Unix time at which it is likely to be let go,
-    where a forecast says so.
+    None where nothing says so; likely_basis: what says so.
     """
 
     namespace: str
@@ -82,6 +82,7 @@ class WaitingPodRow:
     missing: int = 0
     holders: tuple[tuple[str, int], ...] = ()
     likely_seconds: float | None = None
+    likely_basis: str = ""
 
 
 @dataclass(frozen=True, slots=True)
