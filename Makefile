@@ -4,7 +4,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check -q
 ARGS   ?=
-JOBS   ?= 2
+JOBS   ?= 3
 PACKAGES := cotenant changes profiler forecasting recommender scheduler_ext admission enforcer dashboard
 
 # Where an environment forbids compiled files, each of the suite's thousand processes would compile everything anew.

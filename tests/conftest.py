@@ -26,7 +26,12 @@ settings.load_profile("continuous-integration" if os.environ.get("CI") else "bus
 
 SERVER_MARKERS = ("server", "browser", "prometheus", "cluster")
 """Marks of tests that talk to something outside of their process."""
-LONG_GROUPS = ("cluster", "browser", "guest", "containerd", "agent-cluster")
+CLUSTER = "cluster"
+CONTROLLERS_CLUSTER = "controllers-cluster"
+"""Tests of the shared control plane are two groups, each with a control plane of its own: in one they take longer than
+all other tests together."""
+CONTROLLER_FOLDERS = ("enforcer", "manager", "node", "scheduler_ext")
+LONG_GROUPS = (CLUSTER, CONTROLLERS_CLUSTER, "browser", "guest", "containerd", "agent-cluster")
 """Groups of `xdist_group` that take minutes, the longest first."""
 
 
@@ -71,10 +76,11 @@ def _rank(item: pytest.Item) -> int:
 
 def _group(item: pytest.Item) -> str:
     """The one worker's work that this test belongs to: its server's, where it shares one, else its file's."""
+    path = item.path.relative_to(item.config.rootpath)
     groups = [mark.args[0] for mark in item.iter_markers("xdist_group")]
-    return (
-        "cluster" if "cluster" in groups else groups[0] if groups else str(item.path.relative_to(item.config.rootpath))
-    )
+    if CLUSTER in groups:
+        return CONTROLLERS_CLUSTER if path.parts[1] in CONTROLLER_FOLDERS else CLUSTER
+    return groups[0] if groups else str(path)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -64,11 +64,14 @@ def wait_for_column(page: Page, name: str, test: str) -> None:
 
 
 def column(page: Page, name: str) -> list[str]:
-    """Texts of a column's cells in sight, top down."""
-    script = """name => [...document.querySelectorAll(`.ag-row .ag-cell[col-id="${name}"]`)]
-        .map(c => [parseInt(c.closest('.ag-row').getAttribute('row-index')), c.textContent])
-        .sort((a, b) => a[0] - b[0]).map(p => p[1])"""
-    return list(page.evaluate(script, name))
+    """Texts of a column's cells in sight, top down, once every cell has its text: the grid fills rows cell by cell."""
+    script = """name => {
+        const cells = [...document.querySelectorAll(`.ag-row .ag-cell[col-id="${name}"]`)]
+            .map(c => [parseInt(c.closest('.ag-row').getAttribute('row-index')), c.textContent])
+            .sort((a, b) => a[0] - b[0]).map(p => p[1]);
+        return cells.length && cells.every(text => text) && cells;
+    }"""
+    return list(page.wait_for_function(script, arg=name).json_value())
 
 
 def api(page: Page, path: str) -> Any:

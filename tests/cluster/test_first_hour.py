@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster import needing
 from tests.cluster import second_scheduler as second
 from tests.cluster.api import Api
 from tests.cluster.binaries import find
@@ -95,9 +96,9 @@ def steps_of(page: str, port: int) -> dict[str, str]:
 
 
 @pytest.fixture
-def terminal(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Terminal]:
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
     """A cluster of its own, because everything is taken out of it again; the session's one is for others."""
-    del control_plane  # asked for so that this counts as a test of the cluster
+    needing.kubernetes()
     with ControlPlane(tmp_path / "cluster") as plane:
         create_nodes(plane, NODES, NodeShape(cpu="32", memory="128Gi"))
         words = [str(Path(sys.executable).parent), str(find("kubectl").parent), os.environ["PATH"]]
@@ -200,6 +201,8 @@ def nothing_left(terminal: Terminal) -> list[str]:
     return [*ours, *usage]
 
 
+@pytest.mark.cluster
+@pytest.mark.slow
 def test_the_first_hour_goes_as_the_page_says(terminal: Terminal) -> None:
     capacity = [node["status"]["capacity"] for node in terminal.api.items("/api/v1/nodes")]
     with ExitStack() as running:

@@ -116,10 +116,10 @@ def test_a_long_note_is_cut_to_what_the_server_takes(
 
 def test_an_event_about_a_node_stands_in_the_default_namespace(control_plane: ControlPlane, recorder: Any) -> None:
     told = recorder()
-    told.record(Regarding("v1", "Node", "node-of-the-event-test"), "Degraded", "no NodeMetric")
+    told.record(Regarding("v1", "Node", "node-of-the-event-test"), "NoMetricOfTheTest", "no NodeMetric")
     assert told.flush() == 1
-    names = [e["regarding"]["name"] for e in events(control_plane, "default")]
-    assert names.count("node-of-the-event-test") == 1
+    nodes = [event["regarding"] for event in events(control_plane, "default") if event["reason"] == "NoMetricOfTheTest"]
+    assert [node["name"] for node in nodes] == ["node-of-the-event-test"]
 
 
 def test_what_could_not_be_told_is_told_later(
