@@ -147,7 +147,7 @@ images: $(VENV)/.demo  ## Both container images as OCI archives, with sizes and 
 # --- locks --------------------------------------------------------------------------------------------------------------
 COMPILE := $(VENV)/bin/pip-compile --generate-hashes --no-emit-index-url --no-emit-find-links --allow-unsafe --strip-extras --no-header -q
 lock: $(VENV)/.test  ## Renew the locks (one per use)
-	@$(COMPILE) --upgrade --extra cli --extra scan --extra analytics --extra cluster --extra webhook --extra extender --extra node --extra distributed --extra dashboard --extra test -o locks/test.txt pyproject.toml
+	@$(COMPILE) --upgrade --extra cli --extra scan --extra analytics --extra cluster --extra webhook --extra extender --extra node --extra distributed --extra dashboard --extra mcp --extra test -o locks/test.txt pyproject.toml
 	@$(COMPILE) -c locks/test.txt --extra cli --extra scan --extra analytics --extra cluster --extra webhook --extra extender --extra node --extra dashboard --extra build -o locks/demo.txt pyproject.toml
 	@$(COMPILE) -c locks/test.txt --extra node -o locks/node.txt pyproject.toml
 	@$(COMPILE) -c locks/test.txt --extra docs -o locks/docs.txt pyproject.toml

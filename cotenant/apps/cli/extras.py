@@ -16,6 +16,7 @@ PACKAGES: Final = {
     "webhook": ("httptools", "uvloop", "cryptography"),
     "node": ("grpcio", "protobuf"),
     "dashboard": ("dash", "dash-ag-grid", "dash-mantine-components", "plotly", "uvicorn", "fastapi"),
+    "mcp": ("mcp", "httpx2"),
 }
 """Distributions by the extra that brings them first."""
 

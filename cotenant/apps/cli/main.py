@@ -94,6 +94,12 @@ COMMANDS: tuple[CommandEntry, ...] = (
         "dashboard", "cotenant.apps.cli.cluster.dashboard", "The results of the last scan in the browser.", LOOK
     ),
     CommandEntry(
+        "mcp",
+        "cotenant.apps.cli.analysis.mcp_server",
+        "The results of the last scan as tools for a language model; read-only.",
+        LOOK,
+    ),
+    CommandEntry(
         "install", "cotenant.apps.cli.cluster.install", "Put CRDs, priority classes and rights into a cluster.", CLUSTER
     ),
     CommandEntry(

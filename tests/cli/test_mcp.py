@@ -1,0 +1,93 @@
+"""A model's client starts `cotenant mcp`, lists its tools and calls them: the reads of the REST API, nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from tests.support import command_line
+from tests.support import dashboard as support
+from tests.support.dashboard import Results
+
+COMMAND = "from cotenant.apps.cli.main import run; run()"
+Conversation = Callable[[ClientSession], Awaitable[Any]]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return support.results(tmp_path_factory.mktemp("results"), spec=support.WEEK)
+
+
+def converse(results: Results, talk: Conversation) -> Any:
+    """What a real client gets from the real command over its standard input and output."""
+    url = str(results.store.url)
+    server = StdioServerParameters(
+        command=sys.executable, args=["-c", COMMAND, "mcp", "--store", url], env=dict(os.environ)
+    )
+
+    async def session() -> Any:
+        async with stdio_client(server) as (answers, requests), ClientSession(answers, requests) as client:
+            await client.initialize()
+            return await talk(client)
+
+    return asyncio.run(asyncio.wait_for(session(), 120))
+
+
+def test_a_client_asks_what_it_would_ask_the_rest_api(results: Results) -> None:
+    async def talk(client: ClientSession) -> Any:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        rows = json.loads(text(await client.call_tool("recommendations", {"sort": ["-cpu_delta_total"], "limit": 3})))
+        first = rows["rows"][0]
+        container = {key: first[key] for key in ("namespace", "kind", "workload", "container")}
+        return (
+            tools,
+            json.loads(text(await client.call_tool("overview"))),
+            rows,
+            json.loads(text(await client.call_tool("explain", container))),
+            json.loads(text(await client.call_tool("nodes", {}))),
+            await client.call_tool("explain", {"namespace": "shop"}),
+            await client.call_tool("nodes", {"limit": 501}),
+            await client.call_tool("nodes", {"colour": "red"}),
+            await client.call_tool("node_history", {"node": "no such?node"}),
+            await client.call_tool("accept", {}),
+        )
+
+    tools, overview, rows, explanation, nodes, *refused = converse(results, talk)
+    # every read of results; the back-test is a page; nothing of the endpoints that change something
+    assert {"overview", "explain", "recommendations", "findings", "reclaimable", "forecast", "fit"} <= tools.keys()
+    assert not {"backtest", "accept", "changes", "ledger"} & tools.keys()
+    assert all(tool.annotations.read_only_hint for tool in tools.values())
+    assert tools["explain"].input_schema["required"] == ["namespace", "kind", "workload", "container"]
+    assert "format" not in tools["nodes"].input_schema["properties"]
+    assert overview["cluster"] == results.store.cluster
+    assert len(rows["rows"]) == 3 < rows["total"]
+    assert explanation["container"]["container"] == rows["rows"][0]["container"]
+    assert nodes["total"] == support.WEEK.nodes
+    assert all(answer.is_error for answer in refused)
+    assert [text(answer) for answer in refused] == [
+        "explain needs kind, workload, container.",
+        "limit 501 is not in 0 to 500 rows. Use offset for the rows after the first 500, or narrow the filters.",
+        "nodes takes no argument colour. It takes " + ", ".join(tools["nodes"].input_schema["properties"]) + ".",
+        '{"error":"NoData","message":"no history of a node named no such?node","fix":""}',
+        f"there is no tool accept; there are {', '.join(tools)}",
+    ]
+
+
+def text(result: Any) -> str:
+    (content,) = result.content
+    return str(content.text)
+
+
+def test_without_results_it_ends_with_the_fix(tmp_path: Path) -> None:
+    done = command_line.cotenant("mcp", "--store", tmp_path.as_uri())
+    assert (done.returncode, done.stdout) == (1, "")  # standard output belongs to the protocol
+    assert "Run cotenant scan" in done.stderr
