@@ -173,14 +173,21 @@ def test_a_batch_pod_is_scheduled_and_refused_when_less_can_be_lent(
     # 16000 - 6400 - 5000 = 4600 are left to lend, and the first pod holds 5000 of them.
     scene.report([node], system_cpu="5")
     wait_for("a smaller amount", lambda: scene.allocatable([node])[node][BATCH_CPU] == "4600")
-    scene.api.create(pods, batch_pod("second", node, 1000))
+
+    def verdict(name: str) -> str:
+        """What the scheduler said of a pod: why not, or on which node; empty before it has."""
+        pod = scene.api.get(f"{pods}/{name}")
+        conditions = [c for c in pod["status"].get("conditions", []) if c["type"] == "PodScheduled"]
+        return pod["spec"].get("nodeName") or next((c.get("reason", "") for c in conditions), "")
 
     def refused() -> bool:
-        conditions = scene.api.get(f"{pods}/second")["status"].get("conditions", [])
-        return any(c["type"] == "PodScheduled" and c["reason"] == "Unschedulable" for c in conditions)
+        """Of a new pod: the scheduler's own view of the node may be older than what we just read."""
+        name = unique_name("later")
+        scene.api.create(pods, batch_pod(name, node, 1000))
+        wait_for("the scheduler's verdict", lambda: verdict(name))
+        return verdict(name) == "Unschedulable"
 
     wait_for("an unschedulable pod", refused)
-    assert "nodeName" not in scene.api.get(f"{pods}/second")["spec"]
 
 
 def test_a_broken_key_keeps_its_last_good_value_and_tells_people(

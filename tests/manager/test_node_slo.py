@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -203,23 +203,26 @@ def test_rendering_in_groups_is_rendering_each_node_alone(labels: list[dict[str,
     assert together == {name: intent.body for name, intent in alone.items() if isinstance(intent, Apply)}
 
 
-def test_the_api_server_takes_what_is_rendered_and_gives_it_back_unchanged(control_plane: ControlPlane) -> None:
+def test_the_api_server_takes_what_is_rendered_and_gives_it_back_unchanged(
+    control_plane: ControlPlane, fake_nodes: Callable[..., list[str]]
+) -> None:
     api = control_plane.api()
     install_crd(api, "nodeslos.slo.koordinator.sh")
-    body = api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "slo-1"}})
-    own = node("slo-1", GPU, body["metadata"]["uid"])
+    (name,) = fake_nodes(1)
+    path = f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{name}"
+    own = node(name, GPU, api.get(f"/api/v1/nodes/{name}")["metadata"]["uid"])
     client = control_plane.client(account(control_plane, "cotenant-manager"))
     writer = Writer(client, FIELD_MANAGER)  # field validation is Strict there
     for intent in decide(NodeSloView(CONFIG, (own,), {})).intents:
         writer.send(intent)
-    held = api.get("/apis/slo.koordinator.sh/v1alpha1/nodeslos/slo-1")
+    held = api.get(path)
     there = msgspec.json.decode(json.dumps(held), type=NodeSloObject)
-    assert decide(NodeSloView(CONFIG, (own,), {"slo-1": there})).intents == ()
+    assert decide(NodeSloView(CONFIG, (own,), {name: there})).intents == ()
     policy = decode(held["spec"])
     assert policy.thresholds.cpu_suppress_threshold_percent == 50
     assert policy.classes.be_class.network_qos.ingress_limit == "50M"
     # a field that the configuration no longer sets is taken back, whatever the API server merges
     less = CONFIG.updated({**TEXTS, SloKey.SYSTEM.value: "{}"})
-    for intent in decide(NodeSloView(less, (own,), {"slo-1": there})).intents:
+    for intent in decide(NodeSloView(less, (own,), {name: there})).intents:
         writer.send(intent)
-    assert "schedFeatures" not in api.get("/apis/slo.koordinator.sh/v1alpha1/nodeslos/slo-1")["spec"]["systemStrategy"]
+    assert "schedFeatures" not in api.get(path)["spec"]["systemStrategy"]

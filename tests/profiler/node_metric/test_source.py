@@ -24,6 +24,8 @@ from profiler.node_metric.turn import ReportContext, ReportDecision, steps
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
+from tests.cluster.fake_nodes import delete_nodes
+from tests.cluster.waiting import wait_for
 from tests.profiler.conftest import Served, serve
 from tests.support.exporter import EXPORTER_END, exporter_server
 from tests.support.openmetrics import Dress
@@ -127,28 +129,33 @@ def metrics(control_plane: ControlPlane) -> dict[str, NodeMetric]:
     return {metric.node: metric for metric in map(NodeMetric.parse, found)}
 
 
-def test_the_api_server_takes_the_report_and_gives_nothing_to_do_afterwards(
-    source: NodeMetricSource, served: Served, control_plane: ControlPlane
-) -> None:
+@pytest.fixture
+def node_uids(served: Served, control_plane: ControlPlane) -> Iterator[dict[str, str]]:
+    """UIDs of new Nodes by their names, those of the served cluster; gone after the test with their NodeMetrics."""
     api = control_plane.api()
     install_crd(api, "nodemetrics.slo.koordinator.sh")
+    bodies = ({"kind": "Node", "metadata": {"name": node.name}} for node in served.cluster.inventory.nodes)
+    uids = {b["metadata"]["name"]: api.create("/api/v1/nodes", b)["metadata"]["uid"] for b in bodies}
+    yield uids
+    delete_nodes(control_plane, uids)
+    wait_for("their NodeMetrics to go with them", lambda: not metrics(control_plane).keys() & uids)
+
+
+def test_the_api_server_takes_the_report_and_gives_nothing_to_do_afterwards(
+    source: NodeMetricSource, served: Served, control_plane: ControlPlane, node_uids: dict[str, str]
+) -> None:
+    api = control_plane.api()
     found = reports(observed(source, served), served.cluster.inventory.pods, POLICY, {})
-    assert {r.node for r in found} == {n.name for n in served.cluster.inventory.nodes}
+    assert {r.node for r in found} == node_uids.keys()
     assert sum(len(r.status["podsMetric"]) for r in found) > 20
-    uids = {
-        r.node: api.create("/api/v1/nodes", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": r.node}})[
-            "metadata"
-        ]["uid"]
-        for r in found
-    }
-    view = ReportContext(uids, "cotenant-manager", POLICY, float(served.end))
+    view = ReportContext(node_uids, "cotenant-manager", POLICY, float(served.end))
     writer = Writer(control_plane.client(account(control_plane, "cotenant-manager")), "cotenant-manager")
     for _ in range(2):  # the objects, then their statuses
         made = steps(found, metrics(control_plane), view)
         for intent in (*made.specs, *made.statuses):
             writer.send(intent)
     there = metrics(control_plane)
-    assert all(there[n].reporter == "cotenant-manager" for n in uids)
+    assert all(there[n].reporter == "cotenant-manager" for n in node_uids)
     second = steps(found, there, view)
     assert (second.specs, second.statuses, second.turns[ReportDecision.NO_NEWER]) == ((), (), len(found))
     # an agent that reports by itself becomes the reporter, and ours steps back
