@@ -12,7 +12,7 @@ import pytest
 from cotenant.apps.pipeline.enforcement import DOCUMENT, keep
 from cotenant.apps.simulation import demo
 from cotenant.apps.simulation.enforced_node import TIER, Actor, SecondDemand, SimulatedNode
-from cotenant.apps.simulation.enforcement import LATE_SECONDS, SECONDS, hill, scenario
+from cotenant.apps.simulation.enforcement import KINDS, LATE_SECONDS, QUIET_SECONDS, SCRIPTS, Script, hill, scenario
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.colocation.enforcement import (
@@ -70,7 +70,7 @@ def test_best_effort_stays_below_its_limit_and_the_limit_follows_the_target(foun
     assert (used[1:] <= np.maximum(limit[:-1], limit[1:]) + 1).all()
     # It may trail a rising target (10 % of the machine a tick, not moved for less than 1 %), never by much.
     assert np.abs(limit - target).max() <= 0.12 * lanes.capacity
-    assert len(lanes.values["others"]) == SECONDS
+    assert len(lanes.values["others"]) == SCRIPTS["spike"].seconds
 
 
 def test_a_noisy_neighbour_is_found_held_back_and_evicted_before_the_load_takes_another(
@@ -169,5 +169,14 @@ def test_a_dismissed_pod_leaves_after_a_while() -> None:
 
 
 def test_the_load_rises_once_and_falls_again() -> None:
-    shape = hill(240)
+    shape = hill(Script("one", high=0.5, lasts_seconds=240))
+    # 2 minutes of quiet, 40 s up, 4 minutes at the top, 40 s down, 80 s of quiet.
+    assert len(shape) == 120 + 40 + 240 + 40 + QUIET_SECONDS
     assert shape[:120].max() == 0 and shape[160:400].min() == 1 and shape[441:].max() == 0
+
+
+def test_a_story_ends_soon_after_its_last_act_and_never_before(found: EnforcementHistory) -> None:
+    for number, kind in enumerate(KINDS):
+        lanes, acts = of(found, number)
+        quiet = lanes.start_seconds + SCRIPTS[kind].seconds - max(act.time_seconds for act in acts)
+        assert 30 <= quiet <= QUIET_SECONDS, kind

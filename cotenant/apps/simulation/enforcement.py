@@ -2,7 +2,7 @@
 
     scenario(inventory, end, seed) -> Found(acts, lanes): every row comes out of enforcer.loop.decide and settle
 
-Three nodes over eleven minutes. On each, online load rises and falls, and a container runs into its CPU limit:
+Three nodes over eight to ten minutes. On each, online load rises and falls, and a container runs into its CPU limit:
 best effort is suppressed, the container gets a burst, best effort gets its CPU back. On `spike` that is all, and nobody
 is evicted. On `long` a batch pod that starts late disturbs a service: that is found, best effort is held back, and at
 last this pod is evicted; then the load rises and stays, until best effort gets so little that another one leaves.
@@ -36,9 +36,8 @@ from enforcer.report.acts import act_of, sample_of
 from enforcer.report.recount import Verdicts
 from enforcer.report.status import ActionRecord, action_of, paths_of, stamp
 
-SECONDS: Final = 660
 BEFORE_END_SECONDS: Final = 600
-"""The last tick is so long before the history's end."""
+"""The longest story's last tick is so long before the history's end."""
 SOURCE: Final = "scenario of load spikes"
 KINDS: Final = ("spike", "long", "dry")
 ONLINE_PODS: Final = 5
@@ -47,6 +46,8 @@ LATE_SECONDS: Final = 60
 RISE_SECONDS: Final = 40
 NOISY_FROM_SECONDS: Final = 30
 RISE_FROM_SECONDS: Final = 120
+QUIET_SECONDS: Final = 80
+"""After the fall: best effort has its CPU back within half of it, and then nothing happens."""
 QUIET_SHARE: Final = 0.15
 """Of what the other batch pods asked for, while the noisy one is found out."""
 POLICY: Final[dict[str, Any]] = {
@@ -82,6 +83,11 @@ class Script:
     disturbs: float = 0.0
     """Cycles per instruction that one service gains while a noisy batch pod uses all that it wants."""
 
+    @property
+    def seconds(self) -> int:
+        """From the first tick to the last."""
+        return RISE_FROM_SECONDS + RISE_SECONDS + self.lasts_seconds + RISE_SECONDS + QUIET_SECONDS
+
 
 SCRIPTS: Final = {
     "spike": Script("spike", 0.42, 180),
@@ -96,7 +102,8 @@ def scenario(inventory: Inventory, end_seconds: float, seed: int = 7) -> Enforce
     Up to three nodes of the inventory play, with the names of pods that run there. Nothing for one without nodes.
     """
     nodes = _stage(inventory)
-    begin = end_seconds - BEFORE_END_SECONDS - SECONDS - LATE_SECONDS * (len(nodes) - 1)
+    longest = max(script.seconds for script in SCRIPTS.values())
+    begin = end_seconds - BEFORE_END_SECONDS - longest - LATE_SECONDS * (len(nodes) - 1)
     acts: list[AgentAction] = []
     lanes: list[NodeLanes] = []
     for number, (node, kind) in enumerate(zip(nodes, KINDS, strict=False)):
@@ -232,11 +239,12 @@ class _Play:
         online = [actor for actor in self.cast if actor.online]
         batch = [actor for actor in self.cast if not actor.online]
         capacity = float(MILLICORES_PER_CORE * cores)
-        load = capacity * (0.24 + (self.script.high - 0.24) * hill(self.script.lasts_seconds))
-        load *= 1 + 0.01 * self.random.standard_normal(SECONDS)
-        top = hill(self.script.lasts_seconds) > 0.5
+        shape = hill(self.script)
+        load = capacity * (0.24 + (self.script.high - 0.24) * shape)
+        load *= 1 + 0.01 * self.random.standard_normal(len(shape))
+        top = shape > 0.5
         busiest, noisy = online[0], batch[0]
-        for second in range(SECONDS):
+        for second in range(self.script.seconds):
             millicores = shares(float(load[second]), online)
             if top[second] and second % 240 < 100:
                 millicores[busiest.name] = 1.4 * busiest.limit_millicores
@@ -252,10 +260,10 @@ class _Play:
             yield SecondDemand(millicores, 0.02 * capacity, noisy.name, {busiest.name: slows}, cycles)
 
 
-def hill(lasts_seconds: int) -> npt.NDArray[np.float64]:
-    """0, a rise from the second minute on, 1 for so long, a fall: (SECONDS,)."""
-    at = np.arange(SECONDS, dtype=np.float64)
-    end = RISE_FROM_SECONDS + RISE_SECONDS + lasts_seconds + RISE_SECONDS
+def hill(script: Script) -> npt.NDArray[np.float64]:
+    """0, a rise from the second minute on, 1 for so long, a fall, 0 again: a value a second of the script."""
+    at = np.arange(script.seconds, dtype=np.float64)
+    end = script.seconds - QUIET_SECONDS
     up, down = (at - RISE_FROM_SECONDS) / RISE_SECONDS, (end - at) / RISE_SECONDS
     shape: npt.NDArray[np.float64] = np.clip(np.minimum(up, down), 0.0, 1.0)
     return shape
