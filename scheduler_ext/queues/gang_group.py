@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -22,12 +22,17 @@ LAST_GATES: Final = frozenset({GANG_GATE, RESERVATION_GATE})
 
 @dataclass(frozen=True)
 class GangMembers:
-    """One gang, its pods that have not ended, their Reservations by the pod's uid, its PodGroup of Kubernetes."""
+    """One gang, its pods that have not ended, their Reservations by the pod's uid, its PodGroup of Kubernetes.
+
+    succeeded, failed: how many of its pods ended so and still stand in the API server; only of a PodGroup.
+    """
 
     gang: Gang
     pods: tuple[QueuePod, ...] = ()
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     native: NativeGroup | None = None
+    succeeded: int = 0
+    failed: int = 0
 
     @cached_property
     def bound(self) -> tuple[QueuePod, ...]:
@@ -188,7 +193,16 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
     used = {one.annotations[GANG_ANNOTATION] for one in memberless if one.status.phase is Phase.SUCCEEDED}
     gangs = {**{key: _undefined(key) for key in pods}, **view.gangs}
     natives = view.native_groups or {}
-    by_key = {key: _members(gang, pods.get(key, ()), by_uid, natives.get(key)) for key, gang in gangs.items()}
+    ended = view.ended_members
+    by_key = {
+        key: replace(
+            _members(gang, pods.get(key, ()), by_uid),
+            native=natives.get(key),
+            succeeded=ended.get((key, "Succeeded"), 0),
+            failed=ended.get((key, "Failed"), 0),
+        )
+        for key, gang in gangs.items()
+    }
     groups = tuple(_grouped(by_key, used))
     awaiting = {members.gang.key for group in groups if group.awaiting for members in group.gangs}
     needless = tuple(
@@ -204,11 +218,9 @@ def _undefined(key: str) -> Gang:
     return Gang(namespace, name, 0, 0, group=(key,), problem=f"gang {key}: no PodGroup or pod defines it")
 
 
-def _members(
-    gang: Gang, pods: Iterable[QueuePod], by_uid: Mapping[str, Reservation], native: NativeGroup | None
-) -> GangMembers:
+def _members(gang: Gang, pods: Iterable[QueuePod], by_uid: Mapping[str, Reservation]) -> GangMembers:
     own = tuple(sorted(pods, key=lambda pod: pod.place))
-    return GangMembers(gang, own, {pod.uid: by_uid[pod.uid] for pod in own if pod.uid in by_uid}, native)
+    return GangMembers(gang, own, {pod.uid: by_uid[pod.uid] for pod in own if pod.uid in by_uid})
 
 
 def _grouped(by_key: Mapping[str, GangMembers], used: set[str]) -> Iterator[GangGroup]:

@@ -1,6 +1,6 @@
 """Status of a PodGroup: phase and counts, as Koordinator's and scheduler-plugins' controllers write them. Pure.
 
-Pods that have ended are not seen here, so `succeeded` and `failed` and the phases that rest on them are left alone. The
+Finished: as many members succeeded as must start together; Failed: a member failed, and so many have ended or run. The
 object has no status subresource in either project's definition, so the status is applied to the object itself.
 """
 
@@ -36,21 +36,30 @@ def changed_status(members: GangMembers, state: GangState, now_seconds: float) -
         "phase": phase_of(members, state),
         "scheduled": len(members.bound),
         "running": sum(pod.phase == "Running" for pod in members.pods),
+        "succeeded": members.succeeded,
+        "failed": members.failed,
     }
     started = before.get("scheduleStartTime")
     if not started and (state in _HELD or members.bound):
         started = stamp(int(now_seconds)).replace(".000000", "")
     status |= {"scheduleStartTime": started} if started else {}
-    if before.get("phase") in ENDED and not members.pods:
+    if before.get("phase") in ENDED and not (members.pods or members.succeeded or members.failed):
         return {}
     unchanged = all(before.get(name, 0 if isinstance(value, int) else None) == value for name, value in status.items())
     return {} if unchanged and before.get("phase") else status
 
 
 def phase_of(members: GangMembers, state: GangState) -> str:
-    """Pending, PreScheduling (complete, waits for room), Scheduling, Scheduled or Running; a started one stays so."""
+    """Pending, PreScheduling (complete, waits for room), Scheduling, Scheduled, Running, Finished or Failed.
+
+    A started one stays so until it has ended, and one that ended when its pods are deleted.
+    """
     before, least = str(members.gang.status.get("phase") or ""), members.gang.min_available
     bound, running = len(members.bound), sum(pod.phase == "Running" for pod in members.pods)
+    if least and (
+        members.succeeded >= least or (members.failed and members.failed + running + members.succeeded >= least)
+    ):
+        return "Finished" if members.succeeded >= least else "Failed"
     if not members.pods:
         return before or "Pending"
     if bound >= least > 0:

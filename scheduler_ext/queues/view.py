@@ -88,6 +88,7 @@ class QueueView:
     released: uids of pods whose quota gate was taken away by an answer that the mirror of pods does not show yet; they
     count as let go. evictions_refused: Unix time before which a pod's eviction is not tried again, by uid.
     attempts: (attempts that failed, Unix time before which the gang is not tried again), by gang group's first key.
+    ended_members: how many pods of a PodGroup ended so, by (gang's key, phase).
     native_groups: Kubernetes' own PodGroups by "namespace/name"; None where the server offers none.
     runs: how long (seconds, ascending) pods of a quota ran that have ended, by quota; only where people ask.
     unreadable: (object, why) of objects that could not be read; the rest goes on without them.
@@ -106,5 +107,6 @@ class QueueView:
     released: frozenset[str] = frozenset()
     evictions_refused: Mapping[str, float] = field(default_factory=dict)
     runs: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    ended_members: Mapping[tuple[str, str], int] = field(default_factory=dict)
     native_groups: Mapping[str, NativeGroup] | None = None
     unreadable: tuple[tuple[str, str], ...] = ()

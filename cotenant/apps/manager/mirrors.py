@@ -11,11 +11,12 @@ import msgspec
 
 from cotenant.apps.manager.controllers.node_slo_controller import ConfigMapObject
 from cotenant.apps.manager.decisions.node_slo import NodeSloObject
-from cotenant.apps.manager.queue_objects import NOT_ENDED, queue_node, queue_pod
+from cotenant.apps.manager.queue_objects import ENDED, NOT_ENDED, ended_member, queue_node, queue_pod
 from cotenant.apps.manager.watched import watched_node, watched_pod
 from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.adapters.kube.observed import (
     ON_NODES,
+    EndedPodWire,
     ManagedNodeWire,
     ObservedPodWire,
     QueueNodeWire,
@@ -35,7 +36,7 @@ from cotenant.core.model.kubernetes.protocol import (
     SWAP_GUARD,
 )
 from cotenant.core.model.kubernetes.quota_tree import QuotaNode
-from cotenant.core.model.queues.gang import gang_of_pod_group
+from cotenant.core.model.queues.gang import POD_GROUP_LABEL, gang_of_pod_group
 from cotenant.core.model.queues.native_group import NativeGroup
 from cotenant.core.model.reservations.plan import PLURAL as PLANS
 from cotenant.core.model.reservations.plan_wire import parse_plan
@@ -69,6 +70,7 @@ READ: Final[Mapping[str, tuple[str, ...]]] = {
     "migrations": ("disruption-budgets", "migration-jobs", "migration-pods", "reservations"),
     "descheduler": ("migration-jobs",),
     "queues": (
+        "ended-members",
         "native-gangs",
         "pod-groups",
         "queue-nodes",
@@ -121,7 +123,9 @@ RESERVING: Final = frozenset(
 MIGRATING: Final = frozenset({"disruption-budgets", "migration-jobs", "migration-pods"})
 
 
-QUEUING: Final = frozenset({"native-gangs", "pod-groups", "queue-nodes", "queue-pods", "quota-profiles", "quotas"})
+QUEUING: Final = frozenset(
+    {"ended-members", "native-gangs", "pod-groups", "queue-nodes", "queue-pods", "quota-profiles", "quotas"}
+)
 
 
 class _MirroredPriorityClass(msgspec.Struct):
@@ -155,6 +159,15 @@ def _queuing(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any
         return Mirror(client, f"/apis/{QUOTA_GROUP}/elasticquotas", json, QuotaNode.parse, wake)
     if name == "quota-profiles":
         return Mirror(client, f"/apis/{PROFILE_GROUP}/elasticquotaprofiles", json, QuotaProfile.parse, wake)
+    return _gangs(name, client, wake)
+
+
+def _gangs(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
+    """PodGroups, those of Kubernetes itself, and pods of PodGroups that have ended."""
+    json = dict[str, Any]
+    if name == "ended-members":
+        whose = {"labelSelector": POD_GROUP_LABEL, "fieldSelector": ENDED}
+        return Mirror(client, "/api/v1/pods", EndedPodWire, ended_member, wake, **whose)
     if name == "native-gangs":
         return Mirror(client, f"/apis/{NATIVE_GANG_GROUP}/podgroups", json, NativeGroup.parse, wake)
     return Mirror(client, f"/apis/{QUOTA_GROUP}/podgroups", json, gang_of_pod_group, wake)

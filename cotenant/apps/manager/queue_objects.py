@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.apps.manager.watched import is_placeholder
-from cotenant.core.adapters.kube.observed import QueueNodeWire, QueuePodWire, node_of, pod_of
+from cotenant.core.adapters.kube.observed import EndedPodWire, QueueNodeWire, QueuePodWire, node_of, pod_of
 from cotenant.core.model.kubernetes.protocol import QUEUED_ANNOTATION, RESERVATION_ALLOCATED_ANNOTATION
 from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL, PREEMPTIBLE_LABEL
 from cotenant.core.model.queues.gang import gang_key, gang_of_pod
@@ -20,6 +20,8 @@ from scheduler_ext.queues.view import QueueNode
 
 NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of pods that may use capacity."""
+ENDED: Final = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
+"""Field selector of the others."""
 SUCCEEDED: Final = "status.phase=Succeeded"
 """Of those that ended as they should: how long they ran says how long others will."""
 
@@ -74,6 +76,11 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
     )
     never_gated = observed.owner[0] in ("DaemonSet", "Node")
     return WatchedQueuePod(pod, sys.intern(labels.get(NAME_LABEL, "")), never_gated or QUEUED_ANNOTATION in annotations)
+
+
+def ended_member(wire: EndedPodWire) -> tuple[str, str]:
+    """What is kept of a pod of a PodGroup that has ended: the gang's key, and how it ended."""
+    return sys.intern(gang_key(wire.metadata.namespace, wire.metadata.labels or {}, {})), sys.intern(wire.status.phase)
 
 
 def queue_node(wire: QueueNodeWire) -> QueueNode:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -73,6 +74,7 @@ class QueueViewBuilder:
             pods=pods,
             nodes=tuple(self._mirrors["queue-nodes"].snapshot().values()),
             reservations=tuple(r for r in self._mirrors["reservations"].snapshot().values() if counts(r)),
+            ended_members=Counter(self._mirrors["ended-members"].snapshot().values()),
             native_groups=self.native_groups(),
             over_since=published_since(self._tree.quotas, OVER_SINCE_ANNOTATION),
             borrows_since=published_since(self._tree.quotas, BORROWS_SINCE_ANNOTATION),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,6 +51,25 @@ def test_phases_are_those_of_koordinator(bound: int, running: int, waiting: int,
     assert ("scheduleStartTime" in status) is (bound > 0 or state is GangState.PLACING)
 
 
+@pytest.mark.parametrize(
+    ("running", "succeeded", "failed", "phase"),
+    [
+        (1, 1, 0, "Scheduling"),  # of the 2 that start together 1 has ended
+        (0, 2, 0, "Finished"),
+        (1, 2, 0, "Finished"),
+        (1, 0, 1, "Failed"),  # 1 failed, and 2 have ended or run
+        (0, 0, 1, "Pending"),
+        (0, 2, 1, "Finished"),
+    ],
+)
+def test_a_pod_group_finishes_or_fails_by_how_its_members_ended(
+    running: int, succeeded: int, failed: int, phase: str
+) -> None:
+    ended = replace(members(running, running, 0), succeeded=succeeded, failed=failed)
+    status = changed_status(ended, GangState.INCOMPLETE, NOW)
+    assert (status["phase"], status["succeeded"], status["failed"]) == (phase, succeeded, failed)
+
+
 def test_a_status_that_says_it_already_is_not_written_again() -> None:
     said = {"phase": "Running", "scheduled": 2, "running": 2, "scheduleStartTime": "1970-01-12T13:46:40Z"}
     assert changed_status(members(2, 2, 0, **said), GangState.RUNNING, NOW) == {}
@@ -67,7 +87,13 @@ def test_the_write_names_the_object_and_comes_from_the_decision() -> None:
     world.decide("queues")
     (intent,) = pod_group_intents(world.decision.standings, world.now)
     assert str(intent.address) == "podgroups/shop/train"
-    assert intent.body["status"] == {"phase": "PreScheduling", "scheduled": 0, "running": 0}
+    assert intent.body["status"] == {
+        "phase": "PreScheduling",
+        "scheduled": 0,
+        "running": 0,
+        "succeeded": 0,
+        "failed": 0,
+    }
     assert intent.body["metadata"]["uid"] == "u"
 
 

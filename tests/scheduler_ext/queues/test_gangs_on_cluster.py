@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cotenant.core.model.queues.gang import POD_GROUP_LABEL
 from tests.cluster.waiting import wait_for
 from tests.scheduler_ext.queues.gang_scene import POD_GROUPS, GangScene
 from tests.support.extent import full
@@ -47,6 +48,27 @@ def test_room_of_a_gang_that_finds_no_place_in_time_is_given_back(gangs: GangSce
         wait_for("room is asked for", gangs.all_placeholders)
         wait_for("all is given back", lambda: not gangs.held() and not gangs.all_placeholders())
         assert gangs.bound("late") == 0
+
+
+def test_a_pod_group_whose_members_succeeded_is_finished_and_stays_so(gangs: GangScene) -> None:
+    path, pods = POD_GROUPS.format(gangs.namespace), f"/api/v1/namespaces/{gangs.namespace}/pods"
+    group = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "job"}}
+    gangs.api.create(path, {**group, "spec": {"minMember": 1}})
+    spec = {"containers": [{"name": "main", "image": "app"}], "restartPolicy": "Never", "schedulerName": "nobody"}
+    gangs.api.create(pods, {"metadata": {"name": "job-0", "labels": {POD_GROUP_LABEL: "job"}}, "spec": spec})
+
+    def phase() -> str:
+        return str(gangs.api.get(f"{path}/job").get("status", {}).get("phase"))
+
+    with gangs.manager():
+        gangs.api.patch(f"{pods}/job-0/status", {"status": {"phase": "Succeeded"}})
+        wait_for("it is finished", lambda: phase() == "Finished")
+        assert gangs.api.get(f"{path}/job")["status"]["succeeded"] == 1
+        gangs.api.delete(f"{pods}/job-0", gracePeriodSeconds="0")
+        gangs.gang("later", 1, "1", schedulerName="nobody")
+        wait_for("the manager has looked since", lambda: gangs.held("later"))
+        assert phase() == "Finished"
+        gangs.remove("later")
 
 
 @pytest.mark.parametrize("kills", [1, *full(100)])

@@ -51,6 +51,7 @@ class QueueController:
 
     name = "queues"
     needs: tuple[str, ...] = (
+        "ended-members",
         "pod-groups",
         "queue-nodes",
         "queue-pods",

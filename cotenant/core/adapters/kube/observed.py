@@ -130,6 +130,7 @@ class _ContainerStatus(msgspec.Struct):
 
 
 class _EndedStatus(msgspec.Struct, rename="camel"):
+    phase: str = ""
     start_time: datetime | None = None
     container_statuses: list[_ContainerStatus] | None = None
 
