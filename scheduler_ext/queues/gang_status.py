@@ -56,9 +56,8 @@ def phase_of(members: GangMembers, state: GangState) -> str:
     """
     before, least = str(members.gang.status.get("phase") or ""), members.gang.min_available
     bound, running = len(members.bound), sum(pod.phase == "Running" for pod in members.pods)
-    if least and (
-        members.succeeded >= least or (members.failed and members.failed + running + members.succeeded >= least)
-    ):
+    over = members.succeeded + members.failed + running
+    if members.succeeded >= least > 0 or (members.failed and over >= least > 0):
         return "Finished" if members.succeeded >= least else "Failed"
     if not members.pods:
         return before or "Pending"

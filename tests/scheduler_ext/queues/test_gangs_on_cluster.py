@@ -65,10 +65,9 @@ def test_a_pod_group_whose_members_succeeded_is_finished_and_stays_so(gangs: Gan
         wait_for("it is finished", lambda: phase() == "Finished")
         assert gangs.api.get(f"{path}/job")["status"]["succeeded"] == 1
         gangs.api.delete(f"{pods}/job-0", gracePeriodSeconds="0")
-        gangs.gang("later", 1, "1", schedulerName="nobody")
-        wait_for("the manager has looked since", lambda: gangs.held("later"))
+        gangs.api.create(path, {**group, "metadata": {"name": "later"}, "spec": {"minMember": 1}})
+        wait_for("the manager has looked since", lambda: gangs.api.get(f"{path}/later").get("status"))
         assert phase() == "Finished"
-        gangs.remove("later")
 
 
 @pytest.mark.parametrize("kills", [1, *full(100)])
