@@ -7,7 +7,7 @@ is a warning, because a newer Koordinator may know it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
@@ -207,7 +207,7 @@ def configured(document: Mapping[str, Any]) -> RebalanceArgs:
 
 def arguments_of(document: Any) -> RebalanceArgs:
     """Arguments of a parsed YAML or JSON document. UsageError names every value that cannot be used."""
-    plugins = _plugins(document)
+    plugins = plugin_configs(document, "LowNodeLoadArgs", (PLUGIN, CONTROLLER))
     if PLUGIN not in plugins:
         raise UsageError(
             "the configuration has no arguments of the plugin LowNodeLoad",
@@ -218,33 +218,37 @@ def arguments_of(document: Any) -> RebalanceArgs:
     if isinstance(migration, dict):
         migration = {key: value for key, value in migration.items() if key not in ACTING_FIELDS}
     problems = [*deviations(load, LowNodeLoadArgs, low_path), *deviations(migration, MigrationArgs, migration_path)]
-    _refuse([str(one) for one in problems if one.fatal])
+    refuse([str(one) for one in problems if one.fatal])
     warnings = [str(one) for one in problems if not one.fatal]
     moves = msgspec.convert(migration, MigrationArgs)
     if moves.eviction_policy != "Eviction":
         policy = f"{migration_path}.evictionPolicy: {moves.eviction_policy}"
         warnings.append(f"{policy} is not done; pods leave through the Eviction API, which keeps disruption budgets")
     arguments = RebalanceArgs(msgspec.convert(load, LowNodeLoadArgs), moves, tuple(warnings))
-    _refuse(_contradictions(arguments, low_path, migration_path))
+    refuse(_contradictions(arguments, low_path, migration_path))
     return arguments
 
 
-def _refuse(problems: list[str]) -> None:
+def refuse(problems: list[str]) -> None:
+    """UsageError with all of them, where there are any."""
     if problems:
         raise UsageError("the descheduler's configuration cannot be used: " + "; ".join(problems), fix=FIX)
 
 
-def _plugins(document: Any) -> dict[str, tuple[str, Any]]:
-    """Plugin name -> (path of its arguments, the arguments without nulls)."""
+def plugin_configs(document: Any, own_kind: str, names: Sequence[str]) -> dict[str, tuple[str, Any]]:
+    """Plugin name -> (path of its arguments, the arguments without nulls).
+
+    own_kind: kind of a document that is the arguments of `names[0]` alone, as is one without profiles.
+    """
     document = _configuration(document)
     if not isinstance(document, Mapping):
         raise UsageError("the descheduler's configuration is not an object", fix="Give an object in YAML or JSON.")
-    if document.get("kind") == "LowNodeLoadArgs" or "profiles" not in document:
-        return {PLUGIN: ("$", without_nulls(dict(document)))}
+    if document.get("kind") == own_kind or "profiles" not in document:
+        return {names[0]: ("$", without_nulls(dict(document)))}
     plugins: dict[str, tuple[str, Any]] = {}
     for number, profile in enumerate(_list(document.get("profiles"))):
         for place, entry in enumerate(_list(profile.get("pluginConfig")) if isinstance(profile, Mapping) else ()):
-            if isinstance(entry, Mapping) and entry.get("name") in (PLUGIN, CONTROLLER):
+            if isinstance(entry, Mapping) and entry.get("name") in names:
                 path = f"$.profiles[{number}].pluginConfig[{place}].args"
                 plugins.setdefault(entry["name"], (path, without_nulls(entry.get("args") or {})))
     return plugins
@@ -261,7 +265,7 @@ def _configuration(document: Any) -> Any:
             inner = yaml.safe_load(text) if isinstance(text, str) else None
         except yaml.YAMLError as error:
             raise UsageError(f"the ConfigMap's text is not YAML: {error}", fix="Look at the line named.") from error
-        if isinstance(inner, Mapping) and inner.get("kind") == "DeschedulerConfiguration":
+        if isinstance(inner, Mapping) and inner.get("kind") in ("DeschedulerConfiguration", "DeschedulerPolicy"):
             return inner
     raise UsageError("the ConfigMap holds no DeschedulerConfiguration", fix="Is it koord-descheduler-config?")
 
@@ -277,12 +281,12 @@ def _contradictions(arguments: RebalanceArgs, load_path: str, migration_path: st
     places += [(f"{load_path}.nodePools[{i}]", pool) for i, pool in enumerate(load.node_pools)]
     for path, fields in places:
         problems += _crossed(fields, path)
-        problems += _unreadable_selector(fields.node_selector, f"{path}.nodeSelector")
+        problems += unreadable_selector(fields.node_selector, f"{path}.nodeSelector")
         problems += _unreadable_duration(fields.anomaly_condition.timeout, f"{path}.anomalyCondition.timeout")
     for number, one in enumerate(load.pod_selectors):
-        problems += _unreadable_selector(one.selector, f"{load_path}.podSelectors[{number}].selector")
+        problems += unreadable_selector(one.selector, f"{load_path}.podSelectors[{number}].selector")
     problems += _unreadable_duration(load.detector_cache_timeout, f"{load_path}.detectorCacheTimeout")
-    problems += _unreadable_selector(arguments.migration.label_selector, f"{migration_path}.labelSelector")
+    problems += unreadable_selector(arguments.migration.label_selector, f"{migration_path}.labelSelector")
     problems += _unusable_rates(arguments.migration, migration_path)
     for name in ("max_migrating_per_workload", "max_unavailable_per_workload"):
         if limit_of(getattr(arguments.migration, name), 10) is None:
@@ -310,13 +314,16 @@ def _crossed(fields: LoadThresholdFields, path: str) -> list[str]:
     """Low thresholds above high ones; in deviation mode both are distances from the mean and cannot cross."""
     if fields.use_deviation_thresholds:
         return []
-    pairs = (
-        ("lowThresholds", fields.low_thresholds, fields.high_thresholds),
-        ("prodLowThresholds", fields.prod_low_thresholds, fields.prod_high_thresholds),
-    )
     return [
-        f"{path}.{name}.{resource}: {low:g} % is above the high threshold of {high:g} %"
-        for name, lows, highs in pairs
+        *crossed(f"{path}.lowThresholds", fields.low_thresholds, fields.high_thresholds),
+        *crossed(f"{path}.prodLowThresholds", fields.prod_low_thresholds, fields.prod_high_thresholds),
+    ]
+
+
+def crossed(path: str, lows: ResourcePercents, highs: ResourcePercents) -> list[str]:
+    """Low thresholds (at `path`) that are above the high ones."""
+    return [
+        f"{path}.{resource}: {low:g} % is above the high threshold of {high:g} %"
         for resource in ("cpu", "memory")
         if (low := getattr(lows, resource)) is not None
         and (high := getattr(highs, resource)) is not None
@@ -324,7 +331,8 @@ def _crossed(fields: LoadThresholdFields, path: str) -> list[str]:
     ]
 
 
-def _unreadable_selector(selector: Object | None, path: str) -> list[str]:
+def unreadable_selector(selector: Object | None, path: str) -> list[str]:
+    """What is wrong with a label selector, if anything."""
     try:
         LabelSelector.parse(selector, path)
     except UsageError as error:

@@ -25,6 +25,12 @@ Confirm = Callable[[Sequence[str], bool], frozenset[str]]
 """(high nodes, whether of the prod pass) -> those that are acted on."""
 HALF_HOUR: Final = 1800
 DAY_STEPS: Final = 48
+LOOK_AHEAD_STEPS: Final = 2
+"""Half hours after the present one in which a coming overload counts."""
+LEAST_SHARE: Final = 0.01
+"""A forecast that begins below this share of capacity says nothing of the level."""
+LEVEL_RANGE: Final = (0.25, 2.0)
+"""A present load that is further from its forecast than this counts as a moment's spike or gap."""
 
 
 class NodeClass(StrEnum):
@@ -33,6 +39,7 @@ class NodeClass(StrEnum):
     LOW = "low"
     BETWEEN = "between"
     HIGH = "high"
+    EMPTYING = "emptying"
     UNKNOWN = "unknown"
 
 
@@ -40,8 +47,8 @@ class NodeClass(StrEnum):
 class LoadTable:
     """Load of every node, (nodes, 2): CPU in millicores, memory in bytes. A round changes its own copy.
 
-    usage, prod: now, of all pods with the system and of prod pods. ahead: q95 of each half hour from the present one
-    on, (DAY_STEPS + 1, nodes, 2), NaN where nothing is forecast. peak: the highest of them, (nodes, 2).
+    usage, prod: now, of all pods with the system and of prod pods. ahead: expected in each half hour from the present
+    one on, (DAY_STEPS + 1, nodes, 2), NaN where nothing is forecast. peak: the highest of them, (nodes, 2).
     judged: the node's report is there and not expired.
     """
 
@@ -103,8 +110,21 @@ def table_of(inputs: RebalanceInputs, expiration_seconds: int) -> LoadTable:
         if state_of(load, inputs.now_seconds, expiration_seconds) is Reason.OK:
             table.judged[row] = True
             table.usage[row], table.prod[row] = _usage(load)
+    table.ahead *= _level(table)
     np.fmax.reduce(table.ahead, axis=0, out=table.peak)
     return table
+
+
+def _level(table: LoadTable) -> Floats:
+    """What a forecast is multiplied by so that it begins with the present load, (nodes, 2).
+
+    Pods come and go, and a node's forecast still counts those that left: its course is taken from the forecast, its
+    level from the report. 1 where there is no report, or where the forecast begins near zero.
+    """
+    present = table.ahead[0]
+    known: Flags = table.judged[:, None] & (present > LEAST_SHARE * table.capacity)
+    level: Floats = np.clip(table.usage / np.where(known, present, 1.0), *LEVEL_RANGE)
+    return np.where(known, level, 1.0)
 
 
 def state_of(load: NodeLoad, now_seconds: float, expiration_seconds: int) -> Reason:
@@ -180,8 +200,7 @@ def classify(
 ) -> Classification:  # fmt: skip
     """Classes of a pool's nodes. confirm: what anomaly detectors say of high nodes; None: every one is acted on.
 
-    With forecasts a node is also high when q95 of the next half hour passes the threshold and is not below that of the
-    present one. Such a node needs no confirmation: it is no short spike that the forecast says.
+    With forecasts a node is also high when one of the next LOOK_AHEAD_STEPS half hours passes the threshold.
     """
     rows = pool.rows[table.judged[pool.rows]]
     usage, prod = table.usage[rows], table.prod[rows]
@@ -194,7 +213,7 @@ def classify(
     under_prod = (prod <= pool.prod_low[rows]).all(axis=1) & schedulable & ~is_high & ~over_prod
     low, prod_low = is_low & ~over_prod, under_prod
     stop = (len(rows), number_of_nodes)
-    confirmed = _confirmed(table, rows, observed, confirm, prod=False) | coming
+    confirmed = _confirmed(table, rows, is_high, confirm, prod=False)
     confirmed_prod = _confirmed(table, rows, over_prod, confirm, prod=True)
     return Classification(
         high=_by_usage(table, rows[is_high & confirmed], table.usage, pool.pool),
@@ -219,10 +238,15 @@ def _confirmed(
 
 
 def forecast_high(table: LoadTable, high: Floats) -> Flags:
-    """Nodes whose q95 of the next half hour is above the threshold and does not fall, (nodes,)."""
-    present, following = table.ahead[0], table.ahead[1]
-    rises: Flags = ((following > high) & ~(following < present)).any(axis=1)
+    """Nodes that are expected above the threshold in the half hours that follow, (nodes,)."""
+    rises: Flags = np.logical_or.reduce(soon(table, slice(None)) > high, axis=1)
     return rises
+
+
+def soon(table: LoadTable, rows: int | slice) -> Floats:
+    """The most that is expected in the half hours that follow, (rows, 2) or (2,); NaN where nothing is forecast."""
+    most: Floats = np.fmax.reduce(table.ahead[1 : 1 + LOOK_AHEAD_STEPS, rows], axis=0)
+    return most
 
 
 def _by_usage(table: LoadTable, rows: npt.NDArray[np.intp], usage: Floats, pool: NodePoolArgs) -> tuple[int, ...]:

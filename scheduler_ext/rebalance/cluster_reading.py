@@ -31,6 +31,7 @@ from scheduler_ext.extender.metric import (
 from scheduler_ext.extender.watch.watcher import PATHS
 from scheduler_ext.rebalance.load import DisruptionBudget, NodeLoad, RebalanceInputs, RebalancePod, pod_of
 
+WAITING: Final = "spec.nodeName=,status.phase=Pending"
 BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 
 
@@ -59,6 +60,26 @@ class BudgetWire(msgspec.Struct):
     status: _BudgetStatus = msgspec.field(default_factory=_BudgetStatus)
 
 
+class _WaitingCondition(msgspec.Struct):
+    type: str = ""
+    reason: str = ""
+
+
+class _WaitingStatus(msgspec.Struct):
+    conditions: list[_WaitingCondition] | None = None
+
+
+class WaitingPodWire(msgspec.Struct):
+    """A pod without a node, as far as it is read here."""
+
+    status: _WaitingStatus = msgspec.field(default_factory=_WaitingStatus)
+
+    @property
+    def is_unschedulable(self) -> bool:
+        """Whether the scheduler looked for a node and found none."""
+        return any(one.type == "PodScheduled" and one.reason == "Unschedulable" for one in self.status.conditions or ())
+
+
 @dataclass(frozen=True, slots=True)
 class RebalanceReading:
     """The cluster at one moment.
@@ -85,7 +106,8 @@ def read(client: KubeClient, settings: LoadAwareSettings, now_seconds: float) ->
         pod = pod_of(raw, settings)
         pods[pod.facts.node].append(pod)
     loads = [NodeLoad(nodes[n], metrics.get(n), outlooks.get(n), tuple(pods.get(n, ()))) for n in sorted(nodes)]
-    inputs = RebalanceInputs.of(loads, budgets, now_seconds)
+    waiting = sum(pod.is_unschedulable for pod in client.list(PATHS["pods"], WaitingPodWire, fieldSelector=WAITING))
+    inputs = RebalanceInputs.of(loads, budgets, now_seconds, waiting)
     return RebalanceReading(inputs, tuple(gaps), sum(load.outlook is not None for load in loads))
 
 

@@ -2,8 +2,8 @@
 
 High nodes are relieved one after the other, highest usage first; on each, pods leave in Koordinator's order until the
 node is under its high threshold or the receivers' capacity is used up. Beyond Koordinator: a pod leaves only when one
-receiver takes it whole and stays under its own thresholds (with forecasts also at its peak of the next 24 hours), and
-when the move pays (`price`).
+receiver takes it whole and stays under its own thresholds, and when the move pays (`price`). With forecasts what the
+move brings over the next 24 hours is counted on both nodes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.kubernetes.protocol import PREDICTED_USAGE_ANNOTATION
 from cotenant.core.model.reasons import Reason
-from scheduler_ext.extender.stock_rules import refusals
 from scheduler_ext.rebalance.anomaly import AnomalyDetectors, AnomalyRule, DetectorRound
 from scheduler_ext.rebalance.arguments import RebalanceArgs
 from scheduler_ext.rebalance.classification import (
@@ -28,6 +26,7 @@ from scheduler_ext.rebalance.classification import (
     PoolThresholds,
     classify,
     pools_of,
+    soon,
     state_of,
     table_of,
 )
@@ -35,11 +34,14 @@ from scheduler_ext.rebalance.eligibility import Eligibility, ordered
 from scheduler_ext.rebalance.limits import MoveLimits
 from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
 from scheduler_ext.rebalance.plan import MoveRefusal, PassStop, PlannedMove, RebalancedNode, RebalancePlan
-from scheduler_ext.rebalance.price import MovePrice, overload_seconds, price
+from scheduler_ext.rebalance.pod_path import pod_path
+from scheduler_ext.rebalance.price import MovePrice, overload, overload_seconds, present_relief, price, step_seconds
+from scheduler_ext.rebalance.receivers import Receivers
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-PODS: Final = "pods"
+SHORT_LIST: Final = 32
+"""Receivers whose whole day is looked at where none stays under its threshold."""
 
 
 @dataclass(slots=True)
@@ -59,22 +61,13 @@ class _RebalanceRound:
     arrivals: list[tuple[RebalancePod, int]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Receivers:
-    """Nodes that may take pods in one pass. free: unrequested amounts by resource name, (receivers,)."""
-
-    rows: npt.NDArray[np.intp]
-    free: dict[str, Floats]
-    permitted: dict[bytes, Flags] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True)
 class _ThresholdPass:
     """One pass over a pool: all usage, or prod usage alone."""
 
     pool: PoolThresholds
     prod: bool
-    receivers: _Receivers
+    receivers: Receivers
 
     @property
     def high(self) -> Floats:
@@ -97,7 +90,7 @@ def decide(
     table = table_of(inputs, load_args.node_metric_expiration_seconds)
     before = (table.usage.copy(), table.peak.copy())
     limits = MoveLimits.of(arguments.migration, inputs, arguments.most_moves)
-    eligibility = Eligibility.of(arguments, inputs.now_seconds)
+    eligibility = Eligibility.of(load_args, arguments.migration, inputs.now_seconds, arguments.pause_seconds)
     marks = None if detectors is None else DetectorRound.of(detectors, inputs.now_seconds)
     work = _RebalanceRound(inputs, arguments, table, with_forecast, eligibility, limits, marks)
     stops: list[PassStop] = []
@@ -143,7 +136,7 @@ def _passes(work: _RebalanceRound, pool: PoolThresholds, classes: Classification
         if paused or stopped is not Reason.OK:
             yield PassStop(pool.pool.name, prod, Reason.REBALANCE_PAUSED if paused else stopped)
             continue
-        current = _ThresholdPass(pool, prod, _receivers(work, receivers))
+        current = _ThresholdPass(pool, prod, Receivers.of(work.inputs.loads, receivers, work.arrivals))
         for row in sources:
             _relieve(work, current, row)
         if work.detectors is not None:
@@ -158,33 +151,6 @@ def _settle(work: _RebalanceRound, current: _ThresholdPass, sources: Sequence[in
     work.detectors.reset(relieved, prod=current.prod)
     acted = [names[row] for row in sources]
     work.detectors.acted(acted, _rule(work, current.pool), prod=current.prod)
-
-
-def _receivers(work: _RebalanceRound, rows: npt.NDArray[np.intp]) -> _Receivers:
-    """Receivers with what their pods, those that were moved there included, leave unrequested."""
-    free: dict[str, Floats] = {}
-    for place, row in enumerate(rows):
-        load = work.inputs.loads[row]
-        rest = dict(load.node.allocatable)
-        rest.setdefault(PODS, 10**9)
-        for pod in load.pods:
-            for name, amount in pod.facts.requests.items():
-                rest[name] = rest.get(name, 0) - amount
-        rest[PODS] -= len(load.pods)
-        for name, amount in rest.items():
-            free.setdefault(name, np.zeros(len(rows)))[place] = amount
-    receivers = _Receivers(rows, free)
-    places = {int(row): place for place, row in enumerate(rows)}
-    for pod, target in work.arrivals:
-        if target in places:
-            _take(receivers, places[target], pod)
-    return receivers
-
-
-def _take(receivers: _Receivers, place: int, pod: RebalancePod) -> None:
-    for name, amount in (*pod.facts.requests.items(), (PODS, 1)):
-        if name in receivers.free:
-            receivers.free[name][place] -= amount
 
 
 def _relieve(work: _RebalanceRound, current: _ThresholdPass, row: int) -> None:
@@ -229,9 +195,8 @@ def _overload(work: _RebalanceRound, current: _ThresholdPass, row: int) -> tuple
     usage = (work.table.prod if current.prod else work.table.usage)[row]
     high = current.high[row]
     load = usage
-    if work.with_forecast and not current.prod:
-        present, following = work.table.ahead[0, row], work.table.ahead[1, row]
-        load = np.where((following > high) & ~(following < present), np.fmax(usage, following), usage)
+    if _looks_ahead(work, current):
+        load = np.fmax(usage, soon(work.table, row))
     return load > high, (load - high) / work.table.capacity[row]
 
 
@@ -255,29 +220,45 @@ def _try_move(
     reason = work.limits.refusal(pod) if reason is Reason.OK else reason
     if reason is not Reason.OK or usage is None:
         return reason
-    cost = _price(work, current, where, (shares, over, excess))
-    refusal = _unpaid(cost, from_forecast=work.with_forecast and not current.prod)
+    path = pod_path(work.table, pod, (row, np.array(usage)), with_forecast=work.with_forecast)
+    seconds, relief = _relief(work, current, (row, path), (shares, over, excess))
+    refusal = _unpaid(
+        price(pod, shares, relief, seconds, work.inputs.now_seconds), from_forecast=_looks_ahead(work, current)
+    )
     if refusal is not Reason.OK:
         return refusal
-    place = _target(work, current, pod, np.array(usage))
+    place, harm = _target(work, current, pod, path)
     if isinstance(place, Reason):
         return place
+    cost = price(pod, shares, relief - harm, seconds, work.inputs.now_seconds)
+    if not cost.pays:
+        return Reason.TARGETS_TOO_FULL
     target = int(current.receivers.rows[place])
     by_forecast = not ((work.table.prod if current.prod else work.table.usage)[row] > current.high[row]).any()
-    _apply(work, pod, (row, target), np.array(usage))
-    _take(current.receivers, place, pod)
+    _apply(work, pod, (row, target), path)
+    current.receivers.take(place, pod)
     names = work.table.names
     return PlannedMove(pod.key, names[row], names[target], usage, cost, by_forecast, current.prod, pod.unjudged())
 
 
-def _price(
-    work: _RebalanceRound, current: _ThresholdPass, where: tuple[RebalancePod, int], about: tuple[Floats, Flags, Floats]
-) -> MovePrice:
-    (pod, row), (shares, over, excess) = where, about
-    seconds = float(HALF_HOUR)
-    if work.with_forecast and not current.prod:
-        seconds = overload_seconds(work.table.ahead[:, row], current.high[row], over, work.inputs.now_seconds)
-    return price(pod, shares, np.where(over, excess, 0.0), seconds, work.inputs.now_seconds)
+def _looks_ahead(work: _RebalanceRound, current: _ThresholdPass) -> bool:
+    """Whether the pass judges by forecasts; those of prod pods alone nobody makes."""
+    return work.with_forecast and not current.prod
+
+
+def _relief(
+    work: _RebalanceRound, current: _ThresholdPass, where: tuple[int, Floats], about: tuple[Floats, Flags, Floats]
+) -> tuple[float, float]:
+    """(seconds of the overload, node-seconds of it that end when the pod leaves). where: (row, the pod's path)."""
+    (row, path), (shares, over, excess) = where, about
+    if not _looks_ahead(work, current):
+        return float(HALF_HOUR), present_relief(shares, np.where(over, excess, 0.0))
+    table, now = work.table, work.inputs.now_seconds
+    ahead, high, capacity = table.ahead[:, row : row + 1], current.high[row : row + 1], table.capacity[row : row + 1]
+    seconds = overload_seconds(ahead[:, 0], high[0], over, now)
+    steps = step_seconds(len(ahead), now)
+    relief = overload(ahead, high, capacity, steps) - overload(ahead - path[:, None], high, capacity, steps)
+    return seconds, max(float(relief[0]), present_relief(shares, np.where(over, excess, 0.0)) * seconds / HALF_HOUR)
 
 
 def _unpaid(cost: MovePrice, *, from_forecast: bool) -> Reason:
@@ -289,26 +270,43 @@ def _unpaid(cost: MovePrice, *, from_forecast: bool) -> Reason:
     return Reason.OK if cost.pays else Reason.MOVE_DOES_NOT_PAY
 
 
-def _target(work: _RebalanceRound, current: _ThresholdPass, pod: RebalancePod, usage: Floats) -> int | Reason:
-    """The receiver's place that is left least loaded; a Reason when none may take the pod."""
+def _target(
+    work: _RebalanceRound, current: _ThresholdPass, pod: RebalancePod, path: Floats
+) -> tuple[int | Reason, float]:
+    """The receiver's place that is left least loaded, or a Reason when none may take the pod; and the harm there.
+
+    Harm is overload in node-seconds that the pod brings; without forecasts it is not looked at.
+    """
     table, rows = work.table, current.receivers.rows
     fits = _fits(work, current, pod)
     if not fits.any():
-        return Reason.NO_NODE_FITS
-    after = table.usage[rows] + usage
+        return Reason.NO_NODE_FITS, 0.0
+    after = table.usage[rows] + path[0]
     high = current.pool.high[rows]
-    under = _both(after <= high)
+    under = fits & _both(after <= high)
     if pod.facts.prod:
-        under &= _both(table.prod[rows] + usage <= current.pool.prod_high[rows])
-    fullest = _larger(after / table.capacity[rows])
-    if work.with_forecast:
-        peak = table.peak[rows] + _peak_usage(pod, usage)
-        under &= _both(~(peak > high))
-        fullest = np.fmax(fullest, _larger(peak / table.capacity[rows]))
-    possible = np.flatnonzero(fits & under)
+        under &= _both(table.prod[rows] + path[0] <= current.pool.prod_high[rows])
+    possible = np.flatnonzero(under)
     if not len(possible):
-        return Reason.TARGETS_TOO_FULL
-    return int(possible[np.argmin(fullest[possible])])
+        return Reason.TARGETS_TOO_FULL, 0.0
+    fullest = _larger(after[possible] / table.capacity[rows[possible]])
+    if not work.with_forecast:
+        return int(possible[np.argmin(fullest)]), 0.0
+    peak = table.peak[rows[possible]] + path.max(axis=0)
+    fullest = np.fmax(fullest, _larger(peak / table.capacity[rows[possible]]))
+    best = np.argsort(fullest, kind="stable")[:SHORT_LIST]
+    if not (peak[best[0]] > high[possible[best[0]]]).any():
+        return int(possible[best[0]]), 0.0
+    harm = _harm(work, current, possible[best], path)
+    return int(possible[best[np.argmin(harm)]]), float(harm.min())
+
+
+def _harm(work: _RebalanceRound, current: _ThresholdPass, places: npt.NDArray[np.intp], path: Floats) -> Floats:
+    """Overload that the pod brings to receivers, node-seconds, (places,)."""
+    table, rows = work.table, current.receivers.rows[places]
+    high, capacity = current.pool.high[rows], table.capacity[rows]
+    ahead, steps = table.ahead[:, rows], step_seconds(len(path), work.inputs.now_seconds)
+    return overload(ahead + path[:, None], high, capacity, steps) - overload(ahead, high, capacity, steps)
 
 
 def _both(flags: Flags) -> Flags:
@@ -323,40 +321,22 @@ def _larger(shares: Floats) -> Floats:
     return larger
 
 
-def _peak_usage(pod: RebalancePod, usage: Floats) -> Floats:
-    """What the pod adds at a node's peak, (2,): the larger of its usage and of what an annotation predicts."""
-    if PREDICTED_USAGE_ANNOTATION not in pod.facts.identity.annotations:
-        return usage
-    larger: Floats = np.maximum(usage, np.array(pod.facts.predicted))
-    return larger
-
-
 def _fits(work: _RebalanceRound, current: _ThresholdPass, pod: RebalancePod) -> Flags:
     """Receivers that have what the pod requests and may run it, (receivers,); all of them without nodeFit."""
-    receivers = current.receivers
-    fits = np.ones(len(receivers.rows), dtype=np.bool_)
     if not work.arguments.low_node_load.node_fit:
-        return fits
-    for name, amount in (*pod.facts.requests.items(), (PODS, 1)):
-        fits &= receivers.free.get(name, np.zeros(len(fits))) >= amount
-    if pod.placement not in receivers.permitted:
-        nodes = [work.inputs.loads[row].node for row in receivers.rows]
-        permitted = np.ones(len(nodes), dtype=np.bool_)
-        for refused in refusals(pod.constraints(), nodes).values():
-            permitted &= ~np.array(refused, dtype=np.bool_)
-        receivers.permitted[pod.placement] = permitted
-    return fits & receivers.permitted[pod.placement]
+        return np.ones(len(current.receivers.rows), dtype=np.bool_)
+    return current.receivers.fits(pod)
 
 
-def _apply(work: _RebalanceRound, pod: RebalancePod, between: tuple[int, int], usage: Floats) -> None:
+def _apply(work: _RebalanceRound, pod: RebalancePod, between: tuple[int, int], path: Floats) -> None:
     """Change the loads as if the pod had moved."""
     source, target = between
-    table = work.table
+    table, usage = work.table, path[0]
     for column in (table.usage, table.prod) if pod.facts.prod else (table.usage,):
         column[source] = np.maximum(column[source] - usage, 0)
         column[target] += usage
-    table.ahead[:, source] = np.maximum(table.ahead[:, source] - usage, 0)
-    table.ahead[:, target] += _peak_usage(pod, usage)
+    table.ahead[:, source] = np.maximum(table.ahead[:, source] - path, 0)
+    table.ahead[:, target] += path
     table.peak[[source, target]] = np.fmax.reduce(table.ahead[:, [source, target]], axis=0)
     work.limits.count(pod, table.names[source])
     work.moved.add(pod.key)

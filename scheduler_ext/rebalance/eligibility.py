@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from cotenant.core.model.kubernetes.pod_qos import PodQos
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass, qos_of
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.arguments import RebalanceArgs
+from scheduler_ext.rebalance.arguments import PAUSE_SECONDS, MigrationArgs, Namespaces, PodSelector
 from scheduler_ext.rebalance.load import NEVER, RebalancePod
 
 Floats = npt.NDArray[np.float64]
@@ -26,6 +26,18 @@ _QOS: Final = {QosClass.BE: 1, QosClass.LS: 2, QosClass.LSR: 3, QosClass.LSE: 4,
 _QOS_BY_KUBE: Final = {1: QosClass.BE, 2: QosClass.LS, 3: QosClass.LSR}
 
 
+class PodChoice(Protocol):
+    """Which pods the arguments of a plugin let it move."""
+
+    @property
+    def evictable_namespaces(self) -> Namespaces:
+        """Namespaces whose pods may be moved."""
+
+    @property
+    def pod_selectors(self) -> list[PodSelector]:
+        """One of them must select the pod; none: all pods."""
+
+
 @dataclass(frozen=True, slots=True)
 class Eligibility:
     """The rules of one configuration, in the order in which they are tried."""
@@ -33,9 +45,10 @@ class Eligibility:
     rules: tuple[tuple[Reason, Rule], ...]
 
     @classmethod
-    def of(cls, arguments: RebalanceArgs, now_seconds: float) -> Eligibility:
-        """Rules of a configuration at a moment."""
-        load, migration = arguments.low_node_load, arguments.migration
+    def of(
+        cls, load: PodChoice, migration: MigrationArgs, now_seconds: float, pause_seconds: float = PAUSE_SECONDS
+    ) -> Eligibility:
+        """Rules of a plugin's choice of pods and of the MigrationController, at a moment."""
         selectors = [LabelSelector.parse(one.selector, "podSelectors") for one in load.pod_selectors]
         own = LabelSelector.parse(migration.label_selector, "labelSelector") if migration.label_selector else None
 
@@ -65,7 +78,7 @@ class Eligibility:
             rules.append((Reason.LOCAL_STORAGE, lambda pod: pod.local_storage))
         if migration.ignore_pvc_pods:
             rules.append((Reason.VOLUME_CLAIM, lambda pod: pod.volume_claim))
-        rules.append((Reason.STARTED_LATELY, lambda pod: now_seconds - placed_seconds(pod) < arguments.pause_seconds))
+        rules.append((Reason.STARTED_LATELY, lambda pod: now_seconds - placed_seconds(pod) < pause_seconds))
         return cls(tuple(rules))
 
     def refusal(self, pod: RebalancePod) -> Reason:

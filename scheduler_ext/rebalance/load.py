@@ -187,21 +187,31 @@ class NodeLoad:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceInputs:
-    """The cluster at one moment. replicas, unready: pods of each owner, and those of them that are not ready."""
+    """The cluster at one moment. replicas, unready: pods of each owner, and those of them that are not ready.
+
+    waiting_pods: pods that the scheduler found no node for.
+    """
 
     loads: Sequence[NodeLoad]
     budgets: Sequence[DisruptionBudget] = ()
     now_seconds: float = 0.0
     replicas: Mapping[str, int] = field(default_factory=dict)
     unready: Mapping[str, int] = field(default_factory=dict)
+    waiting_pods: int = 0
 
     @classmethod
-    def of(cls, loads: Sequence[NodeLoad], budgets: Sequence[DisruptionBudget], now_seconds: float) -> RebalanceInputs:
+    def of(
+        cls,
+        loads: Sequence[NodeLoad],
+        budgets: Sequence[DisruptionBudget],
+        now_seconds: float,
+        waiting_pods: int = 0,
+    ) -> RebalanceInputs:
         """Inputs whose replicas are counted from the pods on the nodes."""
         owners = [(pod.owner, pod) for load in loads for pod in load.pods]
         replicas = Counter(owner for owner, _ in owners if owner)
         unready = Counter(owner for owner, pod in owners if owner and pod.ready_seconds is None)
-        return cls(loads, budgets, now_seconds, replicas, unready)
+        return cls(loads, budgets, now_seconds, replicas, unready, waiting_pods)
 
 
 def usage_of(pod: RebalancePod, metric: LoadMetric | None) -> tuple[float, float] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from cotenant.core.model.reasons import Reason
 from scheduler_ext.rebalance.anomaly import AnomalyDetectors
@@ -67,11 +68,29 @@ class PassStop:
     reason: Reason
 
 
+class MarkChange(StrEnum):
+    """What happens to the mark of a node that is emptied."""
+
+    SET = "set"
+    STAYS = "stays"
+    TAKEN = "taken away"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMark:
+    """A node's mark (the taint EMPTYING_TAINT). reason: why it is taken away, or what the node waits for; else OK."""
+
+    node: str
+    change: MarkChange
+    reason: Reason
+
+
 @dataclass(frozen=True, slots=True)
 class RebalancePlan:
     """A round's decision; nothing of it is done.
 
     with_forecast: whether forecasts were looked at. detectors: for the next round, where this one was given some.
+    emptying: it is HighNodeLoad's, with the marks of the nodes that it empties.
     """
 
     with_forecast: bool
@@ -80,3 +99,5 @@ class RebalancePlan:
     nodes: tuple[RebalancedNode, ...]
     stops: tuple[PassStop, ...]
     detectors: AnomalyDetectors = field(default_factory=AnomalyDetectors)
+    marks: tuple[NodeMark, ...] = ()
+    emptying: bool = False

@@ -1,12 +1,12 @@
 """What a move costs and what it gains, both in node-seconds: a share of a node's capacity times seconds. Pure.
 
-    gain = relief x overload_seconds        relief: the part of the overload that the pod's usage is
+    gain = relief - harm                    overload that the source is spared, less what the target gets
     cost = restart_seconds x share x risk   share: the pod's usage as a share of the node
     a move pays when gain > cost
 
-All shares are of the same node, and of the resource where they are largest. overload_seconds comes from the forecast;
-without one an overload counts as half an hour. risk grows with the priority class, because a second of restart of a
-service harms more than one of a batch pod.
+Overload is load above the high threshold, over the half hours of a forecast; without one the present overload counts
+for half an hour. All shares are of the same node, and of the resource where they are largest. risk grows with the
+priority class, because a second of restart of a service harms more than one of a batch pod.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.kubernetes.qos import PriorityClass
-from scheduler_ext.rebalance.classification import HALF_HOUR
+from scheduler_ext.rebalance.classification import HALF_HOUR, LOOK_AHEAD_STEPS
 from scheduler_ext.rebalance.load import RebalancePod
 
 Floats = npt.NDArray[np.float64]
@@ -49,12 +49,36 @@ class MovePrice:
         return self.restart_seconds >= self.overload_seconds
 
 
-def price(pod: RebalancePod, shares: Floats, excess: Floats, overload_seconds: float, now_seconds: float) -> MovePrice:
-    """shares: the pod's usage, excess: the node's load above the threshold, both as shares of its capacity, (2,)."""
-    relief = float(np.minimum(shares, np.maximum(excess, 0)).max())
+def price(pod: RebalancePod, shares: Floats, gain: float, overload_seconds: float, now_seconds: float) -> MovePrice:
+    """shares: the pod's usage as shares of its node, (2,); gain in node-seconds, already less the harm."""
     restart = restart_seconds(pod, now_seconds)
     risk = RISKS.get(pod.facts.priority_class, RISKS[PriorityClass.PROD])
-    return MovePrice(relief * overload_seconds, restart * float(shares.max()) * risk, restart, overload_seconds)
+    return MovePrice(gain, restart * float(shares.max()) * risk, restart, overload_seconds)
+
+
+def present_relief(shares: Floats, excess: Floats) -> float:
+    """Of a pod with these shares, where nothing is forecast: what it takes off the overload for half an hour.
+
+    excess: the node's load above the threshold as shares of its capacity, (2,).
+    """
+    return float(np.minimum(shares, np.maximum(excess, 0)).max()) * HALF_HOUR
+
+
+def step_seconds(steps: int, now_seconds: float) -> Floats:
+    """Seconds of the half hours from the present one on, which has partly passed, (steps,)."""
+    seconds = np.full(steps, float(HALF_HOUR))
+    seconds[0] -= now_seconds % HALF_HOUR
+    return seconds
+
+
+def overload(ahead: Floats, high: Floats, capacity: Floats, seconds: Floats) -> Floats:
+    """Node-seconds above the threshold, (nodes,). high, capacity: (nodes, 2).
+
+    ahead: load in each step, (steps, nodes, 2), NaN counts as none; seconds: of each step, (steps,).
+    """
+    above = np.fmax(ahead - high, 0.0) / capacity
+    node_seconds: Floats = seconds @ np.fmax(above[:, :, 0], above[:, :, 1])
+    return node_seconds
 
 
 def restart_seconds(pod: RebalancePod, now_seconds: float) -> float:
@@ -72,14 +96,14 @@ def restart_seconds(pod: RebalancePod, now_seconds: float) -> float:
 
 
 def overload_seconds(ahead: Floats, high: Floats, over: npt.NDArray[np.bool_], now_seconds: float) -> float:
-    """How long the resources in `over` stay above the threshold: until the first half hour whose q95 is not above.
+    """How long the resources in `over` stay above the threshold: until the first half hour that is not above.
 
-    ahead: q95 of half hours from the present one on, (steps, 2); high: (2,). An overload still to come counts from its
+    ahead: load of half hours from the present one on, (steps, 2); high: (2,). An overload still to come counts from its
     beginning. Half an hour where there is no forecast, or where it does not know of the overload.
     """
     above: npt.NDArray[np.bool_] = np.logical_or.reduce((ahead > high) & over, axis=1)
     begins = int(np.argmax(above)) if above.any() else len(above)
-    if begins > 1:
+    if begins > LOOK_AHEAD_STEPS:
         return float(HALF_HOUR)
     ends = np.flatnonzero(~above[begins:])
     steps = int(ends[0]) if len(ends) else len(above) - begins

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.rebalance.report import RebalanceReport
 from cotenant.core.model.rebalance.tables import MOVES, NODES, RESOURCES, SHARES
@@ -12,6 +13,8 @@ from cotenant.core.model.table import Table
 from scheduler_ext.rebalance.arguments import RebalanceArgs
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from scheduler_ext.rebalance.decide import decide
+from scheduler_ext.rebalance.emptying import decide_emptying
+from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
 from scheduler_ext.rebalance.plan import RebalancePlan
 
 MOST_NAMES: Final = 3
@@ -52,14 +55,55 @@ def _notes(
     yield "a node above its threshold at this moment counts as overloaded: one look has no anomaly detector"
 
 
-def _gaps(plan: RebalancePlan, reading: RebalanceReading, arguments: RebalanceArgs) -> Iterator[str]:
+def emptying_report_of(
+    reading: RebalanceReading, arguments: EmptyingArgs, *, with_forecast: bool, configured: bool
+) -> RebalanceReport:
+    """Decide a round of HighNodeLoad. configured: the arguments are somebody's and not the built-in ones."""
+    plan = decide_emptying(reading.inputs, arguments, with_forecast=with_forecast and reading.forecasts > 0)
+    return RebalanceReport(
+        reading.inputs.now_seconds,
+        Table.from_rows(NODES, node_rows(plan)),
+        Table.from_rows(MOVES, move_rows(plan)),
+        tuple(_emptying_notes(plan, reading, arguments, configured=configured)),
+        tuple(_gaps(plan, reading, arguments)),
+    )
+
+
+def _emptying_notes(
+    plan: RebalancePlan, reading: RebalanceReading, arguments: EmptyingArgs, *, configured: bool
+) -> Iterator[str]:
+    """By which thresholds and forecasts, what would be marked, and why no node is begun."""
+    load = arguments.high_node_load
+    if not configured:
+        yield "without a configuration: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %".format(
+            *load.low_thresholds.pair(100), *load.high_thresholds.pair(100)
+        )
+    if plan.with_forecast:
+        yield f"forecasts of {reading.forecasts} of {len(plan.nodes)} nodes were looked at"
+    else:
+        yield "forecasts were not looked at: nothing says that tomorrow's peak still fits"
+    for mark in plan.marks:
+        why = "" if mark.reason is Reason.OK else f": {SENTENCES[mark.reason]}"
+        yield f"{mark.node}: taint {EMPTYING_TAINT}:PreferNoSchedule {mark.change.value}{why}"
+    for stop in plan.stops:
+        yield SENTENCES[stop.reason]
+
+
+def _gaps(plan: RebalancePlan, reading: RebalanceReading, arguments: RebalanceArgs | EmptyingArgs) -> Iterator[str]:
     """What could not be read; any of it makes the answer a partial one."""
     yield from reading.gaps
     yield from (f"the configuration's {warning}" for warning in arguments.warnings)
-    unjudged = [node.name for node in plan.nodes if node.reason is not Reason.OK]
+    blind = [node.name for node in plan.nodes if node.reason is Reason.FORECAST_MISSING]
+    if blind:
+        yield f"{len(blind)} of {len(plan.nodes)} nodes have no forecast and are left alone: {_names(blind)}"
+    unjudged = [n.name for n in plan.nodes if n.reason not in (Reason.OK, Reason.FORECAST_MISSING)]
     if unjudged:
-        names = ", ".join(unjudged[:MOST_NAMES]) + (", ..." if len(unjudged) > MOST_NAMES else "")
-        yield f"{len(unjudged)} of {len(plan.nodes)} nodes have no fresh NodeMetric and are not judged: {names}"
+        share = f"{len(unjudged)} of {len(plan.nodes)}"
+        yield f"{share} nodes have no fresh NodeMetric and are not judged: {_names(unjudged)}"
+
+
+def _names(nodes: Sequence[str]) -> str:
+    return ", ".join(nodes[:MOST_NAMES]) + (", ..." if len(nodes) > MOST_NAMES else "")
 
 
 def node_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
@@ -68,12 +112,14 @@ def node_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
     for move in plan.moves:
         moves[move.source] = moves.get(move.source, 0) - 1
         moves[move.target] = moves.get(move.target, 0) + 1
+    marks = {mark.node: mark.change.value for mark in plan.marks}
     rows = []
     for node in sorted(plan.nodes, key=lambda one: (-max(one.now), one.name)):
-        judged = node.reason is Reason.OK
+        judged = node.reason in (Reason.OK, Reason.FORECAST_MISSING)
         row: dict[str, Any] = {"node": node.name, "pool": node.pool, "moves": moves.get(node.name, 0)}
+        row["mark"] = marks.get(node.name, "")
         row["load"] = "high soon" if node.by_forecast else node.load.value
-        row["reason"] = "" if judged else node.reason.value
+        row["reason"] = "" if node.reason is Reason.OK else node.reason.value
         for place, resource in enumerate(name for name, _ in RESOURCES):
             for name, _, _ in SHARES:
                 has_value = judged or name.startswith("peak")
@@ -87,6 +133,8 @@ def move_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for move in plan.moves:
         reason = "prod overload now" if move.prod_pass else "overload soon" if move.by_forecast else "overload now"
+        if plan.emptying:
+            reason = "node is emptied"
         rows.append(
             {
                 "decision": "move", "pod": move.pod, "source": move.source, "target": move.target,

@@ -110,6 +110,14 @@ class Reason(StrEnum):
     MOVE_UNDER_WAY = "move-under-way"
     CHURN_LIMIT = "churn-limit"
     WORKLOAD_MOVED_LATELY = "workload-moved-lately"
+    # nodes that are not emptied
+    PODS_WAIT = "pods-wait"
+    LOAD_RISES = "load-rises"
+    PEAK_NOT_COVERED = "peak-not-covered"
+    NO_NODE_UNDER_USED = "no-node-under-used"
+    NO_NODE_CAN_BE_EMPTIED = "no-node-can-be-emptied"
+    EMPTYING_LIMIT = "emptying-limit"
+    FORECAST_MISSING = "forecast-missing"
 
 
 SENTENCES: dict[Reason, str] = {
@@ -202,6 +210,13 @@ SENTENCES: dict[Reason, str] = {
     Reason.MOVE_UNDER_WAY: "Another PodMigrationJob moves the pod already.",
     Reason.CHURN_LIMIT: "As many pods were moved in the last hour as the settings permit.",
     Reason.WORKLOAD_MOVED_LATELY: "As many pods of the workload were moved a short time ago as its object limiter permits.",
+    Reason.PODS_WAIT: "Pods wait for room, so that no node is emptied and the marks are taken away.",
+    Reason.LOAD_RISES: "A node is above its high threshold, now or soon, so that no node is emptied and the marks are taken away.",
+    Reason.PEAK_NOT_COVERED: "What would stay could not carry the load of the next 24 hours below the high thresholds.",
+    Reason.NO_NODE_UNDER_USED: "No node stays below its low thresholds, now and at its peak.",
+    Reason.NO_NODE_CAN_BE_EMPTIED: "Each under-used node has a pod that cannot leave or that no other node takes.",
+    Reason.EMPTYING_LIMIT: "maxEmptyingNodes nodes are being emptied already.",
+    Reason.FORECAST_MISSING: "The node has no forecast, so that nothing says what it will use.",
 }
 _LABELS: Final[Mapping[str, str]] = {
     Reason.NO_WINDOW: "no window needs more pods",

@@ -14,7 +14,7 @@ import numpy as np
 
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.reservations.reservation import seconds_of
-from scheduler_ext.rebalance.arguments import LowNodeLoadArgs, RebalanceArgs, limit_of
+from scheduler_ext.rebalance.arguments import LowNodeLoadArgs, limit_of
 from scheduler_ext.rebalance.eligibility import Eligibility, ordered
 from scheduler_ext.rebalance.limits import MoveLimits
 from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod
@@ -35,8 +35,7 @@ class Arbitration:
 
 def arbitrate(view: MigrationView, jobs: Sequence[MigrationJob]) -> Arbitration:
     """Judge the waiting jobs whose pods are there; `jobs`: those of them that are not over their time."""
-    rules = RebalanceArgs(LowNodeLoadArgs(), view.arguments, pause_seconds=view.pause_seconds)
-    eligibility = Eligibility.of(rules, view.now_seconds)
+    eligibility = Eligibility.of(LowNodeLoadArgs(), view.arguments, view.now_seconds, view.pause_seconds)
     candidates = [(job, pod) for job in jobs if (pod := view.pod_of(job)) is not None]
     verdicts = {job.name: eligibility.refusal(pod) for job, pod in candidates}
     limits = _JobLimits.of(view)

@@ -1,9 +1,9 @@
-"""`cotenant descheduler`: which pods would leave overloaded nodes, where to, and why others stay. Writes nothing."""
+"""`cotenant descheduler`: which pods would leave their nodes, where to, and why others stay. Writes nothing."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from cotenant.core.model.rebalance.report import RebalanceReport
     from cotenant.core.settings.root import Settings
     from scheduler_ext.rebalance.arguments import RebalanceArgs
+    from scheduler_ext.rebalance.cluster_reading import RebalanceReading
+    from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
 
 app = new_app()
 
@@ -35,6 +37,13 @@ class Show(StrEnum):
     ALL = "all"
     NODES = "nodes"
     MOVES = "moves"
+
+
+class RebalancePlugin(StrEnum):
+    """Which rule is applied."""
+
+    LOW_NODE_LOAD = "LowNodeLoad"
+    HIGH_NODE_LOAD = "HighNodeLoad"
 
 
 class RebalanceMode(StrEnum):
@@ -49,6 +58,7 @@ class RebalanceMode(StrEnum):
         "cotenant descheduler --once",
         "cotenant descheduler --once -f koord-descheduler-config.yaml",
         "cotenant descheduler --once --mode observed --show moves -o wide",
+        "cotenant descheduler --once --plugin HighNodeLoad",
         "cotenant descheduler --once -o json",
     )
 )
@@ -61,6 +71,10 @@ def descheduler(
         str,
         typer.Option("--file", "-f", metavar="FILE", help="Koordinator's configuration of its descheduler (YAML)."),
     ] = "",
+    plugin: Annotated[
+        RebalancePlugin,
+        typer.Option("--plugin", help="LowNodeLoad relieves overloaded nodes, HighNodeLoad empties under-used ones."),
+    ] = RebalancePlugin.LOW_NODE_LOAD,
     mode: Annotated[
         RebalanceMode,
         typer.Option("--mode", help="forecast: also overloads of the next half hour, and peaks; observed: now."),
@@ -71,15 +85,17 @@ def descheduler(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Say which pods should leave overloaded nodes, and why others stay. Reads the cluster and writes nothing.
+    """Say which pods should leave overloaded or under-used nodes, and why others stay. It writes nothing.
 
     Exit code 4 when a part of the cluster or of the configuration could not be read.
     """
     if not once:
         raise UsageError("the descheduler only decides one round yet", fix="cotenant descheduler --once")
     settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
-    arguments = arguments_from(file)
-    report = _report(settings, arguments, mode, configured=bool(file))
+    if plugin is RebalancePlugin.LOW_NODE_LOAD:
+        report = _report(settings, arguments_from(file), mode, configured=bool(file))
+    else:
+        report = _emptying_report(settings, emptying_arguments_from(file), mode, configured=bool(file))
     _print(report, show, output, headers=not no_headers)
     for line in (_summary(report), *report.notes, *report.gaps):
         message(line)
@@ -91,26 +107,48 @@ def arguments_from(file: str) -> RebalanceArgs:
     """The file's arguments, or ours without a file; UsageError names what cannot be used."""
     from scheduler_ext.rebalance.arguments import DEFAULT_ARGS, arguments_of
 
-    if not file:
-        return DEFAULT_ARGS
+    return arguments_of(_document(file)) if file else DEFAULT_ARGS
+
+
+def emptying_arguments_from(file: str) -> EmptyingArgs:
+    """The same for HighNodeLoad."""
+    from scheduler_ext.rebalance.emptying_arguments import DEFAULT_EMPTYING, emptying_arguments_of
+
+    return emptying_arguments_of(_document(file)) if file else DEFAULT_EMPTYING
+
+
+def _document(file: str) -> Any:
     parsed = documents(file)
     if len(parsed) > 1:
         raise UsageError(f"{file} holds {len(parsed)} objects", fix="Give one DeschedulerConfiguration.")
-    return arguments_of(parsed[0])
+    return parsed[0]
 
 
 def _report(settings: Settings, arguments: RebalanceArgs, mode: RebalanceMode, *, configured: bool) -> RebalanceReport:
+    from scheduler_ext.rebalance.rebalance_report import report_of
+
+    return report_of(_read(settings), arguments, with_forecast=mode is RebalanceMode.FORECAST, configured=configured)
+
+
+def _emptying_report(
+    settings: Settings, arguments: EmptyingArgs, mode: RebalanceMode, *, configured: bool
+) -> RebalanceReport:
+    from scheduler_ext.rebalance.rebalance_report import emptying_report_of
+
+    reading = _read(settings)
+    return emptying_report_of(reading, arguments, with_forecast=mode is RebalanceMode.FORECAST, configured=configured)
+
+
+def _read(settings: Settings) -> RebalanceReading:
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.adapters.kube import connect
     from scheduler_ext.rebalance.cluster_reading import read
-    from scheduler_ext.rebalance.rebalance_report import report_of
 
     client = connect(settings.kube)
     try:
-        reading = read(client, settings.extender.load_aware, SystemClock().now_seconds())
+        return read(client, settings.extender.load_aware, SystemClock().now_seconds())
     finally:
         client.close()
-    return report_of(reading, arguments, with_forecast=mode is RebalanceMode.FORECAST, configured=configured)
 
 
 def _print(report: RebalanceReport, show: Show, output: Format, *, headers: bool) -> None:

@@ -13,7 +13,7 @@ RESOURCES: Final = (("cpu", "CPU"), ("memory", "Memory"))
 SHARES: Final = (
     ("now", "now", "Usage now, of capacity."),
     ("after", "after", "Usage after the moves."),
-    ("peak", "peak", "Highest forecast (q95) of the next 24 hours; empty without a forecast."),
+    ("peak", "peak", "Highest expected load of the next 24 hours; empty without a forecast."),
     ("peak_after", "peak after", "The same after the moves."),
     ("high", "high", "High threshold."),
 )
@@ -22,13 +22,14 @@ NODES: Final = Schema(
     (
         Column("node", "Node", Kind.TEXT, "Name of the node."),
         Column("pool", "Pool", Kind.TEXT, "Node pool of the configuration; empty: its own thresholds.", wide=True),
-        Column("load", "Load", Kind.TEXT, "low, between, high, high soon (by forecast) or unknown."),
+        Column("load", "Load", Kind.TEXT, "low, between, high, high soon (by forecast), emptying or unknown."),
         *(
             Column(f"{resource}_{name}", f"{title} {heading}", Kind.RATIO, text, wide=name in ("peak_after", "high"))
             for resource, title in RESOURCES
             for name, heading, text in SHARES
         ),
         Column("moves", "Moves", Kind.INTEGER, "Pods that leave (negative) or come."),
+        Column("mark", "Mark", Kind.TEXT, "HighNodeLoad's taint: set, stays or taken away.", wide=True),
         Column("reason", "Reason", Kind.TEXT, "Why the node is not judged."),
     ),
     ("node",),
@@ -38,17 +39,25 @@ MOVES: Final = Schema(
     (
         Column("decision", "Decision", Kind.TEXT, "move or stay."),
         Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME; empty: the node's remaining pods."),
-        Column("source", "From", Kind.TEXT, "The overloaded node."),
+        Column("source", "From", Kind.TEXT, "The node that the pod is on."),
         Column("target", "To", Kind.TEXT, "The node that fits best; the scheduler decides in the end."),
         Column("cpu", "CPU", Kind.MILLICORES, "What the pod uses."),
         Column("memory", "Memory", Kind.BYTES, "What the pod uses."),
-        Column("gain", "Gain", Kind.NUMBER, "Overload that the move takes away, in node-seconds."),
+        Column(
+            "gain",
+            "Gain",
+            Kind.NUMBER,
+            "Overload that the move takes away, or node time that it frees, in node-seconds.",
+        ),
         Column("cost", "Cost", Kind.NUMBER, "Restart and its risk, in node-seconds."),
         Column("restart_seconds", "Restart s", Kind.NUMBER, "How long the pod is away.", wide=True),
         Column("overload_seconds", "Overload s", Kind.NUMBER, "How long the overload lasts.", wide=True),
         Column("unjudged", "Not judged", Kind.TEXT, "Constraints that only the scheduler judges.", wide=True),
         Column(
-            "reason", "Reason", Kind.TEXT, "Code of docs/reasons.md; of a move: overload now, soon or of prod pods."
+            "reason",
+            "Reason",
+            Kind.TEXT,
+            "Code of docs/reasons.md; of a move: overload now, soon or of prod pods, or an emptied node.",
         ),
     ),
     ("pod", "source"),

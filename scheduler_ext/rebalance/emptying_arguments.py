@@ -1,0 +1,124 @@
+"""Arguments of HighNodeLoad, and of upstream's HighNodeUtilization where they fit. Pure.
+
+HighNodeLoad is ours and written as Koordinator writes its plugins: an entry of `pluginConfig` in a
+DeschedulerConfiguration, or HighNodeLoadArgs alone. HighNodeUtilization (kubernetes-sigs/descheduler) is read from a
+DeschedulerPolicy; its thresholds are of requests, ours are of usage, which a warning says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import msgspec
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.struct_validation import deviations
+from scheduler_ext.rebalance.arguments import (
+    ACTING_FIELDS,
+    CONTROLLER,
+    Count,
+    MigrationArgs,
+    Namespaces,
+    PodSelector,
+    ResourcePercents,
+    crossed,
+    plugin_configs,
+    refuse,
+    unreadable_selector,
+)
+
+EMPTYING_PLUGIN: Final = "HighNodeLoad"
+UPSTREAM_PLUGIN: Final = "HighNodeUtilization"
+DEFAULT_LOW: Final = ResourcePercents(35, 50)
+DEFAULT_HIGH: Final = ResourcePercents(65, 80)
+
+
+class HighNodeLoadArgs(msgspec.Struct, frozen=True, rename="camel"):
+    """Arguments of the plugin HighNodeLoad. Thresholds in percent of capacity; a resource not named counts 100 %."""
+
+    api_version: str = ""
+    kind: Literal["", "HighNodeLoadArgs"] = ""
+    paused: bool = False
+    number_of_nodes: Count = 0
+    max_emptying_nodes: Count = 1
+    node_metric_expiration_seconds: Count = 180
+    node_selector: dict[str, Any] | None = None
+    evictable_namespaces: Namespaces = Namespaces()
+    pod_selectors: list[PodSelector] = []
+    low_thresholds: ResourcePercents = DEFAULT_LOW
+    high_thresholds: ResourcePercents = DEFAULT_HIGH
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyingArgs:
+    """What a configuration says; warnings: what of it is not used here."""
+
+    high_node_load: HighNodeLoadArgs
+    migration: MigrationArgs = field(default_factory=MigrationArgs)
+    warnings: tuple[str, ...] = ()
+
+
+DEFAULT_EMPTYING: Final = EmptyingArgs(HighNodeLoadArgs(evictable_namespaces=Namespaces(exclude=["kube-system"])))
+
+
+class _UpstreamThresholds(ResourcePercents, frozen=True):
+    pods: float | None = None
+
+
+class _UpstreamArgs(msgspec.Struct, frozen=True, rename="camel"):
+    thresholds: _UpstreamThresholds = _UpstreamThresholds()
+    number_of_nodes: Count = 0
+    evictable_namespaces: Namespaces = Namespaces()
+    api_version: str = ""
+    kind: str = ""
+
+
+def emptying_arguments_of(document: Any) -> EmptyingArgs:
+    """Arguments of a parsed YAML or JSON document. UsageError names every value that cannot be used."""
+    plugins = plugin_configs(document, "HighNodeLoadArgs", (EMPTYING_PLUGIN, UPSTREAM_PLUGIN, CONTROLLER))
+    path, load = plugins.get(EMPTYING_PLUGIN, ("", None))
+    migration_path, migration = plugins.get(CONTROLLER, ("", {}))
+    if isinstance(migration, dict):
+        migration = {key: value for key, value in migration.items() if key not in ACTING_FIELDS}
+    if load is None:
+        return _of_upstream(plugins)
+    problems = [*deviations(load, HighNodeLoadArgs, path), *deviations(migration, MigrationArgs, migration_path)]
+    refuse([str(one) for one in problems if one.fatal])
+    arguments = msgspec.convert(load, HighNodeLoadArgs)
+    refuse(_contradictions(arguments, path))
+    warnings = tuple(str(one) for one in problems if not one.fatal)
+    return EmptyingArgs(arguments, msgspec.convert(migration, MigrationArgs), warnings)
+
+
+def _contradictions(arguments: HighNodeLoadArgs, path: str) -> list[str]:
+    problems = crossed(f"{path}.lowThresholds", arguments.low_thresholds, arguments.high_thresholds)
+    problems += unreadable_selector(arguments.node_selector, f"{path}.nodeSelector")
+    for number, one in enumerate(arguments.pod_selectors):
+        problems += unreadable_selector(one.selector, f"{path}.podSelectors[{number}].selector")
+    return problems
+
+
+def _of_upstream(plugins: dict[str, tuple[str, Any]]) -> EmptyingArgs:
+    """HighNodeUtilization's thresholds as low thresholds of usage; the high ones are ours."""
+    if UPSTREAM_PLUGIN not in plugins:
+        raise UsageError(
+            "the configuration has no arguments of the plugin HighNodeLoad",
+            fix="Give a pluginConfig entry named HighNodeLoad or HighNodeUtilization, or HighNodeLoadArgs.",
+        )
+    path, args = plugins[UPSTREAM_PLUGIN]
+    problems = list(deviations(args, _UpstreamArgs, path))
+    refuse([str(one) for one in problems if one.fatal])
+    upstream = msgspec.convert(args, _UpstreamArgs)
+    low = ResourcePercents(upstream.thresholds.cpu, upstream.thresholds.memory)
+    refuse(crossed(f"{path}.thresholds", low, DEFAULT_HIGH))
+    warnings = [str(one) for one in problems if not one.fatal]
+    warnings.append(f"{path}.thresholds are of requests upstream; here they are held against usage and its forecast")
+    if upstream.thresholds.pods is not None:
+        warnings.append(f"{path}.thresholds.pods is not looked at")
+    arguments = HighNodeLoadArgs(
+        number_of_nodes=upstream.number_of_nodes,
+        evictable_namespaces=upstream.evictable_namespaces,
+        low_thresholds=low,
+    )
+    return EmptyingArgs(arguments, warnings=tuple(warnings))

@@ -1,0 +1,71 @@
+"""Nodes that may take pods, with what is left unrequested on each. A round changes its own. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler_ext.extender.stock_rules import refusals
+from scheduler_ext.rebalance.load import NodeLoad, RebalancePod
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+PODS: Final = "pods"
+UNLIMITED_PODS: Final = 10**9
+"""Where a node does not say how many pods it takes."""
+
+
+@dataclass(slots=True)
+class Receivers:
+    """loads: of all nodes; rows: those that may take pods. free: unrequested amounts by resource name, (receivers,)."""
+
+    loads: Sequence[NodeLoad]
+    rows: npt.NDArray[np.intp]
+    free: dict[str, Floats]
+    permitted: dict[bytes, Flags] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, loads: Sequence[NodeLoad], rows: npt.NDArray[np.intp], arrivals: Iterable[tuple[RebalancePod, int]] = ()
+    ) -> Receivers:
+        """Receivers with what their pods leave; arrivals: pods that were moved to a row before."""
+        free: dict[str, Floats] = {}
+        for place, row in enumerate(rows):
+            load = loads[row]
+            rest = dict(load.node.allocatable)
+            rest.setdefault(PODS, UNLIMITED_PODS)
+            for pod in load.pods:
+                for name, amount in pod.facts.requests.items():
+                    rest[name] = rest.get(name, 0) - amount
+            rest[PODS] -= len(load.pods)
+            for name, amount in rest.items():
+                free.setdefault(name, np.zeros(len(rows)))[place] = amount
+        receivers = cls(loads, rows, free)
+        places = {int(row): place for place, row in enumerate(rows)}
+        for pod, target in arrivals:
+            if target in places:
+                receivers.take(places[target], pod)
+        return receivers
+
+    def take(self, place: int, pod: RebalancePod, times: int = 1) -> None:
+        """Count the pod's requests there; times -1 gives them back."""
+        for name, amount in (*pod.facts.requests.items(), (PODS, 1)):
+            if name in self.free:
+                self.free[name][place] -= times * amount
+
+    def fits(self, pod: RebalancePod) -> Flags:
+        """Receivers that have what the pod requests and may run it, (receivers,)."""
+        fits = np.ones(len(self.rows), dtype=np.bool_)
+        for name, amount in (*pod.facts.requests.items(), (PODS, 1)):
+            fits &= self.free.get(name, np.zeros(len(fits))) >= amount
+        if pod.placement not in self.permitted:
+            nodes = [self.loads[row].node for row in self.rows]
+            permitted = np.ones(len(nodes), dtype=np.bool_)
+            for refused in refusals(pod.constraints(), nodes).values():
+                permitted &= ~np.array(refused, dtype=np.bool_)
+            self.permitted[pod.placement] = permitted
+        return fits & self.permitted[pod.placement]
