@@ -7,6 +7,7 @@ JSON patch of this one field changes nothing else, and belongs to no apply that 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from dataclasses import replace
 
 from cotenant.core.model.kubernetes.intent import Address, Create, Intent, Patch
 from cotenant.core.model.kubernetes.protocol import GANG_GATE, OWN_GROUP, QUOTA_GATE, SWAP_GUARD
@@ -21,7 +22,9 @@ def renewed(guard: Guard, served_seconds: float, now_seconds: float) -> tuple[In
     remaining = guard.queues_served_until_seconds - now_seconds
     if served_seconds * 2 / 3 <= remaining <= 2 * served_seconds:
         return ()
-    return (promised(guard, now_seconds + served_seconds, "pods that wait for quota or gang are looked after"),)
+    promise = promised(guard, now_seconds + served_seconds, "pods that wait for quota or gang are looked after")
+    # The first one, and one after a pause, changes what the webhook does; the others only go on.
+    return (replace(promise, routine=0 < remaining <= served_seconds) if isinstance(promise, Patch) else promise,)
 
 
 def renewal_seconds(guard: Guard, served_seconds: float, now_seconds: float) -> float:

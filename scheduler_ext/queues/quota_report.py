@@ -132,6 +132,8 @@ def _likely(view: QueueView, admission: QuotaAdmission) -> dict[str, tuple[float
 
     Only what pods of its own quota leave is counted on, and everybody ahead in the queue takes first.
     """
+    if view.runs is None:
+        return {}
     queues: dict[tuple[str, str], list[HeldBack]] = {}
     for one in admission.held_back:
         if one.position and one.obstacle.code in _QUEUED and one.obstacle.quota == one.pod.quota:

@@ -90,7 +90,8 @@ class QueueView:
     attempts: (attempts that failed, Unix time before which the gang is not tried again), by gang group's first key.
     ended_members: how many pods of a PodGroup ended so, by (gang's key, phase).
     native_groups: Kubernetes' own PodGroups by "namespace/name"; None where the server offers none.
-    runs: how long (seconds, ascending) pods of a quota ran that have ended, by quota; only where people ask.
+    runs: how long (seconds, ascending) pods of a quota ran that have ended, by quota; None where
+    nobody asks when pods are likely to go.
     unreadable: (object, why) of objects that could not be read; the rest goes on without them.
     """
 
@@ -106,7 +107,7 @@ class QueueView:
     attempts: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     released: frozenset[str] = frozenset()
     evictions_refused: Mapping[str, float] = field(default_factory=dict)
-    runs: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    runs: Mapping[str, tuple[float, ...]] | None = None
     ended_members: Mapping[tuple[str, str], int] = field(default_factory=dict)
     native_groups: Mapping[str, NativeGroup] | None = None
     unreadable: tuple[tuple[str, str], ...] = ()

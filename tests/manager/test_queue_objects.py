@@ -7,13 +7,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
+from cotenant.apps.manager.audit import Audit
 from cotenant.apps.manager.features import wanted
 from cotenant.apps.manager.queue_objects import WatchedQueuePod, queue_node, queue_pod
 from cotenant.apps.manager.queue_view import resolved
 from cotenant.core.adapters.kube.observed import QueueNodeWire, QueuePodWire
+from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.kubernetes.intent import Create, Patch
+from cotenant.core.model.kubernetes.intent import Address, Create, Outcome, Patch
 from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree
 from cotenant.core.model.queues.queue_pod import QueuePod
@@ -119,11 +122,35 @@ def test_a_placeholder_counts_against_no_quota() -> None:
     assert resolved(replace(watched, pod=replace(watched.pod, placeholder=True)), TREE).quota == ""
 
 
+def test_a_tree_addresses_pods_alike_while_only_its_figures_change() -> None:
+    written = {
+        name: replace(quota, used={"cpu": 5}, published={"runtime": "{}"}) for name, quota in TREE.quotas.items()
+    }
+    assert QuotaTree(written).addressing == TREE.addressing
+    for changed in (replace(written["team"], namespaces=("lab",)), replace(written["team"], namespace="team")):
+        other = QuotaTree({**written, "team": changed})
+        assert other.addressing != TREE.addressing
+        place = changed.namespaces[0] if changed.namespaces else changed.namespace
+        assert (TREE.of_pod(place, {}), other.of_pod(place, {})) == (None, changed)
+
+
+def test_a_routine_write_is_told_at_debug_level_and_counted_like_the_others() -> None:
+    metrics = Metrics("test", "3")
+    promise = Patch(Address("v1", "pods", "p", "n"), (), routine=True)
+    with capture_logs() as logs:
+        Audit(metrics).sent("queues", [Outcome(promise), Outcome(replace(promise, routine=False))], {})
+    assert [line["log_level"] for line in logs] == ["debug", "info"]
+    labels = {"feature": "queues", "outcome": "ok"}
+    assert metrics.registry.get_sample_value("cotenant_writes_total", labels) == 2
+
+
 def test_the_promise_is_made_and_renewed_in_its_last_two_thirds() -> None:
     (made,) = renewed(Guard(), 30.0, 1000.0)
     assert isinstance(made, Create) and made.body["spec"] == {"queuesServedUntil": "1970-01-01T00:17:10.000000Z"}
     (again,) = renewed(Guard(version="7", queues_served_until_seconds=1019.0), 30.0, 1000.0)
     assert isinstance(again, Patch) and [op["path"] for op in again.operations] == ["/spec/queuesServedUntil"]
+    (late,) = renewed(Guard(version="7", queues_served_until_seconds=999.0), 30.0, 1000.0)
+    assert isinstance(late, Patch) and (again.routine, late.routine) == (True, False)
     assert renewed(Guard(version="7", queues_served_until_seconds=1021.0), 30.0, 1000.0) == ()
     assert renewal_seconds(Guard(version="7", queues_served_until_seconds=1021.0), 30.0, 1000.0) == 1.0
     assert (

@@ -60,11 +60,12 @@ class Audit:
         self._noted[feature] = {*self._noted.get(feature, set()), *counts}
 
     def sent(self, feature: str, outcomes: Sequence[Outcome], before: Mapping[Address, str]) -> None:
-        """A line for each write, and for each that was refused; `before`: what stood there."""
+        """A line for each write, and for each that was refused; `before`: what stood there. Routine: at debug level."""
         for outcome in outcomes:
             fields = action(feature, outcome.intent, before)
             if outcome.error is None:
-                log.info("wrote", **fields)
+                tell = log.debug if getattr(outcome.intent, "routine", False) else log.info
+                tell("wrote", **fields)
                 self._writes.labels(feature, "ok").inc()
             else:
                 log.warning("not written", **fields, error=str(outcome.error))

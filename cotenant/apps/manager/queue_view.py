@@ -62,8 +62,11 @@ class QueueViewBuilder:
         """What the mirrors show now; what other rounds left is for the caller to add."""
         quotas: Mapping[Key, QuotaNode] = self._mirrors["quotas"].snapshot()
         if quotas is not self._quotas:
-            self._quotas, self._resolved = quotas, {}
+            before = self._tree.addressing
+            self._quotas = quotas
             self._tree = QuotaTree({quota.name: quota for _, quota in sorted(quotas.items(), reverse=True)})
+            if self._tree.addressing != before:  # not when only figures were written, as in most rounds
+                self._resolved = {}
         pods = self._pods()
         groups = self._mirrors["pod-groups"].snapshot().values()
         return QueueView(

@@ -19,8 +19,6 @@ from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.queues import QueueSettings
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.crds import install_crd
-from tests.scheduler_ext.queues.gang_scene import KINDS
 from tests.scheduler_ext.reservations.scene import GUARD, Scene
 
 PROFILE_GROUP = "quota.koordinator.sh/v1alpha1"
@@ -114,12 +112,6 @@ class QueueScene(Scene):
 
 def quota_of(pod: Json) -> str:
     return str((pod["metadata"].get("labels") or {}).get(NAME_LABEL, ""))
-
-
-def install_queues(plane: ControlPlane) -> None:
-    """Definitions of quotas and gangs; rights and policies come with the manager's account."""
-    for name in KINDS:
-        install_crd(plane.api(), name)
 
 
 class Excess:

@@ -22,9 +22,10 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import running
-from tests.scheduler_ext.queues.scene import Excess, QueueScene, install_queues
+from tests.scheduler_ext.queues.gang_scene import install_queues
+from tests.scheduler_ext.queues.scene import Excess, QueueScene
 from tests.scheduler_ext.reservations.disturbed import manager_process
-from tests.scheduler_ext.reservations.scene import cleared, empty, install
+from tests.scheduler_ext.reservations.scene import cleared, empty
 
 Nodes = Callable[..., list[str]]
 
@@ -32,7 +33,6 @@ Nodes = Callable[..., list[str]]
 @pytest.fixture
 def scene(control_plane: ControlPlane, namespace: str) -> Iterator[QueueScene]:
     """A namespace and a tree of its own; nothing outlives the test."""
-    install(control_plane)
     install_queues(control_plane)
     scene = QueueScene(control_plane, namespace)
     scene.profile()

@@ -64,6 +64,8 @@ class Patch:
     operations: tuple[Mapping[str, Any], ...]
     subresource: str = ""
     why: str = ""
+    routine: bool = False
+    """A sign of life that nobody has to read: told at debug level."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,11 @@ class QuotaTree:
         own = self.quotas.get(namespace)
         return own if own is not None and own.namespace == namespace else self._by_namespace.get(namespace)
 
+    @cached_property
+    def addressing(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+        """All that `of_pod` rests on: while it is the same, every pod has the same quota."""
+        return {name: (quota.namespace, quota.namespaces) for name, quota in self.quotas.items()}
+
     def owner_of_namespace(self, namespace: str) -> QuotaNode | None:
         """The quota that an annotation binds a namespace to."""
         return self._by_namespace.get(namespace)
