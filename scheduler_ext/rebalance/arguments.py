@@ -180,7 +180,8 @@ PAUSE_SECONDS: Final = 1800.0
 class RebalanceArgs:
     """What a configuration says; warnings: keys that are not read, each with its path.
 
-    Ours: pause_seconds, for which a pod stays where it came to; most_moves, of one round, None: the churn's share.
+    Ours: pause_seconds, for which a pod stays where it came to; most_moves, of one round, None: the churn's share;
+    resting: workloads (NAMESPACE/KIND/NAME) that were moved a short time ago.
     """
 
     low_node_load: LowNodeLoadArgs
@@ -188,6 +189,7 @@ class RebalanceArgs:
     warnings: tuple[str, ...] = ()
     pause_seconds: float = PAUSE_SECONDS
     most_moves: int | None = None
+    resting: frozenset[str] = frozenset()
 
 
 DEFAULT_ARGS: Final = RebalanceArgs(

@@ -90,7 +90,9 @@ def decide(
     table = table_of(inputs, load_args.node_metric_expiration_seconds)
     before = (table.usage.copy(), table.peak.copy())
     limits = MoveLimits.of(arguments.migration, inputs, arguments.most_moves)
-    eligibility = Eligibility.of(load_args, arguments.migration, inputs.now_seconds, arguments.pause_seconds)
+    eligibility = Eligibility.of(
+        load_args, arguments.migration, inputs.now_seconds, arguments.pause_seconds, arguments.resting
+    )
     marks = None if detectors is None else DetectorRound.of(detectors, inputs.now_seconds)
     work = _RebalanceRound(inputs, arguments, table, with_forecast, eligibility, limits, marks)
     stops: list[PassStop] = []

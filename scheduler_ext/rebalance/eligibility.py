@@ -46,9 +46,17 @@ class Eligibility:
 
     @classmethod
     def of(
-        cls, load: PodChoice, migration: MigrationArgs, now_seconds: float, pause_seconds: float = PAUSE_SECONDS
+        cls,
+        load: PodChoice,
+        migration: MigrationArgs,
+        now_seconds: float,
+        pause_seconds: float = PAUSE_SECONDS,
+        resting: frozenset[str] = frozenset(),
     ) -> Eligibility:
-        """Rules of a plugin's choice of pods and of the MigrationController, at a moment."""
+        """Rules of a plugin's choice of pods and of the MigrationController, at a moment.
+
+        resting: workloads (NAMESPACE/KIND/NAME) of which no further pod may leave now.
+        """
         selectors = [LabelSelector.parse(one.selector, "podSelectors") for one in load.pod_selectors]
         own = LabelSelector.parse(migration.label_selector, "labelSelector") if migration.label_selector else None
 
@@ -79,6 +87,7 @@ class Eligibility:
         if migration.ignore_pvc_pods:
             rules.append((Reason.VOLUME_CLAIM, lambda pod: pod.volume_claim))
         rules.append((Reason.STARTED_LATELY, lambda pod: now_seconds - placed_seconds(pod) < pause_seconds))
+        rules.append((Reason.WORKLOAD_MOVED_LATELY, lambda pod: pod.owner in resting))
         return cls(tuple(rules))
 
     def refusal(self, pod: RebalancePod) -> Reason:

@@ -37,6 +37,8 @@ def arbitrate(view: MigrationView, jobs: Sequence[MigrationJob]) -> Arbitration:
     """Judge the waiting jobs whose pods are there; `jobs`: those of them that are not over their time."""
     eligibility = Eligibility.of(LowNodeLoadArgs(), view.arguments, view.now_seconds, view.pause_seconds)
     candidates = [(job, pod) for job in jobs if (pod := view.pod_of(job)) is not None]
+    if not candidates:
+        return Arbitration()
     verdicts = {job.name: eligibility.refusal(pod) for job, pod in candidates}
     limits = _JobLimits.of(view)
     passed: set[str] = set()
@@ -61,6 +63,24 @@ def evictions_since(view: MigrationView, seconds: float) -> Iterator[MigrationJo
             yield job
 
 
+def resting_workloads(view: MigrationView) -> frozenset[str]:
+    """Workloads of which no further pod may leave now, because the object limiter's number left a short time ago."""
+    lately = _lately(view)
+    return frozenset(owner for owner in lately if _is_resting(view, owner, lately[owner]))
+
+
+def _lately(view: MigrationView) -> Counter[str]:
+    """Evictions of each workload within the object limiter's time; none where it is switched off by 0 s."""
+    seconds = seconds_of(view.arguments.object_limiters.workload.duration, "objectLimiters")
+    return Counter(job.status.source[0] for job in evictions_since(view, seconds)) if seconds > 0 else Counter()
+
+
+def _is_resting(view: MigrationView, owner: str, lately: int) -> bool:
+    limiter, limit = view.arguments.object_limiters.workload, view.arguments.max_migrating_per_workload
+    limit = limit if limiter.max_migrating is None else limiter.max_migrating
+    return lately >= (limit_of(limit, view.replicas[owner]) or 0)
+
+
 @dataclass(slots=True)
 class _JobLimits:
     """Limits with what is under way counted in; `refusal` asks, `count` records that a job begins."""
@@ -70,6 +90,7 @@ class _JobLimits:
     lately: Counter[str]
     hour: int
     pods: set[str]
+    limited: bool
 
     @classmethod
     def of(cls, view: MigrationView) -> _JobLimits:
@@ -81,10 +102,10 @@ class _JobLimits:
         for job in running:
             workload, node = job.status.source
             moves.count_one(workload, node, job.pod.namespace)
-        limiter = seconds_of(view.arguments.object_limiters.workload.duration, "objectLimiters")
-        lately = Counter(job.status.source[0] for job in evictions_since(view, limiter))
         hour = len({job.name for job in (*evictions_since(view, HOUR_SECONDS), *running)})
-        return cls(view, moves, lately, hour, {uid for job in running if (uid := _uid(view, job))})
+        uids = {uid for job in running if (uid := _uid(view, job))}
+        limited = seconds_of(view.arguments.object_limiters.workload.duration, "objectLimiters") > 0
+        return cls(view, moves, _lately(view), hour, uids, limited)
 
     @property
     def under_way(self) -> Mapping[str, int]:
@@ -97,7 +118,7 @@ class _JobLimits:
             return Reason.MOVE_UNDER_WAY
         if self.hour >= self.view.most_per_hour:
             return Reason.CHURN_LIMIT
-        if self._moved_lately(pod.owner):
+        if self.limited and _is_resting(self.view, pod.owner, self.lately[pod.owner]):
             return Reason.WORKLOAD_MOVED_LATELY
         reason = self.moves.node_refusal(pod.facts.node)
         return self.moves.refusal(pod) if reason is Reason.OK else reason
@@ -108,15 +129,6 @@ class _JobLimits:
         self.hour += 1
         self.lately[pod.owner] += 1
         self.pods.add(pod.facts.identity.uid)
-
-    def _moved_lately(self, owner: str) -> bool:
-        """Whether the object limiter holds the workload back; 0 s switches it off."""
-        arguments = self.view.arguments
-        limiter = arguments.object_limiters.workload
-        if seconds_of(limiter.duration, "objectLimiters") <= 0:
-            return False
-        limit = arguments.max_migrating_per_workload if limiter.max_migrating is None else limiter.max_migrating
-        return self.lately[owner] >= (limit_of(limit, self.view.replicas[owner]) or 0)
 
 
 def _uid(view: MigrationView, job: MigrationJob) -> str:

@@ -24,7 +24,10 @@ from scheduler_ext.rebalance.arguments import RebalanceArgs
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
 from scheduler_ext.rebalance.decide import decide
 from scheduler_ext.rebalance.limits import churn_of
+from scheduler_ext.rebalance.migration.arbitration import resting_workloads
+from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.migration.planned_jobs import JobsUnderWay, jobs_of
+from scheduler_ext.rebalance.migration.view import MigrationView
 from scheduler_ext.rebalance.plan import RebalancePlan
 
 
@@ -63,7 +66,7 @@ class DeschedulerController:
         self._due_seconds = now_seconds + self._settings.interval_seconds
         self.interval_seconds = self._settings.interval_seconds
         reading = read(self._client, self._load_aware, now_seconds)
-        self.plan = self._decided(reading, under_way)
+        self.plan = self._decided(reading, jobs)
         if self._metrics:
             self._metrics.show(self.plan)
         notes = tuple(ObjectNote("descheduler", "Partial", gap, warning=True) for gap in reading.gaps)
@@ -74,12 +77,23 @@ class DeschedulerController:
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirror shows what became of it."""
 
-    def _decided(self, reading: RebalanceReading, under_way: JobsUnderWay) -> RebalancePlan:
-        """The round, with what is left of this hour's moves."""
-        settings = self._settings
-        pods = sum(len(load.pods) for load in reading.inputs.loads)
-        left = churn_of(pods, settings.churn_percent / 100, settings.least_churn) - under_way.hour
-        arguments = replace(self._arguments, pause_seconds=settings.pause_seconds, most_moves=max(left, 0))
+    def _decided(self, reading: RebalanceReading, jobs: Sequence[MigrationJob]) -> RebalancePlan:
+        """The round, with what is left of this hour's moves, and without workloads that were moved lately."""
+        settings, now_seconds = self._settings, reading.inputs.now_seconds
+        under_way = JobsUnderWay.of(jobs, now_seconds)
+        pods_by_name = {
+            (pod.facts.identity.namespace, pod.facts.identity.name): pod
+            for load in reading.inputs.loads
+            for pod in load.pods
+        }
+        view = MigrationView(jobs, pods_by_name, arguments=self._arguments.migration, now_seconds=now_seconds)
+        left = churn_of(len(pods_by_name), settings.churn_percent / 100, settings.least_churn) - under_way.hour
+        arguments = replace(
+            self._arguments,
+            pause_seconds=settings.pause_seconds,
+            most_moves=max(left, 0),
+            resting=resting_workloads(view),
+        )
         with_forecast = settings.mode == "forecast" and reading.forecasts > 0
         detectors = self.plan.detectors if self.plan else AnomalyDetectors()
         return decide(reading.inputs, arguments, with_forecast=with_forecast, detectors=detectors)

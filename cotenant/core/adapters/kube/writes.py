@@ -42,7 +42,7 @@ _ENDING: Final = (NotLeader, ClusterUnreachable)
 
 
 class _WrittenMeta(msgspec.Struct, rename="camel", omit_defaults=True):
-    name: str
+    name: str = ""  # an eviction and a binding are answered by a Status, which has none
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""

@@ -151,13 +151,14 @@ class Chronicle:
     """What happened to pods and rooms, in the order of etcd's revisions.
 
     gone: pod uid -> (name, revision at which its deletion began). stood: room -> revisions at which it became, and
-    ceased to be, Available for whoever comes.
+    ceased to be, Available for whoever comes. fewest: label `app` -> fewest pods of it that were ready at any time.
     """
 
     scene: MigrationScene
     gone: dict[str, tuple[str, int]] = field(default_factory=dict)
     stood: dict[str, list[tuple[int, bool]]] = field(default_factory=dict)
-    seen: int = 0
+    fewest: dict[str, int] = field(default_factory=dict)
+    ready: dict[str, set[str]] = field(default_factory=dict)
 
     @contextmanager
     def kept(self) -> Iterator[Chronicle]:
@@ -166,7 +167,11 @@ class Chronicle:
         paths = {self.scene.pods_path: self._pod, RESERVATIONS: self._room}
         threads = []
         for path, note in paths.items():
-            version = self.scene.api.get(path, limit="1")["metadata"]["resourceVersion"]
+            present = self.scene.api.get(path)
+            for one in present["items"] if path == self.scene.pods_path else ():
+                self._count(one, gone=False)
+            self.fewest = {app: len(uids) for app, uids in self.ready.items()}
+            version = present["metadata"]["resourceVersion"]
             threads.append(threading.Thread(target=self._follow, args=(path, version, note, stopping), daemon=True))
         for thread in threads:
             thread.start()
@@ -191,9 +196,20 @@ class Chronicle:
 
     def _pod(self, event: Json) -> None:
         meta = event["object"]["metadata"]
-        self.seen += 1
-        if event["type"] == "DELETED" or meta.get("deletionTimestamp"):
+        gone = bool(event["type"] == "DELETED" or meta.get("deletionTimestamp"))
+        app = self._count(event["object"], gone)
+        self.fewest[app] = min(self.fewest.get(app, 0), len(self.ready[app]))
+        if gone:
             self.gone.setdefault(meta["uid"], (meta["name"], int(meta["resourceVersion"])))
+
+    def _count(self, pod: Json, gone: bool) -> str:
+        """Count a pod among the ready ones of its workload, which is returned."""
+        app = str((pod["metadata"].get("labels") or {}).get("app", ""))
+        conditions = pod["status"].get("conditions") or ()
+        uids = self.ready.setdefault(app, set())
+        is_ready = not gone and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+        (uids.add if is_ready else uids.discard)(pod["metadata"]["uid"])
+        return app
 
     def _room(self, event: Json) -> None:
         body = event["object"]

@@ -155,6 +155,7 @@ def test_a_manager_that_is_killed_again_and_again_loses_no_pod_and_leaves_no_roo
     statuses = {job["metadata"]["name"]: job["status"] for job in moves.api.items(JOBS)}
     assert {name: statuses[name]["phase"] for name in names} == dict.fromkeys(names, "Succeeded")
     assert len(chronicle.gone) == len(names)
+    assert {chronicle.fewest[app] for app in apps} == {1}
     for job in moves.api.items(JOBS):
         _, left_at = chronicle.gone[job["spec"]["podRef"]["uid"]]
         assert chronicle.stood_at(f"migration-{job['metadata']['uid']}", left_at)

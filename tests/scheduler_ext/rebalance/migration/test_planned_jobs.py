@@ -1,0 +1,48 @@
+"""Which moves of a plan become jobs, and when the next round may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cotenant.core.model.kubernetes.intent import Create
+from scheduler_ext.rebalance.decide import decide
+from scheduler_ext.rebalance.migration.job import MigrationJob
+from scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL, JobsUnderWay, job_name, jobs_of
+from tests.scheduler_ext.rebalance.migration.moves import EVICTING, condition, job, on_node, running
+from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, inputs, node, pod
+
+CLUSTER = inputs(node("hot", pod("a-1", 12), pod("b-1", 10), system=65), node("cold", system=5))
+OURS = {"labels": DESCHEDULER_LABEL}
+
+
+def planned(*jobs: MigrationJob, **migration: Any) -> list[Create]:
+    chosen = arguments(**migration)
+    return list(jobs_of(decide(CLUSTER, chosen, with_forecast=False), CLUSTER, chosen.migration, jobs))
+
+
+def test_each_move_becomes_a_job_that_names_its_very_pod_and_its_target() -> None:
+    first, second = planned(defaultJobTTL="7m")
+    assert (first.body["spec"]["podRef"]["name"], second.body["spec"]["podRef"]["name"]) == ("a-1", "b-1")
+    body = {**first.body, "metadata": {**first.body["metadata"], "creationTimestamp": "2026-11-22T00:00:00Z"}}
+    parsed = MigrationJob.parse(body)
+    assert (parsed.pod.uid, parsed.target, parsed.ttl_seconds) == ("a-1", "cold", 420.0)
+    assert parsed.waits and DESCHEDULER_LABEL.items() <= dict(parsed.labels).items()
+    assert first.why.startswith("hot is overloaded; the move to cold gains")
+
+
+def test_a_pod_that_has_a_job_gets_no_other() -> None:
+    assert [one.body["spec"]["podRef"]["name"] for one in planned(job("theirs", "a-1"))] == ["b-1"]
+    ended = job(job_name(on_node("b-1")), "b-1", status={"phase": "Failed"})
+    assert [one.body["spec"]["podRef"]["name"] for one in planned(ended)] == ["a-1"]
+
+
+def test_the_next_round_waits_for_the_moves_of_the_last_one() -> None:
+    assert JobsUnderWay.of([], NOW) == JobsUnderWay(0, 0.0, 0)
+    ours, theirs = job("ours", meta=OURS, status=running()), job("theirs", status=running(*EVICTING))
+    under_way = JobsUnderWay.of([ours, theirs, job("paused", meta=OURS, paused=True)], NOW)
+    assert (under_way.open, under_way.hour) == (1, 2)
+    ended = {"phase": "Succeeded", "conditions": [condition("Eviction", age=100), condition("BoundPodReady", age=40)]}
+    after = JobsUnderWay.of([job("done", meta=OURS, status=ended)], NOW)
+    assert (after.open, after.last_seconds, after.hour) == (0, NOW - 40, 1)
+    old = {"phase": "Succeeded", "conditions": [condition("Eviction", age=3600)]}
+    assert JobsUnderWay.of([job("old", status=old)], NOW).hour == 0
