@@ -223,8 +223,8 @@ def arguments_of(document: Any) -> RebalanceArgs:
     refuse([str(one) for one in problems if one.fatal])
     warnings = [str(one) for one in problems if not one.fatal]
     moves = msgspec.convert(migration, MigrationArgs)
-    if moves.eviction_policy != "Eviction":
-        policy = f"{migration_path}.evictionPolicy: {moves.eviction_policy}"
+    if moves.eviction_policy == "Delete":
+        policy = f"{migration_path}.evictionPolicy: Delete"
         warnings.append(f"{policy} is not done; pods leave through the Eviction API, which keeps disruption budgets")
     arguments = RebalanceArgs(msgspec.convert(load, LowNodeLoadArgs), moves, tuple(warnings))
     refuse(_contradictions(arguments, low_path, migration_path))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from cotenant.core.model.kubernetes.intent import Create, Delete, Intent
+from cotenant.core.model.kubernetes.intent import Delete, Intent
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.reservations.reservation import moment_of
 from scheduler_ext.rebalance.migration.arbitration import Arbitration, arbitrate
@@ -44,9 +44,7 @@ def decide(view: MigrationView, keep_ended_seconds: float) -> MigrationWrites:
     advances = [*_arbitrated(view), *((job, advanced(view, job)) for job in _running(view.jobs))]
     statuses = [intent for job, advance in advances if (intent := status_intent(job, advance.status))]
     evictions = [
-        advance.eviction
-        for job, advance in advances
-        if advance.eviction is not None and view.evictions_refused.get(_uid(advance.eviction), 0.0) <= view.now_seconds
+        advance.eviction for job, advance in advances if advance.eviction is not None and not _refused(view, job)
     ]
     ended = [(job, a.status) for job, a in advances if a.status.phase.ended]
     intents = chain(
@@ -103,5 +101,6 @@ def _collected(view: MigrationView, keep_ended_seconds: float) -> Iterator[Delet
             yield Delete(address_of(job.name), job.uid, "it ended long ago")
 
 
-def _uid(eviction: Create) -> str:
-    return str(eviction.body["deleteOptions"]["preconditions"]["uid"])
+def _refused(view: MigrationView, job: MigrationJob) -> bool:
+    """Whether the last eviction of the job's pod was refused a moment ago."""
+    return view.evictions_refused.get(job.pod_key, 0.0) > view.now_seconds

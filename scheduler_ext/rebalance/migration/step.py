@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cotenant.core.model.kubernetes.intent import Address, Create, Intent
+from cotenant.core.model.kubernetes.intent import Create, Intent, Patch
 from cotenant.core.model.reservations.reservation import Condition, Phase, Reference, Reservation
 from scheduler_ext.rebalance.load import RebalancePod
 from scheduler_ext.rebalance.migration import room
+from scheduler_ext.rebalance.migration.eviction import eviction
 from scheduler_ext.rebalance.migration.job import (
     EVICTION,
     POD_BOUND,
@@ -39,7 +40,7 @@ class JobAdvance:
 
     status: JobStatus
     intents: tuple[Intent, ...] = ()
-    eviction: Create | None = field(default=None)
+    eviction: Create | Patch | None = field(default=None)
 
 
 def advanced(view: MigrationView, job: MigrationJob) -> JobAdvance:
@@ -129,7 +130,7 @@ def _after_eviction(
     if pod is not None and not pod.leaving:
         if not room.stands(reservation):
             return JobAdvance(job.status)  # taken by somebody else, or by the successor of a pod that is just going
-        return JobAdvance(job.status, eviction=_eviction(job, pod))
+        return JobAdvance(job.status, eviction=eviction(view, job, pod))
     if pod is not None:
         return JobAdvance(_says(view, job, JobReason.EVICTING, "the pod is ending"))
     gone = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
@@ -164,18 +165,4 @@ def _evicted_directly(view: MigrationView, job: MigrationJob) -> JobAdvance:
     if pod is None:
         gone = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
         return JobAdvance(_says(view, job, COMPLETE, "the pod is gone", gone, phase=JobPhase.SUCCEEDED))
-    return JobAdvance(job.status, eviction=None if pod.leaving else _eviction(job, pod))
-
-
-def _eviction(job: MigrationJob, pod: RebalancePod) -> Create:
-    """Ask for the end of this very pod; the API server keeps disruption budgets."""
-    identity = pod.facts.identity
-    conditions = {**(job.delete_options.get("preconditions") or {}), "uid": identity.uid}
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": identity.name, "namespace": identity.namespace},
-        "deleteOptions": {**job.delete_options, "preconditions": conditions},
-    }
-    address = Address("v1", "pods", identity.name, identity.namespace)
-    return Create(address, body, "eviction", f"podmigrationjob {job.name}")
+    return JobAdvance(job.status, eviction=None if pod.leaving else eviction(view, job, pod))

@@ -21,7 +21,7 @@ class MigrationView:
     """All inputs of a decision.
 
     pods: by (namespace, name), those that have not ended. evictions_refused: until when (Unix time) an eviction that a
-    budget refused is not tried again, by the pod's uid. evictions_now: how many the rate permits at this moment.
+    budget refused is not tried again, by its pod. evictions_now: how many the rate permits at this moment.
     most_per_hour: evictions of any hour. pause_seconds: for how long a pod stays on a node that it came to.
     """
 
@@ -30,7 +30,7 @@ class MigrationView:
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     budgets: Sequence[DisruptionBudget] = ()
     arguments: MigrationArgs = field(default_factory=MigrationArgs)
-    evictions_refused: Mapping[str, float] = field(default_factory=dict)
+    evictions_refused: Mapping[Key, float] = field(default_factory=dict)
     evictions_now: int = 1
     most_per_hour: int = LEAST_CHURN
     pause_seconds: float = 0.0

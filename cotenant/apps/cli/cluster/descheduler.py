@@ -65,7 +65,7 @@ class RebalanceMode(StrEnum):
 def descheduler(
     ctx: typer.Context,
     once: Annotated[
-        bool, typer.Option("--once", help="Decide one round and print it. There is no other mode yet.")
+        bool, typer.Option("--once", help="Decide one round and print it. Again and again: `cotenant manager`.")
     ] = False,
     file: Annotated[
         str,
@@ -90,7 +90,10 @@ def descheduler(
     Exit code 4 when a part of the cluster or of the configuration could not be read.
     """
     if not once:
-        raise UsageError("the descheduler only decides one round yet", fix="cotenant descheduler --once")
+        raise UsageError(
+            "this command decides one round",
+            fix="cotenant descheduler --once; the manager decides rounds again and again",
+        )
     settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
     if plugin is RebalancePlugin.LOW_NODE_LOAD:
         report = _report(settings, arguments_from(file), mode, configured=bool(file))

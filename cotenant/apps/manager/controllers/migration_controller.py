@@ -47,7 +47,7 @@ class MigrationController:
         self.interval_seconds = LONGEST_SECONDS
         self._mirrors, self._settings, self._arguments = mirrors, settings, arguments
         self._rate = EvictionRate(arguments.evictions_per_second, arguments.evict_burst, float(arguments.evict_burst))
-        self._evictions_refused: dict[str, float] = {}
+        self._evictions_refused: dict[tuple[str, str], float] = {}
         self._now_seconds = 0.0
         self._metrics = MigrationMetrics(registry) if registry else None
 
@@ -64,18 +64,18 @@ class MigrationController:
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Count evictions against their rate, and remember which were refused."""
-        evictions = [one for one in outcomes if getattr(one.intent, "subresource", "") == "eviction"]
+        evictions = [one for one in outcomes if one.intent.address.resource == "pods"]
         self._rate = self._rate.less(len(evictions))
         for outcome in evictions:
             if self._metrics:
                 self._metrics.evicted(outcome.ok)
             if not outcome.ok:
-                uid = outcome.intent.body["deleteOptions"]["preconditions"]["uid"]  # type: ignore[union-attr]
-                self._evictions_refused[uid] = self._now_seconds + EVICTION_PAUSE_SECONDS
+                place = outcome.intent.address.namespace, outcome.intent.address.name
+                self._evictions_refused[place] = self._now_seconds + EVICTION_PAUSE_SECONDS
 
     def _view(self, now_seconds: float) -> MigrationView:
         self._now_seconds, self._rate = now_seconds, self._rate.at(now_seconds)
-        self._evictions_refused = {uid: at for uid, at in self._evictions_refused.items() if at > now_seconds}
+        self._evictions_refused = {place: at for place, at in self._evictions_refused.items() if at > now_seconds}
         pods = self._mirrors["migration-pods"].snapshot()
         return MigrationView(
             jobs=tuple(job for _, job in sorted(self._mirrors["migration-jobs"].snapshot().items())),

@@ -11,7 +11,7 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.reservations.reservation import Reference
 from scheduler_ext.rebalance.arguments import ObjectLimiter, ObjectLimiters
 from scheduler_ext.rebalance.load import NEVER, DisruptionBudget
-from scheduler_ext.rebalance.migration.arbitration import Arbitration, arbitrate
+from scheduler_ext.rebalance.migration.arbitration import Arbitration, arbitrate, resting_workloads
 from scheduler_ext.rebalance.migration.decide import decide
 from scheduler_ext.rebalance.migration.job import JobPhase
 from tests.scheduler_ext.rebalance.migration.moves import EVICTING, condition, job, on_node, running, view
@@ -95,6 +95,10 @@ def test_a_workload_that_was_moved_lately_waits() -> None:
     pods = [on_node(f"web-{n}", f"n{n}") for n in range(3)]
     assert verdict([earlier, *jobs_for("web-0")], pods).waiting == {"move-web-0": Reason.WORKLOAD_MOVED_LATELY}
     assert verdict([earlier, *jobs_for("web-0")], pods, now_seconds=NOW + 101).passed == {"move-web-0"}
+    assert resting_workloads(view([earlier], pods)) == {"shop/ReplicaSet/web"}
+    assert resting_workloads(view([earlier], pods, now_seconds=NOW + 101)) == frozenset()
+    off = {"object_limiters": ObjectLimiters(ObjectLimiter("0"))}
+    assert resting_workloads(view([earlier], pods, migration=off)) == frozenset()
 
 
 def test_an_hour_has_an_end_to_its_moves() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from cotenant.core.adapters.kube.writes import send_all
+from cotenant.core.model.kubernetes.intent import Address, Create
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import running
 from tests.scheduler_ext.rebalance.migration.fake_agents import FakeAgents
@@ -164,6 +166,28 @@ def test_a_manager_that_is_killed_again_and_again_loses_no_pod_and_leaves_no_roo
 def await_ended(scene: MigrationScene, names: list[str]) -> None:
     phases = ("Succeeded", "Failed")
     wait_for("jobs have ended", lambda: all(scene.job_status(name).get("phase") in phases for name in names))
+
+
+def test_a_soft_eviction_leaves_the_end_to_whoever_looks_after_the_pod(moves: MigrationScene, nodes: list[str]) -> None:
+    moves.descheduler["configuration"] = configuration(evictionPolicy="SoftEviction")
+    with running(moves.plane), moves.manager():
+        web, _ = moves.workload("web", 2, **pinned(moves))
+        name, path = moves.job(web), f"{moves.pods_path}/{web['metadata']['name']}"
+        key = "scheduling.koordinator.sh/soft-eviction"
+        wait_for("it is asked to leave", lambda: key in (moves.api.get(path)["metadata"].get("annotations") or {}))
+        assert moves.job_status(name)["phase"] == "Running"
+        moves.api.delete(path)
+        moves.await_job(name)
+
+
+def test_an_eviction_that_is_granted_is_no_failure(moves: MigrationScene, nodes: list[str]) -> None:
+    (web,) = moves.workload("web", 1, **pinned(moves))
+    meta = web["metadata"]
+    body = {"apiVersion": "policy/v1", "kind": "Eviction"}
+    body |= {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}}
+    eviction = Create(Address("v1", "pods", meta["name"], meta["namespace"]), body, "eviction")
+    (outcome,) = send_all(moves.plane.client(moves.account), [eviction], "cotenant-manager")
+    assert outcome.error is None
 
 
 def test_without_a_room_the_pod_is_evicted_directly(moves: MigrationScene, nodes: list[str]) -> None:

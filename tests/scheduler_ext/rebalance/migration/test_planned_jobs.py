@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cotenant.core.model.kubernetes.intent import Create
+from cotenant.core.model.reasons import Reason
 from scheduler_ext.rebalance.decide import decide
 from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL, JobsUnderWay, job_name, jobs_of
@@ -34,6 +36,13 @@ def test_a_pod_that_has_a_job_gets_no_other() -> None:
     assert [one.body["spec"]["podRef"]["name"] for one in planned(job("theirs", "a-1"))] == ["b-1"]
     ended = job(job_name(on_node("b-1")), "b-1", status={"phase": "Failed"})
     assert [one.body["spec"]["podRef"]["name"] for one in planned(ended)] == ["a-1"]
+
+
+def test_a_round_leaves_workloads_alone_that_were_moved_lately() -> None:
+    resting = replace(arguments(), resting=frozenset({"shop/ReplicaSet/a"}))
+    plan = decide(CLUSTER, resting, with_forecast=False)
+    assert [move.pod for move in plan.moves] == ["shop/b-1"]
+    assert [one.reason for one in plan.refusals] == [Reason.WORKLOAD_MOVED_LATELY]
 
 
 def test_the_next_round_waits_for_the_moves_of_the_last_one() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from cotenant.core.model.kubernetes.intent import Create
+from cotenant.core.model.kubernetes.intent import Create, Patch
 from cotenant.core.model.reservations.reservation import Reservation
 from scheduler_ext.rebalance.load import RebalancePod
 from scheduler_ext.rebalance.migration.decide import decide
@@ -88,11 +89,28 @@ def test_nothing_is_evicted_before_it_is_written_down_that_room_stands() -> None
 
 def test_the_very_pod_is_evicted_while_its_room_stands() -> None:
     advance = step(job(status=running(*EVICTING), deleteOptions={"gracePeriodSeconds": 7}), room())
-    assert advance.eviction is not None and advance.eviction.subresource == "eviction"
+    assert isinstance(advance.eviction, Create) and advance.eviction.subresource == "eviction"
     assert advance.eviction.body["deleteOptions"] == {"gracePeriodSeconds": 7, "preconditions": {"uid": "web-1"}}
     lost = room(conditions=[condition("Ready", "False")])
     for gone in (lost, room("Succeeded", owner="web-9")):
         assert step(job(status=running(*EVICTING)), gone).eviction is None
+
+
+def test_a_soft_eviction_asks_by_an_annotation_once() -> None:
+    soft, evicting = {"eviction_policy": "SoftEviction"}, job(status=running(*EVICTING))
+    asked = step(evicting, room(), migration=soft).eviction
+    assert isinstance(asked, Patch) and asked.operations[0]["value"] == "web-1"
+    (text,) = asked.operations[1]["value"].values()
+    # NOW is 1,800,000,000 s
+    assert json.loads(text) == {
+        "timestamp": "2027-01-15T08:00:00Z", "initiator": "cotenant-manager", "reason": "podmigrationjob move"
+    }  # fmt: skip
+    marked = on_node("web-1", annotations={"a": "b"})
+    further = step(evicting, room(), pods=(marked,), migration=soft).eviction
+    assert isinstance(further, Patch)
+    assert further.operations[1]["path"] == "/metadata/annotations/scheduling.koordinator.sh~1soft-eviction"
+    told = on_node("web-1", annotations={"scheduling.koordinator.sh/soft-eviction": text})
+    assert step(evicting, room(), pods=(told,), migration=soft).eviction is None
 
 
 def test_the_successor_takes_the_room_and_the_job_succeeds_once_it_is_ready() -> None:
@@ -192,5 +210,5 @@ def test_evictions_come_last_and_keep_their_rate() -> None:
     rooms = [room(of=f"move-{n}") for n in range(3)]
     writes = decide(view(jobs, pods, *rooms, evictions_now=2), 3600)
     assert [i.address.name for i in writes.intents] == ["web-0", "web-1"] and writes.evictions_due == 1
-    refused = view(jobs, pods, *rooms, evictions_now=2, evictions_refused={"web-0": NOW + 1})
+    refused = view(jobs, pods, *rooms, evictions_now=2, evictions_refused={("shop", "web-0"): NOW + 1})
     assert [i.address.name for i in decide(refused, 3600).intents] == ["web-1", "web-2"]
