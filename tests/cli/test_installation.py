@@ -157,6 +157,20 @@ def test_every_component_has_objects_in_an_order_that_works() -> None:
     assert gaps(RESERVATION.body, RESERVATION.body) == []
 
 
+def test_the_manager_s_settings_switch_on_what_a_component_is_there_for_and_nothing_else() -> None:
+    def settings(component: str) -> dict[str, Any]:
+        (one,) = [m for m in manifests((component,)) if m.address.name == "cotenant-settings"]
+        document: dict[str, Any] = yaml.safe_load(one.body["data"]["settings.yaml"])
+        return document
+
+    moving = settings("descheduler")
+    assert moving["descheduler"] == {"enabled": True} and "queues" not in moving
+    assert not {"descheduler", "migrations", "reservations"} & set(moving["manager"]["features_off"])
+    queuing = settings("queues")
+    assert queuing["queues"]["enabled"] is True and "descheduler" not in queuing
+    assert {"descheduler", "migrations"} <= set(queuing["manager"]["features_off"])
+
+
 def test_print_writes_manifests_and_asks_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
     shown = CliRunner().invoke(main.root, ["install", "--print", "--components", "priority-classes"])

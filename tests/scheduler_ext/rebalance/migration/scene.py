@@ -129,6 +129,11 @@ class MigrationScene(Scene):
         wait_for(f"{name} {phase}", lambda: self.job_status(name).get("phase") == phase, seconds)
         return self.job_status(name)
 
+    def event_reasons(self, job: str) -> set[str]:
+        """Reasons of the Events about a job."""
+        events = self.api.items("/apis/events.k8s.io/v1/events")
+        return {one["reason"] for one in events if (one.get("regarding") or {}).get("name") == job}
+
     def rooms(self) -> list[Json]:
         """Reservations of moves that have not ended."""
         held = self.api.items(RESERVATIONS, labelSelector="cotenant.dev/migration")

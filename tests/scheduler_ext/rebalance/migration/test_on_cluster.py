@@ -53,8 +53,9 @@ def test_without_room_elsewhere_the_pod_stays(moves: MigrationScene, nodes: list
     with moves.manager():
         web, *_ = moves.workload("web", 2, cpu="3", **pinned(moves))
         moves.workload("batch", 1, cpu="3", **pinned(moves))
-        status = moves.await_job(moves.job(web), "Failed")
-        assert status["reason"] == "Unschedulable"
+        name = moves.job(web)
+        assert moves.await_job(name, "Failed")["reason"] == "Unschedulable"
+        wait_for("an Event says so", lambda: "Unschedulable" in moves.event_reasons(name))
         assert web["metadata"]["uid"] in {p["metadata"]["uid"] for p in moves.ready_pods("web")}
         wait_for("no room is left", lambda: not moves.rooms())
 

@@ -1,0 +1,24 @@
+"""Features that run only where they are asked for."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cotenant.apps.manager.features import wanted
+from cotenant.core.settings.root import Settings
+
+
+@pytest.mark.parametrize(
+    ("section", "features"),
+    [
+        ({}, set()),
+        ({"enabled": True}, {"migrations", "descheduler"}),
+        ({"enabled": True, "handled_by": "koordinator"}, {"descheduler"}),
+    ],
+)
+def test_pods_are_moved_only_where_somebody_asks_for_it(section: dict[str, object], features: set[str]) -> None:
+    settings = msgspec.convert({"descheduler": section}, Settings)
+    assert {"migrations", "descheduler"} & set(wanted(settings)) == features
+    off = msgspec.convert({"descheduler": section, "manager": {"features_off": ["descheduler"]}}, Settings)
+    assert "descheduler" not in wanted(off)
