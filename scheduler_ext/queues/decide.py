@@ -17,7 +17,7 @@ from scheduler_ext.queues.gang_status import pod_group_intents
 from scheduler_ext.queues.preempt import preemptions
 from scheduler_ext.queues.quota_admission import LetGo, quota_admission
 from scheduler_ext.queues.quota_report import quota_problems, report_of
-from scheduler_ext.queues.quota_status import status_intents
+from scheduler_ext.queues.quota_status import root_quota_intents, status_intents
 from scheduler_ext.queues.revoke import borrows_since, over_since, revocation
 from scheduler_ext.queues.view import QueueView
 
@@ -56,6 +56,7 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
             *revoked.evictions,
             *preemptions(view, settings, admission),
             *gangs.intents,
+            *root_quota_intents(view),
             *status_intents(view, admission, since, borrows),
             *pod_group_intents(gangs.standings, view.now_seconds),
         ),

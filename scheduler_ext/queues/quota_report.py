@@ -73,7 +73,7 @@ def report_of(
 def quota_problems(admission: QuotaAdmission) -> tuple[tuple[str, str], ...]:
     """(object, what is wrong with it) of quotas that are set aside, or that a profile names and nobody created."""
     absent = {
-        name: f"an ElasticQuotaProfile names it as the root of tree {tree_id}, and it does not exist; create it"
+        name: f"an ElasticQuotaProfile names it as the root of tree {tree_id}, and it does not exist yet"
         for name, tree_id in admission.forest.absent.items()
     }
     problems = {**admission.forest.problems, **absent}

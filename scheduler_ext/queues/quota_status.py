@@ -10,24 +10,29 @@ an apply leaves out is given back.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
 from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.intent import Address, Apply, Create, Patch
 from cotenant.core.model.kubernetes.protocol import QUOTA_GROUP
 from cotenant.core.model.kubernetes.quota_tree import (
     BORROWS_SINCE_ANNOTATION,
     CHILD_REQUEST_ANNOTATION,
+    IS_PARENT_LABEL,
+    IS_ROOT_LABEL,
     NON_PREEMPTIBLE_REQUEST_ANNOTATION,
     NON_PREEMPTIBLE_USED_ANNOTATION,
     OVER_SINCE_ANNOTATION,
+    PROFILE_LABEL,
     REQUEST_ANNOTATION,
     RUNTIME_ANNOTATION,
     TOTAL_ANNOTATION,
+    TREE_LABEL,
     UNSCHEDULABLE_ANNOTATION,
     Amounts,
     QuotaNode,
@@ -37,7 +42,7 @@ from cotenant.core.model.kubernetes.quota_tree import (
 from cotenant.core.model.reservations.reservation import moment_of
 from scheduler_ext.queues.quota_admission import QuotaAdmission, QuotaUse
 from scheduler_ext.queues.quota_trees import profile_capacity
-from scheduler_ext.queues.view import QueueView
+from scheduler_ext.queues.view import QueueView, QuotaProfile
 
 
 def status_intents(
@@ -57,6 +62,44 @@ def status_intents(
         if _changed(quota, use, annotations) or any(quota.published.get(key) != texts.get(key) for key in moments):
             intents.append(_apply(quota, annotations, use, texts))
     return tuple(intents)
+
+
+def root_quota_intents(view: QueueView) -> Iterator[Create | Patch]:
+    """The root quota of each profile: made where there is none, and kept as large as the profile's nodes.
+
+    A quota of that name that was not made of the profile is people's own, and stays as it is.
+    """
+    for profile in view.profiles:
+        quota = view.quotas.get(profile.quota)
+        nodes, _ = profile_capacity(profile, view.nodes)
+        size = {resource: nodes.get(resource, 0) for resource in profile.resources}
+        address = Address(QUOTA_GROUP, "elasticquotas", profile.quota, profile.namespace)
+        why = f"root of the tree of elasticquotaprofile {profile.namespace}/{profile.name}"
+        if quota is None:
+            yield Create(address, _root_quota(profile, size), why=why)
+        elif (quota.profile, quota.namespace) == (profile.name, profile.namespace) and (
+            quota.minimum != size or quota.maximum != size
+        ):
+            label = "/metadata/labels/" + PROFILE_LABEL.replace("/", "~1")
+            same = {"op": "test", "path": label, "value": profile.name}
+            written = (
+                {"op": "replace", "path": f"/spec/{name}", "value": _quantities(size)} for name in ("min", "max")
+            )
+            yield Patch(address, (same, *written), why=why)
+
+
+def _root_quota(profile: QuotaProfile, size: Amounts) -> dict[str, Any]:
+    ours = {PROFILE_LABEL: profile.name, IS_ROOT_LABEL: "true", TREE_LABEL: profile.tree_id, IS_PARENT_LABEL: "true"}
+    return {
+        "apiVersion": QUOTA_GROUP,
+        "kind": "ElasticQuota",
+        "metadata": {
+            "name": profile.quota,
+            "namespace": profile.namespace,
+            "labels": {**profile.quota_labels, **ours},
+        },
+        "spec": {"min": _quantities(size), "max": _quantities(size)},
+    }
 
 
 def published_since(quotas: Mapping[str, QuotaNode], annotation: str) -> dict[str, float]:

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.quota_tree import TREE_LABEL, Amounts, QuotaNode
+from cotenant.core.model.kubernetes.quota_tree import RESOURCE_KEYS_ANNOTATION, TREE_LABEL, Amounts, QuotaNode
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.queues.gang import Gang
 from cotenant.core.model.queues.native_group import NativeGroup
 from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.model.reservations.reservation import Reservation, Taint
+from cotenant.core.model.text import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class QueueNode:
 class QuotaProfile:
     """An ElasticQuotaProfile: the root quota of a tree, whose total is what the selected nodes give, times a ratio.
 
-    Its quota is created by people (or by Koordinator's manager, which makes it of the profile).
+    quota_labels: of the quota that is made of it. resources: those that this quota bounds.
     """
 
     quota: str
@@ -39,6 +42,8 @@ class QuotaProfile:
     ratio: float = 1.0
     namespace: str = ""
     name: str = ""
+    quota_labels: Mapping[str, str] = field(default_factory=dict)
+    resources: tuple[str, ...] = ("cpu", "memory")
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> QuotaProfile:
@@ -59,7 +64,19 @@ class QuotaProfile:
             ratio=_ratio(spec.get("resourceRatio")),
             namespace=namespace,
             name=name,
+            quota_labels={str(key): str(value) for key, value in (spec.get("quotaLabels") or {}).items()},
+            resources=_resources((metadata.get("annotations") or {}).get(RESOURCE_KEYS_ANNOTATION), what),
         )
+
+
+def _resources(text: Any, what: str) -> tuple[str, ...]:
+    if not text:
+        return ("cpu", "memory")
+    try:
+        return tuple(msgspec.json.decode(str(text), type=list[str]))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        said = f"{what}: {RESOURCE_KEYS_ANNOTATION} {shown(text)} is not a JSON list of resources"
+        raise UsageError(said, fix='Write ["cpu", "memory"].') from error
 
 
 def _ratio(text: Any) -> float:

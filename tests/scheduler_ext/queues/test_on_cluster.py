@@ -14,8 +14,8 @@ from admission.guard_watchdog import GuardWatchdog
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.kube import Writer
 from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.model.kubernetes.intent import Address, Patch
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, QUOTA_GROUP, RESERVATION_GATE
+from cotenant.core.model.kubernetes.intent import Address, Create, Patch
+from cotenant.core.model.kubernetes.protocol import GANG_GATE, PROFILE_GROUP, QUOTA_GATE, QUOTA_GROUP, RESERVATION_GATE
 from cotenant.core.model.reservations.reservation import moment_of
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
@@ -149,6 +149,24 @@ def test_a_pod_of_higher_priority_takes_room_back_in_its_full_quota_where_a_budg
     scene.api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{urgent['metadata']['name']}")
 
 
+def test_the_root_quota_of_a_profile_is_made_and_follows_its_nodes(scene: QueueScene, fake_nodes: Nodes) -> None:
+    pool, name = {"pool": scene.namespace}, f"made-{scene.namespace[-20:]}"
+    fake_nodes(1, cpu="4", labels=pool)
+    path = f"/apis/{PROFILE_GROUP}/namespaces/{scene.namespace}/elasticquotaprofiles"
+    spec = {"quotaName": name, "nodeSelector": {"matchLabels": pool}}
+    scene.api.create(
+        path, {"apiVersion": PROFILE_GROUP, "kind": "ElasticQuotaProfile", "metadata": {"name": name}, "spec": spec}
+    )
+    root = f"{scene.quotas_path}/{name}"
+    with scene.manager():
+        wait_for("it is made", lambda: scene.api.exists(root))
+        assert scene.api.get(root)["spec"]["min"]["cpu"] == "4"
+        fake_nodes(1, cpu="2", labels=pool)
+        wait_for("it has grown", lambda: scene.api.get(root)["spec"]["max"]["cpu"] == "6")
+        wait_for("and says its total", lambda: "total-resource" in str(scene.api.get(root)["metadata"]["annotations"]))
+        assert scene.api.get(root)["spec"]["min"]["cpu"] == "6"
+
+
 def test_the_manager_changes_no_quota_but_says_how_it_stands(scene: QueueScene) -> None:
     team = scene.quota("team", "1", "1")
     client = scene.plane.client(account(scene.plane, "cotenant-manager", scene.namespace))
@@ -163,11 +181,22 @@ def test_the_manager_changes_no_quota_but_says_how_it_stands(scene: QueueScene) 
             return error.message
         return ""
 
+    def made(**labels: str) -> str:
+        address = Address(QUOTA_GROUP, "elasticquotas", "new", scene.namespace)
+        body = {"apiVersion": QUOTA_GROUP, "kind": "ElasticQuota", "metadata": {"name": "new", "labels": labels}}
+        try:
+            Writer(client, "cotenant-manager").send(Create(address, body), dry_run=True)
+        except ClusterForbidden as error:
+            return error.message
+        return ""
+
     wait_for("the policy is in force", lambda: "changes no quota" in refused("/spec/max/cpu", "9"))
     runtime = {"quota.scheduling.koordinator.sh/runtime": "{}"}
     assert refused("/status", {"used": {"cpu": "1"}}) == ""
     assert refused("/metadata/annotations", runtime) == ""
     assert "a quota's annotations" in refused("/metadata/annotations", {**runtime, "a": "b"})
+    assert "makes no quota" in made()
+    assert made(**{"quota.scheduling.koordinator.sh/profile": "x"}) == ""
     assert "changes no quota" in refused("/metadata/labels/quota.scheduling.koordinator.sh~1profile", "mine")
     client.close()
 

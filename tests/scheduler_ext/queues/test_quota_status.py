@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.model.kubernetes.intent import Apply, Create, Patch
 from cotenant.core.model.kubernetes.quota_tree import QuotaNode
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from scheduler_ext.queues.quota_status import published_since
-from scheduler_ext.queues.view import QueueView, QuotaProfile
+from scheduler_ext.queues.view import QueueNode, QueueView, QuotaProfile
 from tests.scheduler_ext.queues.quota_scene import NOW, decided, node, pod, quota, scene
 
 PREFIX = "quota.scheduling.koordinator.sh/"
@@ -84,11 +84,43 @@ def test_the_quota_that_a_profile_names_gets_its_tree_s_total() -> None:
     assert written(then) == {} and "root-x" in written(replace(then, nodes=nodes[:1]))
 
 
-def test_a_profile_whose_quota_nobody_created_is_a_problem() -> None:
+def test_a_profile_whose_quota_does_not_exist_yet_is_a_problem() -> None:
     view = scene([], [], profiles=(QuotaProfile("root-x", "x"),))
     assert decided(view).notes == (
         (
             "elasticquotas/root-x",
-            "an ElasticQuotaProfile names it as the root of tree x, and it does not exist; create it",
+            "an ElasticQuotaProfile names it as the root of tree x, and it does not exist yet",
         ),
     )
+
+
+def test_a_profile_s_root_quota_is_made_and_kept_as_large_as_its_nodes() -> None:
+    nodes = (
+        QueueNode("n1", {"cpu": 10_000, "memory": 40}, {"pool": "x"}),
+        QueueNode("n2", {"cpu": 4000}, {"pool": "y"}),
+    )
+    selector = LabelSelector.parse({"matchLabels": {"pool": "x"}})
+    profile = QuotaProfile("root-x", "7", selector, 0.5, "kube-system", "pool-x", {"team": "a"})
+    view = scene([], [], nodes=nodes, profiles=(profile,))
+    (made,) = [i for i in decided(view).intents if isinstance(i, Create)]
+    # Half of the 10 cores and 40 bytes of n1; n2 is of another pool.
+    assert made.body["spec"] == {"min": {"cpu": "5", "memory": "20"}, "max": {"cpu": "5", "memory": "20"}}
+    assert made.body["metadata"]["labels"] == {
+        "team": "a",
+        PREFIX + "profile": "pool-x",
+        PREFIX + "is-root": "true",
+        PREFIX + "tree-id": "7",
+        PREFIX + "is-parent": "true",
+    }
+    root = QuotaNode.parse(dict(made.body))
+    then = replace(view, quotas={"root-x": root})
+    assert not any(isinstance(i, Create | Patch) for i in decided(then).intents)
+    grown = replace(then, nodes=(replace(nodes[0], allocatable={"cpu": 20_000, "memory": 40}),))
+    (patch,) = [i for i in decided(grown).intents if isinstance(i, Patch)]
+    assert [op.get("value") for op in patch.operations] == ["pool-x", *[{"cpu": "10", "memory": "20"}] * 2]
+
+
+def test_a_quota_that_people_made_stays_as_it_is_whatever_a_profile_says() -> None:
+    profile = QuotaProfile("root-x", "x", namespace="kube-system", name="pool-x")
+    view = scene([quota("root-x", 1000, 2000)], [], profiles=(profile,))
+    assert not any(isinstance(i, Create | Patch) for i in decided(view).intents)

@@ -22,6 +22,10 @@ from cotenant.core.model.text import shown
 PARENT_LABEL: Final = QUOTA_PREFIX + "parent"
 IS_PARENT_LABEL: Final = QUOTA_PREFIX + "is-parent"
 IS_ROOT_LABEL: Final = QUOTA_PREFIX + "is-root"
+PROFILE_LABEL: Final = QUOTA_PREFIX + "profile"
+"""On a tree's root quota that was made of an ElasticQuotaProfile: the profile's name."""
+RESOURCE_KEYS_ANNOTATION: Final = QUOTA_PREFIX + "resource-keys"
+"""On an ElasticQuotaProfile: JSON list of the resources of its quota, where these are not cpu and memory."""
 TREE_LABEL: Final = QUOTA_PREFIX + "tree-id"
 NAME_LABEL: Final = QUOTA_PREFIX + "name"
 FORCE_LABEL: Final = QUOTA_PREFIX + "allow-force-update"
@@ -67,6 +71,7 @@ class QuotaNode:
 
     heads_tree: root of a quota tree (label is-root), whose min no parent has to cover.
     forced: label allow-force-update; sums of min are not checked. lends: others may borrow what it does not use.
+    profile: name of the ElasticQuotaProfile that it was made of, or "".
     ignores_default_tree: the nodes of its tree do not count for the default tree. published: `PUBLISHED_ANNOTATIONS` as
     they are written now.
     """
@@ -87,6 +92,7 @@ class QuotaNode:
     lends: bool = True
     ignores_default_tree: bool = False
     published: Mapping[str, str] = field(default_factory=dict)
+    profile: str = ""
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> QuotaNode:
@@ -111,6 +117,7 @@ class QuotaNode:
             lends=labels.get(LENT_LABEL) != "false",
             ignores_default_tree=labels.get(IGNORE_DEFAULT_TREE_LABEL) == "true",
             published={key: str(annotations[key]) for key in PUBLISHED_ANNOTATIONS if key in annotations},
+            profile=str(labels.get(PROFILE_LABEL) or ""),
         )
 
 
