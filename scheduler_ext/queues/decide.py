@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +16,7 @@ from scheduler_ext.queues.gang_state import gangs_decided
 from scheduler_ext.queues.gang_status import pod_group_intents
 from scheduler_ext.queues.preempt import preemptions
 from scheduler_ext.queues.quota_admission import LetGo, quota_admission
+from scheduler_ext.queues.quota_queue import queue_order
 from scheduler_ext.queues.quota_report import quota_problems, report_of
 from scheduler_ext.queues.quota_status import root_quota_intents, status_intents
 from scheduler_ext.queues.revoke import borrows_since, over_since, revocation
@@ -52,7 +53,7 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
     gangs = gangs_decided(view, settings)
     return QueueWrites(
         intents=(
-            *(_ungated(one) for one in admission.let_go),
+            *(_ungated(one) for one in _in_order(admission.let_go)),
             *revoked.evictions,
             *preemptions(view, settings, admission),
             *gangs.intents,
@@ -68,6 +69,11 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
         released=frozenset(one.pod.uid for one in admission.let_go),
         wake_seconds=min(gangs.wake_seconds, _wake(view, settings, since)),
     )
+
+
+def _in_order(let_go: Sequence[LetGo]) -> list[LetGo]:
+    """Members of gangs first, for a gang goes as a whole; the others as queues go, whatever their quotas."""
+    return sorted(let_go, key=lambda one: (not one.pod.gang, *queue_order(one.pod)))
 
 
 def _ungated(let_go: LetGo) -> Patch:

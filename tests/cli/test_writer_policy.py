@@ -58,7 +58,8 @@ def test_the_manager_touches_only_pods_that_wait_or_that_it_labels_and_no_image(
     (node,) = fake_nodes(1)
     admin = control_plane.api()
     runs = pod(admin, namespace, "runs", nodeName=node)
-    waits = pod(admin, namespace, "waits", schedulingGates=[{"name": LABEL}])
+    first = [{"name": "first", "image": "example.invalid/first:1"}]
+    waits = pod(admin, namespace, "waits", schedulingGates=[{"name": LABEL}], initContainers=first)
     note: dict[str, Any] = {"metadata": {"annotations": {"a": "b"}}}
     wait_for("the policy", lambda: "changes no pod that runs" in refused(manager, runs, note))
     assert refused(manager, waits, note) == ""
@@ -67,5 +68,9 @@ def test_the_manager_touches_only_pods_that_wait_or_that_it_labels_and_no_image(
     swapped = {**labelled, "spec": {"containers": [{"name": "app", "image": "example.invalid/evil:1"}]}}
     assert "changes no pod that runs" in refused(manager, runs, swapped)
     assert "changes no image" in refused(manager, waits, {"spec": swapped["spec"]})
+    assert "changes no image" in refused(
+        manager, waits, {"spec": {"initContainers": [{**first[0], "image": "evil:1"}]}}
+    )
+    assert refused(manager, waits, {"spec": {"schedulingGates": [{"$patch": "delete", "name": LABEL}]}}) == ""
     # Others are not its business.
     assert refused(admin, runs, note) == ""

@@ -20,6 +20,8 @@ from cotenant.core.model.errors import (
     NotLeader,
 )
 from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.queues.queue_pod import QueuePod
+from scheduler_ext.queues.victims import eviction
 from tests.cluster.accounts import certified
 from tests.cluster.faults import FaultProxy
 from tests.cluster.namespaces import unique_name
@@ -96,6 +98,25 @@ def test_a_write_that_no_mirror_shows_may_follow_another_at_once(scene: Scene, w
     intents = [config_map(scene.namespace, "z", a="1")]
     assert [o.error for o in sender.send(sender.due(intents))] == [None]
     assert sender.due(intents) == intents
+
+
+def test_what_does_not_fit_the_time_is_left_to_the_next_decision(scene: Scene, watch: Watch) -> None:
+    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
+    intents = [config_map(scene.namespace, f"late-{number}", a="1") for number in range(20)]
+    # Without any time: the one that tries the right, and the first of the others.
+    assert [o.intent for o in sender.send(sender.due(intents), seconds=0.0)] == intents[:2]
+    assert sender.due(intents) == intents[2:]
+    assert [o.error for o in sender.send(sender.due(intents))] == [None] * 18
+
+
+def test_an_eviction_that_the_server_granted_is_no_error(scene: Scene, watch: Watch) -> None:
+    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
+    containers = [{"name": "main", "image": "example.invalid/app:1"}]
+    created = scene.api.create(
+        f"/api/v1/namespaces/{scene.namespace}/pods", {"metadata": {"name": "p"}, "spec": {"containers": containers}}
+    )
+    (outcome,) = sender.send([eviction(QueuePod(scene.namespace, "p", created["metadata"]["uid"]), "it is a test")])
+    assert outcome.error is None
 
 
 def test_an_object_that_is_refused_waits_longer_each_time_and_says_why(scene: Scene, watch: Watch) -> None:

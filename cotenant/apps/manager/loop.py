@@ -31,7 +31,8 @@ LONGEST_PAUSE_SECONDS: Final = 15.0
 """After a failure; a returning API server is noticed within this time."""
 REST: Final = 4.0
 LONGEST_REST_SECONDS: Final = 5.0
-"""Pause after a decision, in its own duration: thousands of nodes that report in turn take a fifth of a core."""
+"""Pause after a decision, in its own duration: thousands of nodes that report in turn take a fifth of a core. Time in
+which its writes were sent is part of the pause."""
 CLOSING_PAUSE_SECONDS: Final = 0.3
 """Between two attempts to end in good order: a mirror shows our own last write by then."""
 MOST_ROUNDS: Final = 5
@@ -45,6 +46,7 @@ log = structlog.get_logger(__name__)
 class Feature(Protocol):
     """A controller as the loop runs it; used by one thread. One with `coalesce_seconds` has a pace of its own.
 
+    send_seconds, of one that has it: after so long a time of writing it decides anew, whatever is left.
     needs: mirrors without which it does not decide, and whose changes wake it. One with `optional` is woken by these
     too, which a cluster may lack.
     """
@@ -145,9 +147,10 @@ class FeatureRunner:
         self._heard: dict[str, set[Key]] = {}
         self._lock = threading.Lock()
         self._wake, self._stopping = threading.Event(), threading.Event()
-        self._failures, self._took = 0, 0.0
+        self._failures, self._took, self._sending = 0, 0.0, 0.0
         self._hears: tuple[str, ...] = (*feature.needs, *getattr(feature, "optional", ()))
         self._gather_seconds = getattr(feature, "coalesce_seconds", around.settings.coalesce_seconds)
+        self._send_seconds: float | None = getattr(feature, "send_seconds", None)
         self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._thread = threading.Thread(target=self.run, name=feature.name, daemon=True)
 
@@ -204,7 +207,8 @@ class FeatureRunner:
                 quiet = self._settings.retry_seconds
                 more = bool(self.last.outcomes)  # a new object's status is decided once the object is there
                 self._wake.wait((0 if more else self.feature.interval_seconds) if state.standing.works else quiet)
-                self._stopping.wait(max(self._gather_seconds, min(REST * self._took, LONGEST_REST_SECONDS)))
+                rest = min(REST * self._took, LONGEST_REST_SECONDS) - self._sending
+                self._stopping.wait(max(self._gather_seconds, rest))
             else:
                 self._stopping.wait(self._pause(state.standing))
             self._wake.clear()
@@ -212,6 +216,7 @@ class FeatureRunner:
     def settle(self) -> list[dict[str, str]]:
         """Rounds until nothing is left to send, for a run that ends; what was sent, or would be, as audited."""
         actions: list[dict[str, str]] = []
+        self._send_seconds = None
         for _ in range(MOST_ROUNDS):
             state = self.round()
             self._around.board.report(state)
@@ -250,6 +255,7 @@ class FeatureRunner:
         self._around.audit.decided(self.feature.name, decision, self._took)
         self._around.board.tell(decision.notes)
         self.rounds += 1
+        self._sending = 0.0
         self.last = ControllerRound(decision)
         if not self._settings.write:
             return self._state(
@@ -258,7 +264,9 @@ class FeatureRunner:
         return self._sent(self._sender.due(decision.intents), decision)
 
     def _sent(self, intents: Sequence[Intent], decision: ControllerDecision) -> FeatureState:
-        outcomes = self._sender.send(intents)
+        started = time.monotonic()
+        outcomes = self._sender.send(intents, self._send_seconds)
+        self._sending = time.monotonic() - started
         self.last = ControllerRound(decision, outcomes)
         self.feature.sent(outcomes)
         self._around.audit.sent(self.feature.name, outcomes, decision.before)

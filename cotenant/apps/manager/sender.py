@@ -109,8 +109,10 @@ class Sender:
         """Why one of these was refused when it was last sent, if one was."""
         return next((self._refused[p].error for p in map(place_of, intents) if p in self._refused), None)
 
-    def send(self, intents: Sequence[Intent]) -> list[Outcome]:
+    def send(self, intents: Sequence[Intent], seconds: float | None = None) -> list[Outcome]:
         """Outcomes of what was sent: fewer than `intents` when a right, a kind, the Lease or the server is missing.
+
+        Fewer, too, when those of one right take longer than `seconds`: the others are left to the next decision.
 
         The first of each (resource, subresource) goes alone: 5,000 nodes without the right cost one refusal. One that
         is gone, or whose namespace is, says nothing of the others.
@@ -127,15 +129,15 @@ class Sender:
             if isinstance(outcomes[-1].error, ENDING):
                 break
             if isinstance(outcomes[-1].error, ClusterObjectGone) or not isinstance(outcomes[-1].error, WITHOUT_RIGHT):
-                outcomes += self._batch(rest[1:])
+                outcomes += self._batch(rest[1:], seconds)
         return outcomes
 
     def close(self) -> None:
         """Drop the connections; what is sent later opens new ones."""
         self._connections.close()
 
-    def _batch(self, intents: Sequence[Intent]) -> list[Outcome]:
-        outcomes = self._connections.send(intents)
+    def _batch(self, intents: Sequence[Intent], seconds: float | None = None) -> list[Outcome]:
+        outcomes = self._connections.send(intents, seconds=seconds)
         now = self._now()
         for outcome in outcomes:
             place = place_of(outcome.intent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,13 @@ import msgspec
 
 from cotenant.apps.manager.features import NAMES
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP, QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP, ROOT_QUOTA
-from cotenant.core.model.kubernetes.quota_tree import IS_PARENT_LABEL, NAME_LABEL, PARENT_LABEL, TREE_LABEL
+from cotenant.core.model.kubernetes.quota_tree import (
+    IS_PARENT_LABEL,
+    NAME_LABEL,
+    PARENT_LABEL,
+    RUNTIME_ANNOTATION,
+    TREE_LABEL,
+)
 from cotenant.core.model.reservations.reservation import moment_of
 from cotenant.core.model.reservations.scheduling_gate import gates_of
 from cotenant.core.settings.root import Settings
@@ -87,6 +94,11 @@ class QueueScene(Scene):
     def status(self, quota: str) -> Json:
         """The quota's status."""
         return self.api.get(f"{self.quotas_path}/{quota}").get("status") or {}
+
+    def runtime_cpu(self, quota: str) -> str:
+        """What the quota may use, as its annotation says."""
+        annotations = self.api.get(f"{self.quotas_path}/{quota}")["metadata"].get("annotations", {})
+        return str(json.loads(annotations.get(RUNTIME_ANNOTATION, "{}")).get("cpu", ""))
 
     def promised_until(self) -> float:
         """End of the promise of queues, Unix time."""

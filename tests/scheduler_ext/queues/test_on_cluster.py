@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from admission.guard_watchdog import GuardWatchdog
+from cotenant.apps.manager.controllers.queue_controller import QueueController
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.kube import Writer
 from cotenant.core.model.errors import ClusterForbidden
@@ -60,10 +60,23 @@ def test_two_teams_share_what_is_there_and_what_was_lent_comes_back(scene: Queue
         for name in lent:
             assert scene.await_bound(name)
         wait_for("the borrower has its guarantee", lambda: len(scene.let_go(borrower)) == 4)
-        runtime = scene.api.get(f"{scene.quotas_path}/{borrower}")["metadata"]["annotations"]
-        assert json.loads(runtime["quota.scheduling.koordinator.sh/runtime"])["cpu"] == "4"
+        wait_for("its runtime says so", lambda: scene.runtime_cpu(borrower) == "4")
     assert excess.looks > 0
     assert excess.found == []
+
+
+def test_what_a_round_has_no_time_for_goes_in_the_next_ones(
+    scene: QueueScene, fake_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(QueueController, "send_seconds", 0.0)
+    fake_nodes(1, cpu="4", labels=scene.label)
+    team = scene.quota("team", "4", "4")
+    # A round without time writes to two pods; six of these eight have room in all.
+    scene.team(team, 8, cpu="600m")
+    with scene.manager():
+        wait_for("six are let go", lambda: len(scene.let_go(team)) == 6)
+        wait_for("its status says so", lambda: scene.status(team).get("used", {}).get("cpu") == "3600m")
+        assert len(scene.let_go(team)) == 6
 
 
 def test_pods_of_the_webhook_wait_and_go_and_nobody_waits_for_a_manager_that_ended(

@@ -276,6 +276,17 @@ def test_bad_quotas_are_set_aside_by_name_and_value_and_the_rest_goes_on() -> No
     assert reasons(found)["p-orphan"] == ("quota-invalid", "quota orphan: its parent nobody does not exist")
 
 
+def test_pods_are_let_go_in_one_order_whatever_their_quotas_and_gangs_before_them() -> None:
+    quotas = [quota("a", 4000, 4000), quota("b", 4000, 4000)]
+    waiting = [pod("a-young", "a", 1000, created_seconds=3.0), pod("a-old", "a", 1000, created_seconds=1.0)]
+    waiting += [pod("b-middle", "b", 1000, created_seconds=2.0), pod("b-urgent", "b", 1000, priority=1)]
+    gang = Gang("shop", "g", 1, 1)
+    waiting.append(pod("member", "b", 1000, gang=gang.key, created_seconds=9.0))
+    writes = decided(scene(quotas, waiting, gangs={gang.key: gang}))
+    going = [i.address.name for i in writes.intents if isinstance(i, Patch) and i.address.resource == "pods"]
+    assert going[:5] == ["member", "b-urgent", "a-old", "b-middle", "a-young"]
+
+
 def test_only_our_gate_is_taken_away_and_only_from_the_pod_that_was_looked_at() -> None:
     gated = replace(pod("p", "a", 1000), gates=("other/gate", QUOTA_GATE, GANG_GATE))
     writes = decided(scene([quota("a", 0, 4000)], [gated]))

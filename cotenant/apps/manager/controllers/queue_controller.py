@@ -62,6 +62,8 @@ class QueueController:
     )
     optional: tuple[str, ...] = ("native-gangs",)
     coalesce_seconds = 0.02
+    send_seconds = 5.0
+    """Thousands of pods that go at once can take longer than the promise lasts, which is renewed between rounds."""
 
     def __init__(
         self, mirrors: Mapping[str, Mirror[Any]], settings: QueueSettings, registry: CollectorRegistry | None = None

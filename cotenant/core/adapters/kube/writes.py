@@ -8,7 +8,9 @@ A busy server (429, 503) has done nothing and is asked again by all of them, aft
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -162,8 +164,10 @@ class WriteConnections:
         self._most = client.settings.write_connections if workers is None else workers
         self._siblings: list[KubeClient] = []
 
-    def send(self, intents: Sequence[IntentT], dry_run: bool = False) -> list[Outcome]:
+    def send(self, intents: Sequence[IntentT], dry_run: bool = False, seconds: float | None = None) -> list[Outcome]:
         """Send many at once; outcomes in the order of the intents.
+
+        seconds: after this time only the first is still sent, and what was not has no outcome.
 
         One refused write stops nothing. A lost Lease or an API server that does not answer stops all: what was not sent
         carries that error. An outcome keeps of Kubernetes' own kinds only what `Writer.send` gives with
@@ -171,7 +175,7 @@ class WriteConnections:
         """
         count = min(self._most, len(intents))
         self._siblings += [self._client.sibling() for _ in range(count - len(self._siblings))]
-        batch = _Batch(intents)
+        batch = _Batch(intents, math.inf if seconds is None else time.monotonic() + seconds)
         writers = [Writer(one, self._field_manager, self._guard) for one in self._siblings[:count]]
         threads = [
             threading.Thread(target=batch.work, args=(writer, dry_run), name=f"write-{i}")
@@ -193,8 +197,8 @@ class WriteConnections:
 class _Batch:
     """Intents that several threads take one by one."""
 
-    def __init__(self, intents: Sequence[Intent]) -> None:
-        self._intents = intents
+    def __init__(self, intents: Sequence[Intent], until: float) -> None:
+        self._intents, self._until = intents, until
         self._done: list[Outcome | None] = [None] * len(intents)
         self._numbers = iter(range(len(intents)))
         self._lock = threading.Lock()
@@ -205,15 +209,14 @@ class _Batch:
         while self._ended is None:
             with self._lock:
                 number = next(self._numbers, None)
-            if number is None:
+            if number is None or (number and time.monotonic() >= self._until):
                 return
             self._done[number] = self._outcome(writer, self._intents[number], dry_run)
 
     def outcomes(self) -> list[Outcome]:
-        """One for each intent."""
-        return [
-            done or Outcome(intent, error=self._ended) for intent, done in zip(self._intents, self._done, strict=True)
-        ]
+        """One for each intent that was sent, or that the end kept from being sent."""
+        both = zip(self._intents, self._done, strict=True)
+        return [done or Outcome(intent, error=self._ended) for intent, done in both if done or self._ended]
 
     def _outcome(self, writer: Writer, intent: Intent, dry_run: bool) -> Outcome:
         try:
