@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from cotenant.core.adapters.json_decoders import decoder_of
 from cotenant.core.adapters.kube.connection import ApiConnection, ApiRequest, ApiResponse, Stream
 from cotenant.core.model.errors import (
     ClusterAbsent,
@@ -306,7 +307,7 @@ def _decoded(answer: ApiResponse, kind: Any, path: str) -> Any:
 def decoded(answer: ApiResponse, kind: Any, path: str) -> Any:
     """What a successful answer says; ClusterError when that is something else than the API's JSON."""
     try:
-        return msgspec.json.decode(answer.body, type=kind)
+        return decoder_of(kind).decode(answer.body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ClusterError(
             f"{path}: the answer is not the API's JSON: {error}",
@@ -322,7 +323,7 @@ def message_of(answer: ApiResponse) -> str:
 def _status_of(answer: ApiResponse) -> _ErrorStatus:
     """The Status object; an empty one when the body is something else."""
     try:
-        return msgspec.json.decode(answer.body, type=_ErrorStatus)
+        return decoder_of(_ErrorStatus).decode(answer.body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return _ErrorStatus()
 

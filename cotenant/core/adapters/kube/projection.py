@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from cotenant.core.adapters.json_decoders import decoder_of
 from cotenant.core.adapters.kube.objects import (
     AutoscalerObject,
     ContainerObject,
@@ -84,7 +85,7 @@ def zones_of(annotations: Mapping[str, str]) -> tuple[int, ...]:
     """NUMA zones that the scheduler wrote on a pod; none when the annotation is missing or cannot be read."""
     text = annotations.get(RESOURCE_STATUS_ANNOTATION)
     try:
-        status = msgspec.json.decode(text, type=_ResourceStatus) if text else None
+        status = decoder_of(_ResourceStatus).decode(text) if text else None
     except msgspec.DecodeError:
         return ()
     return tuple(zone.node for zone in status.numa_node_resources) if status else ()

@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from cotenant.core.adapters.json_decoders import decoder_of
 from cotenant.core.adapters.kube.client import KubeClient
 from cotenant.core.adapters.kube.connection import Stream
 from cotenant.core.adapters.kube.reflection import Item, Key, Reflection
@@ -86,7 +87,7 @@ class Mirror(Generic[ValueT]):
         self.refused: dict[Key, str] = {}
         self._client = client.sibling()
         self._settings = client.settings
-        self._decoder = msgspec.json.Decoder(kind)
+        self._decoder = decoder_of(kind)
         self._project = project
         self._wake = wake
         self._query = query
@@ -178,7 +179,7 @@ class Mirror(Generic[ValueT]):
                 continue
             version = page.version
             for raw in page.items or []:
-                meta = msgspec.json.decode(raw, type=_Head).metadata
+                meta = decoder_of(_Head).decode(raw).metadata
                 items[meta.key] = Item(meta.uid, meta.resource_version, self._value(meta.key, raw, refused))
         with self._lock:
             self._state.replace(items, version)
@@ -226,9 +227,9 @@ class Mirror(Generic[ValueT]):
 
     def _read(self, stream: Stream) -> None:
         for line in stream.lines():
-            event = msgspec.json.decode(line, type=_Event)
+            event = decoder_of(_Event).decode(line)
             if event.type == "ERROR":
-                status = msgspec.json.decode(event.object, type=_WatchStatus)
+                status = decoder_of(_WatchStatus).decode(event.object)
                 kind = ClusterExpired if status.code == GONE else ClusterError
                 raise kind(f"watch {self.path}: {status.code}: {status.message}")
             self._take(event)
@@ -239,7 +240,7 @@ class Mirror(Generic[ValueT]):
 
     def _take(self, event: _Event) -> None:
         """An event or bookmark; the version is remembered after it has been taken in."""
-        meta = msgspec.json.decode(event.object, type=_Head).metadata
+        meta = decoder_of(_Head).decode(event.object).metadata
         if event.type != "BOOKMARK":
             with self._lock:
                 if event.type == "DELETED":

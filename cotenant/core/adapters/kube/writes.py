@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from cotenant.core.adapters.json_decoders import decoder_of
 from cotenant.core.adapters.kube.client import KubeClient, refusal
 from cotenant.core.adapters.kube.connection import ApiRequest
 from cotenant.core.model.errors import (
@@ -103,8 +104,8 @@ class Writer:
             raise _helpful(refusal(f"{verb} {intent.address}", answer))
         try:
             if full_response:
-                return msgspec.json.decode(answer.body, type=Json)
-            return dict(msgspec.to_builtins(msgspec.json.decode(answer.body, type=_Headed)))
+                return decoder_of(Json).decode(answer.body)
+            return dict(msgspec.to_builtins(decoder_of(_Headed).decode(answer.body)))
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ClusterError(f"{verb} {intent.address}: written, but the answer is not JSON: {error}") from error
 
