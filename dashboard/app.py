@@ -1,7 +1,7 @@
 """EDGE: the web process: Dash pages, REST API, health and metrics in one FastAPI application, served by uvicorn.
 
 `create_app` builds the application; `serve` runs it until it is stopped. It reads a `ResultSource`; only a
-`ChangeService` and a `PlanService` change anything.
+`ChangeService`, a `PlanService` and a `MoveService` change anything.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dashboard.changes import callbacks
 from dashboard.frame import shell
 from dashboard.frame.view import DashboardContext, View
 from dashboard.rest import changes as api_acts
-from dashboard.rest import plans, queues, reference, results
+from dashboard.rest import plans, queues, rebalance, reference, results
 from dashboard.server.connections import BoundedHeads
 from dashboard.server.faults import Faults
 from dashboard.server.health import Health
@@ -75,6 +75,7 @@ def create_app(
     app.include_router(api_acts.router(view, f"{base}api/v1"))
     app.include_router(plans.router(view, f"{base}api/v1"))
     app.include_router(queues.router(view, f"{base}api/v1"))
+    app.include_router(rebalance.router(view, f"{base}api/v1"))
     app.include_router(login.router(gate, resolved.people))
     app.add_api_route(f"{base}docs", lambda: HTMLResponse(reference.page(app.openapi(), base)), include_in_schema=False)
     app.add_exception_handler(CotenantError, _problem)

@@ -7,28 +7,26 @@ changes, its outcome afterwards. `ClusterAccess` decides with whose rights the c
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
 
-from changes.change_ledger import keep_head
+from changes.audited_acts import AuditedActs, LedgerSubject, sent
 from changes.live_context import who as asked_who
 from changes.plans import plans
 from changes.plans import terms as plan_terms
 from changes.service import ClusterAccess
-from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
+from cotenant.core.adapters.bucket_ledger import LedgerPlace
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.changes.people import Right, Someone
-from cotenant.core.model.errors import ClusterConflict, ClusterUnreachable, CotenantError, StoreBusy, UsageError
+from cotenant.core.model.errors import ClusterConflict, ClusterUnreachable, CotenantError, UsageError
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.intent import Apply, Create, Intent, Patch
+from cotenant.core.model.kubernetes.intent import Intent
 from cotenant.core.model.kubernetes.pod_request import parse_room
 from cotenant.core.model.reservations.plan import (
     Approval,
@@ -50,10 +48,6 @@ from recommender.plans import schedule
 FRESH_SECONDS: Final = 1.0
 """A list of all plans serves everybody who looks within this time."""
 MOST_LISTS: Final = 32
-MOST_AT_ONCE: Final = 8
-"""Calls that ask the cluster at the same time; the next is refused, so that pages still have threads to answer in."""
-PATIENCE_SECONDS: Final = 20.0
-"""How long an acting call waits for the one before it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -79,7 +73,8 @@ class ClusterPlanService:
     def __init__(self, office: PlanServiceConfig) -> None:
         """Nothing is asked yet."""
         self._office = office
-        self._listing, self._slots = threading.Lock(), threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._acts = AuditedActs(office.door, office.ledger, office.anchor_namespace)
+        self._listing = threading.Lock()
         self._lists: dict[tuple[str, str, tuple[str, ...]], tuple[float, tuple[Plan, ...]]] = {}
 
     # --- looking ------------------------------------------------------------------------------------------------------
@@ -92,7 +87,7 @@ class ClusterPlanService:
             at, listed = self._lists.get(key, (float("-inf"), ()))
             if 0 <= now - at < FRESH_SECONDS:
                 return listed
-            with self._client(who) as client:
+            with self._acts.client(who) as client:
                 listed = tuple(plans.plans(client, where))
             while len(self._lists) >= MOST_LISTS:
                 self._lists.pop(next(iter(self._lists)))
@@ -102,13 +97,13 @@ class ClusterPlanService:
     def plan(self, who: Someone, ref: PlanRef) -> Plan:
         """One plan as it is now."""
         who.require(Right.READ, ref.namespace)
-        with self._client(who) as client:
+        with self._acts.client(who) as client:
             return plans.plan(client, ref.namespace, ref.name)
 
     def preview(self, who: Someone, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
         """What approving it would mean now."""
         who.require(Right.REVIEW, ref.namespace)
-        with self._client(who) as client:
+        with self._acts.client(who) as client:
             one = plans.plan(client, ref.namespace, ref.name)
             if terms is not None:
                 one = plan_terms.changed(one, plan_terms.checked(terms, self._now()))
@@ -118,7 +113,7 @@ class ClusterPlanService:
         """The same for a plan that does not exist yet."""
         who.require(Right.REVIEW, workload.namespace)
         one = _new(workload, plan_terms.checked(terms, self._now()), "")
-        with self._client(who) as client:
+        with self._acts.client(who) as client:
             size = plans.size_of(client, one)
             return self._previewed(client, replace(one, per_pod=parse_room(size, str(workload)), per_pod_text=size))
 
@@ -142,11 +137,8 @@ class ClusterPlanService:
         """The newest first."""
         who.require(Right.READ, ref.namespace)
         plan_events = set(PlanEvent)
-        ledger = open_ledger(self._office.ledger, reading=True)
-        try:
+        with self._acts.reading() as ledger:
             entries = [e for e in ledger.entries(str(ref)) if e.event in plan_events]
-        finally:
-            ledger.close()
         return [
             PlanHistoryEntry(e.seconds, e.actor, PlanEvent(e.event), str(msgspec.json.decode(e.body).get("words", "")))
             for e in reversed(entries)
@@ -234,12 +226,12 @@ class ClusterPlanService:
     def _do(self, who: Someone, right: Right, ref: PlanRef, event: PlanEvent, make_intent: IntentMaker) -> Plan:
         """Ledger, cluster, ledger; the plan as the server has it afterwards."""
         who.require(right, ref.namespace)
-        with self._client(who) as client, self._writing(event.value) as ledger:
+        with self._acts.client(who) as client, self._acts.writing(event.value) as ledger:
             by = who.name or asked_who(client).name
-            row = _Row(ledger, self._office.clock, by, ref)
+            row = LedgerSubject(ledger, self._office.clock, by, str(ref))
             try:
                 intent = make_intent(client, by)
-                row.write(PlanEvent.ASKED, f"{event.value}: {intent.why}", who.groups, _sent(intent))
+                row.write(PlanEvent.ASKED, f"{event.value}: {intent.why}", who.groups, sent(intent))
                 answer = Writer(client, plans.FIELD_MANAGER).send(intent)
             except ClusterUnreachable:
                 raise  # whether it was done is unknown; the plan says
@@ -258,49 +250,6 @@ class ClusterPlanService:
 
     def _now(self) -> float:
         return self._office.clock.now_seconds()
-
-    @contextmanager
-    def _client(self, who: Someone) -> Iterator[KubeClient]:
-        if not self._slots.acquire(blocking=False):
-            raise StoreBusy(f"{MOST_AT_ONCE} others are asking the cluster now", fix="Try again in a moment.")
-        try:
-            with self._office.door(who) as client:
-                yield client
-        finally:
-            self._slots.release()
-
-    @contextmanager
-    def _writing(self, what: str) -> Iterator[Ledger]:
-        """One at a time, among processes too; the head is kept afterwards, however it went."""
-        with ledger_turn(self._office.ledger, what, PATIENCE_SECONDS):
-            ledger = open_ledger(self._office.ledger)
-            try:
-                yield ledger
-            finally:
-                keep_head(self._office.door, ledger, self._office.anchor_namespace)
-                ledger.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Writes about one plan, by one person."""
-
-    ledger: Ledger
-    clock: Clock
-    by: str
-    ref: PlanRef
-
-    def write(self, event: PlanEvent, message: str, groups: Sequence[str], body: object = None) -> None:
-        """On the disk when it returns."""
-        row = {"words": message, "groups": list(groups), **({"sent": body} if body is not None else {})}
-        self.ledger.append(self.clock.now_seconds(), self.by, [(event.value, str(self.ref), row)])
-
-
-def _sent(intent: Intent) -> Any:
-    """What is about to be sent, for the ledger."""
-    if isinstance(intent, Patch):
-        return list(intent.operations)
-    return dict(intent.body) if isinstance(intent, Apply | Create) else None
 
 
 def _namespaces(who: Someone) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qs, urlencode
 
 import dash_mantine_components as dmc
 import structlog
@@ -18,6 +19,7 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.errors import ClusterForbidden, CotenantError, SourceForbidden, StoreForbidden
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import visible
 from dashboard.figures.base import Chart
 from dashboard.server import faults
 from dashboard.tables import display
@@ -108,6 +110,24 @@ def day(seconds: float) -> Component:
 
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def choices(name: str, options: Sequence[tuple[str, dict[str, str], bool]], search: str) -> Component:
+    """Links that set keys of the page's address: (label, keys, whether it is the present one)."""
+    links = [
+        html.Li(
+            dcc.Link(visible(label), href=address(search, **keys), className="choice current" if on else "choice"),
+            **({"aria-current": "true"} if on else {}),
+        )
+        for label, keys, on in options
+    ]
+    return html.Nav([html.Span(name, className="dim"), html.Ul(links, className="choice-list")], className="choices",
+                    **{"aria-label": name})  # fmt: skip
+
+
+def address(search: str, **keys: str) -> str:
+    """The same query string with other values of `keys`."""
+    return f"?{urlencode(parse_qs(search.lstrip('?')) | {key: [value] for key, value in keys.items()}, doseq=True)}"
 
 
 def stat(

@@ -12,6 +12,7 @@ from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.changes.service import ChangeService
 from cotenant.core.model.demo_clock import Steering
 from cotenant.core.model.queues.queue_service import QueueService
+from cotenant.core.model.rebalance.move_service import MoveService
 from cotenant.core.model.reservations.plan_service import PlanService
 from cotenant.core.settings.sections.access import AccessSettings
 from cotenant.core.settings.sections.actions import ActionSettings
@@ -52,6 +53,8 @@ class DashboardContext:
     """Through which reservation plans are acted on; None: the page shows commands to copy."""
     queues: QueueService | None = None
     """What quotas and gangs of the cluster are read through; None: this dashboard reads no cluster."""
+    moves: MoveService | None = None
+    """What moves of pods are read and approved through; None: this dashboard reads no cluster."""
     actions: ActionSettings = field(default_factory=ActionSettings)
     """What the desk holds changes to: how long they soak, how many at once."""
     steering: Steering | None = None

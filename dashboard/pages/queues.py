@@ -6,7 +6,7 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs
 
 import msgspec
 from dash import Dash, Input, Output, State, dcc, html, no_update
@@ -79,7 +79,7 @@ def quota_panel(report: QueueReport, search: str) -> Component:
     resource = shown_resource(report, search)
     rows = [row for row in report.quotas if row.resource == resource]
     drawn = panels.figure(figures.chart(rows, resource), "quota-figure", figures.height(len(rows)))
-    ways = _choices("Resource", [(name, {"show": name}, name == resource) for name in resources(report)], search)
+    ways = panels.choices("Resource", [(name, {"show": name}, name == resource) for name in resources(report)], search)
     return panels.panel(
         TREE, ways, drawn, quota_table(report.quotas, search), note=_more(len(report.quotas), "quota tree")
     )
@@ -93,7 +93,7 @@ def quota_table(rows: Sequence[QuotaRow], search: str) -> Component:
 def _quota_cells(row: QuotaRow, search: str) -> list[Any]:
     indent = {"style": {"paddingLeft": f"{1.2 * row.depth:.1f}em"}}
     link = dcc.Link(
-        visible(row.quota), href=_address(search, open=row.quota, show=row.resource), className="quiet-link"
+        visible(row.quota), href=panels.address(search, open=row.quota, show=row.resource), className="quiet-link"
     )
     amounts = (row.minimum, row.maximum, row.runtime, row.used, row.request, row.borrowed, row.lent)
     cells = [amount(row.resource, value) for value in amounts]
@@ -206,23 +206,6 @@ def _problems(report: QueueReport) -> list[Component]:
 
 def _more(rows: int, command: str) -> str:
     return f"{MOST_ROWS} of {rows:,} rows; `cotenant {command}` has all of them." if rows > MOST_ROWS else ""
-
-
-def _choices(name: str, choices: Sequence[tuple[str, dict[str, str], bool]], search: str) -> Component:
-    links = [
-        html.Li(
-            dcc.Link(visible(label), href=_address(search, **keys), className="choice current" if on else "choice"),
-            **({"aria-current": "true"} if on else {}),
-        )
-        for label, keys, on in choices
-    ]
-    return html.Nav([html.Span(name, className="dim"), html.Ul(links, className="choice-list")], className="choices",
-                    **{"aria-label": name})  # fmt: skip
-
-
-def _address(search: str, **keys: str) -> str:
-    """The same address with other values of `keys`."""
-    return f"?{urlencode(parse_qs(search.lstrip('?')) | {key: [value] for key, value in keys.items()}, doseq=True)}"
 
 
 def _value(search: str, key: str) -> str:

@@ -185,7 +185,7 @@ def _add_asking(routes: APIRouter, view: View) -> None:
                **_doc(list[WorkloadReview], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
     def reviews(body: Raw) -> Response:
         def act() -> Response:
-            request, desk, who = _body(body, ChangeRequestBody), _desk(view), view.given.people()
+            request, desk, who = read_body(body, ChangeRequestBody), _desk(view), view.given.people()
             return _json((desk.dry_run if request.dry_run else desk.review)(who, request.wanted()))
 
         return _acted(act)
@@ -194,7 +194,7 @@ def _add_asking(routes: APIRouter, view: View) -> None:
                **_doc(bytes, 403, 404, 422, 503, body=BundleBody))  # fmt: skip
     def bundles(body: Raw) -> Response:
         def act() -> Response:
-            request = _body(body, BundleBody)
+            request = read_body(body, BundleBody)
             files = _desk(view).bundle(view.given.people(), request.wanted(), request.form)
             return _zipped(files, request.form)
 
@@ -210,7 +210,7 @@ def _add_acting(routes: APIRouter, view: View) -> None:
     def accept(body: Raw, key: Key) -> Response:
         def act() -> Response:
             desk, who = _desk(view), view.given.people()
-            change_request = _body(body, ChangeRequestBody).wanted(key)
+            change_request = read_body(body, ChangeRequestBody).wanted(key)
             repeated = any(s.change.batch == key for s in desk.changes(who))
             return _json({"changes": _rows(desk.accept(who, change_request))}, 200 if repeated else 201)
 
@@ -252,7 +252,7 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
                **_doc(None, 403, 422, body=PostponeBody))  # fmt: skip
     def postpone(body: Raw) -> Response:
         def act() -> Response:
-            request = _body(body, PostponeBody)
+            request = read_body(body, PostponeBody)
             _desk(view).postpone(view.given.people(), _refs(request.workloads), request.days, request.reason)
             return Response(status_code=204)
 
@@ -263,7 +263,7 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
     )
     def recall(body: Raw) -> Response:
         def act() -> Response:
-            _desk(view).recall(view.given.people(), _refs(_body(body, WorkloadsBody).workloads))
+            _desk(view).recall(view.given.people(), _refs(read_body(body, WorkloadsBody).workloads))
             return Response(status_code=204)
 
         return _acted(act)
@@ -287,7 +287,8 @@ def _desk(view: View) -> ChangeService:
     return view.given.desk
 
 
-def _body(raw: Any, kind: type[BodyT]) -> BodyT:
+def read_body(raw: Any, kind: type[BodyT]) -> BodyT:
+    """A body as one of ours; UsageError names the field that is wrong."""
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:

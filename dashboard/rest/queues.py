@@ -6,18 +6,16 @@ The rows, filters and formats are those of the other tables. Amounts are raw: mi
 from __future__ import annotations
 
 import msgspec
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
 from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.queues.explanation import gang_of, row_of
 from cotenant.core.model.queues.queue_service import QueueService
 from cotenant.core.model.queues.tables import GANGS, QUOTAS, WAITING_PODS, tables_of
-from cotenant.core.model.table import Schema
+from cotenant.core.model.table import Schema, Table
 from dashboard.frame.view import View
-from dashboard.rest import results
-from dashboard.rest.results import MAX_LIMIT, Format, Limit, Offset
-from dashboard.sources.source import Snapshot
-from dashboard.tables.filters import Indexed
+from dashboard.rest import live_tables
+from dashboard.rest.live_tables import LiveTable
 
 NO_CLUSTER = "this dashboard reads no cluster"
 START = "Start it with `cotenant dashboard --act`, or use `cotenant quota tree`."
@@ -34,7 +32,7 @@ def router(view: View, prefix: str) -> APIRouter:
     """Everything below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/queues", tags=["queues"])
     for path, schema in (("quotas", QUOTAS), ("pods", WAITING_PODS), ("gangs", GANGS)):
-        _add_table(api, view, path, schema)
+        live_tables.add(api, path, schema, _reader(view, schema))
 
     @api.get("/quotas/{quota}/history", summary="A quota's last day: runtime, used, request, waiting pods")
     def history(quota: str, resource: str = "cpu") -> Response:
@@ -53,24 +51,12 @@ def router(view: View, prefix: str) -> APIRouter:
     return api
 
 
-def _add_table(api: APIRouter, view: View, path: str, schema: Schema) -> None:
-    def table(request: Request, form: Format = "json", offset: Offset = 0, limit: Limit = MAX_LIMIT) -> Response:
-        if form == "yaml":
-            raise UsageError(f"{schema.name} cannot be applied, so there is no YAML of it.", fix="Use json or csv.")
+def _reader(view: View, schema: Schema) -> LiveTable:
+    def read() -> tuple[float, Table]:
         report = service(view).report(view.given.people())
-        tables = {name: Indexed.of(rows) for name, rows in tables_of(report).items()}
-        snapshot = Snapshot(str(int(report.at_seconds)), None, tables)
-        return results.answer(snapshot, schema, request.url.query, form, slice(offset, offset + limit))
+        return report.at_seconds, tables_of(report)[schema.name]
 
-    api.add_api_route(
-        f"/{path}",
-        table,
-        methods=["GET"],
-        name=schema.name,
-        summary=f"Rows of the {schema.name} table, live",
-        description=results.described(schema),
-        openapi_extra={"parameters": results.filter_parameters(schema)},
-    )
+    return read
 
 
 def _json(document: object) -> Response:

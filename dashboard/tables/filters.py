@@ -54,7 +54,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "state": ("state",),
     "verdict": ("verdict",),
     "method": ("method",),
-    "by": ("actor", "last_actor"),
+    "by": ("actor", "last_actor", "by"),
     "batch": ("batch",),
     "change": ("change", "subject"),
     "overridden": ("overridden",),
@@ -63,6 +63,9 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "quota": ("quota",),
     "gang": ("gang",),
     "tree": ("tree",),
+    "load": ("load",),
+    "decision": ("decision",),
+    "phase": ("phase",),
 }
 """Filter key -> columns of which any may match; a table knows those keys of which it has a column.
 

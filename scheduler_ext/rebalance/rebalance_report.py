@@ -39,11 +39,16 @@ def _notes(
 ) -> Iterator[str]:
     """By which thresholds and forecasts, and why nothing is moved."""
     load = arguments.low_node_load
-    if not configured:
-        yield "without a configuration: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %".format(
-            *load.low_thresholds.pair(100), *load.high_thresholds.pair(100)
+    pools = [pool for pool in load.pools() if pool.has_thresholds]
+    for pool in pools:
+        whose = f"pool {pool.name}" if pool.name else "configured" if configured else "without a configuration"
+        kind = "distances from the mean, " if pool.use_deviation_thresholds else ""
+        unset = 0 if pool.use_deviation_thresholds else 100
+        values = (*pool.low_thresholds.pair(unset), *pool.high_thresholds.pair(unset))
+        yield f"{whose}: {kind}low cpu {values[0]:g} %, memory {values[1]:g} %; " + (
+            f"high cpu {values[2]:g} %, memory {values[3]:g} %"
         )
-    elif not any(pool.has_thresholds for pool in load.pools()):
+    if not pools:
         yield "the configuration sets no high threshold, so that no node is ever high"
     if plan.with_forecast:
         yield f"forecasts of {reading.forecasts} of {len(plan.nodes)} nodes were looked at"

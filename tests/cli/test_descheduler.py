@@ -19,6 +19,7 @@ from cotenant.apps.cli.output import Format
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.rebalance.report import RebalanceReport
 from cotenant.core.model.rebalance.tables import MOVES, NODES
+from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading, WaitingPodWire, read
 from scheduler_ext.rebalance.decide import decide
@@ -111,7 +112,7 @@ def test_the_words_that_are_wrong(tmp_path: Path) -> None:
     assert refused.returncode == 2 and "$.highThresholds.cpu: 130 is not a number from 0 to 100" in refused.stderr
     absent = cotenant("descheduler", "--once", "-f", str(tmp_path / "absent.yaml"))
     assert absent.returncode == 2 and "cannot be read" in absent.stderr
-    assert arguments_from("").low_node_load.high_thresholds.cpu == 65
+    assert arguments_from("", Settings()).low_node_load.high_thresholds.cpu == 65
     assert {mode.value for mode in RebalanceMode} == {"forecast", "observed"}
 
 
@@ -182,6 +183,6 @@ def test_a_plan_on_a_real_server_obeys_its_budgets(control_plane: ControlPlane, 
     reading = read(control_plane.client(extender), LoadAwareSettings(), time.time() + LATER)
     assert [gap for gap in reading.gaps if "budgets" in gap]
     whole = read(control_plane.client(control_plane.admin_kubeconfig), LoadAwareSettings(), time.time() + LATER)
-    plan = decide(whole.inputs, arguments_from(str(config)), with_forecast=False)
+    plan = decide(whole.inputs, arguments_from(str(config), Settings()), with_forecast=False)
     assert [move.source for move in plan.moves] == [hot]
     assert {one.reason.value for one in plan.refusals} == {"disruption-budget"}

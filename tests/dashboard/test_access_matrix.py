@@ -17,7 +17,7 @@ import pytest
 import requests
 import yaml
 
-from cotenant.apps.cli.changes.change_service import desk_of, kubeconfig_door, plan_desk_of
+from cotenant.apps.cli.changes.change_service import desk_of, kubeconfig_door, move_desk_of, plan_desk_of
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.kube import Writer
 from cotenant.core.adapters.kube.connection import ApiRequest
@@ -105,7 +105,9 @@ def _opened(scene: Scene) -> Iterator[House]:
     door = kubeconfig_door(scene.settings.kube)
     desk = desk_of(scene.settings, scene.store, door)
     plans = plan_desk_of(scene.settings, door, FixedClock(scene.end_seconds))
-    app = acting.app_of(scene, access=access.by_proxy("127.0.0.1/32", roles=RULES), desk=desk, plans=plans)
+    moves = move_desk_of(scene.settings, door, FixedClock(scene.end_seconds))
+    by_proxy = access.by_proxy("127.0.0.1/32", roles=RULES)
+    app = acting.app_of(scene, access=by_proxy, desk=desk, plans=plans, moves=moves)
     first, second = scene.acceptable()[:2]
     _install_plans(scene)
     (done,) = desk.accept(HOUSE, ChangeRequest((first,), key="00000000"))
@@ -144,8 +146,18 @@ def _values(name: str, change: str, plan: str, url: str) -> Values:
             "plan-skip-start.value": "0",
             "plan-unskip-start.value": "0",
             "plan-edit-of.data": 1,
+            "moves-chosen.data": [f"{name.partition('/')[0]}/pod"],
         },
-        parts={"ref": name, "ids": change, "kind": "snooze", "of": name, "plan-do": "approve", "plan-new": "once"},
+        parts={
+            "move-approve": f"{name.partition('/')[0]}/pod",
+            "move-withdraw": "job",
+            "ref": name,
+            "ids": change,
+            "kind": "snooze",
+            "of": name,
+            "plan-do": "approve",
+            "plan-new": "once",
+        },
     )
 
 
@@ -231,6 +243,7 @@ def sent(house: House, path: str) -> dict[str, Any]:
         "/reservations/{namespace}/{name}/policy": {"auto": True},
         "/reservations/{namespace}/{name}/skip": {"start": moment(begin)},
         "/reservations/{namespace}/{name}/unskip": {"start": moment(begin)},
+        "/rebalance/approvals": {"pods": [f"{house.scene.namespace}/pod"]},
     }
     return known.get(path.removeprefix("/api/v1"), {})
 

@@ -66,13 +66,14 @@ LIVE = {
     "enforcement": "cotenant enforcement",
     "reservations/…": "cotenant reservations show",
     "queues": "cotenant dashboard --act",
+    "rebalance": "cotenant dashboard --act",
 }
 """Pages of the ledger, of agents and of the cluster, which need no scan: page -> the command that helps there."""
 
 
 def of_results(shown: Mapping[str, str]) -> dict[str, str]:
-    """Pages that cannot be drawn without the results: a plan's own page and queues ask the cluster alone."""
-    return {name: text for name, text in shown.items() if name not in ("reservations/…", "queues")}
+    """Pages that cannot be drawn without the results: a plan's own page, queues and rebalance ask the cluster alone."""
+    return {name: text for name, text in shown.items() if name not in ("reservations/…", "queues", "rebalance")}
 
 
 def drawings(made: Results) -> dict[str, Callable[[View], Component]]:

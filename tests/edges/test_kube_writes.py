@@ -22,7 +22,7 @@ from cotenant.core.model.errors import (
     ClusterUnreachable,
     NotLeader,
 )
-from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Patch
+from cotenant.core.model.kubernetes.intent import Address, Apply, Create, Delete, Patch
 from tests.cluster import faults
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import FaultProxy
@@ -67,6 +67,21 @@ def test_a_dry_run_changes_nothing(control_plane: ControlPlane, client: KubeClie
     where = address(namespace)
     assert Writer(client, MANAGER).send(config_map(where, {"a": "1"}), dry_run=True)["data"] == {"a": "1"}
     assert not control_plane.api().exists(where.path)
+
+
+def test_an_eviction_counts_as_done_and_an_older_version_is_not_deleted(
+    control_plane: ControlPlane, client: KubeClient, namespace: str
+) -> None:
+    pods, api = f"/api/v1/namespaces/{namespace}/pods", control_plane.api()
+    pod = api.create(pods, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    where, meta = Address("v1", "pods", "p", namespace), pod["metadata"]
+    api.patch(where.path, {"metadata": {"labels": {"a": "1"}}})
+    with pytest.raises(ClusterConflict):
+        Writer(client, MANAGER).send(Delete(where, meta["uid"], version=meta["resourceVersion"]))
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p", "namespace": namespace}}
+    (outcome,) = send_all(client, [Create(where, body, "eviction")], MANAGER)
+    assert outcome.error is None
+    wait_for("the pod is gone", lambda: not api.exists(where.path))
 
 
 def test_an_unknown_field_is_refused_at_once_in_the_servers_words(

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,7 @@ from cotenant.apps.simulation.definitions import define
 from cotenant.apps.simulation.local_client import LocalClient
 from cotenant.apps.simulation.population import stocked
 from cotenant.apps.simulation.queues import queue_objects
+from cotenant.apps.simulation.rebalance import CONFIGURATION, rebalance_objects
 from cotenant.apps.simulation.time_course import ClusterParts, TimeCourse
 from cotenant.core.adapters.kube import connect
 from cotenant.core.adapters.telemetry import Metrics
@@ -28,7 +30,8 @@ from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.core.settings.root import Settings
 
-RUNS = ("reservations", "plans", "queues")
+Json = dict[str, Any]
+RUNS = ("reservations", "plans", "queues", "migrations")
 """Controllers of the manager that run in the demo."""
 
 BATCH_HOURS = (17, 23)
@@ -37,11 +40,13 @@ BATCH_HOURS = (17, 23)
 
 @dataclass(frozen=True, slots=True)
 class DemoScenario:
-    """What the demo's cluster is made of: who exists, what the pipeline said, what is really asked for."""
+    """What the demo's cluster is made of: who exists, what the pipeline said, what is really asked for, and used."""
 
     inventory: Inventory
     results: RunResults
     demand: CpuDemand
+    node_metrics: tuple[Json, ...] = ()
+    """NodeMetrics at the end of the history, one a node."""
 
 
 class DemoCluster:
@@ -58,6 +63,9 @@ class DemoCluster:
         define(client)
         for path, item in queue_objects(story.inventory):
             client.create(path, item)
+        nodes = {name: node["metadata"]["uid"] for (_, name), node in self.server.state.items(("", "nodes"))}
+        for collection, item in rebalance_objects(story.node_metrics, story.results, nodes):
+            self.server.state.put(collection, ("", item["metadata"]["name"]), item)
         self.kubeconfig = folder / "kubeconfig"
         self.settings = _settings(settings, folder)
         self._story = story
@@ -111,4 +119,5 @@ def _settings(base: Settings, folder: Path) -> Settings:
     kube = msgspec.structs.replace(base.kube, kubeconfig=str(folder / "kubeconfig"), context="")
     actions = msgspec.structs.replace(base.actions, ledger=str(folder / "ledger.db"))
     queues = msgspec.structs.replace(base.queues, enabled=True)
-    return msgspec.structs.replace(base, kube=kube, actions=actions, queues=queues)
+    descheduler = msgspec.structs.replace(base.descheduler, enabled=True, configuration=CONFIGURATION)
+    return msgspec.structs.replace(base, kube=kube, actions=actions, queues=queues, descheduler=descheduler)

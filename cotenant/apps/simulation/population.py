@@ -64,7 +64,7 @@ def stocked(inventory: Inventory, now_seconds: float) -> Iterator[Stored]:
                 current_set = replica_set(controller[1], digest, ready[workload.ref])
                 metadata = {
                     **current_set["metadata"],
-                    "uid": _uid("ReplicaSet", workload.ref.namespace, current_set["metadata"]["name"]),
+                    "uid": uid_of("ReplicaSet", workload.ref.namespace, current_set["metadata"]["name"]),
                 }
                 yield ("apps", "replicasets"), {**current_set, "metadata": {**metadata, "creationTimestamp": born}}
         if workload.autoscaler:
@@ -148,10 +148,11 @@ def _meta(name: str, namespace: str, kind: str, born: str, **more: Any) -> Json:
     """uid: the same for the same object, so that two demos of a seed are alike."""
     inside = {"namespace": namespace} if namespace else {}
     fields = {key: value for key, value in more.items() if value}
-    return {"name": name, **inside, "uid": _uid(kind, namespace, name), "creationTimestamp": born, **fields}
+    return {"name": name, **inside, "uid": uid_of(kind, namespace, name), "creationTimestamp": born, **fields}
 
 
-def _uid(kind: str, namespace: str, name: str) -> str:
+def uid_of(kind: str, namespace: str, name: str) -> str:
+    """The uid of an object of the demo."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"cotenant-demo/{kind}/{namespace}/{name}"))
 
 
@@ -264,10 +265,12 @@ def _pod(pod: Pod, workload: Workload, template: Json, digest: str) -> Json:
     if ref.kind == "Deployment":
         name = set_name(ref.name, digest)
         owner = {
-            "ownerReferences": [owner_reference("apps/v1", "ReplicaSet", name, _uid("ReplicaSet", ref.namespace, name))]
+            "ownerReferences": [
+                owner_reference("apps/v1", "ReplicaSet", name, uid_of("ReplicaSet", ref.namespace, name))
+            ]
         }
     elif ref.kind in KINDS:
-        uid = _uid(ref.kind, ref.namespace, ref.name)
+        uid = uid_of(ref.kind, ref.namespace, ref.name)
         owner = {"ownerReferences": [owner_reference(KINDS[ref.kind][0], ref.kind, ref.name, uid)]}
     labels = {**template["metadata"]["labels"], HASH_LABEL: digest}
     meta = _meta(pod.name, pod.namespace, "Pod", since, generation=1, labels=labels, **owner)

@@ -67,9 +67,13 @@ def jobs_of(
 
 def job_name(pod: RebalancePod) -> str:
     """The one name for this very pod, so that a second write makes no second job."""
-    identity = pod.facts.identity
-    digest = hashlib.sha256(identity.uid.encode()).hexdigest()[:12]
-    return f"{identity.namespace}-{identity.name}"[:_NAME_LENGTH].rstrip(".-") + f"-{digest}"
+    return name_of(pod.facts.identity.namespace, pod.facts.identity.name, pod.facts.identity.uid)
+
+
+def name_of(namespace: str, name: str, uid: str) -> str:
+    """The same of a pod by its names and uid."""
+    digest = hashlib.sha256(uid.encode()).hexdigest()[:12]
+    return f"{namespace}-{name}"[:_NAME_LENGTH].rstrip(".-") + f"-{digest}"
 
 
 def _created(move: PlannedMove, pod: RebalancePod, arguments: MigrationArgs) -> Create:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from cotenant.core.model.changes.people import Grant, Role, Someone
 from cotenant.core.model.errors import ClusterError
 
 if TYPE_CHECKING:
+    from changes.moves.service import ClusterMoveService
     from changes.plans.service import ClusterPlanService
     from changes.service import ClusterAccess, ClusterChangeService
     from cotenant.core.adapters.clock import Clock
@@ -92,6 +94,32 @@ def plan_desk_of(
         **({"ahead": ahead_of(store)} if store is not None else {}),
     )
     return ClusterPlanService(office)
+
+
+def move_desk_of(
+    settings: Settings, access: ClusterAccess | None = None, clock: Clock | None = None
+) -> ClusterMoveService:
+    """A service of moves on the same cluster, with the same ledger; sends no request yet."""
+    from changes.moves.service import ClusterMoveService, MoveServiceConfig
+    from cotenant.core.adapters.clock import SystemClock
+    from cotenant.core.settings.sections.actions import ledger_place
+    from scheduler_ext.rebalance.arguments import configured
+
+    own = settings.descheduler
+    return ClusterMoveService(
+        MoveServiceConfig(
+            access=access or door_of(settings),
+            ledger=ledger_place(settings.actions, os.environ),
+            clock=clock or SystemClock(),
+            load_aware=settings.extender.load_aware,
+            anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
+            namespace=settings.manager.namespace,
+            arguments=replace(configured(own.configuration), pause_seconds=own.pause_seconds),
+            configured=bool(own.configuration),
+            with_forecast=own.mode == "forecast",
+            by_koordinator=own.handled_by == "koordinator",
+        )
+    )
 
 
 def door_of(settings: Settings) -> ClusterAccess:

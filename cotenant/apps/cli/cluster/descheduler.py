@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ from cotenant.core.model.errors import UsageError
 if TYPE_CHECKING:
     from cotenant.core.model.rebalance.report import RebalanceReport
     from cotenant.core.settings.root import Settings
+    from cotenant.core.settings.sections.descheduler import DeschedulerSettings
     from scheduler_ext.rebalance.arguments import RebalanceArgs
     from scheduler_ext.rebalance.cluster_reading import RebalanceReading
     from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
@@ -69,16 +71,24 @@ def descheduler(
     ] = False,
     file: Annotated[
         str,
-        typer.Option("--file", "-f", metavar="FILE", help="Koordinator's configuration of its descheduler (YAML)."),
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="Koordinator's configuration of its descheduler (YAML); else descheduler.configuration.",
+        ),
     ] = "",
     plugin: Annotated[
         RebalancePlugin,
         typer.Option("--plugin", help="LowNodeLoad relieves overloaded nodes, HighNodeLoad empties under-used ones."),
     ] = RebalancePlugin.LOW_NODE_LOAD,
     mode: Annotated[
-        RebalanceMode,
-        typer.Option("--mode", help="forecast: also overloads of the next half hour, and peaks; observed: now."),
-    ] = RebalanceMode.FORECAST,
+        RebalanceMode | None,
+        typer.Option(
+            "--mode",
+            help="forecast: also overloads of the next half hour, and peaks; observed: now. Else descheduler.mode.",
+        ),
+    ] = None,
     show: Annotated[Show, typer.Option("--show", help="Nodes, moves, or both; CSV of both has the moves.")] = Show.ALL,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
@@ -94,11 +104,12 @@ def descheduler(
             "this command decides one round",
             fix="cotenant descheduler --once; the manager decides rounds again and again",
         )
-    settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
+    flags = {"kube.kubeconfig": kubeconfig, "kube.context": context, "descheduler.mode": mode and mode.value}
+    settings = session_of(ctx).load(flags).settings
     if plugin is RebalancePlugin.LOW_NODE_LOAD:
-        report = _report(settings, arguments_from(file), mode, configured=bool(file))
+        report = _report(settings, arguments_from(file, settings), configured=bool(file))
     else:
-        report = _emptying_report(settings, emptying_arguments_from(file), mode, configured=bool(file))
+        report = _emptying_report(settings, emptying_arguments_from(file), configured=bool(file))
     _print(report, show, output, headers=not no_headers)
     for line in (_summary(report), *report.notes, *report.gaps):
         message(line)
@@ -106,15 +117,17 @@ def descheduler(
         raise typer.Exit(EXIT_PARTIAL)
 
 
-def arguments_from(file: str) -> RebalanceArgs:
-    """The file's arguments, or ours without a file; UsageError names what cannot be used."""
-    from scheduler_ext.rebalance.arguments import DEFAULT_ARGS, arguments_of
+def arguments_from(file: str, settings: Settings) -> RebalanceArgs:
+    """The file's arguments, or those of the settings without a file; UsageError names what cannot be used."""
+    from scheduler_ext.rebalance.arguments import arguments_of, configured
 
-    return arguments_of(_document(file)) if file else DEFAULT_ARGS
+    own = settings.descheduler
+    arguments = arguments_of(_document(file)) if file else configured(own.configuration)
+    return replace(arguments, pause_seconds=own.pause_seconds)
 
 
 def emptying_arguments_from(file: str) -> EmptyingArgs:
-    """The same for HighNodeLoad."""
+    """The file's arguments of HighNodeLoad, or ours without a file."""
     from scheduler_ext.rebalance.emptying_arguments import DEFAULT_EMPTYING, emptying_arguments_of
 
     return emptying_arguments_of(_document(file)) if file else DEFAULT_EMPTYING
@@ -127,19 +140,24 @@ def _document(file: str) -> Any:
     return parsed[0]
 
 
-def _report(settings: Settings, arguments: RebalanceArgs, mode: RebalanceMode, *, configured: bool) -> RebalanceReport:
+def _report(settings: Settings, arguments: RebalanceArgs, *, configured: bool) -> RebalanceReport:
     from scheduler_ext.rebalance.rebalance_report import report_of
 
-    return report_of(_read(settings), arguments, with_forecast=mode is RebalanceMode.FORECAST, configured=configured)
+    own = settings.descheduler
+    return report_of(
+        _read(settings), arguments, with_forecast=_forecast(own), configured=configured or bool(own.configuration)
+    )
 
 
-def _emptying_report(
-    settings: Settings, arguments: EmptyingArgs, mode: RebalanceMode, *, configured: bool
-) -> RebalanceReport:
+def _emptying_report(settings: Settings, arguments: EmptyingArgs, *, configured: bool) -> RebalanceReport:
     from scheduler_ext.rebalance.rebalance_report import emptying_report_of
 
-    reading = _read(settings)
-    return emptying_report_of(reading, arguments, with_forecast=mode is RebalanceMode.FORECAST, configured=configured)
+    with_forecast = _forecast(settings.descheduler)
+    return emptying_report_of(_read(settings), arguments, with_forecast=with_forecast, configured=configured)
+
+
+def _forecast(settings: DeschedulerSettings) -> bool:
+    return settings.mode == RebalanceMode.FORECAST.value
 
 
 def _read(settings: Settings) -> RebalanceReading:

@@ -65,7 +65,7 @@ def show(
 def given(cluster: DemoCluster, store: Store) -> Any:
     """What the dashboard of the demo is handed: as of one that acts, plus the clock."""
     from changes.decide.patches import kubectl_command
-    from cotenant.apps.cli.changes.change_service import at_this_machine, desk_of, plan_desk_of
+    from cotenant.apps.cli.changes.change_service import at_this_machine, desk_of, move_desk_of, plan_desk_of
     from cotenant.apps.cli.cluster.dashboard import manifest
     from cotenant.apps.cli.queues.queue_service import queue_service_of
     from dashboard.frame.view import DashboardContext
@@ -76,6 +76,7 @@ def given(cluster: DemoCluster, store: Store) -> Any:
         "desk": desk_of(settings, store, clock=cluster.clock),
         "plans": plan_desk_of(settings, clock=cluster.clock, store=store),
         "queues": queue_service_of(settings, clock=cluster.clock),
+        "moves": move_desk_of(settings, clock=cluster.clock),
         "actions": settings.actions,
         "steering": cluster.course,
     }
@@ -101,6 +102,7 @@ def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
         "store": {"url": store.url},
         "kube": {"kubeconfig": settings.kube.kubeconfig},
         "actions": {"ledger": settings.actions.ledger},
+        "descheduler": {"configuration": settings.descheduler.configuration},
     }
     path = folder / CONFIG
     path.write_bytes(msgspec.json.encode(document))  # JSON is YAML
@@ -116,6 +118,7 @@ def equals(config: Path) -> Iterator[str]:
     yield "  cotenant recs apply pay/checkout          # dry run on the server; --yes does it"
     yield "  cotenant reservations list                # the plans of the demo's cluster"
     yield "  cotenant reservations approve feed/deployment-rank --once   # dry run; --yes does it"
+    yield "  cotenant descheduler --once                # which pods should leave which nodes, and why others stay"
     yield "  cotenant quota tree                       # who may use what, who borrows, who waits"
     yield "use your own data, read-only: cotenant scan --prometheus URL"
 

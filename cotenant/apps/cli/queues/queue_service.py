@@ -6,12 +6,11 @@ cover, as of stored results.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from cotenant.core.model.changes.people import Right, Someone
-from cotenant.core.model.errors import CotenantError, NoData
+from cotenant.core.model.errors import NoData
 from cotenant.core.model.queues.queue_service import HISTORY_SECONDS, HISTORY_STEP_SECONDS, QuotaHistory, visible_to
 from cotenant.core.model.resource import MILLICORES_PER_CORE
 
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
     from cotenant.core.settings.root import Settings
     from profiler.prometheus.client import Client
 
-FRESH_SECONDS: Final = 2.0
-LONGEST_FRESH_SECONDS: Final = 60.0
-IDLE_FACTOR: Final = 10
-"""An answer is kept for so many times as long as it took to read: an open page costs the API server little."""
 METRICS: Final = {
     "runtime": "cotenant_quota_runtime",
     "used": "cotenant_quota_used",
@@ -41,34 +36,21 @@ class ClusterQueueService:
         self, access: ClusterAccess, settings: Settings, clock: Clock, metrics: Callable[[], Client] | None = None
     ) -> None:
         """Nothing is read yet."""
+        from changes.shared_reading import SharedReading
+
         self._access, self._settings, self._clock, self._metrics = access, settings, clock, metrics
-        self._lock = threading.Lock()
-        self._latest: tuple[float, float, QueueReport | CotenantError] | None = None
+        self._reading = SharedReading(clock, self._read)
 
     def report(self, who: Someone) -> QueueReport:
         """The queues as they are now, or were some seconds ago."""
         who.require(Right.READ)
-        with self._lock:
-            now = self._clock.now_seconds()
-            if self._latest is None or not 0 <= now - self._latest[0] < self._latest[1]:
-                report = self._read(now)
-                read_seconds = self._clock.now_seconds() - now
-                fresh_seconds = min(max(FRESH_SECONDS, IDLE_FACTOR * read_seconds), LONGEST_FRESH_SECONDS)
-                self._latest = (now, fresh_seconds, report)
-            report = self._latest[2]
-        if isinstance(report, CotenantError):
-            raise report
-        return visible_to(report, who)
+        return visible_to(self._reading.answer(), who)
 
-    def _read(self, now_seconds: float) -> QueueReport | CotenantError:
-        """An error serves everybody for a while too: a cluster that is away is not asked by each page."""
+    def _read(self, now_seconds: float) -> QueueReport:
         from cotenant.apps.cli.queues.live_queues import read_report
 
-        try:
-            with self._access(Someone("")) as client:
-                return read_report(client, self._settings, now_seconds)[1]
-        except CotenantError as error:
-            return error
+        with self._access(Someone("")) as client:
+            return read_report(client, self._settings, now_seconds)[1]
 
     def history(self, who: Someone, quota: str, resource: str) -> QuotaHistory:
         """The last day, a value every HISTORY_STEP_SECONDS."""

@@ -1,7 +1,7 @@
 """A simulated scheduler: places each pod on the fitting node with most free CPU. Pure.
 
-Requests, node selectors, required node affinity (by name and by label) and unschedulable nodes are looked at; all other
-rules are left to the real one.
+Requests, node selectors, node affinity (by name and by label; preferred nodes first) and unschedulable nodes are looked
+at; all other rules are left to the real one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def placed(pods: Sequence[Json], places: list[NodeSpace]) -> list[tuple[Json, st
     for pod in sorted(pods, key=_turn):
         requests = _asked(pod)
         fitting = [p for p in places if _may(pod, p) and all(p.free.get(n, 0) >= a for n, a in requests.items())]
-        best = max(fitting, key=lambda p: p.free.get("cpu", 0), default=None)
+        best = max(fitting, key=lambda p: (_preference(pod, p), p.free.get("cpu", 0)), default=None)
         if best:
             _take(best.free, requests)
         assignments.append((pod, best.name if best else ""))
@@ -89,7 +89,7 @@ def placed(pods: Sequence[Json], places: list[NodeSpace]) -> list[tuple[Json, st
 
 def _turn(pod: Json) -> tuple[bool, str, str]:
     meta = pod["metadata"]
-    ours = RESERVATION_LABEL in (meta.get("labels") or {}) and bool(_terms(pod))
+    ours = RESERVATION_LABEL in (meta.get("labels") or {}) and bool(_terms(pod) or _preferred(pod))
     return not ours, meta.get("creationTimestamp", ""), meta["name"]
 
 
@@ -102,11 +102,24 @@ def _take(free: Room, requests: Room) -> None:
         free[name] = free.get(name, 0) - amount
 
 
+def _affinity(pod: Json) -> Json:
+    return (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+
+
 def _terms(pod: Json) -> Sequence[Json]:
-    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    required = _affinity(pod).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms: Sequence[Json] = required.get("nodeSelectorTerms") or ()
     return terms
+
+
+def _preferred(pod: Json) -> Sequence[Json]:
+    terms: Sequence[Json] = _affinity(pod).get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    return terms
+
+
+def _preference(pod: Json, place: NodeSpace) -> int:
+    """Sum of the weights of the preferred terms that the node meets."""
+    return sum(int(one["weight"]) for one in _preferred(pod) if _meets(one.get("preference") or {}, place))
 
 
 def _may(pod: Json, place: NodeSpace) -> bool:

@@ -129,7 +129,9 @@ def request_of(intent: Intent, field_manager: str, dry_run: bool = False) -> Api
 
 
 def _delete_options(intent: Delete) -> Json:
-    options: Json = {"preconditions": {"uid": intent.uid}} if intent.uid else {}
+    demanded = {"uid": intent.uid, "resourceVersion": intent.version}
+    preconditions = {name: value for name, value in demanded.items() if value}
+    options: Json = {"preconditions": preconditions} if preconditions else {}
     return options if intent.grace_seconds is None else options | {"gracePeriodSeconds": intent.grace_seconds}
 
 

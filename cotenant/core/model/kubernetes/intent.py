@@ -70,7 +70,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove an object, only while it still is the one with this uid when one is given.
+    """Remove an object, only while it still is the one with this uid, and of this resourceVersion, where given.
 
     grace_seconds: how long its containers may take to end; None leaves it to the object.
     """
@@ -79,6 +79,7 @@ class Delete:
     uid: str = ""
     why: str = ""
     grace_seconds: int | None = None
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Tables of a round: each node now, after the moves and at its peak; each move and each refusal with its reason. Pure.
+"""Tables of a round: nodes now, after the moves and at their peak; moves and refusals with reasons; jobs. Pure.
 
 `cotenant descheduler`, REST and the page Rebalance render these tables, so they show the same cells.
 """
@@ -45,11 +45,11 @@ MOVES: Final = Schema(
         Column("memory", "Memory", Kind.BYTES, "What the pod uses."),
         Column(
             "gain",
-            "Gain",
+            "Gain node-s",
             Kind.NUMBER,
             "Overload that the move takes away, or node time that it frees, in node-seconds.",
         ),
-        Column("cost", "Cost", Kind.NUMBER, "Restart and its risk, in node-seconds."),
+        Column("cost", "Cost node-s", Kind.NUMBER, "Restart and its risk, in node-seconds."),
         Column("restart_seconds", "Restart s", Kind.NUMBER, "How long the pod is away.", wide=True),
         Column("overload_seconds", "Overload s", Kind.NUMBER, "How long the overload lasts.", wide=True),
         Column("unjudged", "Not judged", Kind.TEXT, "Constraints that only the scheduler judges.", wide=True),
@@ -61,4 +61,22 @@ MOVES: Final = Schema(
         ),
     ),
     ("pod", "source"),
+)
+
+JOBS: Final = Schema(
+    "rebalance_jobs",
+    (
+        Column("job", "Job", Kind.TEXT, "Name of the PodMigrationJob.", wide=True),
+        Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod that is moved."),
+        Column("phase", "Phase", Kind.TEXT, "Pending, Running, Succeeded, Failed or Aborted; paused."),
+        Column("step", "Step", Kind.TEXT, "The step it is at, as the controller says."),
+        Column("source", "From", Kind.TEXT, "The node that the pod was on when the move was approved."),
+        Column("target", "To", Kind.TEXT, "The node that it moves to; before it is known, the one that was approved."),
+        Column("successor", "New pod", Kind.TEXT, "The pod that took its place.", wide=True),
+        Column("done", "Done", Kind.TEXT, "Conditions that hold, in the order in which they came to hold."),
+        Column("created", "Created", Kind.TIME, "When the job was made.", wide=True),
+        Column("by", "By", Kind.TEXT, "Who approved it here; empty: it was made elsewhere."),
+        Column("reason", "Reason", Kind.TEXT, "Why it waits or failed: the controller's code and sentence."),
+    ),
+    ("job",),
 )

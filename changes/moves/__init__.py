@@ -1,0 +1,1 @@
+"""Moves of pods that a person approves: PodMigrationJobs, written through the ledger."""

@@ -1,0 +1,138 @@
+"""PodMigrationJobs of approved moves: what is created, how jobs of the cluster are read as rows, who carries them out.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.intent import Create, Delete
+from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.core.model.rebalance.move_service import ENABLE_COMMAND, JobCarrier
+from cotenant.core.model.reservations.reservation import Condition
+from scheduler_ext.rebalance.arguments import MigrationArgs
+from scheduler_ext.rebalance.migration.job import KIND, TARGET_ANNOTATION, JobPhase, MigrationJob, address_of
+from scheduler_ext.rebalance.migration.planned_jobs import REASON_ANNOTATION, name_of
+from scheduler_ext.reservations.guard import MANAGED
+
+Json = Mapping[str, Any]
+SOURCE_ANNOTATION: Final = "cotenant.dev/source-node"
+APPROVED_BY_ANNOTATION: Final = "cotenant.dev/approved-by"
+UNREADABLE: Final = "unreadable"
+"""In the place of the phase of a job that cannot be read; its reason says why."""
+WORKING: Final = frozenset({"Up", "Degraded"})
+"""States of a feature that does its work."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovedMove:
+    """A move that somebody approved: NAMESPACE/NAME and uid of the pod, names of the nodes, and why."""
+
+    pod: str
+    uid: str
+    source: str
+    target: str
+    reason: str
+
+
+def created(move: ApprovedMove, by: str, arguments: MigrationArgs) -> Create:
+    """The job of an approved move, of this very pod, in the configured mode: room first, unless it says otherwise."""
+    namespace, _, name = move.pod.partition("/")
+    annotations = {
+        TARGET_ANNOTATION: move.target,
+        SOURCE_ANNOTATION: move.source,
+        REASON_ANNOTATION: move.reason,
+        APPROVED_BY_ANNOTATION: by,
+    }
+    job = name_of(namespace, name, move.uid)
+    body = {
+        "apiVersion": SCHEDULING_GROUP,
+        "kind": KIND,
+        "metadata": {"name": job, "labels": MANAGED, "annotations": annotations},
+        "spec": {
+            "paused": False,
+            "ttl": arguments.default_job_ttl,
+            "mode": arguments.default_job_mode,
+            "podRef": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": move.uid},
+        },
+    }
+    return Create(address_of(job), body, why=f"from {move.source} to {move.target}: {move.reason}")
+
+
+def withdrawn(body: Json) -> Delete:
+    """The removal of a job that is still Pending, as it is now; UsageError for one that is being carried out."""
+    job = MigrationJob.parse(body)
+    pod, phase = "/".join(job.pod_key), job.status.phase
+    if phase is not JobPhase.PENDING:
+        raise UsageError(
+            f"the job of {pod} is {phase.value} already and cannot be withdrawn",
+            fix="It ends by itself: its pod is moved, or stays where it is when a step fails.",
+        )
+    return Delete(address_of(job.name), job.uid, f"the move of {pod} is withdrawn", version=job.version)
+
+
+def job_rows(bodies: Sequence[Json]) -> list[dict[str, Any]]:
+    """Rows of the table JOBS, the newest first."""
+    return sorted(map(job_row, bodies), key=lambda row: (-row["created"], row["job"]))
+
+
+def job_row(body: Json) -> dict[str, Any]:
+    """One job; what it does not say is empty. One that cannot be read says why."""
+    meta = body.get("metadata") or {}
+    annotations = meta.get("annotations") or {}
+    try:
+        job = MigrationJob.parse(body)
+    except UsageError as error:
+        return {"job": str(meta.get("name") or ""), "phase": UNREADABLE, "created": 0.0, "reason": error.message}
+    status = job.status
+    paused = job.paused and not status.phase.ended
+    return {
+        "job": job.name,
+        "pod": "/".join(job.pod_key),
+        "phase": f"{status.phase.value}, paused" if paused else status.phase.value,
+        "step": status.step,
+        "source": str(annotations.get(SOURCE_ANNOTATION) or status.source[1]),
+        "target": status.node or job.target,
+        "successor": status.successor.name if status.successor else "",
+        "done": ", ".join(_reached(status.conditions)),
+        "created": job.created_seconds,
+        "by": str(annotations.get(APPROVED_BY_ANNOTATION) or ""),
+        "reason": ": ".join(part for part in (status.reason, status.message) if part),
+    }
+
+
+def _reached(conditions: Sequence[Condition]) -> list[str]:
+    """Types of the conditions that hold, the earliest first."""
+    return [one.type for one in sorted(conditions, key=lambda one: one.since) if one.status == "True"]
+
+
+def open_job_of(rows: Sequence[Mapping[str, Any]], pod: str) -> str:
+    """Name of the job that moves the pod at present; "" for none."""
+    ended = {phase.value for phase in JobPhase if phase.ended}
+    return next((row["job"] for row in rows if row.get("pod") == pod and row["phase"] not in ended), "")
+
+
+def carrier_of(status: Json | None, feature: str) -> JobCarrier:
+    """By the ConfigMap cotenant-status (None: there is none): whether the manager's feature carries jobs out."""
+    if status is None:
+        return JobCarrier("No manager runs in this cluster: nobody would carry a move out.", ENABLE_COMMAND)
+    text = (status.get("data") or {}).get(feature)
+    if text is None:
+        return JobCarrier(f"The manager's feature {feature} is off: nobody would carry a move out.", ENABLE_COMMAND)
+    try:
+        condition = msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.MsgspecError:
+        return JobCarrier(f"The state of the manager's feature {feature} cannot be read: {text[:80]}", ENABLE_COMMAND)
+    state, message = condition.get("reason", ""), condition.get("message", "")
+    if state in WORKING:
+        return JobCarrier()
+    if state == "DryRun":
+        return JobCarrier("The manager is a dry run: it writes nothing, so that it moves no pod.", ENABLE_COMMAND)
+    why = f"{state}: {message}" if message else state
+    return JobCarrier(f"The manager's feature {feature} does not work now ({why}).", "cotenant doctor")

@@ -1,0 +1,266 @@
+"""EDGE: moves of pods for dashboard and REST API: the protocol of `model.rebalance.move_service` on a cluster.
+
+Thread-safe. The round and the jobs are read with the program's own rights, once for everybody who looks within some
+seconds; what a person does is done with theirs. The request is written to the ledger before the cluster changes, its
+outcome afterwards. A move is approved only while a round that is decided now still plans it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from changes.audited_acts import AuditedActs, LedgerSubject, sent
+from changes.live_context import who as asked_who
+from changes.moves.jobs import ApprovedMove, carrier_of, created, job_rows, open_job_of, withdrawn
+from changes.service import ClusterAccess
+from changes.shared_reading import SharedReading
+from cotenant.core.adapters.bucket_ledger import LedgerPlace
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.errors import (
+    ClusterAbsent,
+    ClusterConflict,
+    ClusterForbidden,
+    ClusterUnreachable,
+    CotenantError,
+    NoData,
+    UsageError,
+)
+from cotenant.core.model.kubernetes.intent import Address
+from cotenant.core.model.kubernetes.protocol import SYSTEM_NAMESPACE
+from cotenant.core.model.rebalance.move_service import (
+    FEATURE,
+    JobCarrier,
+    MigrationJobs,
+    MoveEvent,
+    MoveHistoryEntry,
+    MoveOutcome,
+    namespace_of,
+    visible_pods,
+    visible_to,
+)
+from cotenant.core.model.rebalance.report import RebalanceReport
+from cotenant.core.model.rebalance.tables import JOBS
+from cotenant.core.model.table import Table
+from cotenant.core.settings.sections.extender import LoadAwareSettings
+from scheduler_ext.rebalance.arguments import DEFAULT_ARGS, MigrationArgs, RebalanceArgs
+from scheduler_ext.rebalance.cluster_reading import read
+from scheduler_ext.rebalance.migration.job import address_of
+from scheduler_ext.rebalance.rebalance_report import report_of
+
+FIELD_MANAGER: Final = "cotenant-approver"
+STATUS_CONFIG_MAP: Final = "cotenant-status"
+HISTORY_ROWS: Final = 100
+LOOK_AGAIN: Final = "Look at the page again: a round is decided every time."
+
+
+@dataclass(frozen=True, slots=True)
+class MoveServiceConfig:
+    """Dependencies of a `ClusterMoveService`. anchor_namespace: where the ledger's head is kept; "": nowhere.
+
+    configured: the arguments are somebody's and not the built-in ones. namespace: the manager's. by_koordinator:
+    Koordinator's own descheduler carries jobs out.
+    """
+
+    access: ClusterAccess
+    ledger: LedgerPlace
+    clock: Clock
+    load_aware: LoadAwareSettings
+    anchor_namespace: str = ""
+    namespace: str = SYSTEM_NAMESPACE
+    arguments: RebalanceArgs = DEFAULT_ARGS
+    configured: bool = False
+    with_forecast: bool = True
+    by_koordinator: bool = False
+
+
+class ClusterMoveService:
+    """Moves of one cluster."""
+
+    def __init__(self, config: MoveServiceConfig) -> None:
+        """Nothing is read yet."""
+        self._config = config
+        self._acts = AuditedActs(config.access, config.ledger, config.anchor_namespace)
+        self._round = SharedReading(config.clock, self._decided)
+        self._jobs = SharedReading(config.clock, self._listed)
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+    def report(self, who: Someone) -> RebalanceReport:
+        """The round that is decided now, or was some seconds ago, of what the person may see."""
+        who.require(Right.READ)
+        return visible_to(self._round.answer(), who)
+
+    def jobs(self, who: Someone) -> MigrationJobs:
+        """The jobs of the cluster, of pods that the person may see."""
+        who.require(Right.READ)
+        listed = self._jobs.answer()
+        return MigrationJobs(listed.at_seconds, visible_pods(listed.jobs, who), listed.carrier)
+
+    def history(self, who: Someone) -> Sequence[MoveHistoryEntry]:
+        """The newest first."""
+        who.require(Right.READ)
+        events = set(MoveEvent)
+        with self._acts.reading() as ledger:
+            rows = [
+                row
+                for row in ledger.entries()
+                if row.event in events and who.may(Right.READ, namespace_of(row.subject))
+            ]
+        return [
+            MoveHistoryEntry(
+                row.seconds,
+                row.actor,
+                MoveEvent(row.event),
+                row.subject,
+                str(msgspec.json.decode(row.body).get("words", "")),
+            )
+            for row in reversed(rows[-HISTORY_ROWS:])
+        ]
+
+    def _decided(self, now_seconds: float) -> RebalanceReport:
+        config = self._config
+        with self._acts.client(Someone("")) as client:
+            reading = read(client, config.load_aware, now_seconds)
+        return report_of(reading, config.arguments, with_forecast=config.with_forecast, configured=config.configured)
+
+    def _listed(self, now_seconds: float) -> MigrationJobs:
+        with self._acts.client(Someone("")) as client:
+            rows = self._rows(client)
+            return MigrationJobs(now_seconds, Table.from_rows(JOBS, rows), self._carrier(client))
+
+    @staticmethod
+    def _rows(client: KubeClient) -> list[dict[str, Any]]:
+        """Jobs of the cluster; none where their kind is not installed."""
+        try:
+            return job_rows(client.list(address_of("").collection, dict[str, Any]))
+        except ClusterAbsent:
+            return []
+
+    def _carrier(self, client: KubeClient) -> JobCarrier:
+        if self._config.by_koordinator:
+            return JobCarrier()
+        try:
+            status = client.get(Address("v1", "configmaps", STATUS_CONFIG_MAP, self._config.namespace).path)
+        except ClusterForbidden as error:
+            return JobCarrier(f"It is not known whether moves are carried out: {error.message}.", "cotenant doctor")
+        return carrier_of(status, FEATURE)
+
+    # --- acting -------------------------------------------------------------------------------------------------------
+    def preview(self, who: Someone, pods: Sequence[str]) -> Sequence[MoveOutcome]:
+        """Dry run on the server; nothing is kept, and nothing is written to the ledger."""
+        self._require(who, pods)
+        with self._acts.client(who) as client:
+            planned = self._planned(client, who)
+            return [planned.tried(pod) for pod in pods]
+
+    def approve(self, who: Someone, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
+        """One job after another: a refusal of one leaves the others."""
+        self._require(who, pods)
+        with self._acts.client(who) as client, self._acts.writing("approve moves") as ledger:
+            by = who.name or asked_who(client).name
+            planned = self._planned(client, who)
+            subjects = [LedgerSubject(ledger, self._config.clock, by, pod) for pod in pods]
+            outcomes = [planned.approved(subject, who.groups, reason.strip()) for subject in subjects]
+        self._jobs.forget()
+        return outcomes
+
+    def withdraw(self, who: Someone, job: str, reason: str = "") -> MoveOutcome:
+        """Only while it is Pending: the server refuses when it has gone on since we looked."""
+        who.require(Right.APPROVE)
+        with self._acts.client(who) as client, self._acts.writing("withdraw a move") as ledger:
+            body = client.get(address_of(job).path)
+            if body is None:
+                raise NoData(f"there is no PodMigrationJob {job}", fix="It was removed, or withdrawn already.")
+            pod = job_rows([body])[0]["pod"]
+            who.require(Right.APPROVE, namespace_of(pod))
+            by = who.name or asked_who(client).name
+            row = LedgerSubject(ledger, self._config.clock, by, pod)
+            intent = withdrawn(body)
+            message = f"{intent.why}{f': {reason.strip()}' if reason.strip() else ''}"
+            row.write(MoveEvent.ASKED, message, who.groups, {"delete": str(intent.address)})
+            try:
+                Writer(client, FIELD_MANAGER).send(intent)
+            except ClusterUnreachable:
+                raise  # whether it was done is unknown; the job says
+            except CotenantError as error:
+                row.write(MoveEvent.REFUSED, f"{intent.why}: {error.message}", who.groups)
+                raise
+            row.write(MoveEvent.WITHDRAWN, message, who.groups)
+        self._jobs.forget()
+        return MoveOutcome(pod, job)
+
+    def _require(self, who: Someone, pods: Sequence[str]) -> None:
+        """NotAllowed, or UsageError while nobody would carry the moves out; nothing is written then."""
+        if not pods:
+            raise UsageError("no move is chosen", fix="Name at least one pod as NAMESPACE/NAME.")
+        for pod in pods:
+            who.require(Right.APPROVE, namespace_of(pod))
+        carrier = self._jobs.answer().carrier
+        if not carrier.carries:
+            raise UsageError(carrier.why_not, fix=carrier.command)
+
+    def _planned(self, client: KubeClient, who: Someone) -> _PlannedMoves:
+        moves = {row["pod"]: row for row in self.report(who).moves.rows() if row["decision"] == "move"}
+        return _PlannedMoves(client, moves, self._rows(client), self._config.arguments.migration)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedMoves:
+    """Moves of a round by pod, and rows of the jobs, for a person whose client this is; arguments: of new jobs."""
+
+    client: KubeClient
+    moves: Mapping[str, Mapping[str, Any]]
+    jobs: Sequence[Mapping[str, Any]]
+    arguments: MigrationArgs
+
+    def move(self, pod: str) -> ApprovedMove:
+        """The move of a pod as it is now; UsageError when it is not planned any more or under way already."""
+        if under_way := open_job_of(self.jobs, pod):
+            raise UsageError(f"{pod} is moved already by job {under_way}", fix="Wait until that job has ended.")
+        row = self.moves.get(pod)
+        if row is None:
+            raise UsageError(f"the round does not move {pod} any more", fix=LOOK_AGAIN)
+        namespace, _, name = pod.partition("/")
+        body = self.client.get(Address("v1", "pods", name, namespace).path) or {}
+        meta, node = body.get("metadata") or {}, (body.get("spec") or {}).get("nodeName")
+        if meta.get("deletionTimestamp") or node != row["source"]:
+            raise UsageError(f"pod {pod} is not on {row['source']} any more", fix=LOOK_AGAIN)
+        return ApprovedMove(pod, str(meta.get("uid") or ""), row["source"], row["target"], row["reason"])
+
+    def tried(self, pod: str) -> MoveOutcome:
+        """Dry run."""
+        try:
+            intent = created(self.move(pod), "", self.arguments)
+            Writer(self.client, FIELD_MANAGER).send(intent, dry_run=True)
+        except ClusterUnreachable:
+            raise
+        except CotenantError as error:
+            return _failed(pod, error)
+        return MoveOutcome(pod, intent.address.name)
+
+    def approved(self, row: LedgerSubject, groups: Sequence[str], reason: str) -> MoveOutcome:
+        """Ledger, cluster, ledger; row: of the pod."""
+        because = f" ({reason})" if reason else ""
+        try:
+            intent = created(self.move(row.name), row.by, self.arguments)
+            row.write(MoveEvent.ASKED, f"{intent.why}{because}", groups, sent(intent))
+            Writer(self.client, FIELD_MANAGER).send(intent)
+        except ClusterUnreachable:
+            raise  # whether it was done is unknown; the job says
+        except CotenantError as error:
+            row.write(MoveEvent.REFUSED, error.message, groups)
+            return _failed(row.name, error)
+        row.write(MoveEvent.APPROVED, f"{intent.why}{because}", groups)
+        return MoveOutcome(row.name, intent.address.name)
+
+
+def _failed(pod: str, error: CotenantError) -> MoveOutcome:
+    if isinstance(error, ClusterConflict):
+        fix = "It has ended, or somebody made it a moment ago: kubectl get podmigrationjobs."
+        return MoveOutcome(pod, error=f"{pod} has a job already", fix=fix)
+    return MoveOutcome(pod, error=error.message, fix=error.fix)

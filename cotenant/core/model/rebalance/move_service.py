@@ -1,0 +1,122 @@
+"""What pages and the REST API may ask about moves of pods, and ask to be done. Pure vocabulary.
+
+A move that a person approves becomes a PodMigrationJob, which the manager carries out; it can be withdrawn while it is
+still Pending. Every call names the person: the service checks their rights, whatever the page showed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, Protocol
+
+import numpy as np
+
+from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.rebalance.report import RebalanceReport
+from cotenant.core.model.table import Table
+
+FEATURE: Final = "migrations"
+"""The manager's feature that carries jobs out."""
+ENABLE_COMMAND: Final = "cotenant --set descheduler.enabled=true manager --write"
+
+
+class MoveEvent(StrEnum):
+    """An event of a move in the ledger; its subject is the pod, NAMESPACE/NAME."""
+
+    ASKED = "move-asked"
+    """Written before the cluster is touched; without an outcome behind it, the job itself says what became of it."""
+    REFUSED = "move-refused"
+    APPROVED = "move-approved"
+    WITHDRAWN = "move-withdrawn"
+
+
+@dataclass(frozen=True, slots=True)
+class JobCarrier:
+    """Whether jobs are carried out; if not, why in words and the command that helps."""
+
+    why_not: str = ""
+    command: str = ""
+
+    @property
+    def carries(self) -> bool:
+        """Whether a job that is made now would be carried out."""
+        return not self.why_not
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationJobs:
+    """Jobs of the cluster at one moment (Unix time): table JOBS, the newest first; and who carries them out."""
+
+    at_seconds: float
+    jobs: Table
+    carrier: JobCarrier
+
+
+@dataclass(frozen=True, slots=True)
+class MoveOutcome:
+    """What became of one move: the job that was made, or would be made in a dry run; error "": it was."""
+
+    pod: str
+    job: str = ""
+    error: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveHistoryEntry:
+    """A row of the ledger about a move: who did what, when (Unix time)."""
+
+    seconds: float
+    actor: str
+    event: MoveEvent
+    pod: str
+    message: str
+
+
+class MoveService(Protocol):
+    """Safe for many threads. Raises NotAllowed, and CotenantError when it could not be asked or done."""
+
+    def report(self, who: Someone) -> RebalanceReport:
+        """The round that is decided now, of what the person may see."""
+
+    def jobs(self, who: Someone) -> MigrationJobs:
+        """The jobs of the cluster, of pods that the person may see."""
+
+    def preview(self, who: Someone, pods: Sequence[str]) -> Sequence[MoveOutcome]:
+        """Dry run on the server of approving these moves; an outcome a pod. Right.APPROVE."""
+
+    def approve(self, who: Someone, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
+        """Make a job of each of these moves, as far as the round still plans it; an outcome a pod. Right.APPROVE."""
+
+    def withdraw(self, who: Someone, job: str, reason: str = "") -> MoveOutcome:
+        """Delete a job that is still Pending. Right.APPROVE."""
+
+    def history(self, who: Someone) -> Sequence[MoveHistoryEntry]:
+        """What people did to moves through this service, the newest first."""
+
+
+def namespace_of(pod: str) -> str:
+    """The namespace of NAMESPACE/NAME."""
+    return pod.partition("/")[0]
+
+
+def visible_to(report: RebalanceReport, who: Someone) -> RebalanceReport:
+    """The report without moves and refusals of pods whose namespace the person does not read; nodes are shown whole."""
+    moves = visible_pods(report.moves, who)
+    hidden = len(report.moves) - len(moves)
+    if not hidden:
+        return report
+    note = f"{hidden} rows about pods of namespaces that you do not read are not shown"
+    return replace(report, moves=moves, notes=(*report.notes, note))
+
+
+def visible_pods(table: Table, who: Someone) -> Table:
+    """Rows of a table about pods (column `pod`) that the person may see; a row about no single pod is everybody's."""
+    namespaces = who.reads
+    if namespaces is None:
+        return table
+    return table.take(
+        np.array([not pod or namespace_of(pod) in namespaces for pod in table.columns["pod"]], dtype=bool)
+    )

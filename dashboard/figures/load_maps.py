@@ -1,0 +1,126 @@
+"""Two heat maps of a round of rebalancing: nodes now and after the moves, and at their highest forecast. Pure.
+
+One column a node: first those that the round touches or that are above their threshold, then by load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from dashboard.figures import base
+from dashboard.figures.base import Chart
+from dashboard.tables import display
+
+MOST_NODES: Final = 40
+"""Columns that stay readable at 1366 pixels; the table below and REST have every node."""
+HEIGHT: Final = 170
+LABEL: Final = 14
+"""Characters of a node's name below its column, its last ones; the hover text has it whole."""
+ABOVE: Final = "▲"
+NOW: Final = (("now", "Now"), ("after", "After"))
+PEAK: Final = (("peak", "Peak"), ("peak_after", "After"))
+INK: Final = "#17202a"
+SCALE: Final = [[0, "#eaf2fb"], [0.5, "#a8c8ee"], [0.65, "#ffd68f"], [1, "#ee8a70"]]
+"""All of it light enough for the dark figures in the cells, in both themes."""
+TITLES: Final = {"cpu": "CPU", "memory": "memory"}
+Row = Mapping[str, Any]
+
+
+def now_and_after(rows: Sequence[Row], resource: str) -> Chart:
+    """Usage as a share of capacity; rows of the table of nodes, resource: cpu or memory."""
+    return _chart(rows, resource, NOW, f"{TITLES[resource]} now")
+
+
+def at_peak(rows: Sequence[Row], resource: str) -> Chart:
+    """The same at the highest forecast (q95) of the next 24 hours."""
+    return _chart(rows, resource, PEAK, f"{TITLES[resource]} at the highest forecast of the next 24 hours")
+
+
+def drawn_nodes(rows: Sequence[Row]) -> list[Row]:
+    """At most MOST_NODES: those with moves, then those above a threshold, then by usage; missing usage last."""
+
+    def importance(row: Row) -> tuple[bool, bool, float, str]:
+        usage = max(row["cpu_now"] or 0.0, row["memory_now"] or 0.0)
+        return not row["moves"], not str(row["load"]).startswith("high"), -usage, str(row["node"])
+
+    chosen = sorted(rows, key=importance)[:MOST_NODES]
+    return sorted(chosen, key=lambda row: (-(row["cpu_now"] or 0.0), row["node"]))
+
+
+def _chart(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]], what: str) -> Chart:
+    nodes = drawn_nodes(rows)
+    values = [_percents(nodes, f"{resource}_{name}") for name, _ in states]
+    high = _percents(nodes, f"{resource}_high")
+    trace = {
+        "type": "heatmap",
+        "x": list(range(len(nodes))),
+        "y": [label for _, label in states],
+        "z": [base.gaps(row) for row in values],
+        "text": [[_cell(value, limit) for value, limit in zip(row, high, strict=True)] for row in values],
+        "texttemplate": "%{text}",
+        "customdata": [[_hover(node, limit) for node, limit in zip(nodes, high, strict=True)] for _ in states],
+        "hovertemplate": "%{customdata[0]}<br>%{y}: %{z:.0f} %%{customdata[1]}<extra></extra>",
+        "textfont": {"color": INK, "size": 11},
+        "colorscale": SCALE,
+        "zmin": 0,
+        "zmax": 100,
+        "xgap": 1,
+        "ygap": 2,
+        "colorbar": {"thickness": 8, "outlinewidth": 0, "ticksuffix": " %", "len": 1, "nticks": 5},
+    }
+    layout = base.layout(
+        margin={"l": 44, "r": 4, "t": 6, "b": 64},
+        xaxis={
+            "tickvals": list(range(len(nodes))),
+            "ticktext": [base.plain(_short(str(node["node"]))) for node in nodes],
+            "tickangle": -60,
+            "tickfont": {"size": 10},
+            "fixedrange": True,
+            "showgrid": False,
+        },
+        yaxis={"autorange": "reversed", "fixedrange": True, "showgrid": False},
+    )
+    return Chart({"data": [trace] if nodes else [], "layout": layout}, _summary(rows, resource, states, what))
+
+
+def _percents(rows: Sequence[Row], column: str) -> np.ndarray:
+    return np.array([np.nan if row[column] is None else 100 * row[column] for row in rows], dtype=np.float64)
+
+
+def _cell(value: float, high: float) -> str:
+    if np.isnan(value):
+        return ""
+    return f"{value:.0f}{ABOVE if value > high else ''}"
+
+
+def _hover(row: Row, high: float) -> list[str]:
+    return [base.plain(str(row["node"])), "" if np.isnan(high) else f", threshold {high:.0f} %"]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LABEL else f"…{name[-LABEL:]}"
+
+
+def _summary(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]], what: str) -> str:
+    """Of all nodes, drawn or not: how many are above their threshold, the highest, and the spread, before and after."""
+    high = _percents(rows, f"{resource}_high")
+    before, after = (_percents(rows, f"{resource}_{name}") for name, _ in states)
+    if not len(rows) or np.isnan(before).all():
+        return f"{what[:1].upper()}{what[1:]}: not known of any node."
+    unknown = int(np.isnan(before).sum())
+    parts = [f"{what[:1].upper()}{what[1:]}: {_state(before, high)}; after the moves {_state(after, high)}"]
+    parts += [f"{display.counted(unknown, 'node')} without a value"] if unknown else []
+    hidden = len(rows) - min(len(rows), MOST_NODES)
+    parts += [f"{display.counted(hidden, 'node')} more in the table"] if hidden else []
+    return "; ".join(parts) + "."
+
+
+def _state(values: np.ndarray, high: np.ndarray) -> str:
+    above = int((values > high).sum())
+    spread = float(np.nanstd(values))
+    return (
+        f"{above} of {values.size} above their threshold, highest {np.nanmax(values):.0f} %, spread {spread:.1f} points"
+    )

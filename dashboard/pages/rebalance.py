@@ -1,0 +1,341 @@
+"""Rebalance: which pods should leave overloaded nodes, nodes before and after, and the jobs of approved moves."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+import msgspec
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.people import Right
+from cotenant.core.model.errors import CotenantError, NoData
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.rebalance.move_service import JobCarrier, MigrationJobs, MoveHistoryEntry, namespace_of
+from cotenant.core.model.rebalance.report import RebalanceReport
+from cotenant.core.model.rebalance.tables import JOBS, MOVES, NODES, RESOURCES
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Column, Kind, Schema
+from cotenant.core.model.text import visible
+from dashboard.figures import load_maps
+from dashboard.frame import panels
+from dashboard.frame.shell import path_of
+from dashboard.frame.view import Page, View
+from dashboard.rebalance import approval
+from dashboard.tables import display
+
+PATH: Final = "rebalance"
+MOST_ROWS: Final = 200
+"""Rows of a table on the page; the command line and REST have all of them."""
+ROUND: Final = "The round"
+MAPS: Final = "Now and after"
+PEAKS: Final = "At the highest forecast of the next 24 hours"
+MOVE_TITLE: Final = "Moves"
+STAY_TITLE: Final = "Pods that stay"
+JOBS_TITLE: Final = "Jobs"
+HISTORY: Final = "Who did what"
+CLUSTER: Final = "cotenant dashboard --act\ncotenant descheduler --once"
+AGENTS: Final = "cotenant install --components colocation,enforcement --apply"
+TONES: Final = {"Pending": "gray", "Running": "blue", "Succeeded": "teal", "Failed": "red", "Aborted": "orange"}
+PENDING: Final = "Pending"
+MOST_HISTORY: Final = 20
+LONGEST_WHOLE: Final = 48
+"""Characters of a text that is not broken into lines."""
+Row = Mapping[str, Any]
+
+
+def render(view: View, search: str) -> Component:
+    """The page; its callback redraws it when the round or a job changes."""
+    lead = html.P(
+        "Which pods should leave overloaded nodes, where each would fit, why the others stay; a person approves a move."
+    )
+    head = html.Div([html.H1("Rebalance"), lead], className="page-head")
+    top = html.Div(panels.guarded(lambda: overview(view, search), ROUND), id="rebalance-top")
+    rows = html.Div(panels.guarded(lambda: lists(view), MOVE_TITLE), id="rebalance-rows")
+    store = dcc.Store(id="rebalance-mark", data=_mark(view, search))
+    return html.Div([head, store, top, *approval.work_area(), rows], className="page tall-page")
+
+
+# --- the round --------------------------------------------------------------------------------------------------------
+def overview(view: View, search: str) -> Component:
+    """What the round comes to, and the two maps."""
+    if view.given.moves is None:
+        why = "A round is decided on a live cluster. Let the dashboard read one, or ask from the command line:"
+        return panels.panel(ROUND, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
+    try:
+        report = view.given.moves.report(view.given.people())
+    except NoData as error:
+        state = panels.empty(f"{error.message[:1].upper()}{error.message[1:]}.", why=error.fix, command=AGENTS)
+        return panels.panel(ROUND, state)
+    return html.Div([verdict(report), *_gaps(report), *maps(report, search)])
+
+
+def verdict(report: RebalanceReport) -> Component:
+    """How many pods would leave how many nodes, and by which rules."""
+    loads = Counter(str(load) for load in report.nodes.columns["load"])
+    chips = [panels.chip(f"{load} {count:,}", _load_tone(load)) for load, count in sorted(loads.items())]
+    count = report.move_count
+    moves = display.counted(count, "move") if count else "No move"
+    extent = f"{moves} for {display.counted(len(report.nodes), 'node')}, decided "
+    line = html.P([extent, panels.moment(report.at_seconds)], className="verdict")
+    notes = html.Ul([html.Li(visible(f"{note[:1].upper()}{note[1:]}")) for note in report.notes], className="notes")
+    return panels.panel(ROUND, line, html.Div(chips, className="chips"), notes)
+
+
+def maps(report: RebalanceReport, search: str) -> list[Component]:
+    """Nodes now and after the moves; at their highest forecast, where there is one."""
+    resource, rows = shown_resource(search), list(report.nodes.rows())
+    links = [(title, {"show": name}, name == resource) for name, title in RESOURCES]
+    ways = panels.choices("Resource", links, search)
+    now = panels.figure(load_maps.now_and_after(rows, resource), "rebalance-now", load_maps.HEIGHT)
+    note = f"Usage in % of capacity, one column a node; {load_maps.ABOVE}: above its threshold."
+    drawn = [panels.panel(MAPS, now, aside=ways, note=note)]
+    if all(row[f"{resource}_peak"] is None for row in rows):
+        why = "The manager publishes forecasts of nodes from its history; without them the present moment decides."
+        state = panels.empty("No node has a forecast.", why=why, command="kubectl get usageforecasts")
+        return [*drawn, panels.panel(PEAKS, state)]
+    peak = panels.figure(load_maps.at_peak(rows, resource), "rebalance-peak", load_maps.HEIGHT)
+    return [*drawn, panels.panel(PEAKS, peak, note=f"The 0.95 quantile, in % of capacity; {load_maps.ABOVE} as above.")]
+
+
+def shown_resource(search: str) -> str:
+    """The resource that the URL's `show` names, else CPU."""
+    chosen = parse_qs(search.lstrip("?")).get("show", [""])[0]
+    return chosen if chosen in dict(RESOURCES) else RESOURCES[0][0]
+
+
+def _load_tone(load: str) -> str:
+    return "red" if load == "high" else "orange" if load.startswith("high") else "teal" if load == "low" else "gray"
+
+
+def _gaps(report: RebalanceReport) -> list[Component]:
+    """What could not be read; the plan goes on without it, and is a weaker one."""
+    if not report.gaps:
+        return []
+    lines = [html.Li(visible(f"{gap[:1].upper()}{gap[1:]}")) for gap in report.gaps[:MOST_ROWS]]
+    return [panels.panel("What could not be read", html.Ul(lines, className="notes"))]
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+def lists(view: View) -> Component:
+    """Jobs, moves, refusals and nodes; nothing where the round says already why there is none."""
+    service = view.given.moves
+    if service is None:
+        return html.Div()
+    who = view.given.people()
+    jobs = service.jobs(who)
+    parts = [job_panel(view, jobs)] if len(jobs.jobs) else []
+    history = service.history(who)
+    try:
+        report = service.report(who)
+    except CotenantError:  # it is told above
+        return html.Div([*parts, *history_panel(history)])
+    lists = [move_panel(view, report, jobs), stay_panel(report), node_panel(report)]
+    return html.Div([*parts, *lists, *history_panel(history)])
+
+
+def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Component:
+    """Moves with their price, each with its button, and one for all."""
+    carrier = jobs.carrier
+    rows = [row for row in report.moves.rows() if row["decision"] == "move"]
+    if not rows:
+        return panels.panel(MOVE_TITLE, panels.empty("No pod should move now.", why="The round's lines say why."))
+    reason = approval.why_not(view, carrier)
+    every = approval.approve_button(
+        approval.EVERY, f"Approve all {len(rows)}" if len(rows) > 1 else "Approve it", reason
+    )
+    cells = [[*_cells(MOVES, row), _approve(view, row, carrier)] for row in rows[:MOST_ROWS]]
+    table = panels.facts([*_titles(MOVES), "Approval"], cells, MOVE_TITLE)
+    off = [disabled(carrier)] if not carrier.carries else under_way(jobs)
+    more = [html.P(reason, className="panel-note")] if reason and carrier.carries else []
+    return panels.panel(MOVE_TITLE, *off, *more, table, aside=every, note=_more(len(rows)))
+
+
+def under_way(jobs: MigrationJobs) -> list[Component]:
+    """That the nodes' reports may not show yet what is moved already; nothing where no job is open."""
+    count = sum(str(phase).startswith(("Pending", "Running")) for phase in jobs.jobs.columns["phase"])
+    if not count:
+        return []
+    message = f"{display.counted(count, 'job')} under way: nodes report a move later, so these moves may come on top."
+    return [html.P(message, className="panel-note")]
+
+
+def disabled(carrier: JobCarrier) -> Component:
+    """Why nothing can be approved, and the command that helps."""
+    return panels.empty(
+        carrier.why_not, why="Until then moves are shown, and cannot be approved.", command=carrier.command
+    )
+
+
+def _approve(view: View, row: Row, carrier: JobCarrier) -> Component:
+    pod = str(row["pod"])
+    return approval.approve_button(pod, "Approve", approval.why_not(view, carrier, namespace_of(pod)))
+
+
+def stay_panel(report: RebalanceReport) -> Component:
+    """Pods of overloaded nodes that stay, each with its reason."""
+    rows = [row for row in report.moves.rows() if row["decision"] != "move"]
+    if not rows:
+        return panels.panel(STAY_TITLE, panels.empty("No pod was looked at that stays."))
+    codes = Counter(str(row["reason"]) for row in rows)
+    chips = [panels.chip(f"{code} {count:,}", "gray", _sentence(code)) for code, count in sorted(codes.items())]
+    heads = ["Pod", "From", "Reason", "Why"]
+    cells = [
+        [
+            visible(row["pod"]) or "the node's other pods",
+            visible(row["source"]),
+            _whole(row["reason"]),
+            _sentence(row["reason"]),
+        ]
+        for row in rows[:MOST_ROWS]
+    ]
+    table = panels.facts(heads, cells, STAY_TITLE)
+    return panels.panel(STAY_TITLE, html.Div(chips, className="chips"), table, note=_more(len(rows)))
+
+
+def node_panel(report: RebalanceReport) -> Component:
+    """The columns of `cotenant descheduler --once`."""
+    rows = list(report.nodes.rows())
+    cells = [_cells(NODES, row) for row in rows[:MOST_ROWS]]
+    return panels.panel("Nodes", panels.facts(_titles(NODES), cells, "Nodes"), note=_more(len(rows)))
+
+
+def job_panel(view: View, jobs: MigrationJobs) -> Component:
+    """PodMigrationJobs, those of others too, with their phase and the conditions that they have reached."""
+    rows = list(jobs.jobs.rows())
+    phases = Counter(str(row["phase"]) for row in rows)
+    chips = [panels.chip(f"{phase} {count:,}", _phase_tone(phase)) for phase, count in sorted(phases.items())]
+    cells = [[*_cells(JOBS, row), _withdraw(view, row)] for row in rows[:MOST_ROWS]]
+    table = panels.facts([*_titles(JOBS), "Undo"], cells, JOBS_TITLE)
+    parts = [html.Div(chips, className="chips"), table]
+    if not jobs.carrier.carries and any(str(row["phase"]).startswith(PENDING) for row in rows):
+        parts.insert(0, disabled(jobs.carrier))
+    return panels.panel(JOBS_TITLE, *parts, note=_more(len(rows)))
+
+
+def _phase_tone(phase: str) -> str:
+    return TONES.get(phase.partition(",")[0], "gray")
+
+
+def _withdraw(view: View, row: Row) -> Any:
+    """Only what is Pending can be withdrawn."""
+    if not str(row["phase"]).startswith(PENDING):
+        return display.MISSING
+    pod = str(row["pod"])
+    may = view.given.people().may(Right.APPROVE, namespace_of(pod))
+    return approval.withdraw_button(str(row["job"]), pod, "" if may else "It takes role approver or admin.")
+
+
+def history_panel(entries: Sequence[MoveHistoryEntry]) -> list[Component]:
+    """The ledger's rows about moves, the newest first."""
+    if not entries:
+        return []
+    cells = [
+        [panels.moment(e.seconds), _whole(e.actor), _whole(e.event.value), visible(e.pod), visible(e.message)]
+        for e in entries[:MOST_HISTORY]
+    ]
+    note = "`cotenant audit export` has every row." if len(entries) > MOST_HISTORY else ""
+    return [panels.panel(HISTORY, panels.facts(["When", "Who", "What", "Pod", "Why"], cells, HISTORY), note=note)]
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+def _titles(schema: Schema) -> list[str]:
+    return [column.title for column in schema.columns if not column.wide]
+
+
+def _cells(schema: Schema, row: Row) -> list[Any]:
+    return [_cell(column, row[column.name]) for column in schema.columns if not column.wide]
+
+
+def _cell(column: Column, value: Any) -> Any:
+    """One cell for the eye; amounts follow the unit switch, moments the time zone."""
+    if column.name == "phase":
+        return panels.chip(value, _phase_tone(value))
+    if column.name == "done":
+        return [part for step in value.split(", ") for part in (_whole(step), " ")]
+    if column.kind is Kind.TEXT:
+        return _whole(value) if len(value) <= LONGEST_WHOLE else visible(value)
+    if value is None:
+        return display.MISSING
+    return {
+        Kind.RATIO: display.percent,
+        Kind.MILLICORES: lambda number: panels.amount(number, Resource.CPU),
+        Kind.BYTES: lambda number: panels.amount(number, Resource.MEMORY),
+        Kind.TIME: panels.moment,
+    }.get(column.kind, _number)(value)
+
+
+def _number(value: float) -> str:
+    """Whole from 10 up, with one place below."""
+    return f"{value:,.0f}" if abs(value) >= 10 or value == round(value) else f"{value:.1f}"
+
+
+def _whole(text: str) -> Component:
+    """A short text that is not broken into lines."""
+    return html.Span(visible(text), className="whole")
+
+
+def _sentence(code: str) -> str:
+    """What a reason's code means; "" for a code that is none of ours."""
+    return SENTENCES[Reason(code)] if code in set(Reason) else ""
+
+
+def _more(rows: int) -> str:
+    return f"{MOST_ROWS} of {rows:,} rows; `cotenant descheduler --once` has all of them." if rows > MOST_ROWS else ""
+
+
+# --- callbacks --------------------------------------------------------------------------------------------------------
+def _mark(view: View, search: str) -> str:
+    """What changes when anything on the page but the time does."""
+    service = view.given.moves
+    if service is None:
+        return search
+    who, parts = view.given.people(), []
+    for read in (service.report, service.jobs):
+        try:
+            answer = read(who)
+        except CotenantError as error:
+            parts.append(error.message.encode())
+            continue
+        if isinstance(answer, MigrationJobs):
+            parts.append(msgspec.json.encode((list(answer.jobs.rows()), answer.carrier.why_not)))
+        else:
+            rows = [list(table.rows()) for table in (answer.nodes, answer.moves)]
+            parts.append(msgspec.json.encode((rows, answer.notes, answer.gaps)))
+    return f"{zlib.crc32(b''.join(parts)):08x}{search}"
+
+
+def register(app: Dash, view: View) -> None:
+    """Redraw when the round, a job or the URL changes; and the acts."""
+
+    @app.callback(
+        Output("rebalance-top", "children"),
+        Output("rebalance-rows", "children"),
+        Output("rebalance-mark", "data"),
+        Input("tick", "n_intervals"),
+        Input("url", "search"),
+        Input(approval.ACTED, "data"),
+        State("rebalance-mark", "data"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _follow(
+        _ticks: int | None, search: str | None, _acted: float | None, shown: str, pathname: str | None
+    ) -> tuple[Any, Any, Any]:
+        if path_of(pathname or "", view.settings) != PATH:
+            return no_update, no_update, no_update
+        text = search or ""
+        mark = _mark(view, text)
+        if mark == shown:
+            return no_update, no_update, no_update
+        top = panels.guarded(lambda: overview(view, text), ROUND)
+        return top, panels.guarded(lambda: lists(view), MOVE_TITLE), mark
+
+    approval.register(app, view)
+
+
+PAGE: Final = Page(PATH, "Rebalance", "m", render, register)

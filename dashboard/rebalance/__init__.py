@@ -1,0 +1,1 @@
+"""What the page Rebalance does: approving and withdrawing moves."""

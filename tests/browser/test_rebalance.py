@@ -1,0 +1,68 @@
+"""The page Rebalance in a browser: maps and tables at 1366 pixels, and a move from its approval to its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from dashboard.app import create_app
+from dashboard.frame.view import DashboardContext
+from dashboard.sources.source import StoreSource
+from tests.browser.conftest import Open
+from tests.browser.test_browsing import serious
+from tests.browser.test_pages import THEMES, settled
+from tests.support import dashboard as support
+from tests.support import moves
+from tests.support.dashboard import Results
+from tests.support.moves import APPROVER, FixedMoves
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+SIZE = {"width": 1366, "height": 768}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_round_is_read_at_1366_pixels_and_by_keyboard(open_page: Open, made: Results, axe: str, theme: str) -> None:
+    given = DashboardContext(moves=FixedMoves(), people=lambda: APPROVER)
+    app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, context=given)
+    with support.served(app) as address:
+        page = settled(open_page(f"{address}/rebalance", theme=theme, size=SIZE))
+        expect(page.get_by_role("img", name="CPU now: 1 of 3 above their threshold")).to_be_visible()
+        expect(page.locator("#rebalance-now")).to_contain_text("90▲")
+        expect(page.get_by_role("table", name="Jobs").locator("tbody tr")).to_have_count(4)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert serious(page, axe) == []
+        page.get_by_role("link", name="Memory", exact=True).focus()
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/rebalance?show=memory")
+        expect(page.get_by_role("img", name="Memory now: 0 of 3 above their threshold")).to_be_visible()
+
+
+def test_a_person_approves_every_move_follows_one_to_its_end_and_withdraws_the_other(
+    open_page: Open, made: Results, tmp_path: Path
+) -> None:
+    with moves.embedded(tmp_path) as scene:
+        given = DashboardContext(moves=scene.desk(), people=lambda: APPROVER)
+        app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, given)
+        with support.served(app) as address:
+            page = settled(open_page(f"{address}/rebalance", size=SIZE))
+            page.get_by_role("button", name="Approve all 2").click()
+            confirm = page.get_by_role("button", name="Make 2 jobs")
+            expect(confirm).to_be_focused()
+            assert (scene.jobs(), scene.rows()) == ([], []), "so far a dry run"
+            page.get_by_label("Why (for those who read it later)").fill("sale tonight")
+            confirm.click()
+            expect(page.locator("#moves-done")).to_contain_text("Made 2 jobs.")
+            jobs = page.get_by_role("table", name="Jobs").locator("tbody tr")
+            expect(jobs).to_have_count(2)
+            running, waiting = (one["spec"]["podRef"]["name"] for one in scene.jobs())
+            scene.say(scene.jobs()[0]["metadata"]["name"], "Running", status="Evicting")
+            scene.clock.seconds += 60  # the service reads again
+            expect(jobs.filter(has_text=running)).to_contain_text("Evicting")
+            page.get_by_role("button", name=f"Withdraw the move of shop/{waiting}").click()
+            expect(page.locator("#moves-done")).to_contain_text(f"Withdrew the move of shop/{waiting}")
+            expect(jobs).to_have_count(1)
+            expect(page.get_by_role("table", name="Who did what")).to_contain_text("sale tonight")
+        events = [event for event, _, _ in scene.events()]
+        assert events == ["move-asked", "move-approved"] * 2 + ["move-asked", "move-withdrawn"]

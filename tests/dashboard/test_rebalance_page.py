@@ -1,0 +1,286 @@
+"""The page Rebalance and its REST endpoints: maps, moves, refusals, jobs, honest empty states, rights, approvals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import requests
+
+from cotenant.apps.cli.cells import row_cells
+from cotenant.apps.cli.cluster.descheduler import Show
+from cotenant.apps.cli.cluster.descheduler import _print as print_report
+from cotenant.apps.cli.output import Format
+from cotenant.core.model.changes.people import Role, Someone
+from cotenant.core.model.errors import ClusterForbidden, NoData, UsageError
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.rebalance.move_service import JobCarrier, MoveEvent, MoveHistoryEntry, MoveService
+from cotenant.core.model.rebalance.tables import JOBS, MOVES, NODES
+from dashboard.app import create_app
+from dashboard.figures import load_maps
+from dashboard.frame import panels
+from dashboard.frame.view import DashboardContext, View
+from dashboard.pages import rebalance as page
+from dashboard.rebalance import approval
+from tests.dashboard.test_states import text_of
+from tests.scheduler_ext.rebalance.small_cluster import NOW
+from tests.support import dashboard as support
+from tests.support.access import Browser
+from tests.support.moves import APPROVER, JOB_BODIES, OFF, VIEWER, FixedMoves, narrowed, small_report
+from tests.support.plans import person
+
+NO_MOVES = replace(small_report(), moves=small_report().moves.take(np.array([], dtype=int)))
+NO_METRICS = NoData("the cluster has no NodeMetrics: nobody reports what nodes use", fix="Run the node agents.")
+
+
+def view_of(moves: MoveService | None, who: Someone = APPROVER) -> View:
+    return View(None, support.QUICK, lambda: NOW, DashboardContext(moves=moves, people=lambda: who))  # type: ignore[arg-type]
+
+
+def drawn(moves: MoveService | None, search: str = "", who: Someone = APPROVER) -> str:
+    view = view_of(moves, who)
+    return text_of(panels.guarded(lambda: page.render(view, search)))
+
+
+# ---- maps
+
+
+def test_the_maps_show_each_node_before_and_after_and_mark_what_is_too_high() -> None:
+    rows = list(small_report().nodes.rows())
+    chart = load_maps.now_and_after(rows, "cpu")
+    json.dumps(chart.figure, allow_nan=False)
+    (trace,) = go.Figure(chart.figure).data
+    # hot: 50 % system + 2 pods of 20 %, one of which moves to cold (10 % system); silent has no report
+    assert [[None if v is None else round(v) for v in row] for row in trace.z] == [[90, 10, None], [70, 30, None]]
+    assert [list(row) for row in trace.text] == [["90▲", "10", ""], ["70", "30", ""]]
+    # spread: standard deviation of 90 and 10 is 40, of 70 and 30 it is 20
+    assert chart.summary == (
+        "CPU now: 1 of 3 above their threshold, highest 90 %, spread 40.0 points; after the moves 0 of 3 above their "
+        "threshold, highest 70 %, spread 20.0 points; 1 node without a value."
+    )
+    (peak,) = go.Figure(load_maps.at_peak(rows, "cpu").figure).data
+    shares = [[row[f"cpu_{name}"] for row in rows] for name in ("peak", "peak_after")]
+    assert [[None if v is None else v / 100 for v in row] for row in peak.z] == [pytest.approx(row) for row in shares]
+    assert round(peak.z[0][0]) == 95 > peak.z[1][0] and round(peak.z[0][1]) == 30 < peak.z[1][1]
+
+
+def test_of_many_nodes_those_with_moves_are_drawn_and_the_rest_is_counted() -> None:
+    rows = list(small_report().nodes.rows())
+    many = [{**rows[1], "node": f"n-{k}", "moves": 0, "cpu_now": 0.99} for k in range(1000)]
+    chart = load_maps.now_and_after([*many, rows[0]], "cpu")
+    assert len(chart.figure["data"][0]["x"]) == load_maps.MOST_NODES
+    assert "hot" in chart.figure["layout"]["xaxis"]["ticktext"]
+    assert chart.summary.endswith("961 nodes more in the table.")
+    assert load_maps.at_peak([], "memory").summary.endswith("not known of any node.")
+
+
+# ---- page
+
+
+def test_the_page_shows_moves_refusals_rules_and_jobs() -> None:
+    entry = MoveHistoryEntry(NOW, "ann", MoveEvent.APPROVED, "shop/c-1", "from hot to cold: overload now (sale)")
+    text = drawn(FixedMoves(entries=(entry,)))
+    for words in ("1 move for 3 nodes", "shop/a-1", "shop/b-1", SENTENCES[Reason.LOCAL_STORAGE], "high 1",
+                  "unknown 1", "Configured: low cpu 40 %, memory 40 %; high cpu 70 %, memory 80 %",
+                  "What could not be read", "1 of 3 nodes have no fresh NodeMetric", "Approve it", "move-approved",
+                  "overload now (sale)"):  # fmt: skip
+        assert words in text, words
+    for words in ("Pending 1", "Running 1", "Succeeded 1", "Failed 1", "ReservationCreated", "ReservationScheduled",
+                  "Unschedulable: no node has 4 cores free", "cold-2"):  # fmt: skip
+        assert words in text, words
+
+
+def test_only_a_pending_job_can_be_withdrawn() -> None:
+    text = drawn(FixedMoves())
+    assert [
+        body["metadata"]["name"] for body in JOB_BODIES if f'"move-withdraw": "{body["metadata"]["name"]}"' in text
+    ] == ["job-waits"]
+
+
+def test_tables_have_the_columns_of_the_command_line_with_their_units() -> None:
+    text = drawn(FixedMoves())
+    for schema in (NODES, MOVES, JOBS):
+        for column in schema.columns:
+            assert column.wide or f'"{column.title}"' in text, column.title
+    assert '"Gain node-s"' in text and '"Cost node-s"' in text
+
+
+def test_the_address_chooses_the_resource() -> None:
+    assert "Memory now: " in drawn(FixedMoves(), "?show=memory") and "CPU now: " in drawn(FixedMoves(), "?show=disk")
+
+
+def test_the_pages_tables_are_those_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    report = small_report()
+    print_report(report, Show.ALL, Format.TABLE, headers=False)
+    printed = capsys.readouterr().out
+    text = drawn(FixedMoves(report))
+    print_report(report, Show.ALL, Format.JSON, headers=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document == {"nodes": list(report.nodes.rows()), "moves": list(report.moves.rows())}
+    for schema, rows in ((NODES, document["nodes"]), (MOVES, document["moves"])):
+        texts = [column for column in schema.columns if column.kind.value == "text" and not column.wide]
+        for row in rows:
+            for cell in row_cells(texts, row):
+                assert cell in printed and cell in text, cell
+    # both round a share to whole percent: hot uses 90 %, 70 % after the move, 95 % at its peak
+    assert all(f"{share}%" in printed and f"{share} %" in text for share in (90, 70, 95))
+
+
+@pytest.mark.parametrize(
+    ("moves", "who", "words"),
+    [
+        (None, APPROVER, ("This dashboard reads no cluster.", "cotenant dashboard --act")),
+        (FixedMoves(NO_METRICS), APPROVER, ("nobody reports what nodes use", "cotenant install --components")),
+        (FixedMoves(ClusterForbidden("you may not list nodes", fix="Bind it.")), APPROVER, ("forbidden", "list nodes")),
+        (FixedMoves(carrier=OFF), APPROVER, ("is off: nobody would", "descheduler.enabled=true manager --write")),
+        (FixedMoves(), VIEWER, ("ann may not approve", "it takes role approver or admin")),
+        (FixedMoves(NO_MOVES), VIEWER, ("No pod should move now.",)),
+    ],
+)  # fmt: skip
+def test_every_emptiness_has_its_own_words(moves: FixedMoves | None, who: Someone, words: tuple[str, ...]) -> None:
+    text = drawn(moves, who=who)
+    assert [word for word in words if word not in text] == []
+    assert "could not be drawn" not in text
+
+
+@pytest.mark.parametrize(
+    ("moves", "who", "approvable"),
+    [(FixedMoves(), APPROVER, True), (FixedMoves(), VIEWER, False), (FixedMoves(carrier=OFF), APPROVER, False),
+     (FixedMoves(), narrowed(APPROVER, "shop"), True)],
+)  # fmt: skip
+def test_buttons_are_open_only_to_who_may_and_while_somebody_carries_moves_out(
+    moves: FixedMoves, who: Someone, approvable: bool
+) -> None:
+    view = view_of(moves, who)
+    shown = page.move_panel(view, moves.report(who), moves.jobs(who))
+    buttons = [one for one in shown._traverse() if "move-approve" in str(getattr(one, "id", ""))]
+    assert len(buttons) == 2 and {not one.disabled for one in buttons} == {approvable}
+    assert approvable or all(one.title for one in buttons)
+
+
+def test_without_a_forecast_the_second_map_says_so() -> None:
+    report = small_report()
+    columns = dict(report.nodes.columns)
+    columns["cpu_peak"] = columns["cpu_peak"] * float("nan")
+    assert "No node has a forecast." in drawn(FixedMoves(replace(report, nodes=replace(report.nodes, columns=columns))))
+
+
+def test_a_person_sees_pods_of_their_namespaces_and_all_nodes() -> None:
+    text = drawn(FixedMoves(), who=narrowed(VIEWER, "pay"))
+    assert "shop/" not in text and "pay/f-1" in text and '"hot"' in text
+    assert "2 rows about pods of namespaces that you do not read are not shown" in text
+
+
+def test_the_mark_changes_with_rows_and_address_and_not_with_time() -> None:
+    first = page._mark(view_of(FixedMoves()), "")
+    later = page._mark(view_of(FixedMoves(replace(small_report(), at_seconds=NOW + 60))), "")
+    fewer = page._mark(view_of(FixedMoves(bodies=())), "")
+    off = page._mark(view_of(FixedMoves(carrier=OFF)), "")
+    other = page._mark(view_of(FixedMoves()), "?show=memory")
+    assert first == later and len({first, fewer, off, other}) == 4
+
+
+# ---- forms
+
+
+def test_the_form_names_what_would_be_made_and_what_is_refused() -> None:
+    refused = approval.MoveOutcome("shop/x-1", error="shop/x-1 is moved already by job j", fix="Wait.")
+    text = text_of(approval.form([approval.MoveOutcome("shop/a-1", "job-a"), refused]))
+    assert "1 job of 2 would be made. Nothing was written." in text and "Make 1 job" in text
+    assert "is moved already by job j. Wait." in text and '"data": ["shop/a-1"]' in text
+    assert '"disabled": true' in text_of(approval.form([refused]))
+    done = text_of(approval.result([approval.MoveOutcome("shop/a-1", "job-a"), refused]))
+    assert "Made 1 job. 1 move refused." in done
+
+
+def test_all_means_every_move_that_the_person_may_approve() -> None:
+    view = view_of(FixedMoves())
+    assert approval.chosen_pods(view, approval.EVERY) == ["shop/a-1"]
+    assert approval.chosen_pods(view, "shop/b-1") == ["shop/b-1"]
+    mixed = replace(VIEWER, grants=(*VIEWER.grants, *person(Role.APPROVER, "pay").grants))
+    with pytest.raises(UsageError, match="no pod that you may move"):
+        approval.chosen_pods(view_of(FixedMoves(), mixed), approval.EVERY)
+    with pytest.raises(UsageError, match="reads no cluster"):
+        approval.service(view_of(None))
+
+
+# ---- REST: one server, whose moves and person a test changes
+
+
+class Stage:
+    """What is behind the server now."""
+
+    def __init__(self) -> None:
+        self.url, self.person, self.moves = "", APPROVER, FixedMoves()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.moves, name)
+
+    def get(self, path: str) -> requests.Response:
+        return requests.get(f"{self.url}/api/v1/rebalance{path}", timeout=30)
+
+    def post(self, path: str, body: dict[str, Any]) -> requests.Response:
+        browser = Browser(self.url)  # whose token is the person's
+        browser.get("/", page=True)
+        return browser.post(f"/api/v1/rebalance{path}", json=body)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Stage]:
+    stage = Stage()
+    given = DashboardContext(moves=stage, people=lambda: stage.person)  # type: ignore[arg-type]
+    with support.served(create_app(None, support.QUICK, context=given)) as url:  # type: ignore[arg-type]
+        stage.url = url
+        yield stage
+
+
+@pytest.fixture
+def stage(running: Stage) -> Stage:
+    running.person, running.moves = APPROVER, FixedMoves()
+    return running
+
+
+@pytest.mark.server
+def test_rest_gives_the_rows_of_the_command_line_under_the_filters_of_all_tables(stage: Stage) -> None:
+    report = small_report()
+    assert stage.get("/nodes").json()["rows"] == list(report.nodes.rows())
+    assert stage.get("/moves").json()["rows"] == list(report.moves.rows())
+    assert [row["pod"] for row in stage.get("/moves?decision=stay").json()["rows"]] == ["shop/b-1"]
+    assert [row["job"] for row in stage.get("/jobs?phase=Failed").json()["rows"]] == ["job-failed"]
+    assert stage.get("/jobs?format=csv").text.startswith("job,pod,phase")
+    overview = stage.get("").json()
+    assert (overview["moves"], overview["nodes"], overview["carrier"]["carries"]) == (1, 3, True)
+    assert stage.get("/history").json() == []
+
+
+@pytest.mark.server
+def test_rest_approves_tries_and_withdraws(stage: Stage) -> None:
+    tried = stage.post("/approvals", {"pods": ["shop/a-1"], "dry_run": True})
+    assert tried.json()[0]["job"] == "job-shop-a-1" and stage.moves.approved == []
+    assert stage.post("/approvals", {"pods": ["shop/a-1"], "reason": "sale"}).status_code == 200
+    assert stage.post("/jobs/job-waits/withdrawal", {}).json()["job"] == "job-waits"
+    assert stage.moves.approved == [("shop/a-1", "sale"), ("job-waits", "")]
+
+
+@pytest.mark.server
+def test_rest_refuses_in_words(stage: Stage) -> None:
+    assert "colour" in stage.get("/moves?colour=red").json()["message"]
+    wrong = stage.post("/approvals", {"pod": "shop/a-1"})
+    assert wrong.status_code == 400 and "pod" in wrong.json()["message"]
+    stage.person = VIEWER
+    for answer in (stage.post("/approvals", {"pods": ["shop/a-1"]}), stage.post("/jobs/job-waits/withdrawal", {})):
+        assert answer.status_code == 403 and "may not approve" in answer.json()["message"]
+    assert stage.moves.approved == []
+    stage.moves = FixedMoves(NO_METRICS)
+    assert stage.get("/nodes").status_code == 404
+    stage.person = narrowed(VIEWER, "pay")
+    assert {row["pod"] for row in stage.get("/jobs").json()["rows"]} == {"pay/f-1"}
+
+
+def test_a_carrier_says_why_not_or_carries() -> None:
+    assert JobCarrier().carries and not OFF.carries

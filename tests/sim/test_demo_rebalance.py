@@ -1,0 +1,99 @@
+"""The demo's round of rebalancing: reports that add up, a plan on its cluster, and a manager that moves pods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from changes.moves.service import ClusterMoveService
+from cotenant.apps.cli.changes.change_service import move_desk_of
+from cotenant.apps.manager.decisions.results import RunResults
+from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario
+from cotenant.apps.simulation.controllers.autoscaler import NOTHING
+from cotenant.apps.simulation.controllers.scheduler import NodeSpace, Sizes, placed
+from cotenant.apps.simulation.rebalance import CONFIGURATION, node_metrics
+from cotenant.core.model.changes.people import Role
+from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.rebalance.move_service import MigrationJobs
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.root import Settings
+from profiler.synthetic import SyntheticSpec, generate
+from scheduler_ext.rebalance.arguments import configured
+from tests.cluster.waiting import wait_for
+from tests.support.plans import person
+
+ADMIN = person(Role.ADMIN)
+
+
+@pytest.mark.server
+def test_the_demo_has_a_plan_and_its_manager_moves_an_approved_pod(tmp_path: Path) -> None:
+    generated = generate(SyntheticSpec(nodes=6, workloads=60, days=1))
+    metrics = node_metrics(generated)
+    for metric in map(NodeMetric.parse, metrics):
+        assert metric.notes == () and metric.pods
+        parts = metric.system_usage[Resource.CPU] + sum(pod.usage[Resource.CPU] for pod in metric.pods)
+        # each of the pods, and the system, is rounded to a millicore
+        assert abs(parts - metric.node_usage[Resource.CPU]) <= len(metric.pods) + 1
+    inventory = generated.inventory
+    capacity = {node.name: node.capacity[Resource.CPU] for node in inventory.nodes}
+    busy = next(metric for metric in metrics if metric["metadata"]["name"] == inventory.nodes[0].name)
+    # above the demo's threshold of 50 % whatever its pods use; the other nodes are far below it
+    system = {"cpu": f"{capacity[inventory.nodes[0].name] * 45 // 100}m", "memory": "1Gi"}
+    busy["status"]["nodeMetric"]["systemUsage"]["resources"] = system
+    story = DemoScenario(inventory, RunResults(inventory.time_seconds), NOTHING, metrics)
+    with DemoCluster(story, Settings(), tmp_path) as cluster:
+        desk = move_desk_of(cluster.settings, clock=cluster.clock)
+        report = desk.report(ADMIN)
+        assert len(report.nodes) == 6 and not report.gaps
+        moves = [row for row in report.moves.rows() if row["decision"] == "move"]
+        assert moves and {row["source"] for row in moves} == {inventory.nodes[0].name}
+        wait_for("the manager carries moves out", lambda: _fresh(desk).carrier.carries, 60)
+        (outcome,) = desk.approve(ADMIN, [moves[0]["pod"]])
+        assert not outcome.error
+        wait_for("the successor starts", lambda: _at(desk, "WaitForBoundPodReady"), 60)
+        cluster.course.forward(cluster.clock.now_seconds() + 120)  # of the five minutes that a job may take
+        (row,) = wait_for(
+            "the move ends", lambda: [r for r in _fresh(desk).jobs.rows() if r["step"] == "Complete"], 120
+        )
+    assert (row["phase"], row["target"]) == ("Succeeded", moves[0]["target"])
+
+
+def _fresh(desk: ClusterMoveService) -> MigrationJobs:
+    desk._jobs.forget()  # not the answer of a moment ago
+    return desk.jobs(ADMIN)
+
+
+def _at(desk: ClusterMoveService, step: str) -> bool:
+    return any(row["step"] == step for row in _fresh(desk).jobs.rows())
+
+
+def _ended(desk: ClusterMoveService) -> list[dict[str, Any]]:
+    return [row for row in _fresh(desk).jobs.rows() if row["phase"] in ("Succeeded", "Failed")]
+
+
+def test_the_demos_configuration_is_one_of_koordinators() -> None:
+    arguments = configured(CONFIGURATION)
+    assert arguments.warnings == () and arguments.low_node_load.node_metric_expiration_seconds == 0
+
+
+def test_the_simulated_scheduler_prefers_the_node_that_a_pod_prefers() -> None:
+    preference = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["small"]}]}
+    terms = [{"weight": 100, "preference": preference}]
+    container = {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+    pod = {
+        "metadata": {"name": "p", "uid": "p"},
+        "spec": {
+            "containers": [container],
+            "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}},
+        },
+    }
+
+    def places(small_millicores: int) -> list[NodeSpace]:
+        free = {"small": small_millicores, "large": 9000}
+        return [NodeSpace(name, {}, {"cpu": amount, "pods": 10}) for name, amount in free.items()]
+
+    assert Sizes().of(pod)["cpu"] == 1000
+    assert [node for _, node in placed([pod], places(2000))] == ["small"]
+    assert [node for _, node in placed([pod], places(500))] == ["large"], "a preference is no requirement"

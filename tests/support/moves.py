@@ -1,0 +1,258 @@
+"""Rounds of rebalancing to show and to act on: a fixed service, and one on the embedded API server with its ledger.
+
+    with moves.embedded(tmp_path) as scene:
+        scene.desk().approve(person(Role.APPROVER), ["shop/web-0"])
+
+Nothing carries jobs out there: a test writes the status that the manager would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from changes.moves.jobs import job_rows
+from changes.moves.service import ClusterMoveService
+from cotenant.apps.cli.changes.change_service import move_desk_of
+from cotenant.apps.simulation.api_server import EmbeddedServer
+from cotenant.core.adapters.ledger import Ledger, LedgerRow
+from cotenant.core.model.changes.people import Right, Role, Someone
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.rebalance.move_service import (
+    ENABLE_COMMAND,
+    FEATURE,
+    JobCarrier,
+    MigrationJobs,
+    MoveHistoryEntry,
+    MoveOutcome,
+    namespace_of,
+    visible_pods,
+    visible_to,
+)
+from cotenant.core.model.rebalance.report import RebalanceReport
+from cotenant.core.model.rebalance.tables import JOBS
+from cotenant.core.model.reservations.plan import moment
+from cotenant.core.model.table import Table
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.kube import KubeSettings
+from scheduler_ext.rebalance.cluster_reading import RebalanceReading
+from scheduler_ext.rebalance.rebalance_report import report_of
+from tests.cluster.api import Api, Json
+from tests.cluster.crds import install_crd
+from tests.contract.target import embedded_api
+from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, inputs, node, pod
+from tests.support.plans import TestClock, person
+
+GROUP: Final = "/apis/scheduling.koordinator.sh/v1alpha1"
+METRICS: Final = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+OFF: Final = JobCarrier("The manager's feature migrations is off: nobody would carry a move out.", ENABLE_COMMAND)
+NAMESPACE: Final = "shop"
+HOT, COLD = "node-hot", "node-cold"
+CONFIGURATION: Final = {
+    "kind": "LowNodeLoadArgs",
+    "lowThresholds": {"cpu": 40, "memory": 40},
+    "highThresholds": {"cpu": 70, "memory": 80},
+}
+
+
+def small_report() -> RebalanceReport:
+    """A hot node whose first pod moves and whose second stays, a cold one, and one that nobody reports."""
+    hot = node("hot", pod("a-1", 20, memory_percent=1), pod("b-1", 20, local_storage=True), system=50, ahead=(90, 95))
+    cluster = inputs(hot, node("cold", system=10, ahead=(10, 30)), node("silent", updated=0))
+    reading = RebalanceReading(cluster, gaps=(), forecasts=2)
+    return report_of(reading, arguments(), with_forecast=True, configured=True)
+
+
+def job(name: str, pod_key: str, phase: str = "", **status: Any) -> Json:
+    """A PodMigrationJob as the server has it."""
+    namespace, _, pod_name = pod_key.partition("/")
+    annotations = {
+        "cotenant.dev/source-node": "hot",
+        "cotenant.dev/target-node": "cold",
+        "cotenant.dev/approved-by": "ann",
+    }
+    meta = {"name": name, "creationTimestamp": moment(NOW), "uid": name, "annotations": annotations}
+    spec = {"podRef": {"namespace": namespace, "name": pod_name}, "mode": "ReservationFirst"}
+    return {"metadata": meta, "spec": spec, "status": {**({"phase": phase} if phase else {}), **status}}
+
+
+JOB_BODIES: Final = (
+    job("job-waits", "shop/c-1"),
+    job("job-runs", "shop/d-1", "Running", status="Evicting", conditions=[
+        {"type": "ReservationScheduled", "status": "True", "lastTransitionTime": moment(NOW + 9)},
+        {"type": "ReservationCreated", "status": "True", "lastTransitionTime": moment(NOW + 5)},
+        {"type": "Eviction", "status": "False", "reason": "Evicting", "lastTransitionTime": moment(NOW + 10)},
+    ]),
+    job("job-done", "shop/e-1", "Succeeded", nodeName="cold-2", podRef={"name": "e-2"}),
+    job("job-failed", "pay/f-1", "Failed", reason="Unschedulable", message="no node has 4 cores free"),
+)  # fmt: skip
+
+
+@dataclass
+class FixedMoves:
+    """A service with a fixed round and jobs, or an error in the round's place; it narrows as the real one does."""
+
+    round: RebalanceReport | CotenantError = field(default_factory=small_report)
+    bodies: Sequence[Json] = JOB_BODIES
+    carrier: JobCarrier = field(default_factory=JobCarrier)
+    entries: tuple[MoveHistoryEntry, ...] = ()
+    approved: list[tuple[str, str]] = field(default_factory=list)
+    """(pod, reason) of what was approved, (job, reason) of what was withdrawn."""
+
+    def report(self, who: Someone) -> RebalanceReport:
+        who.require(Right.READ)
+        if isinstance(self.round, CotenantError):
+            raise self.round
+        return visible_to(self.round, who)
+
+    def jobs(self, who: Someone) -> MigrationJobs:
+        who.require(Right.READ)
+        table = Table.from_rows(JOBS, job_rows(self.bodies))
+        return MigrationJobs(NOW, visible_pods(table, who), self.carrier)
+
+    def preview(self, who: Someone, pods: Sequence[str]) -> Sequence[MoveOutcome]:
+        for one in pods:
+            who.require(Right.APPROVE, namespace_of(one))
+        return [MoveOutcome(one, f"job-{one.replace('/', '-')}") for one in pods]
+
+    def approve(self, who: Someone, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
+        outcomes = self.preview(who, pods)
+        self.approved += [(one, reason) for one in pods]
+        return outcomes
+
+    def withdraw(self, who: Someone, job: str, reason: str = "") -> MoveOutcome:
+        who.require(Right.APPROVE)
+        self.approved.append((job, reason))
+        return MoveOutcome("shop/c-1", job)
+
+    def history(self, who: Someone) -> Sequence[MoveHistoryEntry]:
+        who.require(Right.READ)
+        return self.entries
+
+
+@dataclass
+class MoveScene:
+    """A hot node with pods of a ReplicaSet and a cold one, as `embedded` makes them."""
+
+    server: EmbeddedServer
+    api: Api
+    settings: Settings
+    clock: TestClock
+    pods: tuple[str, ...]
+
+    def desk(self, **kube: str) -> ClusterMoveService:
+        """A service of its own on the scene's ledger; kube: other settings of the cluster."""
+        own = msgspec.structs.replace(self.settings.kube, **kube)
+        return move_desk_of(msgspec.structs.replace(self.settings, kube=own), clock=self.clock)
+
+    def carried(self, state: str = "Up") -> None:
+        """Say what the manager says of its feature."""
+        condition = {"type": "Available", "status": "True", "reason": state, "message": ""}
+        path = "/api/v1/namespaces/koordinator-system/configmaps"
+        body = {"metadata": {"name": "cotenant-status"}, "data": {FEATURE: msgspec.json.encode(condition).decode()}}
+        if self.api.exists(f"{path}/cotenant-status"):
+            self.api.delete(f"{path}/cotenant-status")
+        self.api.create(path, body)
+
+    def jobs(self) -> list[Json]:
+        """PodMigrationJobs of the cluster."""
+        return list(self.api.items(f"{GROUP}/podmigrationjobs"))
+
+    def say(self, name: str, phase: str, **status: Any) -> None:
+        """A job's status as the manager writes it."""
+        _tell(self.api, f"{GROUP}/podmigrationjobs/{name}", {"phase": phase, **status})
+
+    def rows(self) -> list[LedgerRow]:
+        """The ledger."""
+        ledger = Ledger(Path(self.settings.actions.ledger), reading=True)
+        try:
+            return list(ledger.entries())
+        finally:
+            ledger.close()
+
+    def events(self) -> list[tuple[str, str, str]]:
+        """(event, who, pod) of each row."""
+        return [(row.event, row.actor, row.subject) for row in self.rows()]
+
+
+@contextmanager
+def embedded(folder: Path, *, carried: bool = True) -> Iterator[MoveScene]:
+    """Five pods of one core each on a hot node of ten cores, an hour old; carried: the manager's feature is up."""
+    with EmbeddedServer() as server:
+        api = embedded_api(server)
+        kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
+        for name in ("podmigrationjobs.scheduling.koordinator.sh", "nodemetrics.slo.koordinator.sh"):
+            install_crd(api, name)
+        for namespace in (NAMESPACE, "koordinator-system"):
+            api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        amounts = {"cpu": "10", "memory": "100Gi", "pods": "110"}
+        for name in (HOT, COLD):
+            status = {"capacity": amounts, "allocatable": amounts}
+            api.create("/api/v1/nodes", {"metadata": {"name": name}, "status": status})
+        names = tuple(f"web-{number}" for number in range(5))
+        created = [_pod(api, name) for name in names]
+        _report(api, HOT, "4", names)
+        _report(api, COLD, "1", ())
+        settings = msgspec.structs.replace(
+            Settings(),
+            kube=KubeSettings(kubeconfig=str(kubeconfig)),
+            actions=ActionSettings(ledger=str(folder / "ledger.db"), anchor=False),
+            descheduler=msgspec.structs.replace(Settings().descheduler, configuration=CONFIGURATION),
+        )
+        clock = TestClock(_seconds(created[0]) + 3600)
+        scene = MoveScene(server, api, settings, clock, tuple(f"{NAMESPACE}/{name}" for name in names))
+        if carried:
+            scene.carried()
+        yield scene
+
+
+def _seconds(body: Mapping[str, Any]) -> float:
+    from datetime import datetime
+
+    return datetime.fromisoformat(body["metadata"]["creationTimestamp"]).timestamp()
+
+
+def _tell(api: Api, path: str, status: Json) -> None:
+    """Write an object's whole status."""
+    api.patch(f"{path}/status", [{"op": "add", "path": "/status", "value": status}], "json")
+
+
+def _pod(api: Api, name: str) -> Json:
+    """On the hot node, ready since it was made."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": True}
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    meta = {"name": name, "labels": {"app": "web"}, "ownerReferences": [owner]}
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    made = api.create(path, {"metadata": meta, "spec": {"nodeName": HOT, "containers": [container]}})
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": made["metadata"]["creationTimestamp"]}
+    _tell(api, f"{path}/{name}", {"phase": "Running", "conditions": [ready]})
+    return dict(made)
+
+
+def _report(api: Api, name: str, system: str, pods: Sequence[str]) -> None:
+    """A NodeMetric of an hour ahead: the system uses `system` cores, each pod one."""
+    usage = {"resources": {"cpu": "1", "memory": "1Gi"}}
+    made = api.create(
+        METRICS, {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": name}}
+    )
+    status = {
+        "updateTime": moment(_seconds(made) + 3600),
+        "nodeMetric": {"nodeUsage": usage, "systemUsage": {"resources": {"cpu": system, "memory": "1Gi"}}},
+        "podsMetric": [{"namespace": NAMESPACE, "name": one, "podUsage": usage} for one in pods],
+    }
+    _tell(api, f"{METRICS}/{name}", status)
+
+
+def narrowed(who: Someone, *namespaces: str) -> Someone:
+    """The same person with their roles in these namespaces alone."""
+    return replace(who, grants=tuple(replace(grant, namespaces=namespaces) for grant in who.grants))
+
+
+APPROVER: Final = person(Role.APPROVER)
+VIEWER: Final = person(Role.VIEWER)
