@@ -92,8 +92,7 @@ def _before_eviction(
     if reservation is None:
         if job.status.holds(RESERVATION_CREATED) or job.reservation_ref:
             return failed(view, job, JobReason.MISSING_RESERVATION, f"reservation {room.room_name(job)} is gone")
-        left_seconds = job.deadline_seconds(view.default_ttl_seconds) - view.now_seconds
-        return JobAdvance(job.status, (room.created(job, pod, left_seconds),))
+        return _asked_for_room(view, job, pod)
     lost = _lost_room(view, job, reservation, pod.facts.node)
     if lost is not None:
         return lost
@@ -105,6 +104,18 @@ def _before_eviction(
     text = f"room is held on {reservation.status.node}"
     status = _says(view, job, JobReason.EVICTING, text, made, scheduled, evicting, node=reservation.status.node)
     return JobAdvance(status)
+
+
+def _asked_for_room(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> JobAdvance:
+    """Make the Reservation; one job whose template cannot be used must not hold up the others."""
+    if not pod.owner:
+        return failed(view, job, JobReason.FORBIDDEN, f"pod {pod.key} has no controller any more")
+    left_seconds = job.deadline_seconds(view.default_ttl_seconds) - view.now_seconds
+    try:
+        return JobAdvance(job.status, (room.created(job, pod, left_seconds),))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        text = f"reservationOptions.template cannot be used ({error}); compare it with a Reservation"
+        return failed(view, job, JobReason.FAILED_CREATE_RESERVATION, text)
 
 
 def _lost_room(view: MigrationView, job: MigrationJob, reservation: Reservation, node: str) -> JobAdvance | None:

@@ -151,6 +151,31 @@ def test_a_job_that_cannot_go_on_fails_with_koordinators_reason(
     assert advance.status.message
 
 
+@pytest.mark.parametrize("spec", ["x", {"template": "x"}, {"template": {"spec": {"affinity": "x"}}}, [1]])
+def test_a_template_that_cannot_be_used_fails_its_own_job(spec: Any) -> None:
+    advance = step(job(status=running(), reservationOptions={"template": {"spec": spec}}))
+    assert (advance.status.reason, advance.intents) == ("FailedCreateReservation", ())
+    assert "reservationOptions.template" in advance.status.message
+
+
+def test_a_template_is_put_over_the_room_and_keeps_it_off_the_source() -> None:
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}, {}]}}}
+    spec = {"allocatePolicy": "Restricted", "allocateOnce": False, "template": {"spec": {"affinity": affinity}}}
+    (intent,) = step(job(status=running(), reservationOptions={"template": {"spec": spec}})).intents
+    assert isinstance(intent, Create)
+    reserved = intent.body["spec"]
+    assert (reserved["allocatePolicy"], reserved["allocateOnce"]) == ("Restricted", True)
+    required = reserved["template"]["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    source = [{"key": "metadata.name", "operator": "NotIn", "values": [SOURCE]}]
+    assert [term["matchFields"] for term in required["nodeSelectorTerms"]] == [source, source]
+
+
+def test_a_pod_that_lost_its_controller_stays() -> None:
+    assert step(job(status=running()), pods=(on_node("web-1", owner=None),)).status.reason == "ForbiddenMigratePod"
+
+
 def test_a_job_without_an_end_holds_room_for_a_day_at_most() -> None:
     old = job(age=9e6, ttl="0", status=running())
     (intent,) = step(old).intents
