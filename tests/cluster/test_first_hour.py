@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +15,10 @@ import pytest
 from tests.cluster import needing
 from tests.cluster import second_scheduler as second
 from tests.cluster.api import Api
-from tests.cluster.binaries import find
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.process import free_port
+from tests.cluster.shell import Shell, environment_of
 from tests.cluster.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +38,7 @@ class Terminal:
     """Where the page's commands are typed."""
 
     steps: Mapping[str, str]
-    environment: Mapping[str, str]
+    shell: Shell
     folder: Path
     plane: ControlPlane
 
@@ -53,30 +49,13 @@ class Terminal:
 
     def type(self, step: str) -> str:
         """Run a step to its end; what it printed. Any command that fails fails the test."""
-        done = subprocess.run(
-            ["bash", "-eo", "pipefail", "-c", self.steps[step]],
-            cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+        done = self.shell.run(self.steps[step])
         assert done.returncode == 0, f"{step}: {done.stdout}\n{done.stderr}"
         return done.stdout
 
-    @contextmanager
-    def keep(self, step: str) -> Iterator[Callable[[], str]]:
+    def keep(self, step: str) -> AbstractContextManager[Callable[[], str]]:
         """A step that runs until Ctrl-C; gives what it has printed so far. It must end well."""
-        log = self.folder / f"{step}.log"
-        with log.open("w") as out:
-            command = ["bash", "-ec", f"exec {self.steps[step].strip()}"]
-            process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=out, stderr=subprocess.STDOUT)
-        try:
-            yield lambda: log.read_text() if process.poll() is None else pytest.fail(f"{step} ended: {log.read_text()}")
-        finally:
-            process.send_signal(signal.SIGINT)
-            try:
-                code = process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
-        assert code == 0, f"{step}: {log.read_text()}"
+        return self.shell.keep(step, self.steps[step])
 
     def nodes(self, name: str = BATCH) -> list[int]:
         """What each node that says so has of a resource."""
@@ -101,15 +80,9 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     needing.kubernetes()
     with ControlPlane(tmp_path / "cluster") as plane:
         create_nodes(plane, NODES, NodeShape(cpu="32", memory="128Gi"))
-        words = [str(Path(sys.executable).parent), str(find("kubectl").parent), os.environ["PATH"]]
-        environment = {
-            **os.environ,
-            "PATH": os.pathsep.join(words),
-            "KUBECONFIG": str(plane.admin_kubeconfig),
-            "XDG_DATA_HOME": str(tmp_path / "data"),
-            "COTENANT_TELEMETRY__HEALTH_PORT": "0",
-        }
-        yield Terminal(steps_of(PAGE.read_text(), free_port()), environment, tmp_path, plane)
+        environment = {**environment_of(plane, tmp_path), "COTENANT_TELEMETRY__HEALTH_PORT": "0"}
+        shell = Shell(environment, ROOT, tmp_path)
+        yield Terminal(steps_of(PAGE.read_text(), free_port()), shell, tmp_path, plane)
 
 
 def placed(pods: list[dict[str, Any]]) -> bool:
@@ -149,7 +122,7 @@ def all_up(terminal: Terminal) -> bool:
 def placed_by_second_scheduler(terminal: Terminal) -> None:
     """Every pod of the page finds a node through the extender, also after `kubectl rollout restart` of everything."""
     api = terminal.api
-    with second.second_scheduler(terminal.plane, terminal.environment, terminal.folder) as health:
+    with second.second_scheduler(terminal.plane, terminal.shell.environment, terminal.folder) as health:
 
         def settled() -> bool:
             return second.rolled_out(api, DEMO) and not second.refusals(api, DEMO)
