@@ -22,6 +22,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase, HTTPBasicAuth
 
+from cotenant.core.adapters.struct_types import make_ready
 from cotenant.core.model.errors import (
     SettingsError,
     SourceError,
@@ -98,6 +99,7 @@ class Client:
         """
         from prometheus_api_client import PrometheusConnect
 
+        make_ready()
         self._settings = settings
         self.account = QueryCosts()
         self.url, user = _address(settings.url)

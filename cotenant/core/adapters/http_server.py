@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from cotenant.core.adapters.http_connection import Application, Connection, Limits
+from cotenant.core.adapters.struct_types import make_ready
 
 BACKLOG: Final = 1024
 LINGER_SECONDS: Final = 0.5
@@ -78,6 +79,7 @@ class Listener:
 
     def start(self, tls: ServerTls | None, *beside: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Serve from now on, plain HTTP without `tls`; beside: tasks of the same loop, ended with it."""
+        make_ready()
         self._tls, self._beside = tls, beside
         self._thread.start()
         self._ready.wait(START_SECONDS)

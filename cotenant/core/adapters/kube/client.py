@@ -20,6 +20,7 @@ import msgspec
 
 from cotenant.core.adapters.json_decoders import decoder_of
 from cotenant.core.adapters.kube.connection import ApiConnection, ApiRequest, ApiResponse, Stream
+from cotenant.core.adapters.struct_types import make_ready
 from cotenant.core.model.errors import (
     ClusterAbsent,
     ClusterConflict,
@@ -124,6 +125,7 @@ class KubeClient:
         pause: Pause | None = None,
     ) -> None:
         """Nothing is asked yet."""
+        make_ready()
         self.access = access
         self.settings = settings
         self._reload = reload

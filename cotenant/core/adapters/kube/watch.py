@@ -22,6 +22,7 @@ from cotenant.core.adapters.json_decoders import decoder_of
 from cotenant.core.adapters.kube.client import KubeClient
 from cotenant.core.adapters.kube.connection import Stream
 from cotenant.core.adapters.kube.reflection import Item, Key, Reflection
+from cotenant.core.adapters.struct_types import make_ready
 from cotenant.core.model.errors import ClusterAbsent, ClusterError, ClusterExpired, ClusterForbidden, CotenantError
 
 ValueT = TypeVar("ValueT")
@@ -104,6 +105,7 @@ class Mirror(Generic[ValueT]):
 
     def start(self) -> None:
         """Begin to list and watch."""
+        make_ready()
         self._thread.start()
 
     def look(self) -> None:
