@@ -43,7 +43,7 @@ AGENTS: Final = "cotenant install --components colocation,enforcement --apply"
 TONES: Final = {"Pending": "gray", "Running": "blue", "Succeeded": "teal", "Failed": "red", "Aborted": "orange"}
 PENDING: Final = "Pending"
 MOST_HISTORY: Final = 20
-LONGEST_WHOLE: Final = 48
+LONGEST_WHOLE: Final = 40
 """Characters of a text that is not broken into lines."""
 Row = Mapping[str, Any]
 

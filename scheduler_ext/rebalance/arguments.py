@@ -172,6 +172,8 @@ ACTING_FIELDS: Final = frozenset({
 """Fields of the MigrationController that have no effect here."""
 
 
+SELECTOR_KEYS: Final = frozenset({"nodeSelector", "selector", "labelSelector"})
+"""Fields that hold a LabelSelector, whose values are text."""
 PAUSE_SECONDS: Final = 1800.0
 """A pod younger than this may have been moved just now; it stays."""
 
@@ -203,8 +205,23 @@ DEFAULT_ARGS: Final = RebalanceArgs(
 
 
 def configured(document: Mapping[str, Any]) -> RebalanceArgs:
-    """Arguments of a configuration in the settings; the defaults for an empty one."""
-    return arguments_of(document) if document else DEFAULT_ARGS
+    """Arguments of a configuration in the settings, where scalars are text; the defaults for an empty one."""
+    return arguments_of(_typed(document)) if document else DEFAULT_ARGS
+
+
+def _typed(value: Any) -> Any:
+    """Numbers and booleans in the place of their texts; what a selector holds stays text, as Kubernetes has it."""
+    if isinstance(value, Mapping):
+        return {key: one if key in SELECTOR_KEYS else _typed(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_typed(one) for one in value]
+    if not isinstance(value, str):
+        return value
+    try:
+        decoded = msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return value
+    return decoded if isinstance(decoded, bool | int | float) else value
 
 
 def arguments_of(document: Any) -> RebalanceArgs:

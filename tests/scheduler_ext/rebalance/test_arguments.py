@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from cotenant.core.model.errors import UsageError
-from scheduler_ext.rebalance.arguments import arguments_of, limit_of
+from cotenant.core.settings.load import load
+from scheduler_ext.rebalance.arguments import arguments_of, configured, limit_of
 
 FILE = """
 apiVersion: descheduler/v1alpha2
@@ -106,3 +108,18 @@ def test_a_document_without_the_plugin_is_refused() -> None:
 )  # fmt: skip
 def test_limit_of_a_workload(limit: int | str | None, replicas: int, pods: int | None) -> None:
     assert limit_of(limit, replicas) == pods
+
+
+def test_a_configuration_in_the_settings_file_says_the_same_as_koordinators_own_file(tmp_path: Path) -> None:
+    own = {
+        "kind": "LowNodeLoadArgs",
+        "paused": True,
+        "numberOfNodes": 2,
+        "highThresholds": {"cpu": 70.5, "memory": 80},
+        "evictableNamespaces": {"exclude": ["kube-system"]},
+        "nodeSelector": {"matchLabels": {"dedicated": "true", "generation": "2"}},
+    }
+    file = tmp_path / "settings.yaml"
+    file.write_text(yaml.safe_dump({"descheduler": {"configuration": own}}))
+    settings = load(file, {}, {}).settings
+    assert configured(settings.descheduler.configuration) == arguments_of(own)

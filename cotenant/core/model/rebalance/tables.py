@@ -75,7 +75,7 @@ JOBS: Final = Schema(
         Column("successor", "New pod", Kind.TEXT, "The pod that took its place.", wide=True),
         Column("done", "Done", Kind.TEXT, "Conditions that hold, in the order in which they came to hold."),
         Column("created", "Created", Kind.TIME, "When the job was made.", wide=True),
-        Column("by", "By", Kind.TEXT, "Who approved it here; empty: it was made elsewhere."),
+        Column("by", "By", Kind.TEXT, "Who approved it here; empty: it was made elsewhere.", wide=True),
         Column("reason", "Reason", Kind.TEXT, "Why it waits or failed: the controller's code and sentence."),
     ),
     ("job",),
