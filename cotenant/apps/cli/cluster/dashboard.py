@@ -81,6 +81,7 @@ def serve_store(
     more: further fields of `DashboardContext`, such as those of `acting`.
     """
     from changes.decide.patches import kubectl_command
+    from cotenant.core.adapters.struct_types import make_ready
     from dashboard.access import launch
     from dashboard.app import create_app, serve
     from dashboard.frame.view import DashboardContext
@@ -97,6 +98,7 @@ def serve_store(
             **{"actions": settings.actions, "launch_token": token, **(more or {})},
         ),
     )
+    make_ready()
     with suppress(KeyboardInterrupt):
         serve(
             app,
