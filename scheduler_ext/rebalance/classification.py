@@ -25,8 +25,8 @@ Confirm = Callable[[Sequence[str], bool], frozenset[str]]
 """(high nodes, whether of the prod pass) -> those that are acted on."""
 HALF_HOUR: Final = 1800
 DAY_STEPS: Final = 48
-LOOK_AHEAD_STEPS: Final = 2
-"""Half hours after the present one in which a coming overload counts."""
+LOOK_AHEAD_STEPS: Final = 3
+"""Half hours after the present one that a coming overload must last to count."""
 LEAST_SHARE: Final = 0.01
 """A forecast that begins below this share of capacity says nothing of the level."""
 LEVEL_RANGE: Final = (0.25, 2.0)
@@ -244,9 +244,9 @@ def forecast_high(table: LoadTable, high: Floats) -> Flags:
 
 
 def soon(table: LoadTable, rows: int | slice) -> Floats:
-    """The most that is expected in the half hours that follow, (rows, 2) or (2,); NaN where nothing is forecast."""
-    most: Floats = np.fmax.reduce(table.ahead[1 : 1 + LOOK_AHEAD_STEPS, rows], axis=0)
-    return most
+    """What is exceeded in each of the half hours that follow, (rows, 2) or (2,); NaN where nothing is forecast."""
+    least: Floats = np.fmin.reduce(table.ahead[1 : 1 + LOOK_AHEAD_STEPS, rows], axis=0)
+    return least
 
 
 def _by_usage(table: LoadTable, rows: npt.NDArray[np.intp], usage: Floats, pool: NodePoolArgs) -> tuple[int, ...]:

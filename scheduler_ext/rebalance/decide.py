@@ -35,11 +35,21 @@ from scheduler_ext.rebalance.limits import MoveLimits
 from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
 from scheduler_ext.rebalance.plan import MoveRefusal, PassStop, PlannedMove, RebalancedNode, RebalancePlan
 from scheduler_ext.rebalance.pod_path import pod_path
-from scheduler_ext.rebalance.price import MovePrice, overload, overload_seconds, present_relief, price, step_seconds
+from scheduler_ext.rebalance.price import (
+    MovePrice,
+    ended,
+    overload,
+    overload_seconds,
+    present_relief,
+    price,
+    step_seconds,
+)
 from scheduler_ext.rebalance.receivers import Receivers
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+FORECAST_MARGIN: Final = 3.0
+"""How many times its cost a move must gain where the overload is not there yet."""
 SHORT_LIST: Final = 32
 """Receivers whose whole day is looked at where none stays under its threshold."""
 
@@ -233,10 +243,10 @@ def _try_move(
     if isinstance(place, Reason):
         return place
     cost = price(pod, shares, relief - harm, seconds, work.inputs.now_seconds)
-    if not cost.pays:
+    by_forecast = not ((work.table.prod if current.prod else work.table.usage)[row] > current.high[row]).any()
+    if not cost.pays or (by_forecast and cost.gain < FORECAST_MARGIN * cost.cost):
         return Reason.TARGETS_TOO_FULL
     target = int(current.receivers.rows[place])
-    by_forecast = not ((work.table.prod if current.prod else work.table.usage)[row] > current.high[row]).any()
     _apply(work, pod, (row, target), path)
     current.receivers.take(place, pod)
     names = work.table.names
@@ -251,14 +261,17 @@ def _looks_ahead(work: _RebalanceRound, current: _ThresholdPass) -> bool:
 def _relief(
     work: _RebalanceRound, current: _ThresholdPass, where: tuple[int, Floats], about: tuple[Floats, Flags, Floats]
 ) -> tuple[float, float]:
-    """(seconds of the overload, node-seconds of it that end when the pod leaves). where: (row, the pod's path)."""
+    """(seconds of the overload, node-seconds of it that end when the pod leaves). where: (row, the pod's path).
+
+    Only the overload that begins first counts: later ones are a later round's.
+    """
     (row, path), (shares, over, excess) = where, about
     if not _looks_ahead(work, current):
         return float(HALF_HOUR), present_relief(shares, np.where(over, excess, 0.0))
     table, now = work.table, work.inputs.now_seconds
     ahead, high, capacity = table.ahead[:, row : row + 1], current.high[row : row + 1], table.capacity[row : row + 1]
     seconds = overload_seconds(ahead[:, 0], high[0], over, now)
-    steps = step_seconds(len(ahead), now)
+    steps = step_seconds(len(ahead), now) * ~ended(ahead[:, 0], high[0])
     relief = overload(ahead, high, capacity, steps) - overload(ahead - path[:, None], high, capacity, steps)
     return seconds, max(float(relief[0]), present_relief(shares, np.where(over, excess, 0.0)) * seconds / HALF_HOUR)
 

@@ -140,18 +140,23 @@ def _begin(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: b
 
 
 def _stop(work: _EmptyingRound) -> Reason:
-    """Why no node is begun, the reasons first that also take marks away; OK when nothing stands against it."""
+    """Why no node is begun, the reasons first that also take marks away; OK when nothing stands against it.
+
+    While a node is above its threshold, one under-used node is left for what leaves it.
+    """
     table, rows = work.table, np.flatnonzero(work.open)
     over = (table.usage[rows] > work.high[rows]).any(axis=1)
     if work.with_forecast:
         over |= forecast_high(table, work.high)[rows]
+    under, hot = int(_under_used(work).sum()), bool(over.any())
+    least = work.arguments.high_node_load.number_of_nodes + hot
     checks: Sequence[tuple[bool, Reason]] = (
         (work.arguments.high_node_load.paused, Reason.REBALANCE_PAUSED),
         (work.inputs.waiting_pods > 0, Reason.PODS_WAIT),
-        (bool(over.any()), Reason.LOAD_RISES),
+        (hot and not under, Reason.LOAD_RISES),
         (not _covered(work, work.open), Reason.PEAK_NOT_COVERED),
-        (not _under_used(work).any(), Reason.NO_NODE_UNDER_USED),
-        (int(_under_used(work).sum()) <= work.arguments.high_node_load.number_of_nodes, Reason.TOO_FEW_NODES_LOW),
+        (not under, Reason.NO_NODE_UNDER_USED),
+        (under <= least, Reason.TOO_FEW_NODES_LOW),
     )
     return next((reason for stops, reason in checks if stops), Reason.OK)
 

@@ -109,3 +109,11 @@ def overload_seconds(ahead: Floats, high: Floats, over: npt.NDArray[np.bool_], n
     steps = int(ends[0]) if len(ends) else len(above) - begins
     passed = now_seconds % HALF_HOUR if begins == 0 else 0.0
     return float(steps * HALF_HOUR - passed)
+
+
+def ended(ahead: Floats, high: Floats) -> npt.NDArray[np.bool_]:
+    """Which half hours lie after the first overload, (steps,). ahead: (steps, 2); high: (2,)."""
+    above: npt.NDArray[np.bool_] = np.logical_or.reduce(ahead > high, axis=1)
+    begun = np.logical_or.accumulate(above)
+    over: npt.NDArray[np.bool_] = np.logical_or.accumulate(begun & ~above)
+    return over

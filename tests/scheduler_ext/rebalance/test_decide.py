@@ -267,6 +267,12 @@ def test_a_peak_that_ends_within_the_restart_is_left_alone() -> None:
     assert decide(cluster, arguments(), with_forecast=False).moves
 
 
+def test_an_overload_of_less_than_three_half_hours_is_not_announced() -> None:
+    short = node("hot", pod("a-1", 25), system=25, ahead=(50, 90, 90, 60, 60))
+    plan = decide(inputs(short, node(EMPTY, ahead=(5,) * 48)), arguments(), with_forecast=True)
+    assert [stop.reason for stop in plan.stops] == [Reason.NO_NODE_HIGH]
+
+
 def test_a_receiver_that_passes_its_threshold_later_is_the_second_choice() -> None:
     # the pod grows as its node, which stays at 90 %: 20 % everywhere. evening: 60 + 20 = 80 %, ten points above 70 %
     # for half an hour; the full one, 39 + 20 % all day, is harmed by nothing

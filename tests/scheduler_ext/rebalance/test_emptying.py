@@ -89,6 +89,16 @@ def test_the_cheapest_node_is_emptied_first_and_one_at_a_time() -> None:
     assert marks(emptied) == [("cheap", "stays", Reason.OK), ("dear", "set", Reason.OK)]
 
 
+def test_one_under_used_node_is_left_while_a_node_is_above_its_threshold() -> None:
+    # a node at 75 % of 70 % may have to be relieved: of two under-used nodes one may be emptied, the last one not
+    hot, full = node("hot", pod("h-1", 75)), node("full", pod("f-1", 50))
+    one, other = node("one", pod("a-1", 5)), node("other", pod("b-1", 8))
+    assert marks(observed(one, other, hot, full)) == [("one", "set", Reason.OK)]
+    last = observed(node("one", pod("a-1", 5), taints=MARK), other, hot, full, maxEmptyingNodes=2)
+    assert marks(last) == [("one", "stays", Reason.OK)]
+    assert [stop.reason for stop in last.stops] == [Reason.TOO_FEW_NODES_LOW]
+
+
 @pytest.mark.parametrize(
     ("full", "changes", "load", "reason"),
     [

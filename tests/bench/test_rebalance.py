@@ -1,0 +1,63 @@
+"""The simulated cluster of the rebalancing benches, and both benches in a small form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench import rebalance_binpack, rebalance_forecast
+from bench.rebalance_world import World, WorldSpec
+
+SMALL = WorldSpec(
+    seed=3, nodes=6, workloads=40, history_days=3, days=1, cpu_used=0.2, cpu_requested=0.4, memory_used=0.2,
+    memory_requested=0.3, forecast_slots=144,
+)  # fmt: skip
+
+
+def test_a_moved_pod_uses_from_now_on_what_it_would_have_used_elsewhere() -> None:
+    world = World.of(SMALL)
+    loads, pod = world.loads(0.0), int(world.alive()[0])
+    source, target = int(world.at[pod]), (int(world.at[pod]) + 1) % 6
+    used = world.pod_loads(np.array([pod]), 0.0)[:, 0]
+    key = f"{world.pods[pod].namespace}/{world.pods[pod].name}"
+    world.carry_out([(key, world.nodes[target].name)])
+    moved = world.loads(0.0)
+    assert moved[:, source] == pytest.approx(loads[:, source] - used)
+    assert moved[:, target] == pytest.approx(loads[:, target] + used)
+    slot = world.slot
+    world.advance()
+    # what a node has used is recorded with the pods that it had
+    assert world.node_usage[:, target, slot] == pytest.approx(moved[:, target], rel=1e-5)
+    assert {load.node.name for load in world.inputs(gone=frozenset({source})).loads} == {
+        node.name for row, node in enumerate(world.nodes) if row != source
+    }
+
+
+def test_a_forecast_knows_only_what_was_used_before() -> None:
+    world, altered = World.of(SMALL), World.of(SMALL)
+    altered.usage[:, :, altered.slot :] = 0
+    altered.node_usage[:, :, altered.slot :] = 0
+    world.forecast()
+    altered.forecast()
+    assert [one.high for one in world.outlooks if one] == [one.high for one in altered.outlooks if one]
+    assert len(world.outlooks) == 6 and all(one and one.start_seconds == world.now(0.0) for one in world.outlooks)
+
+
+def test_the_rule_empties_nodes_of_a_cluster_that_has_too_many() -> None:
+    result = rebalance_binpack.course(SMALL, rebalance_binpack.high_node_load, with_forecast=True)
+    assert 0 < len(result.gone) < 6 and result.moves > 0 and result.present < 6 * 288
+
+
+def test_upstreams_rule_empties_what_is_below_its_threshold_onto_what_is_above() -> None:
+    world, nothing = World.of(SMALL), rebalance_binpack.Course()
+    rebalance_binpack.high_node_utilization(100)(world, nothing)
+    assert nothing.moves == 0  # all nodes are sources, and none is left to take pods
+    requested = 1 - (world.free() / world.allocatable()).min(axis=0)
+    result = rebalance_binpack.Course()
+    rebalance_binpack.high_node_utilization(100 * float(np.median(requested)))(world, result)
+    assert result.moves > 0 and result.gone <= set(np.flatnonzero(requested <= np.median(requested)).tolist())
+
+
+def test_a_week_without_a_descheduler_moves_nothing() -> None:
+    result = rebalance_forecast.week(SMALL, rebalance_forecast.NONE)
+    assert result.moves == 0 and result.node_minutes >= 0
