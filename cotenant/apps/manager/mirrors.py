@@ -67,7 +67,7 @@ READ: Final[Mapping[str, tuple[str, ...]]] = {
         "swapguards",
     ),
     "plans": ("nodes", "plans", "reservations"),
-    "migrations": ("disruption-budgets", "migration-jobs", "migration-pods", "reservations"),
+    "migrations": ("disruption-budgets", "migration-jobs", "migration-pods", "reservations", "swapguards"),
     "descheduler": ("migration-jobs",),
     "queues": (
         "ended-members",

@@ -139,9 +139,10 @@ def _after_eviction(
         reason = JobReason.MISSING_RESERVATION if reservation is None else JobReason.RESERVATION_EXPIRED
         return failed(view, job, reason, f"reservation {room.room_name(job)} ended before the pod's successor took it")
     if pod is not None and not pod.leaving:
-        if not room.stands(reservation):
-            return JobAdvance(job.status)  # taken by somebody else, or by the successor of a pod that is just going
-        return JobAdvance(job.status, eviction=eviction(view, job, pod))
+        # Not standing: taken by somebody else, or by the successor of a pod that is just going. Not served: nobody
+        # would hand the room over, or hold a successor back for it.
+        ready = room.stands(reservation) and view.now_seconds < view.served_until_seconds
+        return JobAdvance(job.status, eviction=eviction(view, job, pod) if ready else None)
     if pod is not None:
         return JobAdvance(_says(view, job, JobReason.EVICTING, "the pod is ending"))
     gone = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)

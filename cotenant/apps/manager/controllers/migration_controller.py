@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.controllers.migration_metrics import MigrationMetrics
+from cotenant.apps.manager.controllers.reservation_controller import guard_of
 from cotenant.apps.manager.loop import Changes
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.kubernetes.intent import Outcome
@@ -33,7 +34,7 @@ class MigrationController:
     """Feature `migrations`."""
 
     name = "migrations"
-    needs: tuple[str, ...] = ("disruption-budgets", "migration-jobs", "migration-pods", "reservations")
+    needs: tuple[str, ...] = ("disruption-budgets", "migration-jobs", "migration-pods", "reservations", "swapguards")
     coalesce_seconds = 0.05
 
     def __init__(
@@ -85,6 +86,7 @@ class MigrationController:
             arguments=self._arguments,
             evictions_refused=dict(self._evictions_refused),
             evictions_now=self._rate.permitted,
+            served_until_seconds=guard_of(self._mirrors["swapguards"]).served_until_seconds,
             most_per_hour=churn_of(len(pods), self._settings.churn_percent / 100, self._settings.least_churn),
             pause_seconds=self._settings.pause_seconds,
             now_seconds=now_seconds,

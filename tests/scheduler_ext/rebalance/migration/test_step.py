@@ -96,6 +96,14 @@ def test_the_very_pod_is_evicted_while_its_room_stands() -> None:
         assert step(job(status=running(*EVICTING)), gone).eviction is None
 
 
+def test_nobody_is_evicted_while_no_room_is_handed_over() -> None:
+    evicting = job(status=running(*EVICTING))
+    assert step(evicting, room(), served_until_seconds=NOW).eviction is None
+    assert step(evicting, room(), served_until_seconds=NOW + 1).eviction is not None
+    directly = job(mode="EvictDirectly", status=running(condition("Eviction", "False")))
+    assert step(directly, served_until_seconds=NOW).eviction is not None
+
+
 def test_a_soft_eviction_asks_by_an_annotation_once() -> None:
     soft, evicting = {"eviction_policy": "SoftEviction"}, job(status=running(*EVICTING))
     asked = step(evicting, room(), migration=soft).eviction
