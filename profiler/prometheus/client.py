@@ -22,7 +22,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase, HTTPBasicAuth
 
-from cotenant.core.adapters.struct_types import make_ready
+from cotenant.core.adapters.json_decoders import make_ready
 from cotenant.core.model.errors import (
     SettingsError,
     SourceError,

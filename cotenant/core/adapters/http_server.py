@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from cotenant.core.adapters.http_connection import Application, Connection, Limits
-from cotenant.core.adapters.struct_types import make_ready
+from cotenant.core.adapters.json_decoders import make_ready
 
 BACKLOG: Final = 1024
 LINGER_SECONDS: Final = 0.5

@@ -1,25 +1,46 @@
-"""EDGE: decoders of JSON by type, each built once and by one thread at a time.
+"""EDGE: JSON decoders of types that several threads decode.
 
-The first decoding of a type makes msgspec look through its fields, and it is no longer safe when two threads do that at
-once for the same type: the process ends by a segmentation fault (msgspec 0.22; one start of the manager in a hundred,
-whose watches all list at the same moment). A decoder that is built may be shared.
+The first decoding of a type makes msgspec 0.22 look through its fields, and it shows the unfinished result to other
+threads: two that do it at once for the same type end the process by a segmentation fault. So one thread at a time,
+under one lock, makes types ready: `make_ready` all Structs that are defined where threads are about to begin,
+`decoder_of` what comes into being later, such as a generic Struct of a certain type. A decoder that is built may be
+shared.
 """
 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any, Final
+from weakref import WeakSet
 
 import msgspec
 
-_DECODERS: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}
-_BUILDING: Final = threading.Lock()
+_decoders: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}
+_ready: Final[WeakSet[type[Any]]] = WeakSet()
+_building: Final = threading.Lock()
 
 
 def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
-    """The decoder of a type, for any thread; `decode` raises msgspec's errors."""
-    decoder = _DECODERS.get(kind)
+    """The decoder of a type, for any thread; its `decode` raises msgspec's errors."""
+    decoder = _decoders.get(kind)
     if decoder is None:
-        with _BUILDING:
-            decoder = _DECODERS.get(kind) or _DECODERS.setdefault(kind, msgspec.json.Decoder(kind))
+        with _building:
+            decoder = _decoders.get(kind) or _decoders.setdefault(kind, msgspec.json.Decoder(kind))
     return decoder
+
+
+def make_ready() -> None:
+    """Work out the fields of every Struct that is defined by now; types that are ready cost nothing again.
+
+    Call it where threads that decode are about to begin. A type that msgspec cannot decode is left for who uses it.
+    """
+    with _building:
+        waiting: list[type[Any]] = [msgspec.Struct]
+        while waiting:
+            kind = waiting.pop()
+            waiting += kind.__subclasses__()
+            if kind not in _ready:
+                _ready.add(kind)
+                with suppress(TypeError, NameError, AttributeError, ValueError):
+                    msgspec.json.Decoder(kind)

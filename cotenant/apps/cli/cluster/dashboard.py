@@ -81,7 +81,7 @@ def serve_store(
     more: further fields of `DashboardContext`, such as those of `acting`.
     """
     from changes.decide.patches import kubectl_command
-    from cotenant.core.adapters.struct_types import make_ready
+    from cotenant.core.adapters.json_decoders import make_ready
     from dashboard.access import launch
     from dashboard.app import create_app, serve
     from dashboard.frame.view import DashboardContext

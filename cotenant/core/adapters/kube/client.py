@@ -18,9 +18,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cotenant.core.adapters.json_decoders import decoder_of
+from cotenant.core.adapters.json_decoders import decoder_of, make_ready
 from cotenant.core.adapters.kube.connection import ApiConnection, ApiRequest, ApiResponse, Stream
-from cotenant.core.adapters.struct_types import make_ready
 from cotenant.core.model.errors import (
     ClusterAbsent,
     ClusterConflict,

@@ -18,11 +18,10 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cotenant.core.adapters.json_decoders import decoder_of
+from cotenant.core.adapters.json_decoders import decoder_of, make_ready
 from cotenant.core.adapters.kube.client import KubeClient
 from cotenant.core.adapters.kube.connection import Stream
 from cotenant.core.adapters.kube.reflection import Item, Key, Reflection
-from cotenant.core.adapters.struct_types import make_ready
 from cotenant.core.model.errors import ClusterAbsent, ClusterError, ClusterExpired, ClusterForbidden, CotenantError
 
 ValueT = TypeVar("ValueT")
