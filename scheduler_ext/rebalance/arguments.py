@@ -174,6 +174,8 @@ ACTING_FIELDS: Final = frozenset({
 
 SELECTOR_KEYS: Final = frozenset({"nodeSelector", "selector", "labelSelector"})
 """Fields that hold a LabelSelector, whose values are text."""
+DURATION_KEYS: Final = frozenset({"defaultJobTTL", "detectorCacheTimeout", "duration", "timeout"})
+"""Fields that hold a duration, which is a text also where it is 0."""
 PAUSE_SECONDS: Final = 1800.0
 """A pod younger than this may have been moved just now; it stays."""
 
@@ -210,9 +212,9 @@ def configured(document: Mapping[str, Any]) -> RebalanceArgs:
 
 
 def _typed(value: Any) -> Any:
-    """Numbers and booleans in the place of their texts; what a selector holds stays text, as Kubernetes has it."""
+    """Numbers and booleans in the place of their texts; selectors and durations stay text, as Kubernetes has them."""
     if isinstance(value, Mapping):
-        return {key: one if key in SELECTOR_KEYS else _typed(one) for key, one in value.items()}
+        return {key: one if key in SELECTOR_KEYS | DURATION_KEYS else _typed(one) for key, one in value.items()}
     if isinstance(value, list):
         return [_typed(one) for one in value]
     if not isinstance(value, str):

@@ -123,3 +123,11 @@ def test_a_configuration_in_the_settings_file_says_the_same_as_koordinators_own_
     file.write_text(yaml.safe_dump({"descheduler": {"configuration": own}}))
     settings = load(file, {}, {}).settings
     assert configured(settings.descheduler.configuration) == arguments_of(own)
+
+
+def test_a_duration_of_zero_in_the_settings_stays_a_text() -> None:
+    limiter = {"objectLimiters": {"workload": {"duration": "0"}}, "maxMigratingPerNode": "3", "defaultJobTTL": "0"}
+    plugins = [{"name": "LowNodeLoad", "args": {}}, {"name": "MigrationController", "args": limiter}]
+    migration = configured({"kind": "DeschedulerConfiguration", "profiles": [{"pluginConfig": plugins}]}).migration
+    assert migration.object_limiters.workload.duration == migration.default_job_ttl == "0"
+    assert migration.max_migrating_per_node == 3
