@@ -85,7 +85,7 @@ def test_explain_says_when_a_pod_is_likely_let_go_by_how_long_others_ran(
         gangs.api.patch(f"{pods}/{name}/status", {"status": status})
     gated = {**spec, "schedulingGates": [{"name": QUOTA_GATE}]}
     gangs.api.create(pods, {"metadata": {"name": "late"}, "spec": gated})
-    words = ["quota", "explain", "late", "-n", space, "-o", "json", "--kubeconfig", str(gangs.plane.admin_kubeconfig)]
+    words = ["quota", "explain", "late", "-n", space, "-o", "json", "--kubeconfig", str(viewer(gangs))]
     done = CliRunner().invoke(root, words)
     assert done.exit_code == 0, done.stderr
     row = json.loads(done.stdout)["pod"]
