@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
@@ -25,12 +25,19 @@ def report_of(
 ) -> RebalanceReport:
     """Decide a round. configured: the arguments are somebody's and not the built-in ones."""
     plan = decide(reading.inputs, arguments, with_forecast=with_forecast and reading.forecasts > 0)
+    notes = _notes(plan, reading, arguments, configured=configured)
+    return _report(plan, reading, notes, _gaps(plan, reading, arguments))
+
+
+def _report(
+    plan: RebalancePlan, reading: RebalanceReading, notes: Iterable[str], gaps: Iterable[str]
+) -> RebalanceReport:
     return RebalanceReport(
         reading.inputs.now_seconds,
         Table.from_rows(NODES, node_rows(plan)),
         Table.from_rows(MOVES, move_rows(plan)),
-        tuple(_notes(plan, reading, arguments, configured=configured)),
-        tuple(_gaps(plan, reading, arguments)),
+        tuple(notes),
+        tuple(gaps),
     )
 
 
@@ -65,13 +72,8 @@ def emptying_report_of(
 ) -> RebalanceReport:
     """Decide a round of HighNodeLoad. configured: the arguments are somebody's and not the built-in ones."""
     plan = decide_emptying(reading.inputs, arguments, with_forecast=with_forecast and reading.forecasts > 0)
-    return RebalanceReport(
-        reading.inputs.now_seconds,
-        Table.from_rows(NODES, node_rows(plan)),
-        Table.from_rows(MOVES, move_rows(plan)),
-        tuple(_emptying_notes(plan, reading, arguments, configured=configured)),
-        tuple(_gaps(plan, reading, arguments)),
-    )
+    notes = _emptying_notes(plan, reading, arguments, configured=configured)
+    return _report(plan, reading, notes, _gaps(plan, reading, arguments))
 
 
 def _emptying_notes(
