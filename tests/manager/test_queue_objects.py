@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from structlog.testing import capture_logs
+from structlog.testing import CapturingLogger
 
-from cotenant.apps.manager.audit import Audit
+from cotenant.apps.manager import audit
 from cotenant.apps.manager.features import wanted
 from cotenant.apps.manager.queue_objects import WatchedQueuePod, queue_node, queue_pod
 from cotenant.apps.manager.queue_view import resolved
@@ -134,12 +134,12 @@ def test_a_tree_addresses_pods_alike_while_only_its_figures_change() -> None:
         assert (TREE.of_pod(place, {}), other.of_pod(place, {})) == (None, changed)
 
 
-def test_a_routine_write_is_told_at_debug_level_and_counted_like_the_others() -> None:
-    metrics = Metrics("test", "3")
+def test_a_routine_write_is_told_at_debug_level_and_counted_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics, log = Metrics("test", "3"), CapturingLogger()
+    monkeypatch.setattr(audit, "log", log)  # a command that ran in this process before may have set a level
     promise = Patch(Address("v1", "pods", "p", "n"), (), routine=True)
-    with capture_logs() as logs:
-        Audit(metrics).sent("queues", [Outcome(promise), Outcome(replace(promise, routine=False))], {})
-    assert [line["log_level"] for line in logs] == ["debug", "info"]
+    audit.Audit(metrics).sent("queues", [Outcome(promise), Outcome(replace(promise, routine=False))], {})
+    assert [call.method_name for call in log.calls] == ["debug", "info"]
     labels = {"feature": "queues", "outcome": "ok"}
     assert metrics.registry.get_sample_value("cotenant_writes_total", labels) == 2
 

@@ -17,7 +17,7 @@ from tests.s3.conftest import Bucket
 from tests.support import bucket_kills
 from tests.support.s3_server import serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.server]
+pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("s3")]
 
 
 def test_it_holds_the_same_rows_as_a_file(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
