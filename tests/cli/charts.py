@@ -34,7 +34,7 @@ def chart() -> Path:
 
 
 def every_combination() -> Iterator[frozenset[str]]:
-    """All 128 of the switches."""
+    """All subsets of the switches."""
     for count in range(len(SWITCHES) + 1):
         yield from map(frozenset, combinations(SWITCHES, count))
 
