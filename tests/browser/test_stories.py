@@ -59,8 +59,9 @@ TEXTS = """name => [...document.querySelectorAll(`.ag-row .ag-cell[col-id="${nam
 
 
 def cells(page: Page, name: str) -> list[str]:
-    """Texts of a column in sight, top down."""
-    return list(page.evaluate(TEXTS, name))
+    """Texts of a column in sight, top down, once there are rows and each has its text."""
+    shown = f"name => {{ const t = ({TEXTS})(name); return t.length && t.every(x => x) && t; }}"
+    return list(page.wait_for_function(shown, arg=name).json_value())
 
 
 def wait_for_cells(page: Page, name: str, wanted: list[str]) -> None:

@@ -176,7 +176,7 @@ def test_the_root_quota_of_a_profile_is_made_and_follows_its_nodes(scene: QueueS
         assert scene.api.get(root)["spec"]["min"]["cpu"] == "4"
         fake_nodes(1, cpu="2", labels=pool)
         wait_for("it has grown", lambda: scene.api.get(root)["spec"]["max"]["cpu"] == "6")
-        wait_for("and says its total", lambda: "total-resource" in str(scene.api.get(root)["metadata"]["annotations"]))
+        wait_for("and says its total", lambda: "total-resource" in str(scene.api.get(root)["metadata"]))
         assert scene.api.get(root)["spec"]["min"]["cpu"] == "6"
 
 
