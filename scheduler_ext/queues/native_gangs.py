@@ -30,14 +30,14 @@ def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueS
     if view.native_groups is None:
         return
     for members in (members for group in groups for members in group.gangs):
-        named = [pod for pod in members.pods if pod.scheduling_group and not pod.node]
-        if not named or members.native is not None or members.gang.problem:
+        native_pods = [pod for pod in members.pods if pod.scheduling_group and not pod.node]
+        if not native_pods or members.native is not None or members.gang.problem:
             continue
-        owners = [(pod.name, pod.uid) for pod in named]
+        owners = [(pod.name, pod.uid) for pod in native_pods]
         gang = members.gang
         if not left_to_scheduler(members, view, settings):
             yield native_group(gang.namespace, gang.name, 0, owners, f"cotenant places gang {gang.key} itself")
-        elif not all(pod.waits_for_gang for pod in named):
+        elif not all(pod.waits_for_gang for pod in native_pods):
             yield native_group(gang.namespace, gang.name, 0, owners, f"members of gang {gang.key} wait for it")
         elif len(members.gated) >= members.needed:
             why = f"gang {gang.key} is left to the scheduler"

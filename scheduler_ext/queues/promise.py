@@ -42,8 +42,8 @@ def withdrawn(
     PodGroups, by namespace and name; without its own no pod that names one would be scheduled.
     """
     waiting = [pod for pod in pods if waits(pod)]
-    named = {(p.namespace, p.scheduling_group) for p in waiting if p.scheduling_group and p.waits_for_gang}
-    absent = sorted(place for place in named if place not in native_groups)
+    scheduling_groups = {(p.namespace, p.scheduling_group) for p in waiting if p.scheduling_group and p.waits_for_gang}
+    absent = sorted(place for place in scheduling_groups if place not in native_groups)
     groups = (native_group(*place, why="nobody looks after its gang") for place in absent)
     revoked = guard.queues_served_until_seconds > now_seconds
     ended = (promised(guard, now_seconds, "nobody looks after queues any more"),) if revoked else ()

@@ -162,8 +162,8 @@ def _end(pod: QueuePod, view: QueueView, runs: Sequence[float]) -> float | None:
 
 
 def _basis(quota: str, runs: int, deadlines: bool) -> str:
-    known = [f"how long {runs} pods of quota {quota} ran that ended"] if runs >= LEAST_RUNS else []
-    return "by " + " and ".join([*known, *(["the deadlines of those that run"] if deadlines else [])])
+    from_runs = [f"how long {runs} pods of quota {quota} ran that ended"] if runs >= LEAST_RUNS else []
+    return "by " + " and ".join([*from_runs, *(["the deadlines of those that run"] if deadlines else [])])
 
 
 def _waiting_row(

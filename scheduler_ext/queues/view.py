@@ -75,8 +75,8 @@ def _resources(text: Any, what: str) -> tuple[str, ...]:
     try:
         return tuple(msgspec.json.decode(str(text), type=list[str]))
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        said = f"{what}: {RESOURCE_KEYS_ANNOTATION} {shown(text)} is not a JSON list of resources"
-        raise UsageError(said, fix='Write ["cpu", "memory"].') from error
+        message = f"{what}: {RESOURCE_KEYS_ANNOTATION} {shown(text)} is not a JSON list of resources"
+        raise UsageError(message, fix='Write ["cpu", "memory"].') from error
 
 
 def _ratio(text: Any) -> float:

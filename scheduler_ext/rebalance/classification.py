@@ -122,9 +122,9 @@ def _level(table: LoadTable) -> Floats:
     level from the report. 1 where there is no report, or where the forecast begins near zero.
     """
     present = table.ahead[0]
-    known: Flags = table.judged[:, None] & (present > LEAST_SHARE * table.capacity)
-    level: Floats = np.clip(table.usage / np.where(known, present, 1.0), *LEVEL_RANGE)
-    return np.where(known, level, 1.0)
+    has_present: Flags = table.judged[:, None] & (present > LEAST_SHARE * table.capacity)
+    level: Floats = np.clip(table.usage / np.where(has_present, present, 1.0), *LEVEL_RANGE)
+    return np.where(has_present, level, 1.0)
 
 
 def state_of(load: NodeLoad, now_seconds: float, expiration_seconds: int) -> Reason:

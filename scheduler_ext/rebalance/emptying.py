@@ -182,19 +182,19 @@ def _under_used(work: _EmptyingRound) -> Flags:
 def _begin_nodes(work: _EmptyingRound) -> Reason:
     """Begin nodes, cheapest first, while fewer than maxEmptyingNodes are on the way; OK when one was begun."""
     busy = sum(mark.change is not MarkChange.TAKEN and _leaving(work, mark.node) > 0 for mark in work.marks)
-    most, begun = work.arguments.high_node_load.max_emptying_nodes - busy, 0
+    most, begun_nodes = work.arguments.high_node_load.max_emptying_nodes - busy, 0
     for row in _cheapest_first(work):
-        if begun >= most:
-            return Reason.OK if begun else Reason.EMPTYING_LIMIT
+        if begun_nodes >= most:
+            return Reason.OK if begun_nodes else Reason.EMPTYING_LIMIT
         if row in work.arrived:
             continue
         refusal = _try_node(work, row)
         if refusal is None:
             work.marks.append(NodeMark(work.table.names[row], MarkChange.SET, Reason.OK))
-            begun += 1
+            begun_nodes += 1
         else:
             work.refusals.append(refusal)
-    return Reason.OK if begun else Reason.NO_NODE_CAN_BE_EMPTIED
+    return Reason.OK if begun_nodes else Reason.NO_NODE_CAN_BE_EMPTIED
 
 
 def _leaving(work: _EmptyingRound, node: str) -> int:
@@ -292,10 +292,10 @@ def _fullest(work: _EmptyingRound, pod: RebalancePod, path: Floats) -> int | Rea
     if not fits.any():
         return Reason.NO_NODE_FITS
     places = np.flatnonzero(fits)
-    left = np.sum(
+    left_requests = np.sum(
         [work.receivers.free[name][places] / work.table.capacity[rows[places], i] for i, name in _AXES], axis=0
     )
-    for place in places[np.argsort(left, kind="stable")].tolist():
+    for place in places[np.argsort(left_requests, kind="stable")].tolist():
         row = int(rows[place])
         now = work.table.usage[row] + path[0] <= work.high[row]
         if now.all() and not (work.table.ahead[:, row] + path > work.high[row]).any():

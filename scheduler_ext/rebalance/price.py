@@ -114,6 +114,6 @@ def overload_seconds(ahead: Floats, high: Floats, over: npt.NDArray[np.bool_], n
 def ended(ahead: Floats, high: Floats) -> npt.NDArray[np.bool_]:
     """Which half hours lie after the first overload, (steps,). ahead: (steps, 2); high: (2,)."""
     above: npt.NDArray[np.bool_] = np.logical_or.reduce(ahead > high, axis=1)
-    begun = np.logical_or.accumulate(above)
-    over: npt.NDArray[np.bool_] = np.logical_or.accumulate(begun & ~above)
+    has_begun = np.logical_or.accumulate(above)
+    over: npt.NDArray[np.bool_] = np.logical_or.accumulate(has_begun & ~above)
     return over

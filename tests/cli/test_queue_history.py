@@ -18,9 +18,9 @@ from cotenant.core.model.resource import GIB
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.prometheus.client import Client
-from tests.support.prometheus import MISSING, Server, blocks_from, installed
+from tests.support.prometheus import Server, blocks_from
 
-pytestmark = [pytest.mark.server, pytest.mark.skipif(not installed(), reason=MISSING)]
+pytestmark = [pytest.mark.server, pytest.mark.prometheus]
 
 NOW = 1_700_000_100 - 1_700_000_100 % HISTORY_STEP_SECONDS
 ADA = Someone("ada")

@@ -39,9 +39,10 @@ def koordinator() -> None:
 
 
 def koordlet() -> None:
-    """Koordinator's node agent, which takes libpfm too; continuous integration may lack it."""
-    if not binaries.installed(["koordlet"]):
-        pytest.skip("KOORDLET IS NOT TRIED: it is not built (make koordinator-binaries, with gcc and libpfm4-dev)")
+    """Koordinator's node agent, which takes libpfm too and which only `make soak` builds."""
+    _require(
+        binaries.installed(["koordlet"]), "koordlet is not built: make koordinator-binaries, with gcc and libpfm4-dev"
+    )
 
 
 def thanos() -> None:

@@ -81,7 +81,7 @@ def test_alerts_fire_for_what_fails_from_the_start(tmp_path: Path) -> None:
         if values[:3] == "NaN"
     ]
     groups = [{"name": "nan", "rules": nans}, {"name": "alerts", "rules": list(rules.values())}]
-    judge(tmp_path, groups, [world(case, rules[case["alert"]]) for case in CASES])
+    assert "SUCCESS" in judged(tmp_path, groups, [world(case, rules[case["alert"]]) for case in CASES])
 
 
 @pytest.mark.parametrize(
@@ -111,17 +111,18 @@ def test_the_pipelines_alert_waits_for_three_of_its_intervals(
         world(case | {"alert": rule["alert"], "labels": {}}, rule) | {"interval": f"{SPARSE_MINUTES}m"}
         for case in cases
     ]
-    judge(tmp_path, [{"name": "alerts", "rules": [rule]}], worlds, evaluated_every="10m")
+    groups = [{"name": "alerts", "rules": [rule]}]
+    assert "SUCCESS" in judged(tmp_path, groups, worlds, evaluated_every="10m")
 
 
-def judge(
+def judged(
     folder: Path, groups: list[dict[str, Any]], worlds: list[dict[str, Any]], evaluated_every: str = "1m"
-) -> None:
-    """Let promtool hold the rules against what is expected of them."""
+) -> str:
+    """What promtool says of the rules in these worlds."""
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}))
     document = {"rule_files": ["rules.yaml"], "evaluation_interval": evaluated_every, "tests": worlds}
     (folder / "cases.yaml").write_text(yaml.safe_dump(document))
-    assert "SUCCESS" in promtool("test", "rules", str(folder / "cases.yaml"))
+    return promtool("test", "rules", str(folder / "cases.yaml"))
 
 
 def world(case: dict[str, Any], rule: dict[str, Any]) -> dict[str, Any]:

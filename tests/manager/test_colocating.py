@@ -188,6 +188,7 @@ def test_a_batch_pod_is_scheduled_and_refused_when_less_can_be_lent(
         return verdict(name) == "Unschedulable"
 
     wait_for("an unschedulable pod", refused)
+    assert verdict("first") == node
 
 
 def test_a_broken_key_keeps_its_last_good_value_and_tells_people(

@@ -66,8 +66,8 @@ def rebalance_objects(metrics: Sequence[Json], results: RunResults, nodes: Mappi
     born = moment(results.computed_seconds)
     for metric in metrics:
         yield METRICS, _identified(metric, born)
-    there = {name: ExistingObject("v1", "Node", name, uid) for name, uid in nodes.items()}
-    view = ForecastView(results, {}, there)
+    existing_nodes = {name: ExistingObject("v1", "Node", name, uid) for name, uid in nodes.items()}
+    view = ForecastView(results, {}, existing_nodes)
     for intent in forecast_intents(view, results.computed_seconds, ManagerSettings()).intents:
         if isinstance(intent, Apply):
             yield FORECASTS, _identified(dict(intent.body), born)

@@ -96,13 +96,17 @@ def _before_eviction(
     lost = _lost_room(view, job, reservation, pod.facts.node)
     if lost is not None:
         return lost
-    made = Condition(RESERVATION_CREATED, "True", "Created", f"reservation {reservation.name}")
+    reservation_created = Condition(RESERVATION_CREATED, "True", "Created", f"reservation {reservation.name}")
     if not room.stands(reservation):
-        return JobAdvance(_says(view, job, RESERVATION_CREATED, "room on another node is asked for", made))
+        return JobAdvance(
+            _says(view, job, RESERVATION_CREATED, "room on another node is asked for", reservation_created)
+        )
     scheduled = Condition(RESERVATION_SCHEDULED, "True", "Scheduled", f"room on {reservation.status.node}")
     evicting = Condition(EVICTION, "False", JobReason.EVICTING)
     text = f"room is held on {reservation.status.node}"
-    status = _says(view, job, JobReason.EVICTING, text, made, scheduled, evicting, node=reservation.status.node)
+    status = _says(
+        view, job, JobReason.EVICTING, text, reservation_created, scheduled, evicting, node=reservation.status.node
+    )
     return JobAdvance(status)
 
 
@@ -145,14 +149,14 @@ def _after_eviction(
         return JobAdvance(job.status, eviction=eviction(view, job, pod) if ready else None)
     if pod is not None:
         return JobAdvance(_says(view, job, JobReason.EVICTING, "the pod is ending"))
-    gone = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
+    evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
     if not reservation.status.owners:
         text = f"the pod is gone; its successor has not taken the room on {reservation.status.node} yet"
-        return JobAdvance(_says(view, job, JobReason.WAIT_FOR_BIND, text, gone))
-    return _bound(view, job, reservation.status.owners[0], gone)
+        return JobAdvance(_says(view, job, JobReason.WAIT_FOR_BIND, text, evicted))
+    return _bound(view, job, reservation.status.owners[0], evicted)
 
 
-def _bound(view: MigrationView, job: MigrationJob, successor: Reference, gone: Condition) -> JobAdvance:
+def _bound(view: MigrationView, job: MigrationJob, successor: Reference, evicted: Condition) -> JobAdvance:
     """The successor has the room; the job is done once it is ready."""
     name = f"{successor.namespace}/{successor.name}"
     bound = Condition(POD_BOUND, "True", "Bound", f"pod {name}")
@@ -160,10 +164,10 @@ def _bound(view: MigrationView, job: MigrationJob, successor: Reference, gone: C
     changes: dict[str, Any] = {"successor": Reference("Pod", successor.name, successor.namespace, successor.uid, "v1")}
     if pod is None or pod.facts.identity.uid != successor.uid or pod.ready_seconds is None:
         text = f"pod {name} is not ready yet"
-        return JobAdvance(_says(view, job, JobReason.WAIT_FOR_READY, text, gone, bound, **changes))
+        return JobAdvance(_says(view, job, JobReason.WAIT_FOR_READY, text, evicted, bound, **changes))
     ready = Condition(POD_READY, "True", "Ready")
     text = f"pod {name} runs on {pod.facts.node}"
-    return JobAdvance(_says(view, job, COMPLETE, text, gone, bound, ready, phase=JobPhase.SUCCEEDED, **changes))
+    return JobAdvance(_says(view, job, COMPLETE, text, evicted, bound, ready, phase=JobPhase.SUCCEEDED, **changes))
 
 
 def _evicted_directly(view: MigrationView, job: MigrationJob) -> JobAdvance:
@@ -175,6 +179,6 @@ def _evicted_directly(view: MigrationView, job: MigrationJob) -> JobAdvance:
         evicting = Condition(EVICTION, "False", JobReason.EVICTING)
         return JobAdvance(_says(view, job, JobReason.EVICTING, "no room was asked for", evicting))
     if pod is None:
-        gone = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
-        return JobAdvance(_says(view, job, COMPLETE, "the pod is gone", gone, phase=JobPhase.SUCCEEDED))
+        evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
+        return JobAdvance(_says(view, job, COMPLETE, "the pod is gone", evicted, phase=JobPhase.SUCCEEDED))
     return JobAdvance(job.status, eviction=None if pod.leaving else eviction(view, job, pod))

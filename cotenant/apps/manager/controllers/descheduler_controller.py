@@ -87,11 +87,11 @@ class DeschedulerController:
             for pod in load.pods
         }
         view = MigrationView(jobs, pods_by_name, arguments=self._arguments.migration, now_seconds=now_seconds)
-        left = churn_of(len(pods_by_name), settings.churn_percent / 100, settings.least_churn) - under_way.hour
+        moves_left = churn_of(len(pods_by_name), settings.churn_percent / 100, settings.least_churn) - under_way.hour
         arguments = replace(
             self._arguments,
             pause_seconds=settings.pause_seconds,
-            most_moves=max(left, 0),
+            most_moves=max(moves_left, 0),
             resting=resting_workloads(view),
         )
         with_forecast = settings.mode == "forecast" and reading.forecasts > 0

@@ -98,8 +98,8 @@ class QueueController:
         if self._metrics:
             self._metrics.show(writes.report, view)
         unoffered = self._settings.gangs_by == "kubernetes" and view.native_groups is None
-        told = (*writes.notes, *((UNOFFERED,) if unoffered else ()))
-        notes = tuple(ObjectNote(subject, "Queue", message, warning=True) for subject, message in told)
+        notes_by_subject = (*writes.notes, *((UNOFFERED,) if unoffered else ()))
+        notes = tuple(ObjectNote(subject, "Queue", message, warning=True) for subject, message in notes_by_subject)
         return ControllerDecision((*promise, *writes.intents), notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:

@@ -125,14 +125,14 @@ class _ContainerState(msgspec.Struct):
     terminated: _Terminated | None = None
 
 
-class _ContainerStatus(msgspec.Struct):
+class _ObservedContainerStatus(msgspec.Struct):
     state: _ContainerState = msgspec.field(default_factory=_ContainerState)
 
 
 class _EndedStatus(msgspec.Struct, rename="camel"):
     phase: str = ""
     start_time: datetime | None = None
-    container_statuses: list[_ContainerStatus] | None = None
+    container_statuses: list[_ObservedContainerStatus] | None = None
 
 
 class EndedPodWire(msgspec.Struct):
@@ -144,9 +144,9 @@ class EndedPodWire(msgspec.Struct):
     def run_seconds(self) -> float | None:
         """From its start to the end of its last container; None where the status does not say so."""
         ends = [c.state.terminated.finished_at for c in self.status.container_statuses or () if c.state.terminated]
-        known = [end for end in ends if end is not None]
-        begun = self.status.start_time
-        return max(0.0, (max(known) - begun).total_seconds()) if begun and known else None
+        known_ends = [end for end in ends if end is not None]
+        start = self.status.start_time
+        return max(0.0, (max(known_ends) - start).total_seconds()) if start and known_ends else None
 
 
 class _ObservedNodeSpec(msgspec.Struct):
