@@ -219,7 +219,7 @@ class Actions:
         try:
             # All are looked at before the first is sent: one that somebody changed since refuses the whole.
             for write, operations in [
-                (w, inverse(w, self._live(w), note)) for w in self._there(standing.change.writes)
+                (w, inverse(w, self._live(w), note)) for w in self._of_living_pods(standing.change.writes)
             ]:
                 self._send(operations, write)
                 back.append(replace(write, before=write.after, after=write.before))
@@ -253,14 +253,14 @@ class Actions:
 
     def take_back(self, done: Sequence[Write], change: Change) -> None:
         """Undo the writes of a change that was done by half, the last one first; a pod that has ended has nothing."""
-        for write in reversed(self._there(done)):
+        for write in reversed(self._of_living_pods(done)):
             self._send(inverse(write, self._live(write), undo_note(change)), write)
 
     def send(self, standing: ChangeStatus) -> ChangeStatus:
         """Send what was accepted, and hear the nodes; what fails halfway is taken back."""
         done: list[Write] = []
         try:
-            for write in self._there(standing.change.writes):
+            for write in self._of_living_pods(standing.change.writes):
                 self._send(write.operations, write)
                 done.append(write)
                 self.reached("sent")
@@ -363,12 +363,12 @@ class Actions:
             method=review.method.value,
             recommendation=f"{first.settings_digest}@{first.end_seconds}",
             writes=review.writes,
-            guardrails={g.rule: _kept(g, terms) for g in review.guardrails},
+            guardrails={g.rule: _outcome_text(g, terms) for g in review.guardrails},
             saved_millicores=review.saved_millicores,
             saved_bytes=review.saved_bytes,
         )
 
-    def _there(self, writes: Sequence[Write]) -> list[Write]:
+    def _of_living_pods(self, writes: Sequence[Write]) -> list[Write]:
         """All but those of pods that have ended since: there is nothing to change any more."""
         return [
             w for w in writes if w.subresource != RESIZE or (self._live(w).get("metadata") or {}).get("uid") == w.uid
@@ -391,7 +391,7 @@ def undo_note(change: Change) -> str:
     return f"{change.id}-undone"
 
 
-def _kept(rule: Guardrail, terms: AcceptanceTerms) -> str:
+def _outcome_text(rule: Guardrail, terms: AcceptanceTerms) -> str:
     """How a rule came out, as the ledger keeps it, with why it was overridden."""
     passed_over = rule.outcome is not GuardrailOutcome.PASS and rule.rule in terms.overridden
     return rule.words(passed_over) + (f"; because: {terms.because}" if passed_over and terms.because else "")

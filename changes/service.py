@@ -330,7 +330,7 @@ class ClusterChangeService:
                         words="The ledger's head is not kept in the cluster: the setting actions.anchor is off."
                     )
                 with self._reading() as ledger:
-                    return _kept(client, ledger, namespace)
+                    return _anchor_observation(client, ledger, namespace)
         except CotenantError as error:
             message = f"The API server does not answer: {error.message}."
             return AnchorObservation(trouble=message, words=f"{message} What it keeps of the ledger was not compared.")
@@ -342,7 +342,7 @@ class ClusterChangeService:
             _log.info("ledger_row", seq=row.seq, hash=row.hash, **more)
 
 
-def _kept(client: KubeClient, ledger: Ledger, namespace: str) -> AnchorObservation:
+def _anchor_observation(client: KubeClient, ledger: Ledger, namespace: str) -> AnchorObservation:
     try:
         anchor = anchored(client, ledger, namespace)
     except ClusterForbidden as error:

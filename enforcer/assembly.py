@@ -80,7 +80,7 @@ class KubeletTreeReader:
 
     def read(self, inputs: AgentInputs, fresh: frozenset[Place]) -> Observation:
         """One tick's reading. NodeUnreadable while no kubelet's tree is there."""
-        observer = self._observer or self._found()
+        observer = self._observer or self._observer_of_layout()
         if inputs.policy is not self._policy:
             self._policy, self._applications = inputs.policy, applications(inputs.policy, self._layout)
         uplink, resctrl, switches = self._look_around(time.monotonic())
@@ -113,7 +113,7 @@ class KubeletTreeReader:
             self._around = read_uplink(host=proc / "1"), resctrl, self._kernel.present()
         return self._around
 
-    def _found(self) -> Observer:
+    def _observer_of_layout(self) -> Observer:
         self._layout = layout_of(self._hierarchy, self._settings, self._kubelet)
         self._observer = Observer(self._hierarchy, self._layout, Path(self._settings.proc_root))
         if self._settings.count_cycles:

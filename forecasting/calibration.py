@@ -77,7 +77,9 @@ def lift(rehearsed: Rehearsed, classes: npt.NDArray[np.intp], settings: Forecast
             def pooled(level: Any, own: Floats = own, trust: float = trust, all_: Floats = everyone) -> Any:
                 return trust * _at(own, level) + (1 - trust) * _at(all_, level)
 
-            target_levels = _asked(away[:, rows], float(pooled(LEVELS[index])), LEVELS[index], settings.coverage_step)
+            target_levels = _adapted_levels(
+                away[:, rows], float(pooled(LEVELS[index])), LEVELS[index], settings.coverage_step
+            )
             lifts[rows, index] = shard_trust * pooled(target_levels) + (1 - shard_trust) * typical
     return lifts
 
@@ -96,7 +98,7 @@ def _trust(series: int) -> float:
     return series / (series + _PRIOR_SERIES)
 
 
-def _asked(away: Floats, nominal: float, level: float, step: float) -> Floats:
+def _adapted_levels(away: Floats, nominal: float, level: float, step: float) -> Floats:
     """Level to ask of the pooled distances for each series, (n,), after its days one by one, the oldest first."""
     promised = 1 - level
     misses = np.full(away.shape[1], promised)

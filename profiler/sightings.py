@@ -119,7 +119,7 @@ def merged(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> In
     """
     if stored is None:
         return snapshot
-    pods = {(p.namespace, p.name): p for p in stored.pods if _kept(p, keep_since)}
+    pods = {(p.namespace, p.name): p for p in stored.pods if _is_recent(p, keep_since)}
     pods = {key: replace(p, end_seconds=snapshot.time_seconds) if p.running else p for key, p in pods.items()}
     pods |= {(p.namespace, p.name): _aged(p, pods.get((p.namespace, p.name))) for p in snapshot.pods}
     needed = {p.workload for p in pods.values()}
@@ -139,7 +139,7 @@ def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int)
     """
     if stored is None:
         return snapshot
-    pods = tuple(p for p in stored.pods if _kept(p, keep_since))
+    pods = tuple(p for p in stored.pods if _is_recent(p, keep_since))
     needed = {p.workload for p in pods}
     return replace(
         snapshot,
@@ -179,7 +179,7 @@ def by_usage(inventory: Inventory, sightings: Sightings) -> Inventory:
     return replace(inventory, pods=pods, workloads=tuple(replace(w, replicas=running[w.ref]) for w in workloads))
 
 
-def _kept(pod: Pod, keep_since: int) -> bool:
+def _is_recent(pod: Pod, keep_since: int) -> bool:
     return pod.end_seconds is None or pod.end_seconds >= keep_since
 
 

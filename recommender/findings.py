@@ -166,14 +166,14 @@ def missing(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFi
         if absent:
             figures: Figures = {
                 "missing": " and ".join(absent),
-                **_seen(observed_max, absent),
+                **_highest_figures(observed_max, absent),
                 **_about(workload, role),
             }
             yield ClusterFinding(
                 FindingKind.MISSING_REQUEST, evidence.containers[i], _by_usage(observed_max, absent), figures
             )
         if no_limit[MEMORY][i] and not _is_system(workload.ref, settings):
-            figures = {"missing": "memory limit", **_seen(observed_max, [MEMORY]), **_about(workload, role)}
+            figures = {"missing": "memory limit", **_highest_figures(observed_max, [MEMORY]), **_about(workload, role)}
             yield ClusterFinding(
                 FindingKind.MISSING_LIMIT, evidence.containers[i], _by_usage(observed_max, [MEMORY]), figures
             )
@@ -307,7 +307,7 @@ def _is_system(ref: WorkloadRef, settings: FindingSettings) -> bool:
     return ref.namespace in settings.system_namespaces
 
 
-def _seen(highest: Mapping[Resource, float], resources: Iterable[Resource]) -> Figures:
+def _highest_figures(highest: Mapping[Resource, float], resources: Iterable[Resource]) -> Figures:
     return {f"{r}_max_of_a_pod_{r.unit}": round(highest[r]) for r in resources if np.isfinite(highest[r])}
 
 

@@ -135,13 +135,13 @@ class ClusterState:
         return "; ".join(
             f"{name}: {mirror.error.message if mirror.error else 'not read yet'}"
             for name, mirror in self.mirrors.items()
-            if name not in _OPTIONAL and not _known(mirror)
+            if name not in _OPTIONAL and not _is_complete_or_absent(mirror)
         )
 
     def view(self) -> ClusterView:
         """The cluster as it is known now; the same object while nothing changed."""
         snapshots = {name: mirror.snapshot() for name, mirror in self.mirrors.items()}
-        ready = {name: _known(mirror) for name, mirror in self.mirrors.items()}
+        ready = {name: _is_complete_or_absent(mirror) for name, mirror in self.mirrors.items()}
         synced = all(ready[name] for name in _PATHS if name not in _OPTIONAL)
         same = self._seen and all(snapshots[name] is self._seen[name] for name in snapshots)
         if not same or (self._view.synced, self._view.quotas_synced) != (synced, ready["quotas"]):
@@ -179,7 +179,7 @@ class ClusterState:
             client.close()
 
 
-def _known(mirror: Mirror[Any]) -> bool:
+def _is_complete_or_absent(mirror: Mirror[Any]) -> bool:
     """Whether the collection was complete once, or does not exist because its CRD is not installed."""
     return mirror.wait_synced(0) or isinstance(mirror.error, ClusterAbsent)
 

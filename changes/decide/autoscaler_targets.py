@@ -87,13 +87,13 @@ def _move(recommendations: Sequence[Recommendation], resource: Resource, place: 
         return None
     inputs, namespace = values[0].inputs, recommendations[0].container.workload.namespace
     name, before = str(inputs["hpa"]), int(inputs["hpa_target_now_percent"])
-    after = _kept(values, resource, before)
+    after = _target_after(values, resource, before)
     if after == before or not _NAME.fullmatch(name):
         return None
     return TargetMove(namespace, name, resource, before, after, place)
 
 
-def _kept(values: Sequence[Value], resource: Resource, before: int) -> int:
+def _target_after(values: Sequence[Value], resource: Resource, before: int) -> int:
     """The target of the solution; another one where containers of the pod are not among the values."""
     inputs = values[0].inputs
     trigger, solved = float(inputs[f"hpa_trigger_{resource.unit}"]), int(inputs["hpa_target_percent"])

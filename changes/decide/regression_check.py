@@ -43,10 +43,10 @@ class Compared:
         """For people."""
         if self.after is None:
             return f"{self.measure}: {self.error or 'no samples'}"
-        before = "no samples" if self.before is None else self._said(self.before)
-        return f"{self.measure} {before} -> {self._said(self.after)}"
+        before = "no samples" if self.before is None else self._measure_text(self.before)
+        return f"{self.measure} {before} -> {self._measure_text(self.after)}"
 
-    def _said(self, value: float) -> str:
+    def _measure_text(self, value: float) -> str:
         return f"{1000 * value:.3g} ms" if self.measure is Measure.LATENCY else f"{value:.1%}"
 
 

@@ -54,7 +54,9 @@ class PrometheusComparison:
             queries[Measure.LATENCY] = Template(latency).safe_substitute(_names(change, span))
         for measure, query in queries.items():
             try:
-                comparisons.append(Compared(measure, *self._asked(query, int(begun_seconds), int(now_seconds))))
+                comparisons.append(
+                    Compared(measure, *self._before_and_after(query, int(begun_seconds), int(now_seconds)))
+                )
             except SourceError as error:
                 if measure is Measure.LATENCY:
                     comparisons.append(Compared(measure, None, None, error.message))
@@ -81,7 +83,7 @@ class PrometheusComparison:
         own = [f"namespace={quote(change.namespace)}", f"pod=~{quote(_pods(change))}", 'container!=""']
         return ",".join([*own, *more])
 
-    def _asked(self, query: str, begin: int, now: int) -> tuple[float | None, float | None]:
+    def _before_and_after(self, query: str, begin: int, now: int) -> tuple[float | None, float | None]:
         """The value at the change and now; a range of exactly these two moments."""
         before, *_, after = self._values(query, begin, now, max(1, now - begin))
         return before, after

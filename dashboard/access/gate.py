@@ -157,7 +157,7 @@ class Gate:
             await app(scope, receive, self._with_headers(send, visit, keep=False))
             return
         try:
-            visit = await self._known(visit)
+            visit = await self._with_person(visit)
             self._check(scope["method"], visit)
         except Refused as refused:
             answer = self._answer(refused, scope["method"], visit)
@@ -193,7 +193,7 @@ class Gate:
         session = fresh_id() if fresh else str(id_)
         return Visit(request_front, request_headers, session, fresh, bearer=bearer, request=request, launch=proof)
 
-    async def _known(self, visit: Visit) -> Visit:
+    async def _with_person(self, visit: Visit) -> Visit:
         """The visit with its person; Refused in words."""
         try:
             person = await self._person(visit)

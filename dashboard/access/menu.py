@@ -39,10 +39,10 @@ def roles(grants: Sequence[Grant]) -> list[str]:
     order = list(Role)
     ranked = sorted(grants, key=lambda grant: -order.index(grant.role))
     shown = [grant for grant in ranked if grant.role is not Role.VIEWER] or ranked[:1]
-    return [_words(grant) for grant in shown]
+    return [_grant_text(grant) for grant in shown]
 
 
-def _words(grant: Grant) -> str:
+def _grant_text(grant: Grant) -> str:
     if not grant.namespaces:
         return f"{grant.role.value} in all namespaces"
     shown, more = grant.namespaces[:SHOWN_NAMESPACES], len(grant.namespaces) - SHOWN_NAMESPACES

@@ -83,7 +83,7 @@ class Provider:
     def finish(self, code: str, verifier: str, nonce: str, redirect_uri: str) -> ClaimedIdentity:
         """What the code is worth; LoginRefused when the tokens are not this login's."""
         with self._session(redirect_uri) as session:
-            tokens = self._asked(
+            tokens = self._token_exchange(
                 session.fetch_token,
                 self._endpoint("token_endpoint"),
                 grant_type="authorization_code",
@@ -96,7 +96,7 @@ class Provider:
         """Tokens of a login that goes on; None when they hold no id token, LoginRefused when the provider ended it."""
         with self._session("") as session:
             where = self._endpoint("token_endpoint")
-            tokens = self._asked(session.refresh_token, where, refresh_token=refresh_token)
+            tokens = self._token_exchange(session.refresh_token, where, refresh_token=refresh_token)
         if not tokens.get("id_token"):
             return None
         claimed = self._claimed(tokens, None)
@@ -174,7 +174,7 @@ class Provider:
             default_timeout=TIMEOUT_SECONDS,
         )
 
-    def _asked(self, function: Any, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
+    def _token_exchange(self, function: Any, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """An exchange at the token endpoint."""
         try:
             # Said at each call: what a session holds gives way to REQUESTS_CA_BUNDLE.

@@ -180,7 +180,7 @@ def _rows(rows: Sequence[LedgerEntry]) -> Component:
             panels.moment(row.seconds),
             EVENTS.get(row.event, visible(row.event)),
             visible(row.actor),
-            _said(row),
+            _body_text(row),
             html.Code(row.hash[:12], title=row.hash),
         )
         for row in rows
@@ -188,7 +188,7 @@ def _rows(rows: Sequence[LedgerEntry]) -> Component:
     return panels.facts(("Row", "Time", "What", "By", "Words", "Hash"), cells, "Rows of the ledger")
 
 
-def _said(row: LedgerEntry) -> str:
+def _body_text(row: LedgerEntry) -> str:
     """Words and source of a row's body; a body that is no JSON is named as that."""
     try:
         body = msgspec.json.decode(row.body)

@@ -75,7 +75,7 @@ def section(view: View, standing: ChangeStatus, rows: Sequence[LedgerEntry]) -> 
         html.H3("Before and after"),
         *(charts or [html.P(NO_USAGE, className="panel-note")]),
         html.H3("What it is judged by"),
-        *([_said(*judged[-1], len(judged))] if judged else [_ahead(standing, view.given.actions)]),
+        *([_verdict_panel(*judged[-1], len(judged))] if judged else [_ahead(standing, view.given.actions)]),
     ]
 
 
@@ -144,7 +144,7 @@ def _chart(one: Passage) -> Component:
     return panels.figure(passage.chart(one), f"passage-{one.resource}", HEIGHT)
 
 
-def _said(row: LedgerEntry, judgement: Judgement, times: int) -> Component:
+def _verdict_panel(row: LedgerEntry, judgement: Judgement, times: int) -> Component:
     """The last verdict, and each rule with its numbers."""
     word, tone = VERDICTS[ChangeEvent(row.event)]
     age = display.duration(judgement.until_seconds - judgement.since_seconds)

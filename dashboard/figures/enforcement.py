@@ -232,7 +232,7 @@ def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
             bars.add(span, row, name, "would hold (dry run)" if dry else "holds")
         for mark in mine if dry or not shown.lanes else ():
             if mark.holds is None and shown.since <= mark.time_seconds <= shown.until:
-                bars.add((mark.time_seconds, mark.time_seconds + short), row, name, _told(mark))
+                bars.add((mark.time_seconds, mark.time_seconds + short), row, name, _hover_text(mark))
     if not bars.names:
         return []
     colour = base.GREY
@@ -290,7 +290,7 @@ def _marks(shown: Shown, rows: Sequence[Lane], lane: Lane, dry: bool) -> list[Tr
 
 def hover(marks: Sequence[Mark]) -> str:
     """What a mark stands for: its acts one by one, or how many of which reason and the first ones."""
-    acts = [f"{_clock(m.time_seconds)} {base.plain(_told(m))}" for m in marks[:TOLD]]
+    acts = [f"{_clock(m.time_seconds)} {base.plain(_hover_text(m))}" for m in marks[:TOLD]]
     if len(marks) <= TOLD:
         return "<br>".join(acts)
     counts = Counter(mark.reason for mark in marks)
@@ -298,7 +298,7 @@ def hover(marks: Sequence[Mark]) -> str:
     return "<br>".join([f"{display.counted(len(marks), 'act')}: {reasons}", *acts, f"… and {len(marks) - TOLD} more"])
 
 
-def _told(mark: Mark) -> str:
+def _hover_text(mark: Mark) -> str:
     dry = "dry run: " if mark.dry else ""
     who = f" {mark.who}" if mark.who else ""
     detail = f": {mark.words}" if mark.words else ""

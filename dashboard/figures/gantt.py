@@ -119,7 +119,7 @@ def chart(bars: Sequence[Bar], start_seconds: int, now_seconds: float | None = N
         },
         shapes=[] if now_seconds is None else [lines.vertical(1000 * now_seconds)],
     )
-    labels = _words(placed, start_seconds, days)
+    labels = _bar_labels(placed, start_seconds, days)
     return Chart({"data": [*traces, labels] if placed else [], "layout": layout}, _summary(ordered, names, days))
 
 
@@ -151,7 +151,7 @@ def _spans(rows: Sequence[tuple[int, Bar]], state: str) -> list[Trace]:
     ]
 
 
-def _words(placed: Sequence[tuple[int, Bar]], start_seconds: int, days: int) -> Trace:
+def _bar_labels(placed: Sequence[tuple[int, Bar]], start_seconds: int, days: int) -> Trace:
     """What stands beside the bars, where the next one leaves room for it; hovering says it of all."""
     following = {id(b): after for (_, b), after in _with_next(placed)}
     places = [_beside(bar, start_seconds, days, following[id(bar)]) for _, bar in placed]

@@ -180,10 +180,10 @@ def answer(view: View, search: str) -> Component:
         return panels.empty("These forecasts are over.", why=why, command="cotenant scan")
     address = f"{view.settings.base_path}api/v1/fit?{urlencode(asdict(job))}"
     link = html.A("API", href=address, className="quiet-link", title="The same answer for scripts", target="_blank")
-    return html.Div([_told(batch.fit(room, job, now), job, room, now), link])
+    return html.Div([_fit_panel(batch.fit(room, job, now), job, room, now), link])
 
 
-def _told(fit: Fit, job: Job, room: Room, now: float) -> Component:
+def _fit_panel(fit: Fit, job: Job, room: Room, now: float) -> Component:
     sentence = html.P(verdict(fit, job, room), className="verdict", role="status", id="fit-verdict")
     reach = [html.P(_reach(room), className="panel-note")] if fit.late else []
     table = [windows(fit.windows, now)] if fit.windows else []

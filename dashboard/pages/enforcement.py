@@ -84,15 +84,15 @@ def render(view: View, search: str) -> Component:
         # The words of an empty list, without an empty grid below them. The frame asks for such a page again by itself,
         # so nothing on it follows news: a callback of which only some outputs are there is an error in the browser.
         state = enforcing.nothing(view) or panels.empty("No act is known.")
-        return html.Div([head, panels.guarded(lambda: _told(view)), state], className="page")
-    facts = html.Div(panels.guarded(lambda: _told(view)), id="enforcement-told")
+        return html.Div([head, panels.guarded(lambda: _facts_and_notices(view)), state], className="page")
+    facts = html.Div(panels.guarded(lambda: _facts_and_notices(view)), id="enforcement-told")
     news = dcc.Store(id=NEWS, data=_revision(view))
     hand = html.Div(panels.guarded(lambda: node_in_hand(view, search), IN_HAND), id="enforcement-hand")
     body = panels.guarded(lambda: list_page.body(LIST, view, search))
     return html.Div([head, news, facts, hand, html.Div(body, className="list-below")], className="page tall-page")
 
 
-def _told(view: View) -> Component:
+def _facts_and_notices(view: View) -> Component:
     return html.Div([enforcing.facts(view.source.snapshot().gathering), *enforcing.notices(view)])
 
 
@@ -159,7 +159,9 @@ def register(app: Dash, view: View) -> None:
         if (pathname or "").rstrip("/") != f"{view.settings.base_path}{PATH}":
             return no_update, no_update
         text = search or ""
-        return panels.guarded(lambda: node_in_hand(view, text), IN_HAND), panels.guarded(lambda: _told(view))
+        return panels.guarded(lambda: node_in_hand(view, text), IN_HAND), panels.guarded(
+            lambda: _facts_and_notices(view)
+        )
 
 
 PAGE: Final = Page(PATH, "Enforcement", "e", render, register)

@@ -92,12 +92,12 @@ def form(outcomes: Sequence[MoveOutcome]) -> Component:
 
 def result(outcomes: Sequence[MoveOutcome]) -> Component:
     """What became of each approved move."""
-    message = _made(outcomes)
+    message = _outcome_summary(outcomes)
     parts = [html.P(message, className="verdict", id="moves-done"), _lines(outcomes, "made")]
     return html.Section(parts, className="plan-form", **{"aria-label": "Approved moves"})
 
 
-def _made(outcomes: Sequence[MoveOutcome]) -> str:
+def _outcome_summary(outcomes: Sequence[MoveOutcome]) -> str:
     count = sum(not one.error for one in outcomes)
     refused = len(outcomes) - count
     more = f" {display.counted(refused, 'move')} refused." if refused else ""
@@ -174,7 +174,7 @@ def _register_approve(app: Dash, view: View) -> None:
 
         def done() -> Component:
             outcomes = service(view).approve(view.given.people(), list(pods or ()), reason or "")
-            tell(_made(outcomes))
+            tell(_outcome_summary(outcomes))
             return result(outcomes)
 
         return _answered(done), view.now_seconds()

@@ -37,13 +37,13 @@ def hand(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     opened = proposed_plans.opened(search)
     if opened is not None and opened.kind == PLAN_KIND:
         plan = _exact(view, PlanRef(opened.namespace, opened.name), live_plans)
-        return _held(view, search, plan) if plan else _gone(view, f"{opened.namespace}/{opened.name}")
+        return _plan_panel(view, search, plan) if plan else _gone(view, f"{opened.namespace}/{opened.name}")
     everything = list(view.source.snapshot().tables[PLANS.name].table.rows()) if opened else rows
     row = proposed_plans.in_hand(everything, search)
     mine = [p for p in story.by_need(live_plans) if opened is None or story.workload_of(p) == opened]
     waits = mine and (opened is not None or row is None or story.phase_of(mine[0]).value == "Proposed")
     if mine and waits:
-        return _held(view, search, mine[0])
+        return _plan_panel(view, search, mine[0])
     if row is not None:
         return _peak(view, row, search)
     if opened is None:
@@ -74,7 +74,7 @@ def _places(view: View) -> list[Component]:
     return plan_actions.plan_panel(view, None) if view.given.plans else []
 
 
-def _held(view: View, search: str, plan: Plan) -> Component:
+def _plan_panel(view: View, search: str, plan: Plan) -> Component:
     """A plan of the cluster: where it stands and what can be done; the forecast behind it below."""
     ref = story.workload_of(plan)
     rows = view.source.snapshot().tables[PLANS.name].table.rows()

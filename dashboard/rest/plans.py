@@ -104,7 +104,7 @@ def _add_looks(api: APIRouter, view: View) -> None:
     @api.get("", summary="Plans of the cluster with their phases, scores and next occurrences")
     def plans(days: Days = CALENDAR_DAYS) -> Response:
         desk, who = _desk(view), view.given.people()
-        return _json([_told(desk, plan, days) for plan in desk.plans(who)])
+        return _json([_plan_body(desk, plan, days) for plan in desk.plans(who)])
 
     @api.get("/calendar.ics", summary="Occurrences of the next days as an iCalendar file")
     def calendar_file(days: Days = CALENDAR_DAYS) -> Response:
@@ -117,7 +117,7 @@ def _add_looks(api: APIRouter, view: View) -> None:
     @api.get("/{namespace}/{name}", summary="One plan and what people did to it")
     def plan(namespace: str, name: str, days: Days = CALENDAR_DAYS) -> Response:
         desk, who, ref = _desk(view), view.given.people(), PlanRef(namespace, name)
-        return _json({**_told(desk, desk.plan(who, ref), days), "history": desk.history(who, ref)})
+        return _json({**_plan_body(desk, desk.plan(who, ref), days), "history": desk.history(who, ref)})
 
     @api.get("/{namespace}/{name}/preview", summary="What approving it would mean now")
     def preview(namespace: str, name: str) -> Response:
@@ -130,7 +130,7 @@ def _add_acts(api: APIRouter, view: View) -> None:
         request = _read(body, NewPlanBody)
         desk, who = _desk(view), view.given.people()
         plan = desk.make(who, _workload(request.workload), request.terms(), request.name)
-        return _json(_told(desk, plan, CALENDAR_DAYS), 201)
+        return _json(_plan_body(desk, plan, CALENDAR_DAYS), 201)
 
     @api.post(
         "/{namespace}/{name}/approve", summary="Let its room be reserved at start - lead", **body_doc(PlanDecisionBody)
@@ -199,7 +199,7 @@ def _workload(text: str) -> WorkloadRef:
     return WorkloadRef(*parts)
 
 
-def _told(desk: PlanService, plan: Plan, days: float) -> dict[str, Any]:
+def _plan_body(desk: PlanService, plan: Plan, days: float) -> dict[str, Any]:
     """A plan with its occurrences to come."""
     return {"plan": plan, "occurrences": desk.occurrences(plan, days)}
 

@@ -59,7 +59,7 @@ class Narrowing:
 
     def snapshot(self) -> Snapshot:
         """The newest results; made once for each set of namespaces."""
-        full, namespaces = self._behind.snapshot(), self._seen()
+        full, namespaces = self._behind.snapshot(), self._readable_namespaces()
         if namespaces is None:
             return full
         with self._lock:
@@ -102,7 +102,7 @@ class Narrowing:
 
     def upkeep(self) -> Upkeep:
         """Coverage of the namespaces that they see; what pulls noted may name any."""
-        record, namespaces = self._behind.upkeep(), self._seen()
+        record, namespaces = self._behind.upkeep(), self._readable_namespaces()
         if namespaces is None:
             return record
         pulls = tuple(replace(pull, notes=()) for pull in record.pulls)
@@ -112,17 +112,17 @@ class Narrowing:
 
     def backtest(self) -> BacktestReport | None:
         """A report of the whole cluster by name: for who reads all of it."""
-        return self._behind.backtest() if self._seen() is None else None
+        return self._behind.backtest() if self._readable_namespaces() is None else None
 
     def policy_trial(self) -> PolicyTrial | None:
         """Sums over nodes, which name no workload."""
         return self._behind.policy_trial()
 
-    def _seen(self) -> Namespaces | None:
+    def _readable_namespaces(self) -> Namespaces | None:
         return self._people().reads
 
     def _sees(self, namespace: str) -> bool:
-        namespaces = self._seen()
+        namespaces = self._readable_namespaces()
         return namespaces is None or namespace in namespaces
 
 
@@ -130,7 +130,9 @@ def narrowed(full: Snapshot, namespaces: Namespaces) -> Snapshot:
     """The results of these namespaces. Pure."""
     all_namespaces = {name for one in full.tables.values() for name in one.vocabulary.get("namespace", ())}
     others = named_in(all_namespaces - namespaces - {EMPTY})
-    tables = {name: Indexed.of(_cleaned(_kept(indexed, namespaces), others)) for name, indexed in full.tables.items()}
+    tables = {
+        name: Indexed.of(_cleaned(_rows_of(indexed, namespaces), others)) for name, indexed in full.tables.items()
+    }
     digest = zlib.crc32("/".join(sorted(namespaces)).encode())
     overview = full.overview and _overview(full.overview, tables, namespaces)
     gathering = full.gathering and replace(full.gathering, notes=())
@@ -145,7 +147,7 @@ def named_in(namespaces: set[str]) -> re.Pattern[str] | None:
     return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(namespaces)))})/[\w./-]+")
 
 
-def _kept(indexed: Indexed, namespaces: Namespaces) -> Table:
+def _rows_of(indexed: Indexed, namespaces: Namespaces) -> Table:
     """Rows of these namespaces, and those that are of none: of the cluster, or of a node."""
     if "namespace" not in indexed.vocabulary:
         return indexed.take(np.arange(len(indexed)))

@@ -231,12 +231,12 @@ class StoreSource:
             return None
         key = (snapshot.version, ref)
         if key not in self._stories:
-            self._stories[key] = self._told(ref, row)
+            self._stories[key] = self._story_of(ref, row)
             while len(self._stories) > REMEMBERED_STORIES:
                 self._stories.popitem(last=False)
         return self._stories[key]
 
-    def _told(self, ref: WorkloadRef, row: Row) -> Story:
+    def _story_of(self, ref: WorkloadRef, row: Row) -> Story:
         where = _key_of(ref)
         ahead = self._rows(FORECASTS, Subject("workload", ref.namespace, ref.kind, ref.name).where)
         return Story(

@@ -58,7 +58,9 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
         return html.Div()
     matching = len(snapshot.rows(RECOMMENDATIONS.name, query))
     rows = choosing.index(snapshot, query, chosen)
-    totals = _said(choosing.worth(indexed, rows), chosen, matching, view.currency) if len(rows) else [NONE_YET]
+    totals = (
+        _selection_summary(choosing.worth(indexed, rows), chosen, matching, view.currency) if len(rows) else [NONE_YET]
+    )
     refs = [] if chosen.everything else choosing.workloads(indexed, rows)
     most = view.given.actions.guardrails.most_workloads
     ways = {
@@ -95,7 +97,7 @@ def _every(matching: int) -> Component:
     return html.Button(f"Select all {matching:,} matching", id="select-all", className="quiet-button")
 
 
-def _said(worth: SelectionTotals, chosen: Selection, matching: int, currency: str) -> list[Any]:
+def _selection_summary(worth: SelectionTotals, chosen: Selection, matching: int, currency: str) -> list[Any]:
     count = f"All {matching:,} matching" if chosen.everything else f"{worth.rows:,} selected"
     money = [] if worth.monthly is None else [html.Span(monthly(worth.monthly, currency), className="selection-sum")]
     risks = [html.Span(f"{n:,} {word}", className=f"risk risk-{word}") for word, n in worth.risks.items() if n]

@@ -108,7 +108,7 @@ class Applier:
         NodeUnreadable when no more files can be opened.
         """
         self._journal.beat()
-        notes = self._known(observation)
+        notes = self._notes_of_journal(observation)
         groups = observation.groups()
         strays, removed = self._strays(notes, groups)
         notes = {place: note for place, note in notes.items() if note.path not in removed}
@@ -148,7 +148,7 @@ class Applier:
             return self.apply((), _NOWHERE)
 
     # --- what is known beforehand ------------------------------------------------------------------------------------
-    def _known(self, observation: Observation) -> Notes:
+    def _notes_of_journal(self, observation: Observation) -> Notes:
         """The journal's notes; once, when they were lost, those derived from the present values."""
         if self._dry_run or not self._lost or observation.kubepods is None:
             return self._journal.notes

@@ -129,7 +129,7 @@ class ResctrlKeeper:
             yield f"{name}: not a group and schemata that may be written: {'; '.join(group.schemata)}"
             return
         try:
-            if not self._made(name):
+            if not self._make_group(name):
                 yield f"group {name} is somebody else's: not touched"
                 return
             self._shape(name, group)
@@ -138,7 +138,7 @@ class ResctrlKeeper:
             return
         yield from self._move(name, group)
 
-    def _made(self, name: str) -> bool:
+    def _make_group(self, name: str) -> bool:
         """Make the group; False when one of that name exists that is not ours."""
         exists = name in self._files.names(self._root)
         if exists:

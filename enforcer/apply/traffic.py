@@ -94,7 +94,7 @@ class TrafficKeeper:
         try:
             root = self._root(device)
         except (OSError, subprocess.SubprocessError, ValueError) as bad:
-            yield f"{device}: {_words(bad)}"
+            yield f"{device}: {_error_text(bad)}"
             return
         if root not in ("0:", HANDLE):
             yield f"{device} already has a queueing discipline of somebody else ({root}): not touched"
@@ -112,7 +112,7 @@ class TrafficKeeper:
         try:
             present = set(_CLASS.findall(self._run(["tc", "class", "show", "dev", device], "")))
         except (OSError, subprocess.SubprocessError) as bad:
-            yield f"{device}: {_words(bad)}"
+            yield f"{device}: {_error_text(bad)}"
             return
         for class_id in present - expected:
             yield from self._try(["tc", "class", "del", "dev", device, "classid", class_id])
@@ -142,7 +142,7 @@ class TrafficKeeper:
         try:
             ours = self._ours()
         except (OSError, subprocess.SubprocessError, ValueError) as bad:
-            yield _words(bad)
+            yield _error_text(bad)
             return
         for device in set(ours) - set(devices):
             yield from self._try(["tc", "qdisc", "del", "dev", device, "root", "handle", HANDLE])
@@ -151,7 +151,7 @@ class TrafficKeeper:
         try:
             self._run(command, text)
         except (OSError, subprocess.SubprocessError) as bad:
-            yield f"{' '.join(command[:6])}: {_words(bad)}"
+            yield f"{' '.join(command[:6])}: {_error_text(bad)}"
 
     def _no_programs(self, wrong: list[str]) -> bool:
         """Whether the only thing wrong is that there are no programs: then nothing of ours can stand."""
@@ -229,6 +229,6 @@ def _speed(path: Path) -> int:
         return 0
 
 
-def _words(bad: Exception) -> str:
+def _error_text(bad: Exception) -> str:
     stderr = getattr(bad, "stderr", None)
     return str(stderr).strip().splitlines()[0] if stderr else str(bad)

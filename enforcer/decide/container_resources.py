@@ -108,7 +108,7 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
     inside = (*pod.containers, *pod.init_containers)
     broken = ""
     try:
-        amounts = _asked(pod)
+        amounts = _batch_amounts_of(pod)
     except (*NO_JSON, QuantityError) as bad:
         broken = f"{pod.key}: annotation {EXTENDED_SPEC_ANNOTATION} cannot be read: {bad}"
         if not pod.resources_known:
@@ -218,7 +218,7 @@ def _amounts(requests: Mapping[str, int], limits: Mapping[str, int]) -> BatchAmo
     return BatchAmounts(requests.get(BATCH_CPU, limit), limit, limits.get(BATCH_MEMORY, 0))
 
 
-def _asked(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
+def _batch_amounts_of(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
     return batch_amounts(pod) if pod.qos_class is QosClass.BE else None
 
 

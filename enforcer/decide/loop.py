@@ -113,7 +113,12 @@ def decide(
     evictions: tuple[Evict, ...] = tuple({e.uid: e for p in reversed(plans.values()) for e in p.evictions}.values())
     urgent = tuple(eviction for eviction in evictions if eviction.urgent)
     surfaces = {(s.surface, s.key): s for plan in reversed(plans.values()) for s in plan.surfaces}
-    verdicts = [*_recalled(observation), *failures, *refused, *(v for plan in plans.values() for v in plan.verdicts)]
+    verdicts = [
+        *_recall_verdicts(observation),
+        *failures,
+        *refused,
+        *(v for plan in plans.values() for v in plan.verdicts),
+    ]
     if mode is AgentMode.HOLD:
         wants, evictions = held(wants, memory.wants, observation), ()
         verdicts.append(_stale(observation, ages))
@@ -168,7 +173,7 @@ def _released(observation: Observation, policy: NodePolicy | None) -> Verdict:
     return Verdict(observation.node.name, "PolicyGivenUp", text, warning=True)
 
 
-def _recalled(observation: Observation) -> Iterator[Verdict]:
+def _recall_verdicts(observation: Observation) -> Iterator[Verdict]:
     if observation.recalled:
         what = " and ".join(observation.recalled)
         text = f"Of {what} nothing was heard since the agent started: it goes on by what was known before."

@@ -98,7 +98,7 @@ def _merged(plans: Iterable[StrategyPlan]) -> tuple[list[Want], list[Done]]:
         earlier = first.setdefault((want.path, want.knob), want)
         if earlier.value != want.value:
             clashes.append(
-                _told(want, WriteOutcome.REFUSED, f"{earlier.strategy} wants {earlier.value}: {earlier.why}")
+                _done(want, WriteOutcome.REFUSED, f"{earlier.strategy} wants {earlier.value}: {earlier.why}")
             )
     return list(first.values()), clashes
 
@@ -106,18 +106,18 @@ def _merged(plans: Iterable[StrategyPlan]) -> tuple[list[Want], list[Done]]:
 def _refusal(want: Want, groups: Groups, observation: Observation) -> Done | None:
     group = groups.get(want.path)
     if group is None:
-        return _told(
+        return _done(
             want, WriteOutcome.REFUSED, "no cgroup of a pod, of Kubernetes' tiers or of a declared application"
         )
     wrong = objection(want.knob, want.value)
     if wrong:
-        return _told(want, WriteOutcome.REFUSED, wrong)
+        return _done(want, WriteOutcome.REFUSED, wrong)
     if want.knob in observation.supported and (want.knob in group.knobs or _idle_hides(want.knob, group)):
         return None
-    return _told(want, WriteOutcome.UNSUPPORTED, "this kernel, or this cgroup, has no such file")
+    return _done(want, WriteOutcome.UNSUPPORTED, "this kernel, or this cgroup, has no such file")
 
 
-def _told(want: Want, outcome: WriteOutcome, message: str) -> Done:
+def _done(want: Want, outcome: WriteOutcome, message: str) -> Done:
     return Done(want.path, want.knob, want.level, want.value, outcome, want.strategy, want.why, message=message)
 
 

@@ -133,7 +133,7 @@ class CriHooks:
             if answer.HasField("resources"):
                 merge_resources(linux.resources, answer.resources)
 
-        if self._asked("PreRunPodSandbox", facts):
+        if self._hooks_apply("PreRunPodSandbox", facts):
             linux = request.config.linux
             await self._servers.ask("PreRunPodSandbox", lambda: sandbox_hook_request(facts, linux), take, seconds)
 
@@ -164,7 +164,7 @@ class CriHooks:
             if answer.pod_cgroup_parent:
                 request.sandbox_config.linux.cgroup_parent = answer.pod_cgroup_parent
 
-        if self._asked("PreCreateContainer", facts):
+        if self._hooks_apply("PreCreateContainer", facts):
             await self._servers.ask("PreCreateContainer", lambda: _about_new(facts, request), take, seconds)
 
         async def done(response: bytes) -> None:
@@ -178,7 +178,7 @@ class CriHooks:
 
     async def _update_container(self, raw: bytes, seconds: float) -> ForwardedCall:
         request = cri.UpdateContainerResourcesRequest.FromString(raw)
-        entry = await self._known(request.container_id, seconds)
+        entry = await self._known_container(request.container_id, seconds)
         if entry is None:
             return ForwardedCall(raw)
         facts, container = entry
@@ -197,7 +197,7 @@ class CriHooks:
             merge_resources(answered, answer.container_resources)
             merge_texts(request.annotations, answer.container_annotations)
 
-        if self._asked("PreUpdateContainerResources", facts):
+        if self._hooks_apply("PreUpdateContainerResources", facts):
             await self._servers.ask(
                 "PreUpdateContainerResources",
                 lambda: container_hook_request(facts, container.name, container.id, request.linux),
@@ -235,7 +235,7 @@ class CriHooks:
         facts = self.store.sandboxes.get(cri.SandboxId.FromString(raw).pod_sandbox_id)
 
         async def done(_: bytes) -> None:
-            if facts is not None and self._asked("PostStopPodSandbox", facts):
+            if facts is not None and self._hooks_apply("PostStopPodSandbox", facts):
                 await self._servers.ask("PostStopPodSandbox", lambda: sandbox_hook_request(facts), _nothing)
 
         return ForwardedCall(raw, done)
@@ -278,17 +278,17 @@ class CriHooks:
     async def _tell_container(self, point: str, container_id: str, seconds: float) -> None:
         if not self._servers.wanted(point):
             return
-        entry = await self._known(container_id, seconds)
-        if entry is not None and self._asked(point, entry[0]):
+        entry = await self._known_container(container_id, seconds)
+        if entry is not None and self._hooks_apply(point, entry[0]):
             facts, container = entry
             await self._servers.ask(
                 point, lambda: container_hook_request(facts, container.name, container_id), _nothing, seconds
             )
 
-    def _asked(self, point: str, facts: RuntimePod) -> bool:
+    def _hooks_apply(self, point: str, facts: RuntimePod) -> bool:
         return self._servers.wanted(point) and not skipped(pod_spec(facts))
 
-    async def _known(self, container_id: str, seconds: float) -> tuple[RuntimePod, KnownContainer] | None:
+    async def _known_container(self, container_id: str, seconds: float) -> tuple[RuntimePod, KnownContainer] | None:
         entry = self.store.pod_of(container_id)
         if entry is None and self.recover is not None:
             await self.recover(seconds)

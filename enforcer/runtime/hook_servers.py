@@ -131,7 +131,7 @@ class HookServers:
             try:
                 take(await self._call(server, point, request(), limit))
             except Exception as error:
-                reason = _said(error)
+                reason = _error_text(error)
                 if server.fail:
                     raise HookServerRefused(f"hook server {server.name} failed at {point}: {reason}") from error
                 log.warning("a hook server failed and is ignored", server=server.name, point=point, reason=reason)
@@ -158,7 +158,7 @@ def _read(path: Path) -> HookServer | None:
         return None
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name} {error.details()}"
     return str(error) or type(error).__name__

@@ -45,7 +45,7 @@ def created(request: Any, decide: Decide) -> Any:
 def updated(request: Any, decide: Decide) -> Any:
     """The answer to UpdateContainer: the caller's values, overlaid with the decision."""
     answer = nri.UpdateContainerResponse()
-    decision = _wanted(facts_of(request.pod), request.container, decide)
+    decision = _resources_of(facts_of(request.pod), request.container, decide)
     changes = changes_to(request.resources, decision)
     if changes is not None:
         _add_update(answer, request.container.id, changes)
@@ -58,7 +58,7 @@ def synchronized(pods: Iterable[Any], containers: Iterable[Any], decide: Decide)
     facts_by_sandbox = {pod.id: facts_of(pod) for pod in pods}
     for container in _changeable(containers):
         facts = facts_by_sandbox.get(container.pod_id)
-        decision = _wanted(facts, container, decide) if facts is not None else LEAVE
+        decision = _resources_of(facts, container, decide) if facts is not None else LEAVE
         changes = changes_to(container.linux.resources, decision)
         if changes is not None:
             _add_update(answer, container.id, changes)
@@ -86,7 +86,7 @@ def _differs(current: int, decided: int | None) -> bool:
     return decided is not None and (max(current, 0) if decided == NO_LIMIT else current) != max(decided, 0)
 
 
-def _wanted(facts: RuntimePod, container: Any, decide: Decide) -> ContainerResources:
+def _resources_of(facts: RuntimePod, container: Any, decide: Decide) -> ContainerResources:
     """Of a container that has been made."""
     return decide(pod_spec(facts), ContainerSpec(container.name, container.id), facts.cgroup_parent)
 

@@ -100,7 +100,7 @@ class CpusetPools:
         by_cpuset = policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cpuset"
         places = [(p, self._place(p.spec, observation.node, pools, suppressed_by_cpuset=by_cpuset)) for p in pods]
         wants = tuple(w for pod, place in places for w in _wants(pod, place, pools))
-        return Step(StrategyPlan(wants, verdicts=tuple(_told(places, pools, observation.node))), state)
+        return Step(StrategyPlan(wants, verdicts=tuple(_placement_verdicts(places, pools, observation.node))), state)
 
     def _place(self, pod: PodSpec, node: NodeReading, pools: Pools, suppressed_by_cpuset: bool) -> CpusetPlacement:
         """The first rule of the module that fits the pod; an empty placement leaves its CPUs alone."""
@@ -171,7 +171,9 @@ def _wants(pod: PodReading, place: CpusetPlacement, pools: Pools) -> Iterator[Wa
                 yield Want(path, Knob.CPU_QUOTA, NO_LIMIT, Level.CONTAINER, NAME, why, made_from=quota)
 
 
-def _told(places: Iterable[tuple[PodReading, CpusetPlacement]], pools: Pools, node: NodeReading) -> Iterator[Verdict]:
+def _placement_verdicts(
+    places: Iterable[tuple[PodReading, CpusetPlacement]], pools: Pools, node: NodeReading
+) -> Iterator[Verdict]:
     """Verdicts on annotations that are unreadable, name too many CPUs or CPUs that are offline, and on empty pools."""
     for pod, place in places:
         assignment = assigned(pod.spec)

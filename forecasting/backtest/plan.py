@@ -116,8 +116,8 @@ def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Backte
     factor = plan.step_seconds // step
     first += (cut - first) % factor
     past, after = values[:, first:cut], values[:, cut : cut + plan.horizon * factor]
-    shown = np.flatnonzero(_known(past) >= max(plan.known_share, 1e-9))
-    judged = _known(after[shown]) >= JUDGED_SHARE
+    shown = np.flatnonzero(_share_without_gaps(past) >= max(plan.known_share, 1e-9))
+    judged = _share_without_gaps(after[shown]) >= JUDGED_SHARE
     fine, came = past[shown], after[shown[judged]]
     start = grid.start_seconds + first * step
     history = Past(
@@ -137,7 +137,7 @@ def joined(values: FloatMatrix, factor: int, statistic: Statistic = Statistic.ME
     return usage.joined(values.reshape(len(values), values.shape[1] // factor, factor), statistic)
 
 
-def _known(values: FloatMatrix) -> npt.NDArray[np.float64]:
+def _share_without_gaps(values: FloatMatrix) -> npt.NDArray[np.float64]:
     """Share of each row that is not a gap."""
     share: npt.NDArray[np.float64] = (~np.isnan(values)).sum(axis=1) / max(1, values.shape[1])
     return share

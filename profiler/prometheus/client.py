@@ -117,17 +117,17 @@ class Client:
         """The result of a range query, undecoded. Raises SourceError's kinds; SourceLimit: a smaller one may pass."""
         start, end = (datetime.fromtimestamp(t, UTC) for t in (start_seconds, end_seconds))
         limit = {"timeout": f"{self._settings.timeout_seconds:g}s"}
-        return self._asked(lambda: self._api.custom_query_range(query, start, end, str(step_seconds), limit))
+        return self._ask_with_retries(lambda: self._api.custom_query_range(query, start, end, str(step_seconds), limit))
 
     def series(self, selectors: Sequence[str], start_seconds: int, end_seconds: int) -> msgspec.Raw:
         """Label sets of all series that match a selector in the span, undecoded: read from the index alone."""
         start, end = (datetime.fromtimestamp(t, UTC) for t in (start_seconds, end_seconds))
-        return self._asked(lambda: self._api.get_series(start, end, {"match[]": list(selectors)}))
+        return self._ask_with_retries(lambda: self._api.get_series(start, end, {"match[]": list(selectors)}))
 
     def names(self, start_seconds: int, end_seconds: int, matching: str = "{}") -> frozenset[str]:
         """Names of the metrics that have a series in the span, of those that match a selector; `{}`: all."""
         params = {"start": start_seconds, "end": end_seconds, **({} if matching == "{}" else {"match[]": matching})}
-        answer = self._asked(lambda: self._api.get_label_values("__name__", params))
+        answer = self._ask_with_retries(lambda: self._api.get_label_values("__name__", params))
         return frozenset(decode.texts(answer))
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class Client:
         """Ask nothing again: questions that wait for a server to come back fail now."""
         self._policy.stop()
 
-    def _asked(self, ask: Any) -> msgspec.Raw:
+    def _ask_with_retries(self, ask: Any) -> msgspec.Raw:
         """Ask, and again after a break (POST too: a query changes nothing); a server that is gone fails at once."""
         attempts = retry.Attempts()
         while True:

@@ -48,7 +48,7 @@ def cpu(seats: Seats, crowd: Crowd, grid: TimeGrid, rng: np.random.Generator) ->
     out = Cpu(*(np.zeros((len(seats), grid.size), dtype=np.float32) for _ in range(3)))
     skew = np.exp(rng.normal(0.0, 0.18, len(seats)))
     for rows in _chunks(len(seats)):
-        demanded = _wanted(seats, crowd, grid, rows, rng) * skew[rows, None].astype(np.float32)
+        demanded = _unlimited_demand(seats, crowd, grid, rows, rng) * skew[rows, None].astype(np.float32)
         np.minimum(demanded, _threads(seats, rows), out=demanded)
         demanded *= seats.alive(grid, rows)
         width = demanded * _spikes(len(demanded), grid, rng)
@@ -69,7 +69,7 @@ def refused(mean: Matrix, width: Matrix, limit: Matrix) -> Matrix:
     return np.asarray(np.where(over > 0, lost, 0.0), dtype=np.float32)
 
 
-def _wanted(seats: Seats, crowd: Crowd, grid: TimeGrid, rows: slice, rng: np.random.Generator) -> Matrix:
+def _unlimited_demand(seats: Seats, crowd: Crowd, grid: TimeGrid, rows: slice, rng: np.random.Generator) -> Matrix:
     """Demand before any limit: level x load x noise, plus start-up bursts."""
     count = len(seats.workload[rows])
     steady = np.array([crowd.blueprints[w].shape in (Shape.FLAT, Shape.IDLE) for w in seats.workload[rows]])

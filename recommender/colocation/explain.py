@@ -139,7 +139,7 @@ def _amount(reclaimable: Reclaimable, context: Context) -> AmountExplained:
     """
     strategy = context.resolved.strategy
     name = EXTENDED_RESOURCES[reclaimable.band, reclaimable.resource]
-    fill = _words(reclaimable, strategy)
+    fill = _term_text(reclaimable, strategy)
     shown = (
         (term, amount)
         for term, amount in reclaimable.terms.items()
@@ -162,7 +162,7 @@ def _amount(reclaimable: Reclaimable, context: Context) -> AmountExplained:
     )
 
 
-def _words(reclaimable: Reclaimable, strategy: ColocationStrategy) -> Callable[[FormulaTerm], str]:
+def _term_text(reclaimable: Reclaimable, strategy: ColocationStrategy) -> Callable[[FormulaTerm], str]:
     """Words of a term with the percentages of the strategy."""
     r, batch = reclaimable.resource, reclaimable.band is Band.BATCH
     values = {

@@ -68,14 +68,14 @@ def publish_zones(
     amount below which a move is not written.
     """
     for topology in topologies:
-        zone_amounts = _wanted(topology, offered.get(topology.node, {}), lend)
+        zone_amounts = _zone_amounts(topology, offered.get(topology.node, {}), lend)
         operations = [op for zone in topology.zones for op in _operations(zone, zone_amounts, threshold)]
         if operations:
             address = Address(TOPOLOGY_GROUP, TOPOLOGIES, topology.node)
             yield Patch(address, tuple(operations), why="batch amounts of NUMA zones")
 
 
-def _wanted(topology: Topology, offered: Mapping[Resource, int], lend: Lend) -> dict[str, dict[int, int]]:
+def _zone_amounts(topology: Topology, offered: Mapping[Resource, int], lend: Lend) -> dict[str, dict[int, int]]:
     """Name of a resource -> place of a zone -> amount; nothing where nothing is offered."""
     zone_amounts: dict[str, dict[int, int]] = {}
     for resource in Resource:

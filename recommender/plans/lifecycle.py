@@ -113,7 +113,7 @@ def step(plan: Plan, observation: PlanObservation, now_seconds: float, settings:
     status = plan.status
     if status.phase is None or status.phase.over:
         status = _taken(turn, status)
-    status = _known(turn, status)
+    status = _with_expectation(turn, status)
     while True:
         phase = status.phase or PlanPhase.PROPOSED
         next_step = _PHASES[phase](turn, status) if phase in _PHASES else PlanStep(status)
@@ -147,7 +147,7 @@ def _taken(turn: _Turn, status: PlanStatus) -> PlanStatus:
     return replace(fresh, count=turn.plan.count)
 
 
-def _known(turn: _Turn, status: PlanStatus) -> PlanStatus:
+def _with_expectation(turn: _Turn, status: PlanStatus) -> PlanStatus:
     """What is shown whatever happens: lead, expectation, units."""
     expected, digest = turn.seen.expected, turn.seen.settings_digest
     status = replace(
@@ -167,19 +167,23 @@ def _waiting(turn: _Turn, status: PlanStatus) -> PlanStep:
     status = _moved(turn, status)
     window = status.window
     if window is None:
-        return PlanStep(_said(turn, status, APPROVED, "NoOccurrence", "There is no further occurrence."))
+        return PlanStep(_with_condition(turn, status, APPROVED, "NoOccurrence", "There is no further occurrence."))
     decided = _decided(turn, status)
     status = replace(status, phase=decided.phase, count=turn.plan.count)
-    status = _said(turn, status, APPROVED, decided.reason, decided.message, decided.phase is PlanPhase.APPROVED)
+    status = _with_condition(
+        turn, status, APPROVED, decided.reason, decided.message, decided.phase is PlanPhase.APPROVED
+    )
     if turn.now >= last_chance(turn.plan, window):
         return _given_up(turn, status, window)
     if decided.phase is not PlanPhase.APPROVED or turn.now < status.reserve_at_seconds:
         return PlanStep(status)
     blocked = blocking(turn.seen.guards)
     if blocked:
-        return PlanStep(_said(turn, status, RESERVED, blocked.reason, blocked.message))
+        return PlanStep(_with_condition(turn, status, RESERVED, blocked.reason, blocked.message))
     if _demand(turn, window, 0) == 0:
-        return PlanStep(_said(turn, status, RESERVED, NO_DEMAND, "The forecast no longer asks for more pods."))
+        return PlanStep(
+            _with_condition(turn, status, RESERVED, NO_DEMAND, "The forecast no longer asks for more pods.")
+        )
     return PlanStep(replace(status, phase=PlanPhase.RESERVED, progress=OccurrenceProgress()))
 
 
@@ -188,7 +192,7 @@ def _given_up(turn: _Turn, status: PlanStatus, window: Span) -> PlanStep:
     if status.phase is PlanPhase.APPROVED:
         reason, message = _why_missed(status)
         ended = replace(status, phase=PlanPhase.SCORED if reason == NO_DEMAND else PlanPhase.MISSED)
-        return PlanStep(_scored(turn, _said(turn, ended, RESERVED, reason, message)))
+        return PlanStep(_scored(turn, _with_condition(turn, ended, RESERVED, reason, message)))
     following = next_window(turn.plan, turn.now, turn.seen.lead.seconds)
     if following is None or following == window:
         return PlanStep(status)
@@ -299,7 +303,7 @@ def _holding(turn: _Turn, status: PlanStatus) -> PlanStep:
     if stop or due or ready_first:
         status = replace(status, progress=observe(status.progress, turn.seen.look, turn.now, started))
     if stop:
-        return PlanStep(_said(turn, replace(status, phase=PlanPhase.RELEASED), RESERVED, *stop))
+        return PlanStep(_with_condition(turn, replace(status, phase=PlanPhase.RELEASED), RESERVED, *stop))
     first = not status.progress.changed_at_seconds
     current = ReservedPods(0) if first else ReservedPods(status.count, status.progress.changed_at_seconds)
     now_held = hold(current, _demand(turn, window, status.count), turn.now, turn.settings)
@@ -310,7 +314,7 @@ def _holding(turn: _Turn, status: PlanStatus) -> PlanStep:
     ready_pods = turn.seen.look.held
     word = f"Room for {ready_pods} of {now_held.count} pods is there."
     status = replace(status, phase=phase, count=now_held.count, progress=progress)
-    status = _said(
+    status = _with_condition(
         turn, status, RESERVED, "Held" if ready_pods >= now_held.count else "Reserving", word, ready_pods > 0
     )
     return PlanStep(status, now_held.count)
@@ -394,7 +398,7 @@ def _scored(turn: _Turn, status: PlanStatus) -> PlanStatus:
     return replace(status, score=occurrence_score, history=history)
 
 
-def _said(
+def _with_condition(
     turn: _Turn, status: PlanStatus, kind: str, reason: str, message: str, true: bool = False
 ) -> PlanStatus:  # fmt: skip
     """The status with one condition set; its time changes only with its truth."""

@@ -83,7 +83,7 @@ def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
     """The quantile to use for a workload, by its rehearsal."""
     need = need_of(past.demand, size)
     need = np.where(np.isfinite(past.quantiles[:, 0]), need, np.nan)
-    reserved_by_tau = dict(zip(TAUS, _kept(size, past, TAUS, settings), strict=True))
+    reserved_by_tau = dict(zip(TAUS, _reserved_pods(size, past, TAUS, settings), strict=True))
     accounts = {tau: account(need, reserved_by_tau[tau], past.step_seconds) for tau in TAUS}
     tau = min(TAUS, key=lambda t: accounts[t].cost(settings.miss_cost_ratio))
     alike = np.where(np.isfinite(past.a_week_before), need, np.nan)
@@ -101,7 +101,7 @@ def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[s
     chosen, step = tested(size, past, settings).tau, past.step_seconds
     contestants = [
         (f"forecast q{tau:g}", account(need, reserved, step), tau == chosen)
-        for tau, reserved in zip(TAUS, _kept(size, past, TAUS, settings), strict=True)
+        for tau, reserved in zip(TAUS, _reserved_pods(size, past, TAUS, settings), strict=True)
     ]
     cron = pods(past.a_week_before, size.base, size.capacity)
     finite_need = need[np.isfinite(need)]
@@ -120,11 +120,11 @@ def need_of(demand: Floats, size: Size) -> Floats:
 
 def kept(size: Size, past: Rehearsal, tau: float, settings: PlanSettings) -> Counts:
     """Pods that would have been reserved at a quantile, (T,): the forecast's or the present need, with hysteresis."""
-    reserved: Counts = _kept(size, past, (tau,), settings)[0]
+    reserved: Counts = _reserved_pods(size, past, (tau,), settings)[0]
     return reserved
 
 
-def _kept(size: Size, past: Rehearsal, taus: Sequence[float], settings: PlanSettings) -> Counts:
+def _reserved_pods(size: Size, past: Rehearsal, taus: Sequence[float], settings: PlanSettings) -> Counts:
     """The same of several quantiles, (taus, T)."""
     late = -(-past.reaction_seconds // past.step_seconds)
     present = np.zeros(past.demand.size, dtype=np.int64)
@@ -152,7 +152,7 @@ class DayForecast:
 def propose(size: Size, ahead: DayForecast, past: Rehearsal, settings: PlanSettings, digest: str = "") -> Proposal:
     """The plan for a workload's next peak, or a Proposal whose reason explains why there is none."""
     evaluation = tested(size, past, settings)
-    needed_pods = _wanted(size, ahead, evaluation.tau, settings)
+    needed_pods = _needed_pods(size, ahead, evaluation.tau, settings)
     window, slots = _window(needed_pods, ahead, settings)
     count = int(needed_pods[slots].max(initial=0)) if window else 0
     return Proposal(
@@ -170,14 +170,14 @@ def propose(size: Size, ahead: DayForecast, past: Rehearsal, settings: PlanSetti
         start_seconds=ahead.start_seconds,
         step_seconds=ahead.step_seconds,
         wanted=tuple(needed_pods.tolist()),
-        median=tuple(_wanted(size, ahead, _MEDIAN, settings).tolist()),
+        median=tuple(_needed_pods(size, ahead, _MEDIAN, settings).tolist()),
         levels=TAUS,
-        ladder=tuple(tuple(_wanted(size, ahead, tau, settings).tolist()) for tau in TAUS),
+        ladder=tuple(tuple(_needed_pods(size, ahead, tau, settings).tolist()) for tau in TAUS),
         settings_digest=digest,
     )
 
 
-def _wanted(size: Size, ahead: DayForecast, tau: float, settings: PlanSettings) -> Counts:
+def _needed_pods(size: Size, ahead: DayForecast, tau: float, settings: PlanSettings) -> Counts:
     return pods(level_path(ahead.quantiles, tau) * (1 + settings.headroom_ratio), size.base, size.capacity)
 
 

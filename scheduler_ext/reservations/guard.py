@@ -119,14 +119,14 @@ def _swap(entry: Json) -> ReservationSwap:
         str(entry["reservationUid"]),
         str(entry["node"]),
         Reference("Pod", owner["name"], owner["namespace"], owner["uid"]) if owner else None,
-        tuple(_held(one, what) for one in entry.get("placeholders") or ()),
-        _held(rest, what) if rest else None,
+        tuple(_held_placeholder(one, what) for one in entry.get("placeholders") or ()),
+        _held_placeholder(rest, what) if rest else None,
         moment_of(entry.get("started"), what) or 0.0,
         moment_of(entry.get("expires"), what) or 0.0,
     )
 
 
-def _held(entry: Json, what: str) -> HeldPlaceholder:
+def _held_placeholder(entry: Json, what: str) -> HeldPlaceholder:
     return HeldPlaceholder(
         str(entry.get("namespace") or PLACEHOLDER_NAMESPACE),
         str(entry["name"]),

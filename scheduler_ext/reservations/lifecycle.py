@@ -106,7 +106,7 @@ def _living(
     written = [intent] if (intent := status_intent(reservation, status)) else []
     if status.phase.ended:
         return Care((*written, *_cleared(mine)))
-    return Care((*written, *_held(replace(reservation, status=status), mine, view, settings)))
+    return Care((*written, *_keep_placeholders(replace(reservation, status=status), mine, view, settings)))
 
 
 def judged(
@@ -180,7 +180,7 @@ def _with(
     return replace(status, phase=phase, conditions=merged(status.conditions, conditions, now_seconds))
 
 
-def _held(
+def _keep_placeholders(
     reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
 ) -> list[Intent]:
     """Placeholders for capacity that nobody holds yet, the end of those that died, and of those that hold too much."""

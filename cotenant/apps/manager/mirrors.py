@@ -89,10 +89,10 @@ def mirrors_of(
 ) -> dict[str, Mirror[Any]]:
     """The mirrors that the wanted features read, not yet started; all of them set `wake`."""
     needed = {name for feature in features for name in READ[feature]}
-    return {name: _made(name, client, settings, wake) for name in sorted(needed)}
+    return {name: _make_mirror(name, client, settings, wake) for name in sorted(needed)}
 
 
-def _made(name: str, client: KubeClient, settings: Settings, wake: threading.Event) -> Mirror[Any]:
+def _make_mirror(name: str, client: KubeClient, settings: Settings, wake: threading.Event) -> Mirror[Any]:
     if name == "config":
         path = f"/api/v1/namespaces/{settings.manager.namespace}/configmaps"
         return Mirror(client, path, ConfigMapObject, wake=wake, fieldSelector=f"metadata.name={SLO_CONFIG_MAP}")

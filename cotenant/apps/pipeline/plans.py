@@ -125,7 +125,7 @@ def _row(one: Proposal) -> dict[str, Any]:
 
 def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: Settings) -> dict[WorkloadRef, Size]:
     """Of every workload that could have a plan: it asks for CPU and its kind owns pods that come and go."""
-    eligible = [w for w in inventory.workloads if w.ref.kind in KINDS and _asked(w, Resource.CPU) > 0]
+    eligible = [w for w in inventory.workloads if w.ref.kind in KINDS and _requested_by_pod(w, Resource.CPU) > 0]
     row = {ref: i for i, ref in enumerate(usage.refs)}
     price = prices(eligible, inventory, settings.recommender.prices)
     currency = settings.recommender.prices.currency
@@ -139,16 +139,16 @@ def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: Settings) 
 
 def _size(workload: Workload, usual: float, price: float, currency: str) -> Size:
     """Autoscaled: each pod carries its target, and the usual number runs anyway; else requests and replicas."""
-    request, scaler = _asked(workload, Resource.CPU), workload.autoscaler
+    request, scaler = _requested_by_pod(workload, Resource.CPU), workload.autoscaler
     target = scaler.targets.get(Resource.CPU, 100) if scaler else 100
     capacity = request * target / 100
     replicas = max(scaler.min_replicas, math.ceil(usual / capacity)) if scaler else workload.replicas
     running = replicas * capacity
-    requests = {r.value: format_amount(r, amount) for r in Resource if (amount := _asked(workload, r)) > 0}
+    requests = {r.value: format_amount(r, amount) for r in Resource if (amount := _requested_by_pod(workload, r)) > 0}
     return Size(workload.ref, requests, request, capacity, running, price, currency)
 
 
-def _asked(workload: Workload, resource: Resource) -> int:
+def _requested_by_pod(workload: Workload, resource: Resource) -> int:
     return sum(c.requests.get(resource, 0) for c in workload.staying)
 
 

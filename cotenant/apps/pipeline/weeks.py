@@ -54,14 +54,14 @@ def _rows(analysis: WeekAnalysis) -> list[dict[str, Any]]:
             "covered": float(ahead.covered[place]),
             "start": ahead.grid.start_seconds,
             **{name: [float(v) for v in path[place]] for name, path in paths.items()},
-            **_told(analysis.parts.get(ref)),
+            **_decomposition_columns(analysis.parts.get(ref)),
         }
         for place, ref in enumerate(ahead.refs)
         if np.isfinite(ahead.quantiles[place]).all()
     ]
 
 
-def _told(parts: WeekDecomposition | None) -> dict[str, Any]:
+def _decomposition_columns(parts: WeekDecomposition | None) -> dict[str, Any]:
     """What the past is made of; nothing where it could not be taken apart."""
     if parts is None:
         return {}

@@ -95,10 +95,10 @@ class Ledger:
         """
         self.path = self._file = path
         key = path.with_suffix(".key")
-        with _words(path):
+        with _errors_as_ours(path):
             if reading:
                 self._key = key.read_bytes() if key.exists() else b""
-                self._db = self._seen()
+                self._db = self._read_only()
                 return
             path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             make_private_file(path)
@@ -108,7 +108,7 @@ class Ledger:
             self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._open()
 
-    def _seen(self) -> sqlite3.Connection:
+    def _read_only(self) -> sqlite3.Connection:
         """A connection that cannot write."""
         if not self._file.exists():
             return _empty()
@@ -165,7 +165,7 @@ class Ledger:
     def append(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
         """Write (event, subject, body) rows, all or none; on the disk when it returns."""
         seconds = float(seconds)  # the file gives whole seconds back as 5.0, which is what the hash must be of
-        with _words(self._file):
+        with _errors_as_ours(self._file):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 entries = self._appended(seconds, actor, rows)
@@ -191,20 +191,20 @@ class Ledger:
         parameters: tuple[object, ...] = (after,)
         if subject is not None:
             where, parameters = f"{where} AND subject = ?", (after, subject)
-        with _words(self._file):
+        with _errors_as_ours(self._file):
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM entries {where} ORDER BY seq", parameters)  # noqa: S608
             for row in rows:
                 yield LedgerRow(*row)
 
     def row(self, seq: int) -> LedgerRow | None:
         """One row; None when there is none of that number."""
-        with _words(self._file):
+        with _errors_as_ours(self._file):
             columns = self._db.execute(f"SELECT {_COLUMNS} FROM entries WHERE seq = ?", (seq,)).fetchone()  # noqa: S608
         return LedgerRow(*columns) if columns else None
 
     def head(self) -> Anchor:
         """The signed head; seq 0 of an empty ledger."""
-        with _words(self._file):
+        with _errors_as_ours(self._file):
             row = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
         seq, digest = (int(row[0]), str(row[1])) if row else (0, GENESIS)
         return Anchor(seq, digest, self._signed(seq, digest))
@@ -290,7 +290,7 @@ def _make_key(path: Path) -> None:
 
 
 @contextmanager
-def _words(path: Path) -> Iterator[None]:
+def _errors_as_ours(path: Path) -> Iterator[None]:
     """Sqlite's and the system's errors in our words."""
     try:
         yield

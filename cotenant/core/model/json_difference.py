@@ -27,7 +27,7 @@ def difference(old: str, new: str) -> str:
         return cut(new or old, LONGEST)
     changed_names = [name for name, value in after.items() if before.get(name) != value]
     names = [name for name in changed_names if name in before] or changed_names
-    changed = [_told(name, before.get(name), after[name]) for name in names]
+    changed = [_change_text(name, before.get(name), after[name]) for name in names]
     removed = [f"{name} gone" for name in before if name not in after] if not new else []
     return _joined([*changed, *removed])
 
@@ -48,7 +48,7 @@ def _joined(parts: Sequence[str]) -> str:
     return text
 
 
-def _told(name: str, before: str | None, after: str) -> str:
+def _change_text(name: str, before: str | None, after: str) -> str:
     short = cut(after, LONGEST_WORD)
     return f"{name} {short}" if before is None else f"{name} {cut(before, LONGEST_WORD)} -> {short}"
 

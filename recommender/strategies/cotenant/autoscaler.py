@@ -78,7 +78,7 @@ def solve(
     before = sum(amount for amount in present if amount)
     fixed = sum(c.requests[resource] for c in workload.containers if c.name in slots and slots[c.name] not in drafts)
     mine = {slot: drafts[slot] for slot in slots.values() if slot in drafts}
-    return _kept(drafts, list(mine), (before, fixed), _Pod(scaler, resource, target, max(most, target)))
+    return _keep_trigger(drafts, list(mine), (before, fixed), _Pod(scaler, resource, target, max(most, target)))
 
 
 def settled(solution: Solution, drafts: Drafts, workload: Workload, places: dict[str, int]) -> Solution:
@@ -99,7 +99,7 @@ class _Pod:
     most: int
 
 
-def _kept(drafts: Drafts, mine: list[Slot], sums: tuple[int, int], pod: _Pod) -> tuple[Drafts, Solution | None]:
+def _keep_trigger(drafts: Drafts, mine: list[Slot], sums: tuple[int, int], pod: _Pod) -> tuple[Drafts, Solution | None]:
     """The requests of `mine` so that their sum with the fixed ones times the new target is the old trigger."""
     before, fixed = sums
     trigger = before * pod.target / 100

@@ -75,7 +75,7 @@ def request(place: ContainerContext, demand: ResourceDemand) -> Draft:
     draft = dead_band(place, kept_while_leaking(stepped(place, resource, draft), demand, i), resource)
     if place.guaranteed and not place.policy.lower_limits:
         # a request that is not set is the limit
-        draft = _kept(place, draft, place.container.limits.get(resource), resource, Reason.QOS_CLASS)
+        draft = _not_below_now(place, draft, place.container.limits.get(resource), resource, Reason.QOS_CLASS)
     return draft
 
 
@@ -92,7 +92,7 @@ def memory_limit(place: ContainerContext, request_draft: Draft, demand: Resource
     limit_draft = replace(limit_draft, must_raise=limit_draft.reason is Reason.OOM_BUMP or beyond)
     draft = dead_band(place, kept_while_leaking(limit_draft, demand, place.index), MEMORY)
     if not place.policy.lower_limits:
-        draft = _kept(place, draft, now, MEMORY, Reason.LIMIT_KEPT)
+        draft = _not_below_now(place, draft, now, MEMORY, Reason.LIMIT_KEPT)
     return draft.at_least("never below the request", request_draft.amount, request_draft.reason)
 
 
@@ -117,7 +117,7 @@ def cpu_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDem
     draft = draft.at_most(f"annotation {PREFIX}max-cpu", place.policy.bounds[CPU][1], Reason.ANNOTATION)
     draft = dead_band(place, draft, CPU)
     if not place.policy.lower_limits:
-        draft = _kept(place, draft, now, CPU, Reason.LIMIT_KEPT)
+        draft = _not_below_now(place, draft, now, CPU, Reason.LIMIT_KEPT)
     return draft.at_least("never below the request", request_draft.amount, request_draft.reason)
 
 
@@ -140,7 +140,7 @@ def _with_limit_margin(place: ContainerContext, demand: ResourceDemand) -> tuple
     return rounded_up(float(np.nan_to_num(demand.highest[place.index])) * margin, 1), margin
 
 
-def _kept(place: ContainerContext, draft: Draft, now: int | None, resource: Resource, reason: Reason) -> Draft:
+def _not_below_now(place: ContainerContext, draft: Draft, now: int | None, resource: Resource, reason: Reason) -> Draft:
     """Not below the present amount, unless an annotation's maximum is."""
     draft = draft.at_least(KEPT, now, reason)
     return draft.at_most(f"annotation {PREFIX}max-{resource}", place.policy.bounds[resource][1], Reason.ANNOTATION)

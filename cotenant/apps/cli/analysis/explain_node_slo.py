@@ -62,10 +62,10 @@ def explained(settings: Settings, node: str, inputs: SloInputs) -> NodeSloExplai
 def _of(node: str, data: Mapping[str, str] | None, labels: Mapping[str, str], source: str) -> NodeSloExplained:
     config = SloConfig().updated(data)
     values = tuple(origin for key in SloKey for origin in origins(config, key, labels))
-    return NodeSloExplained(node, source if data is not None else f"{source} (absent)", values, _words(config))
+    return NodeSloExplained(node, source if data is not None else f"{source} (absent)", values, _finding_notes(config))
 
 
-def _words(config: SloConfig) -> tuple[str, ...]:
+def _finding_notes(config: SloConfig) -> tuple[str, ...]:
     effect = "a running manager keeps the key's last good value; built-in values are shown here"
     return tuple(f"{f}; {effect}" if f.fatal else str(f) for f in config.findings)
 

@@ -70,7 +70,7 @@ def list_(
     shown = table.take(np.array([place for place, ref in enumerate(refs) if ref not in hidden], dtype=np.int64))
     print_table(shown, output, headers=not no_headers)
     for ref in dict.fromkeys(ref for ref in refs if ref in hidden):
-        message(f"hidden: {_said(hidden[ref])}")
+        message(f"hidden: {_postponement_text(hidden[ref])}")
 
 
 @app.command(
@@ -94,7 +94,7 @@ def explain(
     for one in recommendations:
         sys.stdout.writelines(f"{line}\n" for line in describe(one, settings.recommender.prices.currency))
     if hidden := _hidden(settings).get(recommendations[0].container.workload):
-        message(f"hidden: {_said(hidden)}")
+        message(f"hidden: {_postponement_text(hidden)}")
 
 
 @app.command(epilog=examples("cotenant recs dismiss pay/checkout --reason 'load test, not real traffic'"))
@@ -155,7 +155,7 @@ def _postpone(settings: Settings, cluster: str | None, workloads: list[str], ter
         postpone(actions.journal, refs, *terms)
     for ref, one in _hidden(settings).items():
         if ref in refs:
-            message(f"hidden: {_said(one)}")
+            message(f"hidden: {_postponement_text(one)}")
 
 
 def _refs(settings: Settings, cluster: str | None, names: list[str]) -> list[WorkloadRef]:
@@ -178,7 +178,7 @@ def _hidden(settings: Settings) -> Mapping[WorkloadRef, PostponedRecommendation]
         ledger.close()
 
 
-def _said(one: PostponedRecommendation) -> str:
+def _postponement_text(one: PostponedRecommendation) -> str:
     from datetime import UTC, datetime
 
     until = (

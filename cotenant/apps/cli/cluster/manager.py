@@ -97,7 +97,7 @@ def _announce(settings: Settings) -> None:
         message("Dry run: nothing is written to the cluster. Give --write, or set manager.write, for the real thing.")
 
 
-def _made(settings: Settings, cluster: str | None, at: str) -> tuple[Manager, Metrics]:
+def _make_manager(settings: Settings, cluster: str | None, at: str) -> tuple[Manager, Metrics]:
     import platform
 
     from cotenant import __version__
@@ -129,7 +129,7 @@ def _clock(client: KubeClient, at: str) -> Clock | None:
 def _run(settings: Settings, cluster: str | None, at: str) -> None:
     from cotenant.apps.manager.run import run
 
-    manager, metrics = _made(settings, cluster, at)
+    manager, metrics = _make_manager(settings, cluster, at)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
@@ -144,7 +144,7 @@ def _wait(ended: threading.Event) -> None:
 
 
 def _once(settings: Settings, cluster: str | None, at: str, output: Format, *, headers: bool) -> None:
-    manager, _ = _made(settings, cluster, at)
+    manager, _ = _make_manager(settings, cluster, at)
     try:
         actions = manager.settle()
     finally:

@@ -187,10 +187,10 @@ def _tell_round(agent: NodeAgents) -> None:
     except ClusterAbsent:
         message("NodeMetric is not installed, so nobody is told what the pods use: run `cotenant install --apply`.")
     except ClusterError as error:
-        message(_words(error))
+        message(_error_text(error))
 
 
-def _words(error: CotenantError) -> str:
+def _error_text(error: CotenantError) -> str:
     return f"{error.message} {error.fix}".rstrip()
 
 

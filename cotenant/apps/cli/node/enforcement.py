@@ -103,7 +103,7 @@ def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption
         history = ask(client, bounds.now_seconds)
     finally:
         client.close()
-    gathering = _kept(opened, with_lanes(history, settings, bounds), bounds)
+    gathering = _store_history(opened, with_lanes(history, settings, bounds), bounds)
     if gathering.trouble:
         raise (ClusterForbidden if gathering.forbidden else ClusterUnreachable)(gathering.trouble, fix=gathering.fix)
     agents = "an unknown number of" if gathering.agents is None else f"{gathering.agents}"
@@ -152,7 +152,7 @@ def import_(
         gathering = Gathering(
             gathering.gathered_seconds, sources=gathering.sources, agents=len(nodes) or None, dry_agents=len(dry)
         )
-    _kept(opened, EnforcementHistory(tuple(acts), tuple(lanes), gathering), bounds)
+    _store_history(opened, EnforcementHistory(tuple(acts), tuple(lanes), gathering), bounds)
     old = sum(act.time_seconds < bounds.now_seconds - 86_400 * bounds.days for act in acts)
     if old:
         message(f"{old} acts are older than manager.enforcement_days ({bounds.days:g}) and were not kept")
@@ -223,7 +223,7 @@ def _bounds(settings: Settings) -> Retention:
     return Retention(SystemClock().now_seconds(), settings.manager.enforcement_days)
 
 
-def _kept(store: Store, history: EnforcementHistory, bounds: Any) -> Gathering:
+def _store_history(store: Store, history: EnforcementHistory, bounds: Any) -> Gathering:
     from cotenant.apps.pipeline.enforcement import keep
 
     return keep(store, history, bounds)

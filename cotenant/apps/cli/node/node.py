@@ -130,7 +130,7 @@ def read_status(url: str, file: Path) -> NodeStatus:
     from enforcer.report.status import NodeStatus
 
     try:
-        raw = _asked(url) if url else file.read_bytes()
+        raw = _fetch(url) if url else file.read_bytes()
         return msgspec.json.decode(raw, type=NodeStatus)
     except FileNotFoundError as error:
         raise NoData(
@@ -140,7 +140,7 @@ def read_status(url: str, file: Path) -> NodeStatus:
         raise SourceUnreachable(f"no status from {url or file}: {error}") from error
 
 
-def _asked(url: str) -> bytes:
+def _fetch(url: str) -> bytes:
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"--url {url!r} is no http address")
     with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - http and https alone

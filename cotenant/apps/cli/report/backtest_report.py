@@ -50,7 +50,7 @@ def page(contents: BacktestContents) -> str:
               for f in contents.frontiers),
             _charts(contents),
             *_tables(contents.scores),
-            _words(contents.scores),
+            _column_glossary(contents.scores),
         ]
     )  # fmt: skip
     footer = (
@@ -62,7 +62,7 @@ def page(contents: BacktestContents) -> str:
 def policies_page(title: str, computed_seconds: int, scores: Table) -> str:
     """The whole file of `cotenant backtest --reclaim`."""
     shown = scores.schema.columns
-    body = f"{_section('Reclaim policies', scores, shown)}\n{_words(scores)}"
+    body = f"{_section('Reclaim policies', scores, shown)}\n{_column_glossary(scores)}"
     return _document(title, computed_seconds, body, "Each decision rests on what stood before it.")
 
 
@@ -131,7 +131,7 @@ def _section(title: str, scores: Table, shown: Sequence[Column]) -> str:
     )
 
 
-def _words(scores: Table) -> str:
+def _column_glossary(scores: Table) -> str:
     """What each column means."""
     items = "".join(f"<dt>{text(c.title)}</dt><dd>{text(c.doc)}</dd>" for c in scores.schema.columns)
     return f"<section><h2>Columns</h2><dl>{items}</dl></section>"

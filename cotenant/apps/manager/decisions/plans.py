@@ -125,7 +125,7 @@ def _one(
     now_seconds: float,
     settings: PlanSettings,
 ) -> list[Intent]:  # fmt: skip
-    observed = _seen(view, plan, reservations, proposal, settings)
+    observed = _plan_observation(view, plan, reservations, proposal, settings)
     next_step = step(plan, observed, now_seconds, settings)
     stepped = replace(plan, status=next_step.status)
     intents = _realised(view, stepped, next_step, reservations, settings)
@@ -135,7 +135,7 @@ def _one(
     return intents
 
 
-def _seen(
+def _plan_observation(
     view: PlanView, plan: Plan, reservations: Sequence[Reservation], proposal: Proposal | None, settings: PlanSettings
 ) -> PlanObservation:  # fmt: skip
     owner = view.owners.get(owner_key(plan))

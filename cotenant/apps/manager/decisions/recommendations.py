@@ -172,7 +172,7 @@ def _news(
     if published is None:
         return ""
     before, after = published.amounts(), {c.name: c.amounts for c in advice.containers}
-    if _said(published) != {(s.type, s.true, s.reason) for s in _states(advice, now_seconds, settings)}:
+    if _published_conditions(published) != {(s.type, s.true, s.reason) for s in _states(advice, now_seconds, settings)}:
         return "its state changed"
     if before.keys() != after.keys():
         return "its containers changed"
@@ -211,7 +211,7 @@ def _without_advice(published: RecommendationObject, owner: ExistingObject, now_
         _ConditionState("Stale", True, "NoData", SENTENCES[Reason.NO_DATA]),
         _ConditionState("Withheld", False, "None", "Nothing is withheld."),
     ]
-    if _said(published) == {(s.type, s.true, s.reason) for s in states}:
+    if _published_conditions(published) == {(s.type, s.true, s.reason) for s in states}:
         return
     address, why = (
         Address(ANALYSIS_GROUP, PLURAL, published.metadata.name, published.metadata.namespace),
@@ -329,7 +329,7 @@ def _amounts(resources: Mapping[str, str | int]) -> dict[Resource, int]:
     return amounts
 
 
-def _said(published: RecommendationObject) -> set[tuple[str, bool, str]]:
+def _published_conditions(published: RecommendationObject) -> set[tuple[str, bool, str]]:
     conditions = published.status.conditions or ()
     return {(c.type, c.status == "True", c.reason) for c in conditions if c.type in CONDITIONS}
 

@@ -55,7 +55,7 @@ def advance(hour_task: HourTask) -> str:
     """Bring one shard's blocks to the hour; its name. NoData when the shard was never computed. Idempotent."""
     task, shard, end = hour_task.task, hour_task.task.shard, hour_task.window.end_seconds
     store, folder = Store(task.url, task.cluster), task.plan.folder
-    state = _known(store, task)
+    state = _stored_state(store, task)
     if state.end_seconds >= end and _start(state.results) >= end:
         return shard.name
     first = min([state.end_seconds, *([_start(state.results)] if len(state.results["start"]) else [])])
@@ -124,7 +124,7 @@ def _of(usage: Usage[PodContainerRef], portraits: Portraits[PodContainerRef]) ->
     return Usage(portraits.refs, usage.grid, values, usage.resource, usage.statistic)
 
 
-def _known(store: Store, task: ShardTask) -> ShardState:
+def _stored_state(store: Store, task: ShardTask) -> ShardState:
     shard, settings = task.shard, task.settings
     state = store.read_block(state_folder(task.plan.folder), shard.name)
     results = store.read_block(task.plan.folder, shard.name)

@@ -73,7 +73,7 @@ def _events(call: ApiCall, selects: Callable[[Json], bool], existing: list[Json]
             if change is None:
                 return
             line.version = change.version
-            event = _told(call, selects, change)
+            event = _event_for(call, selects, change)
             if event:
                 yield event
     finally:
@@ -89,7 +89,7 @@ def _bookmark_times(begin: float, seconds: float) -> Iterator[float]:
     yield last
 
 
-def _told(call: ApiCall, selects: Callable[[Json], bool], change: StoredChange) -> Json | None:
+def _event_for(call: ApiCall, selects: Callable[[Json], bool], change: StoredChange) -> Json | None:
     was = change.before is not None and selects(change.before)
     is_ = change.after is not None and selects(change.after)
     if is_ and change.after:

@@ -41,7 +41,7 @@ class KindWriter:
 
         partial: an applied configuration, which may lack what the object has; the merged object is held to the rest.
         """
-        self._known(item)
+        self._check_fields(item)
         wrong = list(wrong_types(self.kind.schema, item))
         name = item["metadata"].get("name", "")
         if wrong and not self.kind.custom:
@@ -58,7 +58,7 @@ class KindWriter:
             raise invalid(f"{self.kind.name}.{self.kind.group}", name, wrong)
         return fitting
 
-    def _known(self, item: Json) -> None:
+    def _check_fields(self, item: Json) -> None:
         unknown = [f'unknown field "{path}"' for path in unknown_fields(self.kind.schema, item)]
         if unknown and self.strict:
             kind = self.kind

@@ -41,7 +41,7 @@ class Sizes:
         spec, uid = pod["spec"], pod["metadata"].get("uid", "")
         entry = self._known.get(uid)
         if entry is None or (entry[0] is not spec and entry[0] != spec):
-            entry = spec, _asked(pod)
+            entry = spec, _request_of(pod)
             self._known[uid] = entry
         return entry[1]
 
@@ -78,7 +78,7 @@ def placed(pods: Sequence[Json], places: list[NodeSpace]) -> list[tuple[Json, st
     """(pod, node or "") of each waiting pod: first those in a hand-over of reserved capacity, then the eldest."""
     assignments = []
     for pod in sorted(pods, key=_turn):
-        requests = _asked(pod)
+        requests = _request_of(pod)
         fitting = [p for p in places if _may(pod, p) and all(p.free.get(n, 0) >= a for n, a in requests.items())]
         best = max(fitting, key=lambda p: (_preference(pod, p), p.free.get("cpu", 0)), default=None)
         if best:
@@ -93,7 +93,7 @@ def _turn(pod: Json) -> tuple[bool, str, str]:
     return not ours, meta.get("creationTimestamp", ""), meta["name"]
 
 
-def _asked(pod: Json) -> Room:
+def _request_of(pod: Json) -> Room:
     return {**{name: amount for name, amount in requests_of(pod["spec"]).items() if amount}, "pods": 1}
 
 

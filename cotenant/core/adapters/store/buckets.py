@@ -344,15 +344,15 @@ class BucketFiles:
             return StoreConflict(f"{where} was replaced while it was read", fix="Read it again.")
         code = next((m[1] for m in (_CODE.search(text), _STATUS.search(text)) if m), "")
         if code in _FIXES:
-            return StoreError(f"cannot {verb} {where}: {_words(text, code)}", fix=_FIXES[code])
+            return StoreError(f"cannot {verb} {where}: {_error_text(text, code)}", fix=_FIXES[code])
         if code in _REFUSED or isinstance(error, PermissionDeniedError | UnauthenticatedError):
             fix = f"Check the credentials, and grant the right to {verb} there (docs/storage.md)."
-            return StoreForbidden(f"may not {verb} {where}: {_words(text, code)}", fix=fix)
+            return StoreForbidden(f"may not {verb} {where}: {_error_text(text, code)}", fix=fix)
         return self._unreached(verb, where, str(error), text, code)
 
     def _unreached(self, verb: str, where: str, details: str, text: str, code: str) -> StoreError:
         """The server did not answer, or with something else than a refusal."""
-        message = f"cannot {verb} {where}: {_words(text, code)}"
+        message = f"cannot {verb} {where}: {_error_text(text, code)}"
         if "169.254." in text or "credential" in details.lower():
             fix = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod a role (docs/storage.md)."
             return StoreForbidden(f"cannot {verb} {where}: there are no credentials", fix=fix)
@@ -371,7 +371,7 @@ def _md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
-def _words(text: str, code: str) -> str:
+def _error_text(text: str, code: str) -> str:
     """The server's own message, else the client's in one line."""
     message = _MESSAGE.search(text)
     return f"{code}: {message[1]}" if message else " ".join(text.split())[:400]

@@ -89,7 +89,7 @@ class Folder:
         """Replace a file as a whole; after a crash either the old or the new content is there."""
         try:
             if self._local:
-                self._made(name)
+                self._ensure_private_folder(name)
                 _replace(Path(self.path(name)), content)
             else:
                 self._fs.pipe_file(self.path(name), content)
@@ -178,7 +178,7 @@ class Folder:
             try:
                 if self._local:
                     draft.seek(0)
-                    self._made(name)
+                    self._ensure_private_folder(name)
                     _replace(Path(self.path(name)), draft.file)
                 else:
                     self._fs.put_file(draft.name, self.path(name))
@@ -239,7 +239,7 @@ class Folder:
             return
         path = Path(self.path(name))
         try:
-            self._made(name)
+            self._ensure_private_folder(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = open(path, "ab", opener=open_private)  # noqa: SIM115 - Path.open has no opener
         except OSError as error:
@@ -248,7 +248,7 @@ class Folder:
             _lock(handle, path, patience)
             yield
 
-    def _made(self, name: str) -> None:
+    def _ensure_private_folder(self, name: str) -> None:
         """See to it, once, that the first folder of a name is there and is nobody else's to read."""
         first, slash, _ = name.partition("/")
         if slash and first not in self._private:

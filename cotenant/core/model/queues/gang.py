@@ -159,10 +159,12 @@ def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, 
             problem = f"{gang.source} says {_terms(gang)}, but {first.source} says {_terms(first)}"
             oldest[gang.key] = replace(first, problem=problem)
     gangs |= oldest
-    return {key: gang if gang.problem else replace(gang, problem=_misled(gang, gangs)) for key, gang in gangs.items()}
+    return {
+        key: gang if gang.problem else replace(gang, problem=_group_problem(gang, gangs)) for key, gang in gangs.items()
+    }
 
 
-def _misled(gang: Gang, gangs: Mapping[str, Gang]) -> str:
+def _group_problem(gang: Gang, gangs: Mapping[str, Gang]) -> str:
     """What is wrong with its group; a gang of the group that does not exist yet is only waited for."""
     others = [gangs[key] for key in gang.group if key in gangs and key != gang.key]
     differing = next((other for other in others if other.group != gang.group), None)

@@ -27,7 +27,7 @@ def observe(client: KubeClient, shipped: Sequence[Manifest], progress: Progress)
     observations: list[ObservedManifest] = []
     absent: set[str] = set()
     for manifest in shipped:
-        observation = _seen(writer, manifest, absent)
+        observation = _observe_manifest(writer, manifest, absent)
         if manifest.kind == "Namespace" and observation.live is None:
             absent.add(manifest.address.name)
         observations.append(observation)
@@ -81,7 +81,7 @@ def wait_until(met: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS
         time.sleep(_PAUSE_SECONDS)
 
 
-def _seen(writer: Writer, manifest: Manifest, absent: set[str]) -> ObservedManifest:
+def _observe_manifest(writer: Writer, manifest: Manifest, absent: set[str]) -> ObservedManifest:
     """One object; in a namespace that is to be created yet, the server cannot try it."""
     try:
         live = writer.client.get(manifest.address.path)

@@ -203,7 +203,9 @@ def _removal(
         note = f"stored objects that go with it: {count}" if stored else f"stored objects: {count}; --crds removes them"
     if manifest.kind == "PersistentVolumeClaim":
         fate, note = Fate.KEEP, "history, results and the ledger; delete it with kubectl"
-    if manifest.kind == "Namespace" and (holdings := _held(client, manifest.address.name, audit_log=audit_log)):
+    if manifest.kind == "Namespace" and (
+        holdings := _objects_to_keep(client, manifest.address.name, audit_log=audit_log)
+    ):
         fate, note = Fate.KEEP, f"holds {', '.join(holdings)}"
     return Removal(manifest.component, manifest.address, fate, note, uid)
 
@@ -215,7 +217,7 @@ def _stored(client: KubeClient, definition: Mapping[str, Any]) -> int:
     return len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", _HeldObject))
 
 
-def _held(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
+def _objects_to_keep(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
     """What is to be kept in a namespace of ours, as resource/name: what other people have there, and the audit log."""
     names = []
     for resource in _HOLDINGS:
