@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from bench.record import Row, below, record
+from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.colocation.node_policy import NodePolicy, decode
 from cotenant.core.model.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
@@ -39,7 +40,6 @@ from enforcer.contract import (
     PodReading,
     PodSpec,
     Pressure,
-    Processor,
 )
 from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from enforcer.decide.loop import Ages, Memory, decide

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
+from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass, with_default
 from cotenant.core.model.resource import Amounts
@@ -187,16 +188,6 @@ class HostApplicationReading:
     qos_class: QosClass
     priority_class: PriorityClass
     group: GroupReading | None = None
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Processor:
-    """A logical CPU that is online."""
-
-    id: int
-    core: int = 0
-    socket: int = 0
-    numa_node: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from cotenant.core.model.allocation.cpu_lists import parse_cpus
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from enforcer.contract import (
     NO_LIMIT,
@@ -28,7 +29,6 @@ from enforcer.contract import (
     Want,
 )
 from enforcer.decide.changes import Place
-from enforcer.observe.cpusets import parse_cpus
 
 NUMBERS: Final = frozenset({Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH, Knob.CPU_BURST, Knob.CPU_SHARES})
 """Knobs of which more is more, NO_LIMIT most."""

@@ -8,13 +8,13 @@ Sources: cpuset(7) "List format"; Koordinator's annotations `scheduling.koordina
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 import msgspec
 
+from cotenant.core.model.allocation.cpu_lists import Cpus, parse_cpus
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.protocol import (
@@ -26,54 +26,11 @@ from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
 from enforcer.contract import NodeReading, PodSpec
 
-LARGEST_CPU: Final = 8191
-"""No kernel numbers CPUs higher; a greater number is a mistake, and a range up to it would fill the memory."""
-LONGEST_LIST: Final = 5 * (LARGEST_CPU + 1)
-"""Characters; every CPU by itself needs no more. Anybody may write an annotation."""
 NO_JSON: Final = (msgspec.DecodeError, RecursionError, UnicodeError)
 """What reading an annotation as JSON may raise, also one that is nested for its own sake or has half a surrogate."""
 CPU_RESOURCES: Final = frozenset({"cpu", *(EXTENDED_RESOURCES[band, Resource.CPU] for band in Band)})
 """Wire names under which the scheduler allocates CPU on a NUMA node; a batch pod's is kubernetes.io/batch-cpu."""
 SYSTEM_QOS_ANNOTATION: Final = "node.koordinator.sh/system-qos-resource"
-
-Cpus = frozenset[int]
-_FIX: Final = 'Write such as "0-2,5".'
-_PART: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
-
-
-def parse_cpus(text: str, what: str = "") -> Cpus:
-    """CPUs of a list such as "0-2,5"; blank text is the empty set.
-
-    UsageError names the part that is no number or range, runs downwards or lies above LARGEST_CPU; `what` names whose.
-    """
-    if len(text) > LONGEST_LIST:
-        raise UsageError(f"{what or 'CPUs'}: a list of {len(text)} characters is none of a machine's CPUs", fix=_FIX)
-    parts = [part.strip() for part in text.strip().split(",")] if text.strip() else []
-    cpus: set[int] = set()
-    end = -1
-    for low, high in sorted(_range(part, what) for part in parts):
-        cpus.update(range(max(low, end + 1), high + 1))  # each CPU once, however often ranges overlap
-        end = max(end, high)
-    return frozenset(cpus)
-
-
-def _range(part: str, what: str) -> tuple[int, int]:
-    match = _PART.fullmatch(part)
-    low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-    if low > high or high > LARGEST_CPU:
-        raise UsageError(f'{what or "CPUs"}: "{part[:40]}" is not a CPU or a range of CPUs', fix=_FIX)
-    return low, high
-
-
-def format_cpus(cpus: Iterable[int]) -> str:
-    """Shortest text in the kernel's own form: ascending, neighbours joined; "" for none."""
-    runs: list[tuple[int, int]] = []
-    for cpu in sorted(set(cpus)):
-        if runs and runs[-1][1] == cpu - 1:
-            runs[-1] = (runs[-1][0], cpu)
-        else:
-            runs.append((cpu, cpu))
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
 @dataclass(frozen=True, slots=True)

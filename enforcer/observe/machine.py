@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cotenant.core.model.allocation.cpu_lists import parse_cpus
+from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.errors import NodeUnreadable, UsageError
-from enforcer.contract import CpuUse, Pressure, Processor
-from enforcer.observe.cpusets import parse_cpus
+from enforcer.contract import CpuUse, Pressure
 from enforcer.observe.rates import CpuCounters, Waits, cpu_use, machine_counters, meminfo_bytes, pressure
 
 SLOW_SECONDS: Final = 60.0

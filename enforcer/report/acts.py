@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from cotenant.core.model.allocation.cpu_lists import parse_cpus
 from cotenant.core.model.colocation.enforcement import AgentAction, LaneSample, lane_of
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.resource import MILLICORES_PER_CORE
@@ -20,7 +21,6 @@ from enforcer.contract import NO_LIMIT, Evict, Knob, Observation, PodSpec, Value
 from enforcer.decide.changes import Place, WriteOutcome
 from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE
 from enforcer.decide.loop import TickDecision
-from enforcer.observe.cpusets import parse_cpus
 from enforcer.report.status import ActionRecord, paths_of, stamp
 from enforcer.strategies.burst import NAME as BURST
 from enforcer.strategies.suppression.suppress_target import demand

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import grpc
 
-from enforcer.observe.cpusets import LARGEST_CPU
+from cotenant.core.model.allocation.cpu_lists import LARGEST_CPU
 from enforcer.runtime.messages import pod_resources
 from enforcer.sources.kubelet import Assignments
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from enforcer.observe.cpusets import Cpus
+from cotenant.core.model.allocation.cpu_lists import Cpus
 from enforcer.runtime import INSTALL
 from enforcer.sources.kubelet import Assignments
 from enforcer.sources.sources import AgentInputs, Sources

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cotenant.core.model.allocation.cpu_lists import parse_cpus
 from cotenant.core.model.colocation.node_policy import Thresholds
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import UsageError
@@ -26,7 +27,6 @@ from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
 from enforcer.contract import Knob, Observation, Verdict
 from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE
-from enforcer.observe.cpusets import parse_cpus
 from enforcer.strategies.eviction import (
     Candidate,
     Task,

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from cotenant.core.model.allocation.cpu_lists import Cpus, format_cpus
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import (
@@ -47,10 +48,8 @@ from enforcer.decide.kubelet_values import kubelet_amounts
 from enforcer.decide.overrides import UNREADABLE, active
 from enforcer.observe.cpusets import (
     Assigned,
-    Cpus,
     assigned,
     forbidden_cpus,
-    format_cpus,
     online_cpus,
     overclaims,
     owned_cpus,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.colocation.node_policy import NodePolicy, decode
 from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import (
@@ -21,7 +22,6 @@ from enforcer.contract import (
     Observation,
     PodReading,
     PodSpec,
-    Processor,
     StrategyPlan,
     Value,
 )

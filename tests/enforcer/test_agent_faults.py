@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from cotenant.core.model.allocation.cpu_lists import format_cpus, parse_cpus
 from enforcer.apply.apply import Applier
 from enforcer.apply.journal import FILE, LOCK, OriginalsJournal
 from enforcer.apply.watchdog import WatchedAgent, give_back
 from enforcer.contract import NO_LIMIT, Knob, Level, StrategyPlan, Want
 from enforcer.decide.changes import OriginalValue
-from enforcer.observe.cpusets import format_cpus, parse_cpus
 from enforcer.observe.layout import Layout
 from enforcer.observe.observe import NodeFacts, Observer
 from tests.cluster.waiting import wait_for

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from cotenant.core.model.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.apply.apply import Applier
 from enforcer.apply.journal import OriginalsJournal
 from enforcer.contract import NO_LIMIT, ContainerSpec, Knob, KubeQos, Level, Observation, PodSpec, StrategyPlan, Want
 from enforcer.decide.changes import Done, OriginalValue, WriteOutcome
 from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.observe.cpusets import format_cpus, parse_cpus
 from enforcer.observe.layout import Layout
 from enforcer.observe.observe import NodeFacts, Observer
 from tests.enforcer.own_cgroups import ROOT, Subtree, wait_for

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.core.model.allocation.cpu_lists import parse_cpus
+from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import NO_LIMIT, Knob, KubeQos, NodeReading, PodReading, Processor, StrategyPlan
-from enforcer.observe.cpusets import parse_cpus
+from enforcer.contract import NO_LIMIT, Knob, KubeQos, NodeReading, PodReading, StrategyPlan
 from enforcer.strategies.cpuset_pools import CpusetPools
 from tests.enforcer.readings import GIB, container, pod, policy, seen, values
 

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.core.model.allocation.cpu_lists import format_cpus, parse_cpus
+from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import ContainerSpec, NodeReading, PodSpec, Processor
+from enforcer.contract import ContainerSpec, NodeReading, PodSpec
 from enforcer.observe.cpusets import (
     SYSTEM_QOS_ANNOTATION,
     assigned,
     forbidden_cpus,
-    format_cpus,
     overclaims,
     owned_cpus,
-    parse_cpus,
     system_cpus,
 )
 

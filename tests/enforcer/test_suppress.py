@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.core.model.allocation.cpu_lists import parse_cpus
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
@@ -26,7 +27,6 @@ from enforcer.contract import (
     StrategyPlan,
     Value,
 )
-from enforcer.observe.cpusets import parse_cpus
 from enforcer.strategies.suppression.suppress import Suppress, SuppressState, floor_shares, quota_for
 from tests.enforcer.readings import EVERY_KNOB, container, node, pod, policy, seen, values
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import ContainerSpec, NodeReading, PodSpec, Processor
+from enforcer.contract import ContainerSpec, NodeReading, PodSpec
 from enforcer.strategies.suppression.suppress_cpuset import choose, taken, wanted_count
 
 # two sockets of four cores with two hyper-threads: CPU n and n + 8 share a core

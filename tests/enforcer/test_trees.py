@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.apply.apply import Applier
 from enforcer.apply.journal import OriginalsJournal
@@ -24,7 +25,6 @@ from enforcer.contract import (
     Observation,
     PodSpec,
     Pressure,
-    Processor,
     StrategyPlan,
     Value,
     Want,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from cotenant.core.model.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import (
     NO_LIMIT,
@@ -31,7 +32,6 @@ from enforcer.decide.changes import KnobWrite
 from enforcer.decide.knobs import Dialect
 from enforcer.decide.write_order import ancestors, depth, wider
 from enforcer.knob_table import Version
-from enforcer.observe.cpusets import format_cpus, parse_cpus
 
 V1 = Dialect(dict.fromkeys(("cpu", "cpuacct", "cpuset", "memory", "blkio"), Version.V1))
 V2 = Dialect(dict.fromkeys(("cpu", "cpuset", "memory", "io"), Version.V2))

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from enforcer.observe.cpusets import parse_cpus
+from cotenant.core.model.allocation.cpu_lists import parse_cpus
 from enforcer.runtime.pod_resources import read_assignments
 from enforcer.sources.kubelet import kubelet_config
 from enforcer.sources.kubelet_client import WithKubelet

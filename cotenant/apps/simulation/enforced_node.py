@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
@@ -30,7 +31,6 @@ from enforcer.contract import (
     Observation,
     PodReading,
     PodSpec,
-    Processor,
     Value,
 )
 from enforcer.decide.changes import KnobWrite

@@ -32,6 +32,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from cotenant.core.model.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.core.model.colocation.node_policy import NodePolicy, Thresholds
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.qos import QosClass
@@ -50,7 +51,7 @@ from enforcer.contract import (
     Want,
 )
 from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE, SHARES_MAX, SHARES_MIN
-from enforcer.observe.cpusets import assigned, forbidden_cpus, format_cpus, online_cpus, parse_cpus
+from enforcer.observe.cpusets import assigned, forbidden_cpus, online_cpus
 from enforcer.strategies.forecast_ahead import online_ahead
 from enforcer.strategies.suppression.suppress_cpuset import LEAST_CPUS, choose, wanted_count
 from enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, with_least
