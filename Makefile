@@ -59,7 +59,7 @@ cluster-binaries-next: $(VENV)/.test  ## Build the programs of the next Kubernet
 
 .PHONY: koordinator-binaries
 koordinator-binaries: $(VENV)/.test  ## Build Koordinator's own programs, beside which `make soak` tries ours
-	@$(PY) -m tests.cluster.binaries koord-manager koord-scheduler
+	@$(PY) -m tests.cluster.binaries koord-manager koord-scheduler koordinator-types
 	@test -e /usr/include/perfmon/pfmlib.h || sh tools/system_packages.sh pfmlib.h:libpfm4-dev || true
 	@$(PY) -m tests.cluster.binaries koordlet || echo "KOORDLET IS NOT TRIED: it could not be built (it takes gcc and libpfm4-dev)"
 

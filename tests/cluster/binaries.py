@@ -77,6 +77,8 @@ _HELM_VERSIONS = " ".join(
 _KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
 KOORDINATOR = ("koord-manager", "koord-scheduler", "koordlet")
 """Koordinator's own programs, beside which `make soak` tries cotenant; koordlet takes libpfm's header too."""
+KOORDINATOR_TYPES = "koordinator-types"
+"""A reader of what we write, by Koordinator's own Go types."""
 _KOORDINATOR = "github.com/koordinator-sh/koordinator"
 NEXT_PROGRAMS = tuple(f"{name}{NEXT}" for name in _KUBERNETES[:3])
 """The next release's control plane; kubectl may be one release behind its server."""
@@ -96,6 +98,7 @@ MODULES = (
     Module("dex", {"dex": "github.com/dexidp/dex/cmd/dex"}, cgo=True),
     Module("cert-manager", {"cert-manager": "."}),
     Module("koordinator", {n: f"{_KOORDINATOR}/cmd/{n}" for n in KOORDINATOR}, cgo=True),
+    Module(KOORDINATOR_TYPES, {KOORDINATOR_TYPES: "."}),
     Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, f"-s -w {_HELM_VERSIONS}"),
     Module("thanos", {"thanos": "github.com/thanos-io/thanos/cmd/thanos"}, tags="netgo slicelabels"),
     Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
@@ -219,7 +222,7 @@ def _hint(module: Module) -> str:
 
 
 def _target(name: str) -> str:
-    if name in KOORDINATOR:
+    if name in (*KOORDINATOR, KOORDINATOR_TYPES):
         return "koordinator-binaries"
     if name == "thanos":
         return "thanos-binary"

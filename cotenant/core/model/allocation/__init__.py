@@ -1,1 +1,1 @@
-"""Which piece of a node's hardware a pod gets: CPUs by number; pure functions over a topology and what is taken."""
+"""Which piece of a node's hardware a pod gets: CPUs, shares of devices; pure functions over what is taken."""
