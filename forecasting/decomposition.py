@@ -1,4 +1,4 @@
-"""Decomposes a history into trend, daily and weekly season and remainder with statsmodels' STL and MSTL. Pure.
+"""Decomposes a history into trend, daily and weekly season and remainder by STL and MSTL (`stl`). Pure.
 
 For few series, the cluster and the largest workloads: an explanation on screen, not a forecast. Sources: Cleveland et
 al. 1990 (STL); Bandara, Hyndman and Bergmeir 2021 (MSTL); Wang, Smith and Hyndman 2006 (strength of a habit).
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
 from cotenant.core.model.usage.week import WEEK_HOURS, RefT, WeekDecomposition
+from forecasting.stl import mstl, stl
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,18 +52,14 @@ def bridged(series: Floats, grid: TimeGrid) -> tuple[Floats, TimeGrid]:
 
 def taken_apart(series: Floats, grid: TimeGrid) -> WeekDecomposition:
     """Hourly values without gaps, at least SHORTEST; the habit of the week where more than two weeks are there."""
-    from statsmodels.tsa.seasonal import MSTL, STL
-
     none = np.zeros(series.size)
     if np.ptp(series) == 0:
         return WeekDecomposition(grid, series, series.copy(), none, none, none, 0.0, 0.0)
     if series.size > 2 * WEEK_HOURS:
-        fitted = MSTL(series, periods=(DAY, WEEK_HOURS), iterate=1).fit()
-        daily, weekly = (np.asarray(fitted.seasonal[:, place], dtype=np.float64) for place in range(2))
+        trend, (daily, weekly) = mstl(series, (DAY, WEEK_HOURS))
     else:
-        fitted = STL(series, period=DAY).fit()
-        daily, weekly = np.asarray(fitted.seasonal, dtype=np.float64), none
-    trend = np.asarray(fitted.trend, dtype=np.float64)
+        trend, (daily,) = stl(series, DAY)
+        weekly = none
     rest = series - trend - daily - weekly
     return WeekDecomposition(grid, series, trend, daily, weekly, rest, strength(daily, rest), strength(weekly, rest))
 

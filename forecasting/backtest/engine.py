@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +16,7 @@ from cotenant.core.model.usage.usage import DAY_SECONDS, Usage
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.backtest.contenders import ContenderForecast
 from forecasting.backtest.plan import Past
+from forecasting.base import Forecaster
 from forecasting.engine import STEP_SECONDS, forecast
 
 ENGINE: Final = "cotenant"
@@ -27,6 +29,8 @@ class EngineContender:
     resource: Resource = Resource.CPU
     settings: ForecastingSettings = field(default_factory=ForecastingSettings)
     name: str = ENGINE
+    members: Sequence[Forecaster] | None = None
+    """None = the built-in ones and the settings' plug-ins."""
 
     def answer(self, past: Past, horizon: int) -> ContenderForecast:
         """See Contender; ValueError for another step or horizon than the engine's."""
@@ -37,7 +41,7 @@ class EngineContender:
             raise ValueError(f"the engine forecasts from a whole half hour on, not from {end} s")
         refs = tuple(NodeRef(str(row)) for row in range(len(past.fine)))
         usage = Usage(refs, past.fine_grid, past.fine, self.resource, past.statistic)
-        forecasts = forecast(usage, no_portraits(self.resource), self.settings)
+        forecasts = forecast(usage, no_portraits(self.resource), self.settings, self.members)
         announced = np.array([forecasts.peak_window(row) is not None for row in range(len(refs))], dtype=bool)
         shape = forecasts.level(0.5) if forecasts.timing is None else forecasts.timing
         quantiles = forecasts.quantiles

@@ -22,6 +22,8 @@ Floats = npt.NDArray[np.floating[Any]]
 
 _BAND_ENDS: Final = (0, 1, 2, 4, 8, 16, 32)
 """Slots ahead at which a new band of errors begins: near errors are narrow and change fast."""
+_SLOTS_PER_BLOCK: Final = 32
+"""Of the filter: short enough that its weights stay few, long enough that few steps depend on one another."""
 _ERRORS_KEPT: Final = 224
 """Past errors behind each band, evenly spread over the history."""
 
@@ -124,14 +126,30 @@ def decayed(residual: Floats, half_life: float) -> Array:
     gapless = bool(present.all())
     # the filter runs over what was seen, moved together; gaps then take what came before them
     close = residual if gapless else np.take_along_axis(residual, np.argsort(~present, axis=1, kind="stable"), axis=1)
-    values = np.nan_to_num(close.astype(np.float64))
-    from scipy.signal import lfilter  # as costly to import as all of ours: commands that only read never need it
-
-    level: Floats = lfilter([1 - decay], [1, -decay], values, axis=1, zi=decay * values[:, :1])[0]
+    level = _filtered(np.nan_to_num(close.astype(np.float64)), decay)
     if not gapless:
         count = present.cumsum(axis=1)
         level = np.where(count > 0, np.take_along_axis(level, np.maximum(count - 1, 0), axis=1), np.nan)
     return level.astype(np.float32)
+
+
+def _filtered(values: Floats, decay: float) -> Floats:
+    """level[t] = decay x level[t - 1] + (1 - decay) x value[t], from level[0] = value[0]; values (n, slots), slots > 0.
+
+    In blocks: a level is a weighted sum of its block's values, and what remains of the last level before the block.
+    """
+    place = np.arange(_SLOTS_PER_BLOCK)
+    age = place - place[:, None]
+    weights = np.where(age >= 0, (1 - decay) * decay ** np.maximum(age, 0), 0.0)
+    remains = decay ** (place + 1)
+    slots = values.shape[1]
+    padded = np.pad(values, ((0, 0), (0, -slots % _SLOTS_PER_BLOCK)))
+    levels: Floats = padded.reshape(len(values), -1, _SLOTS_PER_BLOCK) @ weights
+    before = values[:, :1]
+    for block in range(levels.shape[1]):
+        levels[:, block] += before * remains
+        before = levels[:, block, -1:]
+    return levels.reshape(padded.shape)[:, :slots]
 
 
 def _errors(residual: Array, level: Array, ahead: int, fade: float) -> Array:

@@ -6,11 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import settings as tries
 from hypothesis import strategies as st
+from statsmodels.tsa.seasonal import MSTL, STL
 
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
 from forecasting.decomposition import DAY, SHORTEST, bridged, parts, taken_apart
+from forecasting.stl import mstl, stl
 
 GRID_START = 1_767_571_200
 
@@ -48,6 +50,19 @@ def test_parts_add_up_to_what_was_observed(hours: int, seed: int) -> None:
     assert np.allclose(together, series)
     assert 0 <= found.daily_strength <= 1
     assert 0 <= found.weekly_strength <= 1
+
+
+@tries(max_examples=10)
+@given(st.integers(SHORTEST, 30 * DAY), st.integers(0, 2**32 - 1))
+def test_parts_are_those_of_statsmodels(hours: int, seed: int) -> None:
+    series = np.random.default_rng(seed).gamma(2.0, 50.0, hours)
+    single, ours = STL(series, period=DAY).fit(), stl(series, DAY)
+    assert np.allclose(ours.trend, single.trend)
+    assert np.allclose(ours.seasonal[0], single.seasonal)
+    if hours > 14 * DAY:
+        several, ours = MSTL(series, periods=(DAY, 7 * DAY), iterate=1).fit(), mstl(series, (DAY, 7 * DAY))
+        assert np.allclose(ours.trend, several.trend)
+        assert np.allclose(ours.seasonal.T, several.seasonal)
 
 
 def test_a_constant_has_no_habits() -> None:
