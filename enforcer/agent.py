@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from cotenant.core.adapters.clock import Clock
+from cotenant.core.model.allocation.topology_document import NodeCpus
 from cotenant.core.model.colocation.collect_policy import CollectPolicy
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.errors import CotenantError, NodeUnreadable
@@ -37,6 +38,7 @@ from enforcer.report.acts import sample_of
 from enforcer.report.recorder import Recorder
 from enforcer.report.status import FILE, About, NodeStatus, status
 from enforcer.report.suppressed import SuppressionHistory, note
+from enforcer.report.topology_report import MachineCpus, node_cpus
 from enforcer.report.usage import UsageHistory, node_metric
 from enforcer.sources.sources import AgentInputs, Sources
 
@@ -336,6 +338,11 @@ class Agent:
         """The write of the Node's suppression annotation; None while it is up to date. From any thread."""
         last, history = self._last, self._held_back
         return note(last.inputs.node.name, history, last.inputs.node.annotations) if last else None
+
+    def cpus(self, machine: MachineCpus) -> NodeCpus | None:
+        """Whose the machine's CPUs are; None before there is something to tell. From any thread."""
+        last = self._last
+        return node_cpus(last.observation, machine) if last else None
 
     def node_uid(self) -> str:
         """Uid of the Node object; empty before it was read. From any thread."""

@@ -25,6 +25,7 @@ from cotenant.core.adapters.health import Checks, HealthServer
 from cotenant.core.adapters.kube import EventRecorder, KubeClient
 from cotenant.core.adapters.kube.incluster import AccountFiles, service_account
 from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.allocation.cpu_lists import parse_cpus
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.errors import NodeUnreadable, UsageError
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
@@ -51,6 +52,7 @@ from enforcer.observe.observe import HostApplicationSpec, NodeFacts, Observer
 from enforcer.report.action_log import ActionReporter, AgentMetrics
 from enforcer.report.node_metric_writer import Reporter, Whose
 from enforcer.report.recorder import Recorder
+from enforcer.report.topology_writer import TopologyPublisher
 from enforcer.runtime import INSTALL
 from enforcer.sources.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
 from enforcer.sources.kubelet_client import WithKubelet
@@ -201,7 +203,7 @@ def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]
             ),
         )
         agent = Agent(parts)
-        reporter = _reporter(own, node, client, agent)
+        reporter = _reporter(own, node, client, agent, kubelet)
         server = HealthServer(_checks(agent, reporter), metrics, settings.telemetry, ENFORCER_PORT)
         server.pages["/status"] = lambda: (msgspec.json.encode(agent.status()), "application/json")
         stack.enter_context(server)
@@ -243,12 +245,20 @@ def _stopper(settings: Settings) -> EvictionQueue[str] | None:
     return ContainerStopper(settings.runtime.cri_upstream)
 
 
-def _reporter(settings: EnforcerSettings, node: str, client: KubeClient | None, agent: Agent) -> Reporter | None:
+def _reporter(
+    settings: EnforcerSettings, node: str, client: KubeClient | None, agent: Agent, kubelet: KubeletConfig
+) -> Reporter | None:
     """A dry run writes nothing, usage of the node included."""
     if client is None or settings.dry_run or not settings.report_node_metric:
         return None
     whose = Whose(node, agent.node_uid)
-    return Reporter(client, whose, agent.report, settings.report_interval_seconds, agent.note)
+    topology = _topology(settings, whose, agent, kubelet) if settings.report_topology else None
+    return Reporter(client, whose, agent.report, settings.report_interval_seconds, agent.note, topology)
+
+
+def _topology(settings: EnforcerSettings, whose: Whose, agent: Agent, kubelet: KubeletConfig) -> TopologyPublisher:
+    reserved = parse_cpus(kubelet.reserved_cpus, f"{settings.kubelet_config}: reservedSystemCPUs")
+    return TopologyPublisher(whose.name, whose.uid, agent.cpus, Path(settings.sysfs_root), reserved)
 
 
 def _checks(agent: Agent, reporter: Reporter | None) -> Checks:

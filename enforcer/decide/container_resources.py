@@ -30,6 +30,7 @@ from typing import Final
 
 import msgspec
 
+from cotenant.core.model.allocation.cpu_annotations import NO_JSON
 from cotenant.core.model.allocation.cpu_lists import format_cpus
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.colocation.reclaimable import Band
@@ -39,7 +40,7 @@ from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.kubernetes.quantity import LARGEST, parse_bytes
 from cotenant.core.model.resource import Resource
 from enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
-from enforcer.observe.cpusets import NO_JSON, assigned, overclaims
+from enforcer.observe.cpusets import assigned, overclaims
 
 SHARES_MIN: Final = 2
 SHARES_MAX: Final = 262_144

@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from cotenant.core.model.allocation.cpu_annotations import NO_JSON
 from cotenant.core.model.colocation.node_policy import Part
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.struct_validation import without_nulls
 from enforcer.contract import KubeQos, PodSpec, Verdict
-from enforcer.observe.cpusets import NO_JSON
 
 PartT = TypeVar("PartT", bound=Part)
 UNREADABLE: Final = "AnnotationUnreadable"

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cotenant.core.model.allocation.cpu_lists import parse_cpus
 from cotenant.core.model.allocation.cpu_topology import Processor
-from cotenant.core.model.errors import NodeUnreadable, UsageError
+from cotenant.core.model.errors import NodeUnreadable
 from enforcer.contract import CpuUse, Pressure
+from enforcer.observe.cpu_sysfs import read_processors, text_of
 from enforcer.observe.rates import CpuCounters, Waits, cpu_use, machine_counters, meminfo_bytes, pressure
 
 SLOW_SECONDS: Final = 60.0
@@ -65,7 +65,7 @@ class MachineReader:
             raise NodeUnreadable(f"{self._proc}: stat or meminfo are not in the kernel's form")
         use = cpu_use(self._before, now)
         self._before = now
-        self._look_slowly(at, cpus or _text(self._sys / "devices/system/cpu/online"))
+        self._look_slowly(at, cpus or text_of(self._sys / "devices/system/cpu/online"))
         return MachineReading(self._slow.processors, total, available, use, self._pressures(), self._slow.devices)
 
     def waits(self, pids: list[int]) -> Waits:
@@ -94,33 +94,8 @@ class MachineReader:
     def _look_slowly(self, at: float, cpus: str) -> None:
         if at < self._slow.until and cpus == self._slow.cpus:
             return
-        self._slow = _Slow(at + SLOW_SECONDS, cpus, self._processors(cpus), block_devices(self._proc, self._sys))
-
-    def _processors(self, cpus: str) -> tuple[Processor, ...]:
-        try:
-            ids = sorted(parse_cpus(cpus, "CPUs online"))
-        except UsageError:
-            ids = []
-        if not ids:
-            raise NodeUnreadable(f"{self._sys}: no list of the CPUs that are online")
-        numa = self._numa_nodes()
-        places = {cpu: self._place(cpu) for cpu in ids}
-        cores = {place: core for core, place in enumerate(sorted(set(places.values())))}
-        return tuple(Processor(cpu, cores[places[cpu]], places[cpu][0], numa.get(cpu, 0)) for cpu in ids)
-
-    def _place(self, cpu: int) -> tuple[int, int, int]:
-        """Socket, die and core; the kernel numbers cores anew in each die."""
-        folder = self._sys / f"devices/system/cpu/cpu{cpu}/topology"
-        socket, die, core = (_text(folder / name) for name in ("physical_package_id", "die_id", "core_id"))
-        return _whole(socket, 0), _whole(die, 0), _whole(core, cpu)
-
-    def _numa_nodes(self) -> dict[int, int]:
-        nodes: dict[int, int] = {}
-        folder = self._sys / "devices/system/node"
-        for name in _names(folder):
-            if match := re.fullmatch(r"node(\d+)", name):
-                nodes |= dict.fromkeys(parse_cpus(_text(folder / name / "cpulist"), name), int(match[1]))
-        return nodes
+        processors = read_processors(self._sys, cpus)
+        self._slow = _Slow(at + SLOW_SECONDS, cpus, processors, block_devices(self._proc, self._sys))
 
 
 def block_devices(proc: Path, sys: Path) -> dict[str, str]:
@@ -131,7 +106,7 @@ def block_devices(proc: Path, sys: Path) -> dict[str, str]:
     """
     folder = sys / "class/block"
     disk_numbers = {name: _whole_device(folder / name) for name in _names(folder)}
-    numbers = {_text(folder / name / "dev"): number for name, number in disk_numbers.items()}
+    numbers = {text_of(folder / name / "dev"): number for name, number in disk_numbers.items()}
     devices = {name: number for name, number in disk_numbers.items() if number}
     for name in disk_numbers:
         devices = _volumes(folder / name, disk_numbers) | devices
@@ -144,18 +119,18 @@ def block_devices(proc: Path, sys: Path) -> dict[str, str]:
 
 def _volumes(folder: Path, disk_numbers: Mapping[str, str]) -> dict[str, str]:
     """Names of a mapped device: its own, and its volume group's."""
-    mapped = _text(folder / "dm" / "name")
+    mapped = text_of(folder / "dm" / "name")
     if not mapped or not disk_numbers[folder.name]:
         return {}
     below = next((disk_numbers[disk] for disk in _names(folder / "slaves") if disk_numbers.get(disk)), "")
-    group = _GROUP.match(mapped) if _text(folder / "dm" / "uuid").startswith("LVM-") else None
+    group = _GROUP.match(mapped) if text_of(folder / "dm" / "uuid").startswith("LVM-") else None
     group_names = {group[1].replace("--", "-"): below} if group and below else {}
     return {mapped: disk_numbers[folder.name], **group_names}
 
 
 def _whole_device(folder: Path) -> str:
     place = folder.resolve()
-    return _text((place.parent if (place / "partition").exists() else place) / "dev")
+    return text_of((place.parent if (place / "partition").exists() else place) / "dev")
 
 
 def _names(folder: Path) -> list[str]:
@@ -170,11 +145,3 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
-
-
-def _text(path: Path) -> str:
-    return _bytes(path).decode(errors="replace").strip()
-
-
-def _whole(text: str, otherwise: int) -> int:
-    return int(text) if text.isdigit() else otherwise

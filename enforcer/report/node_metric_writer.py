@@ -1,4 +1,4 @@
-"""EDGE: writes the NodeMetric of the own node, once a minute, from a thread of its own, and now and then a note on it.
+"""EDGE: writes the NodeMetric of the own node, once a minute, from a thread of its own; its CPUs too, and a note on it.
 
 As Koordinator's agent: updateTime in the status says that an agent is at work, and the manager then leaves this node's
 usage to it. The spec (how usage is measured) is the manager's; where nobody has made the object it is made here. The
@@ -21,6 +21,7 @@ from cotenant.core.model.errors import ClusterAbsent, CotenantError
 from cotenant.core.model.kubernetes.intent import Apply
 from cotenant.core.model.kubernetes.protocol import SLO_GROUP
 from enforcer.apply.eviction_requests import FIELD_MANAGER
+from enforcer.report.topology_writer import TopologyPublisher
 from enforcer.report.usage import PLURAL, own_object
 
 PATH: Final = f"/apis/{SLO_GROUP}/{PLURAL}"
@@ -44,7 +45,13 @@ class Reporter:
     """One thread that reports in intervals until it is stopped."""
 
     def __init__(
-        self, client: KubeClient, node: Whose, make_report: Made, interval_seconds: float, noted: Noted | None = None
+        self,
+        client: KubeClient,
+        node: Whose,
+        make_report: Made,
+        interval_seconds: float,
+        noted: Noted | None = None,
+        topology: TopologyPublisher | None = None,
     ) -> None:
         """No request is sent yet; `interval_seconds` holds until the NodeMetric's own spec sets another."""
         self.error = "not reported yet"
@@ -52,8 +59,9 @@ class Reporter:
         self.policy = CollectPolicy(report_seconds=round(interval_seconds))
         self._client = client.sibling()
         self._writer = Writer(self._client, FIELD_MANAGER)
-        self._node, self._made, self._noted = node, make_report, noted
+        self._node, self._made, self._noted, self._topology = node, make_report, noted, topology
         self._noted_at = -NOTE_SECONDS
+        self._unpublished = ""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nodemetric", daemon=True)
         self._log = structlog.get_logger(__name__)
@@ -101,11 +109,25 @@ class Reporter:
                     self.error = ""
                 self.annotate(time.monotonic())
             except ClusterAbsent as error:
-                self._say(f"{error.message}; is the CRD NodeMetric installed?")
+                self._say(f"{error.message}; is its definition installed?")
             except CotenantError as error:
                 self._say(error.message)
             except Exception as error:  # noqa: BLE001 - a dead reporter would look like a dead node
                 self._say(f"{type(error).__name__}: {error}")
+
+            self._publish_cpus()
+
+    def _publish_cpus(self) -> None:
+        """Why it failed is told once; the NodeMetric and the agent's readiness do not depend on it."""
+        problem = ""
+        try:
+            if self._topology:
+                self._topology.publish(self._client, self._writer)
+        except CotenantError as error:
+            problem = error.message
+        if problem and problem != self._unpublished:
+            self._log.warning("CPUs not published", error=problem)
+        self._unpublished = problem
 
     def _say(self, error: str) -> None:
         if error != self.error:

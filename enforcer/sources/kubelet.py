@@ -1,6 +1,6 @@
 """The kubelet's configuration of cgroups and CPUs, and its exclusive CPU assignments. Pure.
 
-Three top-level scalars of a file that kubeadm and others write as plain YAML; read without a YAML parser, which would
+Four top-level scalars of a file that kubeadm and others write as plain YAML; read without a YAML parser, which would
 cost the agent as much memory as everything else here. JSON, and a key that is nested or folded, is not found.
 """
 
@@ -22,6 +22,8 @@ class KubeletConfig:
     cgroup_driver: str = ""
     cgroup_root: str = ""
     static_cpus: bool = False
+    reserved_cpus: str = ""
+    """reservedSystemCPUs, a list such as "0-1"."""
 
     @property
     def base(self) -> tuple[str, ...]:
@@ -49,4 +51,5 @@ def kubelet_config(text: str) -> KubeletConfig:
         cgroup_driver=driver if driver in ("cgroupfs", "systemd") else "",
         cgroup_root=scalars.get("cgroupRoot", ""),
         static_cpus=scalars.get("cpuManagerPolicy", "") == "static",
+        reserved_cpus=scalars.get("reservedSystemCPUs", ""),
     )

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from cotenant.core.model.allocation.cpu_annotations import system_cpus
 from cotenant.core.model.allocation.cpu_lists import Cpus, format_cpus
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.kubernetes.qos import QosClass
@@ -46,15 +47,7 @@ from enforcer.contract import (
 from enforcer.decide.container_resources import skipped
 from enforcer.decide.kubelet_values import kubelet_amounts
 from enforcer.decide.overrides import UNREADABLE, active
-from enforcer.observe.cpusets import (
-    Assigned,
-    assigned,
-    forbidden_cpus,
-    online_cpus,
-    overclaims,
-    owned_cpus,
-    system_cpus,
-)
+from enforcer.observe.cpusets import Assigned, assigned, forbidden_cpus, online_cpus, overclaims, owned_cpus
 
 NAME: Final = "cpuset-pools"
 EMPTY_POOL: Final = "SharePoolEmpty"
@@ -123,7 +116,7 @@ def pools_of(node: NodeReading, pods: Iterable[PodSpec]) -> Pools:
     everybody = list(pods)
     free = online_cpus(node) - forbidden_cpus(node, everybody)
     shared = free - owned_cpus(everybody, QosClass.LSR)
-    return Pools(online_cpus(node), shared, free, system_cpus(node)[0] & online_cpus(node))
+    return Pools(online_cpus(node), shared, free, system_cpus(node.annotations, node.name)[0] & online_cpus(node))
 
 
 def _best_effort(assignment: Assigned, node: NodeReading, pools: Pools) -> CpusetPlacement:

@@ -23,13 +23,13 @@ from typing import Final
 
 import msgspec
 
+from cotenant.core.model.allocation.cpu_annotations import NO_JSON
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.best_effort import BestEffortSettings
 from enforcer.contract import Evict, Observation, PodReading, PodSpec
-from enforcer.observe.cpusets import NO_JSON
 
 EVICTION_ENABLED_LABEL: Final = "koordinator.sh/eviction-enabled"
 EVICTION_POLICY_ANNOTATION: Final = "koordinator.sh/eviction-policy"

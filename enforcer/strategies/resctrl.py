@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from cotenant.core.model.allocation.cpu_annotations import NO_JSON
 from cotenant.core.model.colocation.node_policy import NodePolicy, ResctrlQos
 from cotenant.core.model.kubernetes.protocol import RESCTRL_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
@@ -35,7 +36,6 @@ from enforcer.contract import (
 )
 from enforcer.decide.overrides import active, class_of, unreadable
 from enforcer.decide.surfaces import ResctrlGroup, text_of
-from enforcer.observe.cpusets import NO_JSON
 
 NAME: Final = "resctrl"
 POD_PREFIX: Final = "koordlet-"

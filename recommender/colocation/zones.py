@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,9 @@ import numpy.typing as npt
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import QuantityError
 from cotenant.core.model.kubernetes.intent import Address, Patch
-from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, NUMA_ZONE, TOPOLOGIES, TOPOLOGY_GROUP
 from cotenant.core.model.kubernetes.quantity import parse_amount
 from cotenant.core.model.resource import Resource
-
-TOPOLOGY_GROUP: Final = "topology.node.k8s.io/v1alpha1"
-TOPOLOGIES: Final = "noderesourcetopologies"
-NUMA_ZONE: Final = "Node"
-"""Type of a zone that is a NUMA node."""
 
 Lend = Callable[[str, Resource, Sequence[int]], npt.NDArray[np.int64]]
 """Batch amount of each zone of a node, given the zones' capacities."""

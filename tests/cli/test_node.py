@@ -145,3 +145,35 @@ def test_once_shows_what_would_be_written_and_writes_nothing(node: Kubepods, tmp
     found = [(r["pod"], r["before"], r["value"], r["outcome"]) for r in rows if r["knob"] == "cpu.shares" and r["pod"]]
     assert found == [("bench/etl", "2", "1024", "would-write")] * 2
     assert node.values(KNOBS) == before
+
+
+def machine_file(folder: Path) -> Path:
+    path = folder / "machine.yaml"
+    path.write_text('sockets: 2\ncoresPerSocket: 2\nthreadsPerCore: 2\noffline: "7"\nisolated: "0"\n')
+    return path
+
+
+def test_topology_draws_a_cell_a_core_and_says_which_cpus_are_withheld(tmp_path: Path) -> None:
+    result = run("node", "topology", "--topology", str(machine_file(tmp_path)))
+    # cores 0-1 on socket 0, 2-3 on socket 1; the second threads are 4-7, of which 7 is off
+    assert result.stdout.splitlines() == [
+        "socket 0, NUMA node 0: 2 cores, 4 CPUs",
+        "  core    0  !. ..",
+        "socket 1, NUMA node 1: 2 cores, 3 CPUs",
+        "  core    2  .. .",
+        "",
+        ".  shared: 1-6",
+        "!  isolated: 0",
+        "-  offline: 7",
+    ]
+
+
+def test_topology_as_json_has_a_row_for_each_cpu(tmp_path: Path) -> None:
+    rows = json.loads(run("node", "topology", "--topology", str(machine_file(tmp_path)), "-o", "json").stdout)
+    assert rows[4] == {"cpu": 4, "core": 0, "socket": 0, "numa_node": 0, "state": "shared", "pod": ""}
+    assert rows[7] == {"cpu": 7, "core": None, "socket": None, "numa_node": None, "state": "offline", "pod": ""}
+
+
+def test_topology_needs_a_node_or_a_file(tmp_path: Path) -> None:
+    result = run("node", "topology")
+    assert result.exit_code == 2 and "--topology" in result.stderr

@@ -6,20 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.core.model.allocation.cpu_annotations import system_cpus
 from cotenant.core.model.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
+from cotenant.core.model.kubernetes.protocol import (
+    NODE_RESERVATION_ANNOTATION,
+    RESOURCE_STATUS_ANNOTATION,
+    SYSTEM_QOS_ANNOTATION,
+)
 from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import ContainerSpec, NodeReading, PodSpec
-from enforcer.observe.cpusets import (
-    SYSTEM_QOS_ANNOTATION,
-    assigned,
-    forbidden_cpus,
-    overclaims,
-    owned_cpus,
-    system_cpus,
-)
+from enforcer.observe.cpusets import assigned, forbidden_cpus, overclaims, owned_cpus
 
 
 def pod(qos: QosClass, status: str | None, phase: str = "Running", asks: int = 8000) -> PodSpec:
@@ -59,7 +57,7 @@ def test_a_list_that_is_long_for_its_own_sake_is_refused() -> None:
 def test_an_annotation_that_is_nested_for_its_own_sake_is_unreadable(key: str) -> None:
     deep = f'{{"{key}": {"[" * 100_000}{"]" * 100_000}}}'
     assert assigned(pod(QosClass.LSR, deep)).broken
-    assert system_cpus(node(system=deep)) == (frozenset(), False)
+    assert system_cpus(node(system=deep).annotations, "n") == (frozenset(), False)
     assert forbidden_cpus(node(reservation=deep), []) == frozenset()
 
 
@@ -80,7 +78,7 @@ def test_neighbours_are_joined_as_the_kernel_does() -> None:
 def test_no_text_in_an_annotation_breaks_the_reader(text: str) -> None:
     found = assigned(pod(QosClass.LSR, text))
     assert found.cpus == frozenset() or not found.broken
-    assert system_cpus(node(system=text))[0] is not None
+    assert system_cpus(node(system=text).annotations, "n")[0] is not None
 
 
 def test_a_pods_cpus_and_numa_nodes_come_from_the_scheduler() -> None:

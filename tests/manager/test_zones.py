@@ -7,56 +7,20 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.topologies import PATH, install_topologies, remove_topologies
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import Scene
 
 CPU = "kubernetes.io/batch-cpu"
-PATH = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
-CRD: dict[str, Any] = {
-    "metadata": {
-        "name": "noderesourcetopologies.topology.node.k8s.io",
-        "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
-    },
-    "spec": {
-        "group": "topology.node.k8s.io",
-        "scope": "Cluster",
-        "names": {
-            "kind": "NodeResourceTopology",
-            "plural": "noderesourcetopologies",
-            "singular": "noderesourcetopology",
-        },
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
 
 
 @pytest.fixture
 def topologies(control_plane: ControlPlane) -> Any:
     api = control_plane.api()
-    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    api.create(crds, CRD)
-    wait_for("the kind", lambda: served(api))
+    install_topologies(api)
     yield api
-    api.delete(f"{crds}/{CRD['metadata']['name']}")
-    wait_for("the kind is gone", lambda: not served(api))
-
-
-def served(api: Api) -> bool:
-    """Whether the kind is there and ready; a server that is about to serve it, or to stop, says 429."""
-    try:
-        return bool(api.exists(PATH))
-    except ApiError as error:
-        assert error.status == 429, error
-        return False
+    remove_topologies(api)
 
 
 def test_zones_follow_what_their_node_lends(

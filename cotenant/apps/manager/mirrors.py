@@ -34,6 +34,8 @@ from cotenant.core.model.kubernetes.protocol import (
     SLO_CONFIG_MAP,
     SLO_GROUP,
     SWAP_GUARD,
+    TOPOLOGIES,
+    TOPOLOGY_GROUP,
 )
 from cotenant.core.model.kubernetes.quota_tree import QuotaNode
 from cotenant.core.model.queues.gang import POD_GROUP_LABEL, gang_of_pod_group
@@ -43,7 +45,7 @@ from cotenant.core.model.reservations.plan_wire import parse_plan
 from cotenant.core.model.reservations.reservation import Reservation
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.extender import LoadAwareSettings
-from recommender.colocation.zones import TOPOLOGIES, TOPOLOGY_GROUP, Topology
+from recommender.colocation.zones import Topology
 from scheduler_ext.queues.view import QuotaProfile
 from scheduler_ext.rebalance.cluster_reading import BUDGETS, BudgetWire, budget_of
 from scheduler_ext.rebalance.load import pod_of as rebalance_pod_of

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from cotenant.core.model.allocation.cpu_annotations import NO_JSON, reserved_cpus
 from cotenant.core.model.colocation.node_policy import Thresholds
 from cotenant.core.model.errors import QuantityError
 from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION
@@ -27,7 +28,6 @@ from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.kubernetes.quantity import parse_millicores
 from cotenant.core.model.resource import MILLICORES_PER_CORE
 from enforcer.contract import CpuUse, GroupReading, KubeQos, NodeReading, Observation, PodSpec
-from enforcer.observe.cpusets import NO_JSON, reserved_cpus
 
 _RESERVED_CPUS_ONLY: Final = "ReservedCPUsOnly"
 
@@ -90,7 +90,7 @@ def _annotated(node: NodeReading) -> int:
 
     0 with applyPolicy ReservedCPUsOnly, under which the amount is not to be kept, and for an unreadable annotation.
     """
-    cpus = reserved_cpus(node)
+    cpus = reserved_cpus(node.annotations, node.name)
     if cpus:
         return MILLICORES_PER_CORE * len(cpus)
     try:

@@ -1,4 +1,4 @@
-"""`cotenant node`: what this node's agent holds and why (status), and recorded decisions made again (replay)."""
+"""`cotenant node`: what this node's agent holds and why (status), decisions made again (replay), CPUs (topology)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app, session_of
+from cotenant.apps.cli.node.topology import EXAMPLES, topology
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.core.model.errors import NoData, SourceUnreachable, UsageError
 from cotenant.core.model.table import Column, Kind, Schema, Table
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from enforcer.report.status import HeldValue, NodeStatus
 
 app = new_app()
+app.command(epilog=EXAMPLES)(topology)
 
 STATUS = Schema(
     "node-status",
@@ -57,7 +59,7 @@ REPLAY = Schema(
 
 @app.callback(epilog=examples("cotenant node status", "cotenant node replay observations.jsonl"))
 def node() -> None:
-    """What this node's agent holds on each pod and why; decisions of a recording made again."""
+    """What this node's agent holds on each pod and why; decisions of a recording made again; whose CPUs are."""
 
 
 @app.command(

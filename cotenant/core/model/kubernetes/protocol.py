@@ -52,7 +52,27 @@ CPU_NORMALIZATION_RATIO_ANNOTATION: Final = "node.koordinator.sh/cpu-normalizati
 THIRD_PARTY_ALLOCATIONS_ANNOTATION: Final = "node.koordinator.sh/thirdPartyAllocations"
 ORIGIN_ALLOCATABLE_ANNOTATION: Final = "node.koordinator.sh/originExtendedAllocatable"
 
+SYSTEM_QOS_ANNOTATION: Final = "node.koordinator.sh/system-qos-resource"
+CPU_BIND_POLICY_LABEL: Final = "node.koordinator.sh/cpu-bind-policy"
+NUMA_STRATEGY_LABEL: Final = "node.koordinator.sh/numa-allocate-strategy"
+NUMA_POLICY_LABEL: Final = "node.koordinator.sh/numa-topology-policy"
+
+# NodeResourceTopology: one a node, by the name of the node
+TOPOLOGY_GROUP: Final = "topology.node.k8s.io/v1alpha1"
+TOPOLOGIES: Final = "noderesourcetopologies"
+NUMA_ZONE: Final = "Node"
+"""Type of a zone that is a NUMA node."""
+CPU_TOPOLOGY_ANNOTATION: Final = "node.koordinator.sh/cpu-topology"
+POD_CPUS_ANNOTATION: Final = "node.koordinator.sh/pod-cpu-allocs"
+SHARED_POOLS_ANNOTATION: Final = "node.koordinator.sh/cpu-shared-pools"
+BE_SHARED_POOLS_ANNOTATION: Final = "node.koordinator.sh/be-cpu-shared-pools"
+KUBELET_CPU_MANAGER_ANNOTATION: Final = "kubelet.koordinator.sh/cpu-manager-policy"
+WITHHELD_CPUS_ANNOTATION: Final = "node.cotenant.dev/withheld-cpus"
+"""JSON: CPUs that nobody may be given, {"isolated": "0-1", "offline": "7"}."""
+
 # pods
+RESOURCE_SPEC_ANNOTATION: Final = "scheduling.koordinator.sh/resource-spec"
+NUMA_SPEC_ANNOTATION: Final = "scheduling.koordinator.sh/numa-topology-spec"
 EXTENDED_SPEC_ANNOTATION: Final = "node.koordinator.sh/extended-resource-spec"
 ANNOTATION_ALIASES: Final[dict[str, str]] = {"koordinator.sh/resource-limit": EXTENDED_SPEC_ANNOTATION}
 SKIP_RESOURCES_ANNOTATION: Final = "config.koordinator.sh/skip-update-resources"

@@ -187,6 +187,13 @@ class EnforcerSettings(Section, frozen=True):
         ),
     ] = False
     report_node_metric: Annotated[bool, setting("Report the node's usage as its NodeMetric.")] = True
+    report_topology: Annotated[
+        bool,
+        setting(
+            "Publish the node's CPUs as its NodeResourceTopology, for schedulers; together with the NodeMetric. "
+            "The definition of that kind must be installed."
+        ),
+    ] = False
     report_interval_seconds: Annotated[
         float, setting("Between two NodeMetrics, unless the NodeMetric's spec says.", unit="seconds", ge=10, le=3600)
     ] = 60.0

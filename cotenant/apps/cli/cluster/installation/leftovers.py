@@ -21,9 +21,8 @@ from cotenant.apps.cli.cluster.installation.restoration import (
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.errors import ClusterAbsent, ClusterError
 from cotenant.core.model.kubernetes.intent import Address
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, TOPOLOGIES, TOPOLOGY_GROUP
 from cotenant.core.model.reservations.scheduling_gate import OUR_GATES
-from recommender.colocation.zones import TOPOLOGIES, TOPOLOGY_GROUP
 
 _NEVER: Final = frozenset(
     {

@@ -17,9 +17,10 @@ from cotenant.core.model.kubernetes.protocol import (
     QUEUED_ANNOTATION,
     RESERVATION_ALLOCATED_ANNOTATION,
     RESERVATION_LABEL,
+    TOPOLOGIES,
 )
 from cotenant.core.model.reservations.scheduling_gate import OUR_GATES
-from recommender.colocation.zones import TOPOLOGIES, Topology, publish_zones
+from recommender.colocation.zones import Topology, publish_zones
 from recommender.plans.realise import floor_of, restore
 from scheduler_ext.reservations.view import MISSED_ANNOTATION
 

@@ -1,0 +1,93 @@
+"""`cotenant node topology`: sockets, cores and threads of a node, and whose they are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
+from cotenant.apps.cli.command import examples, session_of
+from cotenant.apps.cli.documents import documents, mapping
+from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, print_table
+from cotenant.core.model.errors import NoData, UsageError
+from cotenant.core.model.table import Column, Kind, Schema, Table
+
+if TYPE_CHECKING:
+    from cotenant.core.model.allocation.cpu_ownership import CpuOwner
+    from cotenant.core.settings.root import Settings
+
+TOPOLOGY: Final = Schema(
+    "node-topology",
+    (
+        Column("cpu", "CPU", Kind.INTEGER, "Number of the thread."),
+        Column("core", "Core", Kind.INTEGER, "Number of its core on the machine; empty: it is offline."),
+        Column("socket", "Socket", Kind.INTEGER, "Its socket."),
+        Column("numa_node", "NUMA node", Kind.INTEGER, "Its NUMA node."),
+        Column("state", "State", Kind.TEXT, "shared, pod, reserved, kubelet-reserved, system, isolated or offline."),
+        Column("pod", "Pod", Kind.TEXT, "namespace/name of who has it alone."),
+    ),
+    ("cpu",),
+)
+EXAMPLES: Final = examples(
+    "cotenant node topology worker-3",
+    "cotenant node topology worker-3 -o json",
+    "cotenant node topology --topology machine.yaml  # a machine that is not at hand",
+)
+
+
+def topology(
+    ctx: typer.Context,
+    node: Annotated[str, typer.Argument(help="Name of the node.", show_default=False)] = "",
+    file: Annotated[
+        Path | None,
+        typer.Option("--topology", metavar="FILE", help="Description of a machine, in place of a node's own."),
+    ] = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Draw the CPUs of a node: a cell a core, a letter a thread, and whose they are. Writes nothing."""
+    from cotenant.apps.cli.node.cpu_drawing import drawn
+
+    if bool(node) is (file is not None):
+        raise UsageError("give the name of a node, or --topology FILE", fix="cotenant node topology NODE")
+    settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
+    cpu_owners = _described(file) if file is not None else _published(settings, node)
+    if output is Format.TABLE:
+        sys.stdout.writelines(f"{line}\n" for line in drawn(cpu_owners))
+        return
+    rows = [{column.name: getattr(owner, column.name) for column in TOPOLOGY.columns} for owner in cpu_owners]
+    print_table(Table.from_rows(TOPOLOGY, rows), output, headers=not no_headers)
+
+
+def _described(file: Path) -> list[CpuOwner]:
+    from cotenant.core.model.allocation.cpu_ownership import owners
+    from cotenant.core.model.allocation.machine_file import described_machine
+
+    body, *more = documents(str(file))
+    if more or not isinstance(body, dict):
+        raise UsageError(f"{file} is not one machine", fix="Give one object in YAML or JSON.")
+    return list(owners(described_machine(body, str(file)), {}, str(file)))
+
+
+def _published(settings: Settings, node: str) -> list[CpuOwner]:
+    """By the node's NodeResourceTopology and the annotations of the Node and of its pods."""
+    from cotenant.core.adapters.kube import connect
+    from cotenant.core.model.allocation.cpu_ownership import owners
+    from cotenant.core.model.allocation.topology_document import parse_topology, topology_address
+
+    client = connect(settings.kube)
+    try:
+        body = client.get(f"/api/v1/nodes/{node}")
+        document = client.get(topology_address(node).path)
+        if body is None or document is None:
+            missing = "no NodeResourceTopology" if body else "no such node"
+            raise NoData(f"{node}: {missing}", fix="Set enforcer.report_topology on its agent; give its exact name.")
+        cpus = parse_topology(document)
+    finally:
+        client.close()
+    return list(owners(cpus, mapping(mapping(body.get("metadata")).get("annotations")), node))

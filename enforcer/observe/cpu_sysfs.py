@@ -1,0 +1,89 @@
+"""EDGE: the machine's CPUs as sysfs lists them: cores, sockets, NUMA nodes and their memory; offline and isolated ones.
+
+devices/system/cpu/{online,offline,isolated}     lists of CPUs
+devices/system/cpu/cpuN/topology/                physical_package_id, die_id, core_id
+devices/system/node/nodeN/                       cpulist, meminfo
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from cotenant.core.model.allocation.cpu_lists import Cpus, parse_cpus
+from cotenant.core.model.allocation.cpu_topology import CpuTopology, Processor
+from cotenant.core.model.errors import NodeUnreadable, UsageError
+
+_TOTAL: Final = re.compile(r"MemTotal:\s+(\d+) kB")
+
+
+def read_processors(sys: Path, online: str) -> tuple[Processor, ...]:
+    """The CPUs of a list such as "0-3", with cores numbered anew over the whole machine; NodeUnreadable without any.
+
+    A CPU without a topology folder counts as a core of its own on socket 0, NUMA node 0.
+    """
+    cpus = sorted(_list_of(online))
+    if not cpus:
+        raise NodeUnreadable(f"{sys}: no list of the CPUs that are online")
+    numa_nodes = {cpu: node for node, members in _numa_nodes(sys).items() for cpu in members}
+    places = {cpu: _place(sys, cpu) for cpu in cpus}
+    cores = {place: core for core, place in enumerate(sorted(set(places.values())))}
+    return tuple(Processor(cpu, cores[places[cpu]], places[cpu][0], numa_nodes.get(cpu, 0)) for cpu in cpus)
+
+
+def read_topology(sys: Path) -> CpuTopology:
+    """The whole machine, whatever the own cgroup may use. NodeUnreadable as `read_processors`."""
+    folder = sys / "devices/system/cpu"
+    processors = read_processors(sys, text_of(folder / "online"))
+    online = frozenset(p.id for p in processors)
+    offline, isolated = (_list_of(text_of(folder / name)) for name in ("offline", "isolated"))
+    return CpuTopology(processors, offline - online, isolated & online)
+
+
+def numa_memory_bytes(sys: Path) -> dict[int, int]:
+    """Memory of each NUMA node; of a node that does not say it nothing."""
+    amounts = {}
+    for node in _numa_nodes(sys):
+        total = _TOTAL.search(text_of(sys / f"devices/system/node/node{node}/meminfo"))
+        if total:
+            amounts[node] = int(total[1]) * 1024
+    return amounts
+
+
+def text_of(path: Path) -> str:
+    """A small file's text without the newline; "" for one that cannot be read."""
+    try:
+        return path.read_bytes().decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _numa_nodes(sys: Path) -> dict[int, Cpus]:
+    folder = sys / "devices/system/node"
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - names alone are wanted
+    except OSError:
+        return {}
+    numbers = sorted(int(match[1]) for name in names if (match := re.fullmatch(r"node(\d+)", name)))
+    return {number: _list_of(text_of(folder / f"node{number}/cpulist")) for number in numbers}
+
+
+def _place(sys: Path, cpu: int) -> tuple[int, int, int]:
+    """Socket, die and core; the kernel numbers cores anew in each die."""
+    folder = sys / f"devices/system/cpu/cpu{cpu}/topology"
+    socket, die, core = (text_of(folder / name) for name in ("physical_package_id", "die_id", "core_id"))
+    return _whole(socket, 0), _whole(die, 0), _whole(core, cpu)
+
+
+def _list_of(text: str) -> Cpus:
+    """CPUs of a list; one that is none, as "(null)" of some kernels, has none."""
+    try:
+        return parse_cpus(text)
+    except UsageError:
+        return frozenset()
+
+
+def _whole(text: str, otherwise: int) -> int:
+    return int(text) if text.isdigit() else otherwise

@@ -1,0 +1,92 @@
+"""The node's CPUs and whose they are, out of what the agent last saw; and what of it is written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cotenant.core.model.allocation.cpu_lists import Cpus
+from cotenant.core.model.allocation.cpu_topology import CpuTopology
+from cotenant.core.model.allocation.topology_document import (
+    STATIC,
+    NodeCpus,
+    PodCpus,
+    annotations_of,
+    topology_address,
+    zones_of,
+)
+from cotenant.core.model.kubernetes.intent import Apply, Create, Intent, Patch
+from cotenant.core.model.kubernetes.protocol import TOPOLOGY_GROUP
+from enforcer.contract import Observation, PodSpec
+from enforcer.decide.overrides import active
+from enforcer.observe.cpusets import assigned, overclaims
+from enforcer.strategies.cpuset_pools import pools_of
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCpus:
+    """What sysfs and the kubelet's configuration say. memory_bytes: of each NUMA node."""
+
+    topology: CpuTopology
+    memory_bytes: Mapping[int, int]
+    kubelet_reserved: Cpus = frozenset()
+
+
+def node_cpus(observation: Observation, machine: MachineCpus) -> NodeCpus:
+    """CPUs of pods that have them alone, by the kubelet or by annotation, and the pools of the others."""
+    node, pods = observation.node, [pod.spec for pod in observation.pods]
+    pools = pools_of(node, pods)
+    return NodeCpus(
+        machine.topology,
+        STATIC if node.kubelet_static_cpus else "none",
+        machine.kubelet_reserved,
+        tuple(_alone(pods, node.kubelet_cpus)),
+        pools.shared,
+        pools.best_effort,
+    )
+
+
+def topology_write(
+    cpus: NodeCpus, memory_bytes: Mapping[int, int], node: tuple[str, str], current: Mapping[str, Any] | None
+) -> Intent | None:
+    """What is to be written, None when all is there; node: its name and uid, current: the object, None = none yet.
+
+    The zones of an object that is there are left alone while they have our CPUs: the manager adds batch amounts to
+    them. Others are replaced, if the object still is the one that was read.
+    """
+    name, uid = node
+    address, annotations = topology_address(name), annotations_of(cpus)
+    zones = zones_of(cpus.topology, memory_bytes)
+    head: dict[str, Any] = {"apiVersion": TOPOLOGY_GROUP, "kind": "NodeResourceTopology"}
+    if current is None:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+        metadata = {"name": name, "annotations": annotations, "ownerReferences": [owner]}
+        body = {**head, "metadata": metadata, "topologyPolicies": ["None"], "zones": zones}
+        return Create(address, body, why="the CPUs of this node")
+    present: Mapping[str, Any] = current.get("metadata") or {}
+    if _cpus_by_zone(current.get("zones")) != _cpus_by_zone(zones):
+        version = {"op": "test", "path": "/metadata/resourceVersion", "value": present.get("resourceVersion")}
+        return Patch(address, (version, {"op": "add", "path": "/zones", "value": zones}), why="other CPUs than before")
+    published = present.get("annotations") or {}
+    if all(published.get(key) == text for key, text in annotations.items()):
+        return None
+    return Apply(address, {**head, "metadata": {"name": name, "annotations": annotations}}, why="whose CPUs they are")
+
+
+def _alone(pods: list[PodSpec], by_kubelet: Mapping[str, Cpus]) -> Iterator[PodCpus]:
+    for pod in pods:
+        if kubelet_cpus := by_kubelet.get(pod.key):
+            yield PodCpus(pod.namespace, pod.name, pod.uid, kubelet_cpus, by_kubelet=True)
+        elif active(pod) and (cpus := assigned(pod).cpus) and not overclaims(pod):
+            yield PodCpus(pod.namespace, pod.name, pod.uid, cpus)
+
+
+def _cpus_by_zone(zones: Any) -> dict[str, str]:
+    """CPU capacity of each zone that is a NUMA node, as it is written."""
+    return {
+        str(zone.get("name")): str(resource.get("capacity"))
+        for zone in zones or ()
+        for resource in zone.get("resources") or ()
+        if resource.get("name") == "cpu"
+    }

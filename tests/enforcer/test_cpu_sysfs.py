@@ -1,0 +1,83 @@
+"""The machine's CPUs out of sysfs: small trees of machines that are not at hand, and this one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.core.model.allocation.cpu_lists import format_cpus
+from cotenant.core.model.allocation.cpu_topology import CpuTopology, regular_topology
+from cotenant.core.model.errors import NodeUnreadable
+from enforcer.observe.cpu_sysfs import numa_memory_bytes, read_topology
+from tests.model.cpu_machines import hybrid_topology, machines
+
+
+def grown(topology: CpuTopology, sys: Path) -> Path:
+    """The tree of a machine; cores are numbered anew in each socket, as the kernel does."""
+    cpu_folder, node_folder = sys / "devices/system/cpu", sys / "devices/system/node"
+    lists = {"online": topology.cpus, "offline": topology.offline, "isolated": topology.isolated}
+    cpu_folder.mkdir(parents=True)
+    for name, cpus in lists.items():
+        (cpu_folder / name).write_text(format_cpus(cpus) + "\n")
+    first_core = {
+        socket: min(p.core for p in topology.processors if p.socket == socket)
+        for socket in {p.socket for p in topology.processors}
+    }
+    for p in topology.processors:
+        folder = cpu_folder / f"cpu{p.id}/topology"
+        folder.mkdir(parents=True)
+        (folder / "physical_package_id").write_text(f"{p.socket}\n")
+        (folder / "die_id").write_text("0\n")
+        (folder / "core_id").write_text(f"{p.core - first_core[p.socket]}\n")
+    for node in topology.cores_of_numa_node:
+        (node_folder / f"node{node}").mkdir(parents=True)
+        (node_folder / f"node{node}/cpulist").write_text(format_cpus(topology.cpus_on([node])) + "\n")
+        (node_folder / f"node{node}/meminfo").write_text(f"Node {node} MemTotal:       1024 kB\n")
+    return sys
+
+
+def shape(topology: CpuTopology) -> tuple[object, ...]:
+    """Everything but the numbers of cores, which a machine with cores that are off has gaps in."""
+    places = [(p.id, p.socket, p.numa_node) for p in topology.processors]
+    return places, sorted(topology.cores.values()), topology.offline, topology.isolated
+
+
+@given(topology=machines())
+def test_any_machine_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, topology: CpuTopology):
+    assert shape(read_topology(grown(topology, tmp_path_factory.mktemp("sys")))) == shape(topology)
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [regular_topology(2, 32, 2), hybrid_topology(8, 16), regular_topology(1, 8)],
+    ids=["2 sockets x 32 cores x 2 threads", "hybrid", "one thread a core"],
+)
+def test_usual_machines_are_read_with_their_core_numbers(tmp_path: Path, topology: CpuTopology):
+    assert read_topology(grown(topology, tmp_path / "sys")) == topology
+
+
+def test_memory_is_read_by_numa_node(tmp_path: Path):
+    # 1024 kB in each of the two
+    assert numa_memory_bytes(grown(regular_topology(2, 2), tmp_path / "sys")) == {0: 1 << 20, 1: 1 << 20}
+
+
+@given(text=st.text(st.characters(codec="utf-8"), max_size=20))
+def test_a_list_of_isolated_cpus_that_is_none_isolates_nothing_that_is_not_online(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+):
+    sys = grown(regular_topology(1, 2), tmp_path_factory.mktemp("sys"))
+    (sys / "devices/system/cpu/isolated").write_text(text)
+    assert read_topology(sys).isolated <= {0, 1}
+
+
+def test_a_tree_without_cpus_is_no_machine(tmp_path: Path):
+    with pytest.raises(NodeUnreadable, match="no list of the CPUs"):
+        read_topology(tmp_path)
+
+
+def test_this_machine_has_the_cpus_that_its_kernel_reports():
+    assert len(read_topology(Path("/sys")).cpus) == os.sysconf("SC_NPROCESSORS_ONLN")

@@ -1,0 +1,42 @@
+"""What the agent publishes of its CPUs, and what of it is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cotenant.core.model.allocation.cpu_topology import regular_topology
+from cotenant.core.model.allocation.topology_document import NodeCpus, parse_topology
+from cotenant.core.model.kubernetes.intent import Apply, Create, Patch
+from enforcer.report.topology_report import topology_write
+
+SMALL = NodeCpus(regular_topology(1, 2, 2))
+LARGER = NodeCpus(regular_topology(2, 2, 2))
+
+
+def published(cpus: NodeCpus) -> dict[str, Any]:
+    """The object as the first write makes it."""
+    intent = topology_write(cpus, {}, ("n1", "u1"), None)
+    assert isinstance(intent, Create)
+    return {**intent.body, "metadata": {**intent.body["metadata"], "resourceVersion": "7"}}
+
+
+def test_the_first_write_creates_an_object_that_goes_with_its_node():
+    body = published(SMALL)
+    assert parse_topology(body) == SMALL
+    assert body["metadata"]["ownerReferences"][0] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1"}
+
+
+def test_what_is_there_already_is_not_written_again():
+    assert topology_write(SMALL, {}, ("n1", "u1"), published(SMALL)) is None
+
+
+def test_other_owners_change_annotations_alone():
+    intent = topology_write(NodeCpus(SMALL.topology, "static"), {}, ("n1", "u1"), published(SMALL))
+    assert isinstance(intent, Apply) and "zones" not in intent.body
+
+
+def test_other_cpus_replace_the_zones_of_the_object_that_was_read():
+    intent = topology_write(LARGER, {}, ("n1", "u1"), published(SMALL))
+    assert isinstance(intent, Patch)
+    assert intent.operations[0] == {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}
+    assert [zone["name"] for zone in intent.operations[1]["value"]] == ["node-0", "node-1"]
