@@ -14,11 +14,11 @@ import pytest
 
 from cotenant.core.adapters.kube import KubeClient, Writer, access_review
 from cotenant.core.adapters.kube.incluster import service_account
-from cotenant.core.model.allocation.topology_document import NodeCpus, PodCpus, parse_topology, topology_address
+from cotenant.core.model.allocation.topology_document import NodeCpus, PodCpus, parse_topology
 from cotenant.core.model.colocation.collect_policy import CollectPolicy
 from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.model.kubernetes.intent import Address, Apply, Patch
+from cotenant.core.model.kubernetes.intent import Address, Apply
 from cotenant.core.model.kubernetes.protocol import SUPPRESSED_FRACTION_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.resource import Resource
@@ -139,10 +139,9 @@ def test_an_agent_publishes_the_cpus_of_its_own_node_and_leaves_the_zones_amount
         assert parse_topology(api.get(f"{TOPOLOGIES_PATH}/a-0")).topology == read_topology(Path("/sys"))
         assert not publisher(plane, "a-0").publish(agent, writer)  # nothing new
         lent = {"name": "kubernetes.io/batch-cpu", "capacity": "1", "allocatable": "1", "available": "1"}
-        addition = Patch(
-            topology_address("a-0"), ({"op": "add", "path": "/zones/0/resources/-", "value": lent},), why="manager"
-        )
-        Writer(plane.admin_client(), "manager").send(addition)
+        zones = api.get(f"{TOPOLOGIES_PATH}/a-0")["zones"]
+        zones[0]["resources"].append(lent)  # as the manager does
+        api.patch(f"{TOPOLOGIES_PATH}/a-0", {"zones": zones})
         owner = (PodCpus("shop", "web-0", "u", frozenset({0})),)
         assert publisher(plane, "a-0", owner).publish(agent, writer)
         published = api.get(f"{TOPOLOGIES_PATH}/a-0")
