@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FLAGS: Final = (
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-software-rasterizer",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",

@@ -101,12 +101,7 @@ class ControlPlane:
         self.authority = Authority.create(self.folder / "pki")
         self.authority.issue("apiserver", APISERVER, hosts=["127.0.0.1", SERVICE_ADDRESS, "localhost", "kubernetes"])
         self._run({APISERVER: (self._apiserver, self.ready)})
-        others = {
-            CONTROLLER_MANAGER: (self._controller_manager, self._accounts_ready),
-            SCHEDULER: (self._scheduler, lambda: _says_ok(f"https://127.0.0.1:{self._ports[SCHEDULER]}/readyz")),
-            KWOK: (self._kwok, lambda: _says_ok(f"http://127.0.0.1:{self._ports[KWOK]}/healthz")),
-        }
-        self._run({name: both for name, both in others.items() if name in self.options.components})
+        self._run(self._clients())
 
     def start_etcd(self) -> None:
         """Start etcd alone."""
@@ -119,11 +114,20 @@ class ControlPlane:
             server.kill()
 
     def restart_apiserver(self) -> None:
-        """Kill the API server and start it again on its port with what etcd has; waits until it is ready."""
-        server = self.servers[APISERVER]
-        server.kill()
+        """Kill the API server and start it again on its port with what etcd has; waits until all is ready.
+
+        Its own clients start anew as well: after several restarts in two minutes they wait half a minute for the next
+        try, and with them every test that makes a namespace or a pod.
+        """
+        server, clients = self.servers[APISERVER], self._clients()
+        for name in (APISERVER, *clients):
+            self.servers[name].kill()
         server.start()
         server.wait_until(self.ready)
+        for name in clients:
+            self.servers[name].start()
+        for name, (_, ready) in clients.items():
+            self.servers[name].wait_until(ready)
 
     def ready(self) -> bool:
         """Whether the API server says so itself."""
@@ -195,6 +199,15 @@ class ControlPlane:
         return sum(float(x.rsplit(" ", 1)[1]) for x in lines if f'verb="{verb}"' in x and f'resource="{resource}"' in x)
 
     # --- the processes ------------------------------------------------------------------------------------------------
+    def _clients(self) -> dict[str, tuple[Callable[[], list[str]], Callable[[], bool]]]:
+        """Components that talk to the API server: name -> its command and whether it is ready."""
+        components = {
+            CONTROLLER_MANAGER: (self._controller_manager, self._accounts_ready),
+            SCHEDULER: (self._scheduler, lambda: _says_ok(f"https://127.0.0.1:{self._ports[SCHEDULER]}/readyz")),
+            KWOK: (self._kwok, lambda: _says_ok(f"http://127.0.0.1:{self._ports[KWOK]}/healthz")),
+        }
+        return {name: both for name, both in components.items() if name in self.options.components}
+
     def _run(self, parts: Mapping[str, tuple[Callable[[], list[str]], Callable[[], bool]]]) -> None:
         """Start components together, each on ports of its own, and wait until all are ready."""
         for name, (command, _) in parts.items():
