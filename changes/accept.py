@@ -29,11 +29,12 @@ from changes.decide.in_place import RESIZE, judged
 from changes.decide.methods import MethodContext, first_of, impossible, suggested, waves, writes
 from changes.decide.patches import by_workload
 from changes.decide.regression_check import Compared
+from changes.decide.steps import first_step, later_steps, rebased
 from changes.event_reporter import EventReporter
 from changes.live_context import LiveContext, LiveWorkload, Person, around
 from changes.resize import answers, born
 from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus, Write
+from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus, NextStep, Write, last_changed
 from cotenant.core.model.changes.judgement import UsageTrace
 from cotenant.core.model.changes.service import Method
 from cotenant.core.model.errors import ClusterUnreachable, CotenantError, UsageError
@@ -71,8 +72,9 @@ def nothing_traced(_change: Change, _begun_seconds: float, _now_seconds: float) 
 class Review:
     """One workload before it is changed: what would be written by which method, and how each guardrail came out.
 
-    error: why there is nothing to write, in words; writes are then empty. impossible: methods that cannot be had;
-    live: the workload as it was looked at.
+    recommendations: over the values of now, a cut that is too large at its first step; next_steps: what that leaves for
+    later. error: why there is nothing to write, in words; writes are then empty. impossible: methods that cannot be
+    had; live: the workload as it was looked at.
     """
 
     workload: WorkloadRef
@@ -85,6 +87,7 @@ class Review:
     impossible: Mapping[Method, str] = field(default_factory=dict)
     suggested: Method = Method.TEMPLATE
     live: Mapping[str, Any] = field(default_factory=dict)
+    next_steps: tuple[NextStep, ...] = ()
 
     def blocked(self, overridden: Iterable[str]) -> list[Guardrail]:
         """Failed rules that nobody overrode."""
@@ -149,13 +152,18 @@ class Actions:
         self.trace: Trace = nothing_traced
 
     def review(
-        self, recommendations: Iterable[Recommendation], second_person: str = "", method: Method = Method.TEMPLATE
+        self,
+        recommendations: Iterable[Recommendation],
+        second_person: str = "",
+        method: Method = Method.TEMPLATE,
+        overridden: Iterable[str] = (),
     ) -> list[Review]:
-        """Each workload as it is now; never raises for a bad one."""
-        changed, near = self._changed_seconds(), LiveContext(self.client)
+        """Each workload as it is now; never raises for a bad one. overridden: step rules whose cuts are taken whole."""
+        changed, near = last_changed(self.journal.standings().values()), LiveContext(self.client)
+        whole = frozenset(overridden)
         return [
             self._review(
-                Review(w, tuple(of_workload), secrets.token_hex(6), method=method), near, changed, second_person
+                Review(w, tuple(of_workload), secrets.token_hex(6), method=method), near, changed, second_person, whole
             )
             for w, of_workload in by_workload(recommendations).items()
         ]
@@ -297,9 +305,17 @@ class Actions:
             anchor(self.client, self.journal.ledger, self.anchor_namespace)
         self.teller.flush()
 
-    def _review(self, review: Review, near: LiveContext, changed: Mapping[str, float], second: str) -> Review:
+    def _review(
+        self,
+        review: Review,
+        near: LiveContext,
+        changed: Mapping[WorkloadRef, float],
+        second: str,
+        whole: frozenset[str],
+    ) -> Review:
         try:
             live = near.read(review.recommendations)
+            review = self._at_first_step(review, live, whole)
             subject = self._subject(review, live)
             cannot = impossible(subject)
             review = replace(review, live=live.workload, impossible=cannot, suggested=suggested(subject))
@@ -315,13 +331,19 @@ class Actions:
             live,
             self.settings,
             seconds=self.journal.clock.now_seconds(),
-            changed_seconds=changed.get(str(review.workload)),
+            changed_seconds=changed.get(review.workload),
             second_person=second,
             logs_in=self.person.logs_in,
             method=review.method,
         )
         rules = judge(review.recommendations, situation, self.settings.guardrails)
         return replace(review, writes=tuple(planned_writes), guardrails=tuple(rules))
+
+    def _at_first_step(self, review: Review, live: LiveWorkload, whole: frozenset[str]) -> Review:
+        limits, now_seconds = self.settings.guardrails, self.journal.clock.now_seconds()
+        complete = rebased(live.workload, live.pods, review.recommendations)
+        first = first_step(complete, limits, whole)
+        return replace(review, recommendations=first, next_steps=later_steps(complete, first, limits, now_seconds))
 
     def _subject(self, review: Review, live: LiveWorkload) -> MethodContext:
         return MethodContext(
@@ -366,6 +388,7 @@ class Actions:
             guardrails={g.rule: _outcome_text(g, terms) for g in review.guardrails},
             saved_millicores=review.saved_millicores,
             saved_bytes=review.saved_bytes,
+            next_steps=review.next_steps,
         )
 
     def _of_living_pods(self, writes: Sequence[Write]) -> list[Write]:
@@ -379,11 +402,6 @@ class Actions:
 
     def _send(self, operations: Sequence[Mapping[str, Any]], write: Write, dry_run: bool = False) -> Mapping[str, Any]:
         return self._writer.send(Patch(write.address, tuple(operations), write.subresource, "accepted"), dry_run)
-
-    def _changed_seconds(self) -> dict[str, float]:
-        """When each workload was last changed through us."""
-        standings = self.journal.standings().values()
-        return {s.change.workload: s.accepted_seconds for s in standings if s.state.in_force or not s.state.settled}
 
 
 def undo_note(change: Change) -> str:

@@ -36,6 +36,8 @@ def looked(review: Review) -> WorkloadReview:
         saved_monthly=sum(savings) if savings else None,
         error=review.error,
         suggested=review.suggested,
+        recommendations=review.recommendations,
+        next_steps=review.next_steps,
     )
 
 

@@ -33,7 +33,7 @@ from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.ledger import Anchor, Ledger, LedgerRow
-from cotenant.core.model.changes.change import ChangeState, ChangeStatus
+from cotenant.core.model.changes.change import ChangeState, ChangeStatus, last_changed
 from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Right, Someone
 from cotenant.core.model.changes.service import (
     BundleForm,
@@ -58,6 +58,7 @@ from cotenant.core.model.errors import (
 )
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.usage.usage import HOUR_SECONDS
 from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.recommender import RecommenderSettings
 
@@ -213,6 +214,12 @@ class ClusterChangeService:
         with self._noting(who) as journal:
             recall(journal, workloads)
 
+    def cool_downs(self) -> Mapping[WorkloadRef, float]:
+        """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
+        now, wait = self._office.clock.now_seconds(), self._office.settings.guardrails.cool_down_hours * HOUR_SECONDS
+        changed = last_changed(self._standings().values())
+        return {ref: seconds + wait for ref, seconds in changed.items() if seconds + wait > now}
+
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """What is hidden now; asks no cluster."""
         with self._reading() as ledger:
@@ -251,7 +258,7 @@ class ClusterChangeService:
         recommendations = [r for workload in request.workloads for r in self._office.recommended(workload)]
         if not recommendations:
             raise NoData("nothing is recommended for these workloads", fix="Scan first: cotenant scan.")
-        return actions.review(recommendations, request.second_person, request.method)
+        return actions.review(recommendations, request.second_person, request.method, request.overridden)
 
     @contextmanager
     def _asking(self, who: Someone) -> Iterator[Actions]:

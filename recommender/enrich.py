@@ -83,13 +83,15 @@ class _EnrichStage:
         index = self.place[recommendation.container]
         about = proposed_resources(recommendation)
         tried = self.outcome.of(index) if about else None
+        savings = {resource: float(money[index]) for resource, money in self.savings.items()}
         workload, version = self.evidence.workloads[index], self.inventory.server_version
         return replace(
             recommendation,
             backtest=tried,
             trust=trust(self.grounds, index, recommendation, tried),
             restart=restart(recommendation, workload, self.siblings[workload.ref], version),
-            monthly_saving=float(self.savings[index]) if about else None,
+            monthly_saving=sum(savings.values()) if about else None,
+            monthly_savings=savings if about else {},
         )
 
     def _pods(self) -> Floats:

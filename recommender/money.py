@@ -50,11 +50,14 @@ def prices(workloads: Sequence[Workload], inventory: Inventory, own: PriceSettin
     return [means.get(workload.ref, general) for workload in workloads]
 
 
-def monthly_savings(freed: Mapping[Resource, Floats], pods: Floats, price: Sequence[Price]) -> Floats:
-    """Money a month, (n,): freed is what one pod requests less (negative: more), in the unit; pods, how many run."""
+def monthly_savings(freed: Mapping[Resource, Floats], pods: Floats, price: Sequence[Price]) -> dict[Resource, Floats]:
+    """Money a month by resource, (n,): freed is what one pod requests less (negative: more), in the unit; pods run."""
     core, gib = np.array(price, dtype=np.float64).reshape(-1, 2).T
-    hourly = freed[Resource.CPU] / MILLICORES_PER_CORE * core + freed[Resource.MEMORY] / GIB * gib
-    return hourly * pods * HOURS_PER_MONTH
+    hourly = {
+        Resource.CPU: freed[Resource.CPU] / MILLICORES_PER_CORE * core,
+        Resource.MEMORY: freed[Resource.MEMORY] / GIB * gib,
+    }
+    return {resource: amounts * pods * HOURS_PER_MONTH for resource, amounts in hourly.items()}
 
 
 def _by_label(node: Node, sheet: Mapping[str, float], general: float) -> float:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from changes.decide.rule import STEP_RULES
 from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.core.model.resource import Resource
@@ -94,12 +95,13 @@ def _move(recommendations: Sequence[Recommendation], resource: Resource, place: 
 
 
 def _target_after(values: Sequence[Value], resource: Resource, before: int) -> int:
-    """The target of the solution; another one where containers of the pod are not among the values."""
+    """The target of the solution; another one where containers of the pod are not among the values, or are stepped."""
     inputs = values[0].inputs
     trigger, solved = float(inputs[f"hpa_trigger_{resource.unit}"]), int(inputs["hpa_target_percent"])
     pod_request, covered_request = 100 * trigger / before, sum(v.now or 0 for v in values)
     complete = abs(pod_request - covered_request) <= 1 + 50 / before  # the trigger was rounded to a whole unit
-    if complete and all(v.action is Action.SET for v in values):
+    stepped = any(clamp.rule == STEP_RULES[resource] for v in values for clamp in v.clamps)
+    if complete and not stepped and all(v.action is Action.SET for v in values):
         return solved
     total = pod_request - covered_request + sum(_after(v) for v in values)
     return max(1, round(100 * trigger / max(total, 1.0)))

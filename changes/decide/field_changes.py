@@ -40,6 +40,7 @@ __all__ = [
     "moved",
     "planned",
     "quiet",
+    "swaps_of",
 ]
 
 Json = Mapping[str, Any]
@@ -102,17 +103,21 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
     base = "/" + "/".join(TEMPLATE_PATHS[workload.kind])
     spec = _at(live, TEMPLATE_PATHS[workload.kind])
     swaps, templates = {}, {}
+    earlier = swaps_of(live)
     for recommendation, pointer, old in _moving(spec, base, recommendations):
-        new = moved(old, resources(recommendation))
-        if same(old, new):
+        name = recommendation.container.container
+        # What an earlier change set on new pods stays, unless the template has changed since.
+        swap = earlier.get(name)
+        new = moved(swap.after if swap and same(swap.before, old) else old, resources(recommendation))
+        if same(old, new) and swap is None:
             continue
         templates[pointer] = old
-        swaps[recommendation.container.container] = ResourceSwap(_sides(old or {}), _sides(new))
+        swaps[name] = ResourceSwap(_sides(old or {}), _sides(new))
     if not swaps:
         return None
     meta = live.get("metadata") or {}
     present = (meta.get("annotations") or {}).get(RESOURCES_ANNOTATION)
-    text = encoded({**_swaps(present), **swaps})
+    text = encoded({**earlier, **swaps})
     if text == present:
         return None
     marks = {_ANNOTATED: (present, text), _LABELLED: ((meta.get("labels") or {}).get(RESOURCES_LABEL), LABEL_VALUE)}
@@ -219,6 +224,11 @@ def _moving(
 
 def _sides(resources: Json) -> dict[str, dict[str, Any]]:
     return {side: dict(resources[side]) for side in FIELDS.values() if resources.get(side)}
+
+
+def swaps_of(live: Json) -> dict[str, ResourceSwap]:
+    """What the object's annotation sets on new pods, by container; empty without one that can be read."""
+    return _swaps(((live.get("metadata") or {}).get("annotations") or {}).get(RESOURCES_ANNOTATION))
 
 
 def _swaps(text: str | None) -> dict[str, ResourceSwap]:

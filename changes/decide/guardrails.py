@@ -11,15 +11,25 @@ from typing import Final
 from changes.decide.capacity_checks import room
 from changes.decide.change_windows import is_open, when
 from changes.decide.patches import changes
-from changes.decide.rule import Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
+from changes.decide.rule import STEP_RULES, Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
+from changes.decide.steps import largest_cut, least_amount
 from cotenant.core.model.changes.service import Method
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.kubernetes.quantity import format_amount
-from cotenant.core.model.recommendation import Field, Recommendation
+from cotenant.core.model.recommendation import Field, Recommendation, Value
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.actions import GuardrailSettings
 
-__all__ = ["Guardrail", "GuardrailContext", "GuardrailOutcome", "blocking", "gitops_owner", "judge", "judge_batch"]
+__all__ = [
+    "Guardrail",
+    "GuardrailContext",
+    "GuardrailOutcome",
+    "blocking",
+    "gitops_owner",
+    "judge",
+    "judge_batch",
+    "judge_recorded",
+]
 
 HOUR_SECONDS: Final = 3600.0
 SECOND_PERSON: Final = "second-person"
@@ -29,13 +39,9 @@ def judge(
     recommendations: Sequence[Recommendation], around: GuardrailContext, settings: GuardrailSettings
 ) -> list[Guardrail]:
     """Every rule on one workload, in the order in which people read them."""
-    moved = [(r, v) for r in recommendations for v in r.values if changes(v)]
+    moved = _moved(recommendations)
     return [
-        *_evidence(moved, settings),
-        _dead_band(moved, settings),
-        _memory(moved, settings),
-        _oom(recommendations, moved),
-        *(_cut(moved, resource, settings) for resource in Resource),
+        *_recorded(recommendations, moved, settings),
         *room(recommendations, moved, around),
         _protected(recommendations[0], settings),
         _gitops(around, settings),
@@ -45,6 +51,26 @@ def judge(
         _window(moved, around),
         *_webhook(around),
         _second(around),
+    ]
+
+
+def judge_recorded(recommendations: Sequence[Recommendation], settings: GuardrailSettings) -> list[Guardrail]:
+    """The rules on one workload that need nothing but its recommendations; the others need the cluster."""
+    rules = _recorded(recommendations, _moved(recommendations), settings)
+    return [*rules, _protected(recommendations[0], settings)]
+
+
+def _moved(recommendations: Sequence[Recommendation]) -> list[tuple[Recommendation, Value]]:
+    return [(r, v) for r in recommendations for v in r.values if changes(v)]
+
+
+def _recorded(recommendations: Sequence[Recommendation], moved: Moved, settings: GuardrailSettings) -> list[Guardrail]:
+    return [
+        *_evidence(moved, settings),
+        _dead_band(moved, settings),
+        _memory(moved, settings),
+        _oom(recommendations, moved),
+        *(_cut(moved, resource, settings) for resource in Resource),
     ]
 
 
@@ -114,15 +140,25 @@ def _memory(moved: Moved, settings: GuardrailSettings) -> Guardrail:
 
 
 def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guardrail:
-    most = settings.most_cpu_cut if resource is Resource.CPU else settings.most_memory_cut
-    cuts = [
-        (1 - v.amount / v.now, r.container.container)
+    """A cut of which this is the first step passes: `steps` has seen to its size."""
+    most, rule = largest_cut(resource, settings), STEP_RULES[resource]
+    requests = [
+        (r.container.container, v.now, v.amount, v.clamps)
         for r, v in moved
         if (v.resource, v.field) == (resource, Field.REQUEST) and v.now and v.amount is not None
     ]
-    cut, name = max(cuts, default=(0.0, ""))
-    why = f"{name} is cut by {cut:.0%}; at most {most:.0%} in one step" if cut > most else f"no cut above {most:.0%}"
-    return made(f"{resource}-step", cut <= most, why)
+    cuts = [(1 - amount / now, name) for name, now, amount, _ in requests if amount < least_amount(now, most)]
+    if cuts:
+        cut, name = max(cuts)
+        return Guardrail(rule, GuardrailOutcome.FAIL, f"{name} is cut by {cut:.0%}; at most {most:.0%} in one step")
+    steps = [
+        f"{name} {format_amount(resource, now)} → {format_amount(resource, amount)} is the first step to "
+        f"{format_amount(resource, clamp.before)}"
+        for name, now, amount, clamps in requests
+        for clamp in clamps
+        if clamp.rule == rule
+    ]
+    return Guardrail(rule, GuardrailOutcome.PASS, "; ".join(steps) or f"no cut above {most:.0%}")
 
 
 def _protected(one: Recommendation, settings: GuardrailSettings) -> Guardrail:

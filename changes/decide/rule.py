@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from cotenant.core.model.changes.service import Method
 from cotenant.core.model.kubernetes.qos import QosClass
@@ -13,6 +13,8 @@ from cotenant.core.model.recommendation import Recommendation, Value
 from cotenant.core.model.resource import Resource
 
 Json = Mapping[str, Any]
+STEP_RULES: Final = {resource: f"{resource}-step" for resource in Resource}
+"""The rule about the largest cut of each resource's request in one step."""
 Moved = Sequence[tuple[Recommendation, Value]]
 """Values that change, each with its container's recommendation."""
 

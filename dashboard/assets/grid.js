@@ -118,6 +118,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     const kind = kindOf(props.colDef.field), action = props.data[props.action];
     const now = props.data[props.now] === null ? "not set" : amount(props.data[props.now], kind);
     if (action === "withheld") return h("span", { className: "dim" }, now + "  · withheld");
+    if (action === "set" && props.value === null) return h("span", { className: "dim" }, now + "  · not now");
     const next = action === "unset" ? "remove" : amount(props.value, kind);
     if (next === now) return h("span", { className: "dim" }, now + "  · keep");
     return h("span", null, h("span", { className: "dim" }, now), h("span", { className: "arrow" }, "→"), h("strong", null, next));

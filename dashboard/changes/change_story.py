@@ -14,6 +14,7 @@ from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
 from cotenant.core.model.changes.service import LedgerEntry
 from cotenant.core.model.changes.tables import moves
 from cotenant.core.model.text import visible
+from dashboard.changes import review_steps
 from dashboard.frame import panels
 from dashboard.sources import change_tables
 from dashboard.tables import display
@@ -76,6 +77,7 @@ def body(
             *verdict,
             html.H3("What moved"),
             _moved(change),
+            *review_steps.steps(change.next_steps if standing.state.in_force else (), "Next steps"),
             html.H3("Freed"),
             _freed(standing),
             html.H3("Guardrails"),

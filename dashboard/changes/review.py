@@ -271,6 +271,17 @@ def failed_rules(looks: Sequence[WorkloadReview]) -> dict[str, list[tuple[Worklo
     return failures
 
 
+def stepped_rules(looks: Sequence[WorkloadReview]) -> dict[str, list[tuple[WorkloadRef, str]]]:
+    """Step rule -> the workloads whose cut is taken in steps because of it, each with how."""
+    stepped: dict[str, list[tuple[WorkloadRef, str]]] = {}
+    for look in looks:
+        names = {f"{step.resource}-step" for step in look.next_steps}
+        for rule in look.rules:
+            if rule.name in names and rule.outcome != "fail":
+                stepped.setdefault(rule.name, []).append((look.workload, rule.why))
+    return stepped
+
+
 def rule_of(refusal: str) -> str:
     """The guardrail that a refusal names; "" when it names none."""
     match = RULE_NAMED.search(refusal)

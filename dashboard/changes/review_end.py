@@ -18,9 +18,9 @@ from cotenant.core.model.changes.people import IdentitySource, Someone
 from cotenant.core.model.changes.service import BundleForm, Method, WorkloadReview
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
+from dashboard.changes import explanation, review_steps
 from dashboard.changes import review as reviewing
-from dashboard.changes import review_steps
-from dashboard.changes.review import Out, ReviewTerms
+from dashboard.changes.review import FieldChange, Out, ReviewTerms
 from dashboard.frame import panels
 from dashboard.tables import display, select_bar
 
@@ -64,7 +64,37 @@ def confirm(
     ]
     rows = [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in facts]
     table = html.Table(html.Tbody(rows), className="facts", id="review-facts")
-    return [table, *review_steps.left_out(outs)] if going else [_none(), *review_steps.left_out(outs)]
+    return (
+        [table, *_every_change(going), *review_steps.left_out(outs)]
+        if going
+        else [_none(), *review_steps.left_out(outs)]
+    )
+
+
+def _every_change(going: Sequence[WorkloadReview]) -> list[Component]:
+    """Each workload by name, every field from old to new, and what is left for later."""
+    items = [
+        html.Li([
+            html.Strong(visible(str(look.workload))),
+            html.Ul([html.Li(_moved(line)) for line in reviewing.lines(look.recommendations) if line.moves]),
+            *review_steps.steps(look.next_steps),
+        ])
+        for look in going
+    ]  # fmt: skip
+    return [html.H3("What changes"), html.Ul(items, className="reasons", id="review-changes")]
+
+
+def _moved(line: FieldChange) -> list[Any]:
+    resource = line.value.resource
+    old, new = (
+        "not set" if amount is None else panels.amount(amount, resource) for amount in (line.value.now, line.then)
+    )
+    return [
+        f"{visible(line.container)} {explanation.TITLES[resource, line.value.field]} ",
+        old,
+        " → ",
+        html.Strong(new),
+    ]
 
 
 def _second(going: Sequence[WorkloadReview]) -> str:

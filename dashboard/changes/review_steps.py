@@ -12,9 +12,10 @@ import dash_mantine_components as dmc
 from dash import html
 from dash.development.base_component import Component
 
+from cotenant.core.model.changes.change import NextStep
 from cotenant.core.model.changes.service import BundleForm, FieldMove, GuardrailResult, Method, WorkloadReview
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Recommendation, Restart
+from cotenant.core.model.recommendation import Field, Recommendation, Restart
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
 from dashboard.changes import explanation
@@ -64,7 +65,6 @@ def gone(look: WorkloadReview) -> Component:
 # --- 1: diff ----------------------------------------------------------------------------------------------------------
 def diff(
     looks: Sequence[WorkloadReview],
-    recommendations: Mapping[WorkloadRef, Sequence[Recommendation]],
     highs: Mapping[WorkloadRef, Mapping[Resource, float]],
     currency: str,
 ) -> list[Component]:
@@ -73,8 +73,8 @@ def diff(
     highs: p99 of the whole workload by resource, where it is known.
     """
     return [
-        titled(look, _moves(look, recommendations.get(look.workload, ()), highs.get(look.workload, {}), currency),
-               _costs(look, recommendations.get(look.workload, ())), is_open=place < OPEN_AT_FIRST)
+        titled(look, _moves(look, look.recommendations, highs.get(look.workload, {}), currency),
+               _costs(look, look.recommendations), is_open=place < OPEN_AT_FIRST)
         for place, look in enumerate(looks)
     ]  # fmt: skip
 
@@ -97,8 +97,21 @@ def _moves(
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     body = html.Tbody([_row(line) for line in reviewing.lines(recommendations)])
     table = html.Div(html.Table([head, body], className="rows"), className="scroll", tabIndex=0)
-    return [table, html.P(_facts(look, recommendations, highs, currency), className="panel-note"), _yaml(look.moves),
-            _leave_out(look)]  # fmt: skip
+    facts = html.P(_facts(look, recommendations, highs, currency), className="panel-note")
+    return [table, *steps(look.next_steps), facts, _yaml(look.moves), _leave_out(look)]
+
+
+def steps(next_steps: Sequence[NextStep], title: str = "Left for later") -> list[Component]:
+    """What is not done now of a cut that takes several steps, with the date of each."""
+    items = [
+        html.Li([
+            "from ", panels.moment(step.from_seconds), f": {visible(step.container)} ",
+            explanation.TITLES[step.resource, Field.REQUEST], " ", panels.amount(step.now, step.resource), " → ",
+            panels.amount(step.amount, step.resource),
+        ])
+        for step in next_steps
+    ]  # fmt: skip
+    return [html.H4(title), html.Ul(items, className="reasons next-steps")] if items else []
 
 
 def _row(line: FieldChange) -> Component:
@@ -155,11 +168,12 @@ def _leave_out(look: WorkloadReview) -> Component:
 # --- 2: guardrails ----------------------------------------------------------------------------------------------------
 def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_override: str) -> list[Component]:
     """What failed, rule by rule with its switch; then every workload with all its rules."""
-    failed = reviewing.failed_rules(looks)
+    failed, stepped = reviewing.failed_rules(looks), reviewing.stepped_rules(looks)
     rules = [_rule(name, hits, terms, why_no_override) for name, hits in failed.items()]
     if not failed:
         rules = [html.P([panels.chip("pass", "teal"), " All guardrails passed."], className="said")]
-    fields = [*([_because(terms)] if failed and not why_no_override else []),
+    rules += [_in_steps(name, hits, why_no_override) for name, hits in stepped.items() if name not in failed]
+    fields = [*([_because(terms)] if (failed or stepped) and not why_no_override else []),
               *([_second(terms)] if "second-person" in failed or terms.second_person else [])]  # fmt: skip
     each = [
         titled(look, [_rules(look)], _counts(look), is_open=len(looks) == 1)
@@ -182,6 +196,21 @@ def _rule(name: str, hits: Sequence[tuple[WorkloadRef, str]], terms: ReviewTerms
     note = [html.P(why_not, className="panel-note")] if why_not else []
     tone = "orange" if chosen else "red"
     head = html.Div([panels.chip("overridden" if chosen else "fail", tone), html.Strong(name)], className="rule-head")
+    return html.Section([head, html.Ul(items, className="reasons"), switch, *note], className="rule")
+
+
+def _in_steps(name: str, hits: Sequence[tuple[WorkloadRef, str]], why_not: str) -> Component:
+    """A rule that passes because the cut is taken in steps, and the switch that takes all of it now."""
+    switch = dmc.Switch(
+        id={"type": "review-override", "rule": name},
+        label=f"Override {name}: take the whole cut now",
+        checked=False,
+        disabled=bool(why_not),
+        size="sm",
+    )
+    items = [html.Li(f"{visible(str(ref))}: {visible(why)}") for ref, why in hits]
+    note = [html.P(why_not, className="panel-note")] if why_not else []
+    head = html.Div([panels.chip("in steps", "blue"), html.Strong(name)], className="rule-head")
     return html.Section([head, html.Ul(items, className="reasons"), switch, *note], className="rule")
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dash import Dash
 from dash.development.base_component import Component
 
+from cotenant.core.model.changes.change import NextStep
 from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.changes.service import ChangeService
 from cotenant.core.model.demo_clock import Steering
 from cotenant.core.model.queues.queue_service import QueueService
 from cotenant.core.model.rebalance.move_service import MoveService
+from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.reservations.plan_service import PlanService
 from cotenant.core.settings.sections.access import AccessSettings
 from cotenant.core.settings.sections.actions import ActionSettings
@@ -29,6 +31,11 @@ def nobody() -> Someone:
 def no_text(*_given: object) -> str:
     """Nothing to copy: the composition root passes the recommender's functions."""
     return ""
+
+
+def no_steps(_recommendations: Sequence[Recommendation], _now_seconds: float) -> Sequence[NextStep]:
+    """Nothing is cut in steps: the composition root passes the function of `changes`."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,8 @@ class DashboardContext:
     """What moves of pods are read and approved through; None: this dashboard reads no cluster."""
     actions: ActionSettings = field(default_factory=ActionSettings)
     """What the desk holds changes to: how long they soak, how many at once."""
+    steps: Callable[[Sequence[Recommendation], float], Sequence[NextStep]] = no_steps
+    """Every step of cuts that take several, the first one at the time given (Unix seconds)."""
     steering: Steering | None = None
     """The clock of a demo, to be moved ahead; None: time is what it is."""
 

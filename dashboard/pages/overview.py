@@ -7,7 +7,6 @@ from typing import Final
 from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
-import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
@@ -25,6 +24,7 @@ from dashboard.nodes import policy_offer
 from dashboard.sources.namespace_filter import OF_THESE
 from dashboard.tables import display, filters, select_bar
 from dashboard.tables import selection as choosing
+from dashboard.tables.selection import ReadyNow
 
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
 BAND_HEIGHT: Final = 310
@@ -75,9 +75,9 @@ def _verdict(overview: Overview, view: View) -> Component:
     """One sentence before anything else: what can be lent, what can be saved, what is at risk."""
     lent = [panels.amount(overview.cpu.batch_now, Resource.CPU), " and ",
             panels.amount(overview.memory.batch_now, Resource.MEMORY), " can be lent to batch pods now; "]  # fmt: skip
-    saved = [panels.amount(overview.saving_cpu_millicores, Resource.CPU), " and ",
-             panels.amount(overview.saving_memory_bytes, Resource.MEMORY),
-             f" of requests can be saved{_money(view)}; "]  # fmt: skip
+    ready = choosing.ready_now(view.source.snapshot().tables[RECOMMENDATIONS.name])
+    saved = [panels.amount(ready.millicores, Resource.CPU), " and ", panels.amount(ready.bytes, Resource.MEMORY),
+             f" of requests can be saved now{_money(ready, view)}; "]  # fmt: skip
     counts = dict(filters.facet(view.source.snapshot().tables[FINDINGS.name], filters.Query(), "severity"))
     critical = counts.get(Severity.CRITICAL.value, 0)
     href = f"{view.settings.base_path}findings?severity={Severity.CRITICAL.value}"
@@ -89,10 +89,9 @@ def _verdict(overview: Overview, view: View) -> Component:
     return html.P([*lent, *saved, *risk], className="verdict", id="overview-verdict")
 
 
-def _money(view: View) -> str:
-    """What the recommendations save a month, or nothing where no prices are known."""
-    saved = view.source.snapshot().tables[RECOMMENDATIONS.name].table.columns["saving_month"]
-    return f" ({display.money(float(np.nansum(saved)), view.currency)} a month)" if np.isfinite(saved).any() else ""
+def _money(ready: ReadyNow, view: View) -> str:
+    """What that saves a month, or nothing where no prices are known."""
+    return "" if ready.monthly is None else f" ({display.money(ready.monthly, view.currency)} a month)"
 
 
 def _headline(overview: Overview) -> Component:
@@ -168,18 +167,16 @@ def _peak(overview: Overview) -> Component:
 
 
 def _worth(overview: Overview, view: View) -> Component:
-    if not overview.worth_the_effort:
-        return panels.stat("Worth the effort", "nothing", "No recommendation lowers a CPU request.")
-    cpu = panels.amount(overview.saving_cpu_millicores, Resource.CPU)
-    memory = panels.amount(overview.saving_memory_bytes, Resource.MEMORY)
-    share = "70\u00a0% of the saving; all together "
-    link = dcc.Link("See them", href=f"{view.settings.base_path}recommendations?sort=cpu_delta_total")
-    count_text = display.counted(overview.worth_the_effort, "recommendation")
-    return panels.stat(
-        "Worth the effort",
-        count_text,
-        html.Span([share, cpu, " and ", memory, f" less requested{_money(view)}. ", link]),
-    )
+    """What passes the guardrails now, as the list and its order have it; all recommendations together beside it."""
+    ready = choosing.ready_now(view.source.snapshot().tables[RECOMMENDATIONS.name])
+    whole = [panels.amount(overview.saving_cpu_millicores, Resource.CPU), " and ",
+             panels.amount(overview.saving_memory_bytes, Resource.MEMORY)]  # fmt: skip
+    if not ready.count:
+        return panels.stat("Ready to apply", "nothing", html.Span(["All recommendations together: ", *whole, "."]))
+    now = [panels.amount(ready.millicores, Resource.CPU), " and ", panels.amount(ready.bytes, Resource.MEMORY)]
+    link = dcc.Link("See them", href=f"{view.settings.base_path}recommendations?ready={','.join(choosing.READY)}")
+    detail = [*now, f" less requested now{_money(ready, view)}, ", *whole, " after all steps. ", link]
+    return panels.stat("Ready to apply", display.counted(ready.count, "recommendation"), html.Span(detail))
 
 
 def _band_panel(overview: Overview) -> Component:

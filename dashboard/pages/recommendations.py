@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, quote, unquote
 
 import dash_mantine_components as dmc
 import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, State, html
 from dash.development.base_component import Component
 
+from cotenant.core.model.changes.change import Ready
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import visible
 from cotenant.core.model.views import RECOMMENDATIONS
 from dashboard.changes import callbacks as acting
-from dashboard.changes import explanation, snooze, verdict
+from dashboard.changes import explanation, review_steps, snooze, verdict
+from dashboard.figures import story as chart
 from dashboard.frame import panels
 from dashboard.frame.view import Page, View
 from dashboard.pages import portrait
@@ -26,44 +30,57 @@ from dashboard.pages.review import register as register_review
 from dashboard.pages.review import render as render_review
 from dashboard.sources import snoozed as postponing
 from dashboard.sources.source import Snapshot
-from dashboard.tables import display, grid, list_page, select_bar
-from dashboard.tables.filters import Query
+from dashboard.tables import display, filters, grid, list_page, select_bar
+from dashboard.tables.filters import FilterCondition, Query
 from dashboard.tables.list_page import Listing
 
 PROPOSED: Final = {
+    "cpu_step": "cpu_request_now",
+    "memory_step": "memory_request_now",
     "cpu_request": "cpu_request_now",
     "cpu_limit": "cpu_limit_now",
     "memory_request": "memory_request_now",
     "memory_limit": "memory_limit_now",
 }
 ACTIONS: Final = {
+    "cpu_step": "cpu_action",
+    "memory_step": "memory_action",
     "cpu_request": "cpu_action",
     "cpu_limit": "cpu_limit_action",
     "memory_request": "memory_action",
     "memory_limit": "memory_limit_action",
 }
 NAME_PARTS: Final = 4
+CHART_HEIGHT: Final = 210
+READY_SENTENCES: Final = {
+    Ready.WHOLE: "Passes the guardrails as a whole.",
+    Ready.FIRST_STEP: "Larger than one step may be: the first step passes the guardrails now.",
+    Ready.WAITING: "Its workload was changed lately; the next step waits:",
+    Ready.BLOCKED: "Stopped by",
+    Ready.NOTHING: "Nothing changes.",
+}
 
 
 def totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
-    """What all shown rows together would change, over their replicas, up and down apart."""
+    """What all shown rows together would change, over their replicas, up and down apart, and what of it now."""
     columns, rows = snapshot.tables[RECOMMENDATIONS.name].table.columns, snapshot.rows(RECOMMENDATIONS.name, query)
     return [
-        _total("CPU requests", columns["cpu_delta_total"][rows], Resource.CPU),
-        _total("Memory requests", columns["memory_delta_total"][rows], Resource.MEMORY),
+        _total(label, columns[f"{resource}_delta_total"][rows], columns[f"{resource}_step_total"][rows], resource)
+        for label, resource in (("CPU requests", Resource.CPU), ("Memory requests", Resource.MEMORY))
     ]
 
 
-def _total(label: str, deltas: np.ndarray, resource: Resource) -> Component:
+def _total(label: str, deltas: np.ndarray, steps: np.ndarray, resource: Resource) -> Component:
     values = deltas[~np.isnan(deltas)]
     ups, downs = values[values > 0], values[values < 0]
     lowered = f"{display.signed(float(downs.sum()), resource)} in {len(downs):,} rows"
+    now = display.signed(float(np.nansum(steps)), resource)
     raised = f"{display.signed(float(ups.sum()), resource)} in {len(ups):,}"
     return html.Div(
         [
             html.Span(label, className="total-label"),
             html.Strong(display.signed(float(values.sum()), resource), className="total-value"),
-            html.Span(f"over all replicas: {lowered}, {raised}", className="total-parts"),
+            html.Span(f"over all replicas: {lowered}, {raised}; now {now}", className="total-parts"),
         ],
         className="total",
     )
@@ -83,6 +100,11 @@ LIST: Final = Listing(
         "namespace",
         "workload",
         "container",
+        "ready",
+        "cpu_step",
+        "cpu_step_total",
+        "memory_step",
+        "memory_step_total",
         "cpu_request",
         "cpu_delta_total",
         "memory_request",
@@ -94,8 +116,14 @@ LIST: Final = Listing(
         "cpu_reason",
         "memory_reason",
     ),
-    facets=(("severity", "Severity"), ("reason", "Reason"), ("kind", "Kind"), ("ns", "Namespace")),
-    order="cpu_delta_total",
+    facets=(
+        ("ready", "Ready to apply"),
+        ("severity", "Severity"),
+        ("reason", "Reason"),
+        ("kind", "Kind"),
+        ("ns", "Namespace"),
+    ),
+    order="cpu_step_total",
     totals=totals,
     shape=_shape,
     patches=True,
@@ -153,12 +181,43 @@ def register(app: Dash, view: View) -> None:
         ref = WorkloadRef(*name[:3])
         way = portrait.href(view.settings.base_path, ref, search or "", "recommendations")
         acts = panels.guarded(lambda: snooze.one(view, ref))
-        body = panels.guarded(lambda: explanation.body(view.source.explain(*name), name, view.given.patch, way))
-        return True, html.Div([acts, body, panels.guarded(lambda: _changed(view, ref))])
+        recommendation = view.source.explain(*name)
+        taken = panels.guarded(lambda: _taken(view, name, recommendation))
+        body = panels.guarded(lambda: explanation.body(recommendation, name, view.given.patch, way))
+        drawn = panels.guarded(lambda: _usage(view, ref))
+        return True, html.Div([acts, taken, drawn, body, panels.guarded(lambda: _changed(view, ref))])
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "closed"), Input("drawer", "opened"), prevent_initial_call=True
     )
+
+
+def _taken(view: View, name: tuple[str, str, str, str], recommendation: Recommendation | None) -> Component:
+    """What of it can be applied now, and the steps of a cut that is too large for one, with their dates."""
+    indexed = view.source.snapshot().tables[RECOMMENDATIONS.name]
+    key = "/".join(quote(part, safe="") for part in name)
+    rows = filters.select(indexed, Query((FilterCondition("row", (filters.literal(key),)),)))
+    if recommendation is None or not len(rows):
+        return html.Div()
+    row = next(iter(indexed.table.take(rows[:1]).rows()))
+    ready = Ready(row["ready"] or Ready.NOTHING)
+    stopped = f" {visible(row['stopped_by'])}" if row["stopped_by"] else ""
+    steps = view.given.steps([recommendation], view.now_seconds()) if ready is Ready.FIRST_STEP else ()
+    line = html.P([panels.chip(ready.value, ready.value.replace("-", "")), f" {READY_SENTENCES[ready]}{stopped}"])
+    return html.Section([line, *review_steps.steps(steps, "Steps")], className="explain", id="ready-now")
+
+
+def _usage(view: View, ref: WorkloadRef) -> Component:
+    """Usage, request and proposal of the whole workload over time."""
+    workload_story = view.source.story(ref)
+    if workload_story is None:
+        return html.Div()
+    charts = [
+        panels.figure(chart.chart(portrait.line(workload_story, resource)), f"drawer-{resource}", CHART_HEIGHT)
+        for resource in Resource
+        if resource.value in workload_story.portraits
+    ]
+    return html.Section([html.H2("Usage, request and proposal"), *charts], className="explain")
 
 
 def _changed(view: View, ref: WorkloadRef) -> Component:

@@ -20,7 +20,6 @@ from cotenant.core.model.changes.people import Right
 from cotenant.core.model.changes.service import BundleForm, ChangeService, Method, WorkloadReview
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.views import RECOMMENDATIONS
 from dashboard.changes import callbacks as acting
@@ -30,6 +29,7 @@ from dashboard.changes.callbacks import acts
 from dashboard.changes.review import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, ReviewTerms
 from dashboard.frame import panels
 from dashboard.frame.view import View
+from dashboard.sources.snoozed import Postponing
 from dashboard.tables import display
 from dashboard.tables import selection as choosing
 from dashboard.tables.list_page import Listing
@@ -126,8 +126,7 @@ def contents(view: View, listing: Listing, search: str) -> Component:
 
 def _step(view: View, terms: ReviewTerms, method: Method, looks: Sequence[WorkloadReview]) -> list[Component]:
     if terms.step == DIFF:
-        refs = [look.workload for look in looks]
-        return review_steps.diff(looks, recommended(view, refs), p99(view, refs), view.currency)
+        return review_steps.diff(looks, p99(view, [look.workload for look in looks]), view.currency)
     if terms.step == GUARDRAILS:
         return review_steps.guardrails(looks, terms, _why_no_override(view, looks))
     if terms.step == DRY_RUN:
@@ -202,17 +201,6 @@ def looked(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> tuple
     if not looks or way is not Method.TEMPLATE:
         looks = desk.review(who, terms.wanted(refs, way))
     return looks, method
-
-
-def recommended(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, list[Recommendation]]:
-    """The stored recommendations of the workloads."""
-    workloads = set(refs)
-    by_workload: dict[WorkloadRef, list[Recommendation]] = {ref: [] for ref in refs}
-    for namespace in dict.fromkeys(ref.namespace for ref in refs):
-        for recommendation in view.source.explanations(namespace):
-            if recommendation.container.workload in workloads:
-                by_workload[recommendation.container.workload].append(recommendation)
-    return by_workload
 
 
 def p99(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, dict[Resource, float]]:
@@ -406,7 +394,10 @@ def accepted(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
     if terms.overridden and not terms.because:
         raise UsageError("an override takes a reason", fix="Give it in step 2.")
     method = Method(shown.get("method", Method.TEMPLATE.value))
-    return _desk(view).accept(view.given.people(), terms.wanted(refs, method))
+    done = _desk(view).accept(view.given.people(), terms.wanted(refs, method))
+    if isinstance(view.source, Postponing):
+        view.source.forget()
+    return done
 
 
 def _refused(view: View, error: CotenantError) -> Component:

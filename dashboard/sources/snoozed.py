@@ -1,7 +1,8 @@
-"""A source that marks postponed recommendations: two columns beside the analysis's own.
+"""A source that marks recommendations by what the ledger says: what was postponed, and what waits for its next step.
 
-Postponements are in the `ChangeService`'s ledger, not in the results: `Postponing` wraps the source of a dashboard that
-has such a service, and joins the two, so that filters, grid, exports and totals see one table.
+Postponements and accepted changes are in the `ChangeService`'s ledger, not in the results: `Postponing` wraps the
+source of a dashboard that has such a service, and joins the two, so that filters, grid, exports and totals see one
+table.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import structlog
 
+from cotenant.core.model.changes.change import Ready
 from cotenant.core.model.changes.service import ChangeService, PostponedRecommendation
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.table import Column, Kind, Table
+from cotenant.core.model.table import Column, Kind, Schema, Table
 from cotenant.core.model.text import visible
 from cotenant.core.model.views import RECOMMENDATIONS
 from dashboard.sources.source import ResultSource, Snapshot
@@ -38,7 +41,19 @@ DISMISSED: Final = "dismissed"
 HIDDEN: Final = f"{STATE}={EMPTY}"
 """The filter of a list that hides what was put off."""
 
+LOWERING: Final = ("cpu_step_total", "memory_step_total")
+STEPS: Final = ("cpu_step", "memory_step", *LOWERING, "saving_step")
+"""Columns about the step that is allowed now."""
+
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerMarks:
+    """What the ledger says of workloads: postponed ones, and until when (Unix seconds) others may not be cut."""
+
+    postponed: Mapping[WorkloadRef, PostponedRecommendation] = field(default_factory=dict)
+    cool_downs: Mapping[WorkloadRef, float] = field(default_factory=dict)
 
 
 class Postponing:
@@ -52,7 +67,7 @@ class Postponing:
         self._now, self._wait = now_seconds, wait_seconds
         self._lock = threading.Lock()
         self._asked_seconds = float("-inf")
-        self._known: Mapping[WorkloadRef, PostponedRecommendation] = {}
+        self._known = LedgerMarks()
         self._made: tuple[Snapshot, str, Snapshot] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -62,37 +77,38 @@ class Postponing:
         """The newest results, marked; `version` changes with either."""
         behind = self._behind.snapshot()
         with self._lock:
-            postponed = self._postponed()
-            digest = _digest(postponed)
+            marks = self._marks()
+            digest = _digest(marks)
             if self._made is None or self._made[0] is not behind or self._made[1] != digest:
-                self._made = (behind, digest, marked(behind, postponed, f"{behind.version}-{digest}"))
+                self._made = (behind, digest, marked(behind, marks, f"{behind.version}-{digest}"))
             return self._made[2]
 
     def forget(self) -> None:
-        """Drop the cached postponements: one was added or recalled."""
+        """Drop what is cached: something was postponed, recalled or accepted."""
         with self._lock:
             self._asked_seconds = float("-inf")
 
-    def _postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
+    def _marks(self) -> LedgerMarks:
         now = self._now()
         if now - self._asked_seconds >= self._wait:
             try:
-                self._known = self._desk.postponed()
+                self._known = LedgerMarks(self._desk.postponed(), self._desk.cool_downs())
             except CotenantError as error:  # the list is worth more than what is hidden of it
                 _log.warning("postponed_unknown", error=error.message)
             self._asked_seconds = now
         return self._known
 
 
-def _digest(postponed: Mapping[WorkloadRef, PostponedRecommendation]) -> str:
-    text = ";".join(sorted(f"{ref} {one.until_seconds} {one.since_seconds}" for ref, one in postponed.items()))
-    return f"{zlib.crc32(text.encode()):08x}"
+def _digest(marks: LedgerMarks) -> str:
+    off = (f"{ref} {one.until_seconds} {one.since_seconds}" for ref, one in marks.postponed.items())
+    waiting = (f"{ref} {until}" for ref, until in marks.cool_downs.items())
+    return f"{zlib.crc32(';'.join(sorted((*off, *waiting))).encode()):08x}"
 
 
-def marked(snapshot: Snapshot, postponed: Mapping[WorkloadRef, PostponedRecommendation], version: str) -> Snapshot:
-    """The snapshot with the two columns."""
-    indexed = snapshot.tables[RECOMMENDATIONS.name]
-    tables = {**snapshot.tables, RECOMMENDATIONS.name: _with_columns(indexed, postponed)}
+def marked(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:
+    """The snapshot with the two columns, and without steps that have to wait."""
+    indexed = _with_columns(snapshot.tables[RECOMMENDATIONS.name], marks.postponed)
+    tables = {**snapshot.tables, RECOMMENDATIONS.name: _waiting(indexed, marks.cool_downs)}
     return replace(snapshot, version=version, tables=tables, _rows=OrderedDict())
 
 
@@ -104,12 +120,53 @@ def _with_columns(indexed: Indexed, postponed: Mapping[WorkloadRef, PostponedRec
     for rows, one in zip(_rows_of(indexed, list(postponed)), postponed.values(), strict=True):
         states[rows], reasons[rows] = 2 if one.until_seconds is not None else 1, places[said(one)]
     added = {STATE: (("", DISMISSED, SNOOZED), states), WHY: (tuple(sentences), reasons)}
+    schema = replace(indexed.table.schema, columns=(*indexed.table.schema.columns, *COLUMNS))
+    return _recoded(indexed, added, schema)
+
+
+def _waiting(indexed: Indexed, cool_downs: Mapping[WorkloadRef, float]) -> Indexed:
+    """Rows whose step lowers something, of workloads that were changed lately: no step now, and from when on."""
+    columns = indexed.table.columns
+    assert isinstance(columns, Cells)
+    rows_by_text: dict[str, Index] = {}
+    for rows, until in zip(_rows_of(indexed, list(cool_downs)), cool_downs.values(), strict=True):
+        if any((columns[name][rows] < 0).any() for name in LOWERING):
+            going = rows[np.isin(columns["ready"][rows], [ready.value for ready in Ready if ready.now])]
+            rows_by_text[f"cool-down until {display.moment(until)}"] = going
+    if not rows_by_text:
+        return indexed
+    every = np.concatenate(list(rows_by_text.values()))
+    added = {
+        "ready": _coded(columns["ready"], dict.fromkeys([Ready.WAITING.value], every)),
+        "stopped_by": _coded(columns["stopped_by"], rows_by_text),
+    }
+    numbers = dict(columns.others)
+    for name in STEPS:
+        numbers[name] = np.array(numbers[name], dtype=np.float64)
+        numbers[name][every] = np.nan
+    table = Table(indexed.table.schema, replace(columns, others=numbers))
+    return _recoded(replace(indexed, table=table), added, indexed.table.schema)
+
+
+def _coded(cells: Any, rows_by_text: Mapping[str, Index]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
+    """A text column after some of its rows were set: its vocabulary, sorted, and codes."""
+    texts = np.array(cells, dtype=object)
+    for text, rows in rows_by_text.items():
+        texts[rows] = text
+    vocabulary, codes = np.unique(texts.astype(str), return_inverse=True)
+    return tuple(map(str, vocabulary)), codes.astype(np.int32)
+
+
+def _recoded(
+    indexed: Indexed, added: Mapping[str, tuple[tuple[str, ...], npt.NDArray[np.int32]]], schema: Schema
+) -> Indexed:
+    """With these text columns in place of those of their names, or after the others."""
     cells = indexed.table.columns
     assert isinstance(cells, Cells)
     texts = {name: np.array(vocabulary, dtype=object) for name, (vocabulary, _) in added.items()}
     codes = {**cells.codes, **{name: numbers for name, (_, numbers) in added.items()}}
-    schema = replace(indexed.table.schema, columns=(*indexed.table.schema.columns, *COLUMNS))
-    wider = Cells((*cells.order, *added), {**cells.texts, **texts}, codes, cells.others)
+    order = tuple(dict.fromkeys((*cells.order, *added)))
+    wider = Cells(order, {**cells.texts, **texts}, codes, cells.others)
     vocabulary = {n: tuple(word or EMPTY for word in listed) for n, (listed, _) in added.items()}
     return Indexed(Table(schema, wider), {**indexed.vocabulary, **vocabulary}, codes, indexed.size)
 

@@ -38,6 +38,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "priority": ("priority",),
     "pattern": ("pattern",),
     "severity": ("severity",),
+    "ready": ("ready",),
     "reason": ("cpu_reason", "memory_reason", "reason"),
     "strategy": ("strategy",),
     "profile": ("profile",),

@@ -16,7 +16,7 @@ from cotenant.core.model.reasons import SENTENCES
 from cotenant.core.model.table import Column, Kind, Schema
 from dashboard.tables.filters import Query
 
-CHIPS: Final = frozenset({"severity", "qos", "priority", "pattern", "finding", "postponed"})
+CHIPS: Final = frozenset({"severity", "ready", "qos", "priority", "pattern", "finding", "postponed"})
 REASONS: Final = frozenset({"cpu_reason", "memory_reason", "reason"})
 WIDTHS: Final[Mapping[str, int]] = {
     "namespace": 108,
@@ -27,6 +27,7 @@ WIDTHS: Final[Mapping[str, int]] = {
     "qos": 70,
     "priority": 104,
     "severity": 96,
+    "ready": 104,
     "replicas": 84,
     "sparkline": 146,
     "node": 150,
@@ -118,7 +119,7 @@ def definition(column: Column, *, hidden: bool, sort: tuple[bool, int] | None) -
 
 def _look(column: Column) -> dict[str, Any]:
     """How a column's cells are drawn."""
-    if column.name.endswith("_delta_total"):
+    if column.name.endswith(("_delta_total", "_step_total")):
         return _number(column) | {"cellRenderer": "CotenantDelta", "cellRendererParams": {"unit": column.kind.value}}
     if column.name in CHIPS:
         return {"cellRenderer": "CotenantChip"}

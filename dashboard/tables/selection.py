@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.changes.change import Ready
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.views import RECOMMENDATIONS
 from dashboard.changes import review
@@ -23,6 +24,8 @@ from dashboard.tables.filters import FilterCondition, Index, Indexed, Query
 
 NAMES: Final = ("namespace", "kind", "workload")
 """Columns that name a workload."""
+READY: Final = tuple(ready.value for ready in Ready if ready.now)
+"""Values of `ready` that something can be applied of now."""
 MOST_ROWS: Final = 1_000
 """Rows that may be named; more are chosen by a filter."""
 _NAMED: Final = ("ns", "kind", "workload")
@@ -129,9 +132,32 @@ def risk(indexed: Indexed, rows: Index) -> Index:
     return np.where(high, 2, np.where(medium, 1, 0)).astype(np.intp)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadyNow:
+    """What passes the guardrails now: number of rows, and what their steps free over all replicas and save a month."""
+
+    count: int
+    millicores: float
+    bytes: float
+    monthly: float | None
+
+
+def ready_now(indexed: Indexed) -> ReadyNow:
+    """Over the rows of READY; raised requests do not count against what others free."""
+    columns: Mapping[str, Any] = indexed.table.columns
+    rows = np.flatnonzero(np.isin(columns["ready"].astype(str), READY))
+
+    def freed(name: str) -> float:
+        return float(np.maximum(0.0, -np.nan_to_num(columns[name][rows].astype(np.float64))).sum())
+
+    saving = columns["saving_step"][rows].astype(np.float64)
+    monthly = float(np.nansum(saving)) if np.isfinite(saving).any() else None
+    return ReadyNow(len(rows), freed("cpu_step_total"), freed("memory_step_total"), monthly)
+
+
 def worth_most(indexed: Indexed, count: int) -> list[tuple[WorkloadRef, float]]:
-    """The workloads that save most money a month and are not put off, the first ones first."""
-    saved = np.nan_to_num(indexed.table.columns["saving_month"].astype(np.float64))
+    """The workloads that save most money a month by what is allowed now, and are not put off, the first ones first."""
+    saved = np.nan_to_num(indexed.table.columns["saving_step"].astype(np.float64))
     shown = np.flatnonzero(saved > 0)
     if "postponed" in indexed.codes:
         empty = indexed.vocabulary["postponed"].index(filters.EMPTY)

@@ -120,13 +120,32 @@ def test_a_failed_guardrail_stops_everything_and_is_named(
     control_plane: ControlPlane, namespace: str, actions: Actions
 ) -> None:
     workload = deployed(control_plane, namespace)
-    (review,) = reviewed(actions, recommended(workload, 200))
+    (review,) = actions.review([recommended(workload, 200)], overridden=("cpu-step",))
     with pytest.raises(UsageError, match="cpu-step: app is cut by 80%"):
         actions.accept([review], TERMS)
     assert request_of(control_plane, workload) == "1"
     assert [e.event for e in actions.journal.ledger.entries()] == ["stopped"] and actions.journal.standings() == {}
     (done,) = actions.accept([review], replace(TERMS, overridden=("rollout", "cpu-step")))
     assert done.change.guardrails["cpu-step"].startswith("overridden: app is cut by 80%")
+    assert (request_of(control_plane, workload), done.change.next_steps) == ("200m", ())
+
+
+def test_a_large_cut_is_accepted_as_its_first_step_and_the_rest_follows_after_the_cool_down(
+    control_plane: ControlPlane, namespace: str, actions: Actions
+) -> None:
+    workload = deployed(control_plane, namespace)
+    (review,) = reviewed(actions, recommended(workload, 400))
+    (done,) = actions.accept([review], TERMS)
+    # 1000 x 0.7 = 700 now, 700 x 0.7 = 490 after 24 hours, 400 (above 490 x 0.7 = 343) after 48.
+    assert request_of(control_plane, workload) == "700m"
+    steps = actions.journal.standings()[done.change.id].change.next_steps
+    assert [(step.now, step.amount) for step in steps] == [(700, 490), (490, 400)]
+    hours = [(step.from_seconds - done.accepted_seconds) / 3600 for step in steps]
+    assert hours == pytest.approx([24, 48], abs=0.1)
+    # The same recommendation, which was scanned before, goes on from what is live; not before its time.
+    (later,) = reviewed(actions, recommended(workload, 400))
+    assert [(step.now, step.amount) for step in later.next_steps] == [(490, 400)]
+    assert [rule.rule for rule in later.blocked(("rollout",))] == ["cool-down"]
 
 
 def test_what_moved_since_the_review_is_not_overwritten(

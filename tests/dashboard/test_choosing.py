@@ -25,8 +25,8 @@ def row(workload: str, **cells: Any) -> dict[str, Any]:
 
 
 ROWS = (
-    row("web", cpu_delta_total=-500, saving_month=20.0),
-    row("web", container="proxy", cpu_delta_total=-100, saving_month=1.0),
+    row("web", cpu_delta_total=-500, saving_month=20.0, saving_step=9.0),
+    row("web", container="proxy", cpu_delta_total=-100, saving_month=1.0, saving_step=1.0),
     row("api", cpu_delta_total=200, saving_month=-5.0, memory_delta_total=-GIB),
     row("big", memory_request=GIB // 2, confidence=0.95),
     row("new", confidence=None),
@@ -78,8 +78,8 @@ def test_workloads_are_named_once_in_the_order_of_their_rows(snapshot: Snapshot)
 
 
 def test_the_workloads_worth_most_count_all_their_containers(snapshot: Snapshot) -> None:
-    # web saves 20 + 1; nobody else saves anything.
-    assert choosing.worth_most(indexed(snapshot), 3) == [(WorkloadRef("pay", "Deployment", "web"), 21.0)]
+    # Of what is allowed now web saves 9 + 1; nobody else saves anything.
+    assert choosing.worth_most(indexed(snapshot), 3) == [(WorkloadRef("pay", "Deployment", "web"), 10.0)]
 
 
 def test_all_that_match_are_reviewed_by_their_filter_and_others_by_name() -> None:

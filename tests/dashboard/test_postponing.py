@@ -13,7 +13,7 @@ from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.table import Table
 from cotenant.core.model.views import RECOMMENDATIONS
 from dashboard.sources import snoozed as postponing
-from dashboard.sources.snoozed import Postponing
+from dashboard.sources.snoozed import LedgerMarks, Postponing
 from dashboard.sources.source import Snapshot
 from dashboard.tables import filters
 from dashboard.tables.filters import Indexed
@@ -57,11 +57,14 @@ class Desk:
             raise StoreError("the ledger cannot be read")
         return self.known
 
+    def cool_downs(self) -> Mapping[WorkloadRef, float]:
+        return {}
+
 
 @settings(max_examples=60)
 @given(st.lists(REFS.filter(lambda r: "" not in (r.namespace, r.kind, r.name)), max_size=8), st.sets(REFS, max_size=4))
 def test_exactly_the_rows_of_what_was_put_off_are_marked(rows: list[WorkloadRef], put: set[WorkloadRef]) -> None:
-    made = postponing.marked(snapshot_of(rows), {ref: off(ref) for ref in put}, "v2")
+    made = postponing.marked(snapshot_of(rows), LedgerMarks({ref: off(ref) for ref in put}), "v2")
     marked = [row["postponed"] for row in made.tables[RECOMMENDATIONS.name].table.rows()]
     assert marked == ["dismissed" if ref in put else "" for ref in rows]
 
@@ -69,7 +72,7 @@ def test_exactly_the_rows_of_what_was_put_off_are_marked(rows: list[WorkloadRef]
 def test_snoozed_and_dismissed_are_told_apart_with_their_reasons() -> None:
     refs = [WorkloadRef("pay", "Deployment", name) for name in ("a", "b", "c")]
     found = {refs[0]: off(refs[0]), refs[1]: off(refs[1], until=1_795_089_600.0)}
-    indexed = postponing.marked(snapshot_of(refs), found, "v2").tables[RECOMMENDATIONS.name]
+    indexed = postponing.marked(snapshot_of(refs), LedgerMarks(found), "v2").tables[RECOMMENDATIONS.name]
     rows = list(indexed.table.rows())
     assert [row["postponed"] for row in rows] == ["dismissed", "snoozed", ""]
     # 1795089600 s is 2026-11-19 12:00 UTC.
@@ -99,3 +102,24 @@ def test_the_desk_is_asked_again_at_once_after_somebody_acted() -> None:
     assert source.snapshot() is first
     source.forget()
     assert source.snapshot().version != first.version
+
+
+def test_a_workload_that_was_changed_lately_has_no_step_now_and_says_from_when_on() -> None:
+    key = {"namespace": "pay", "kind": "Deployment", "container": "app", "ready": "first-step"}
+    rows = [
+        {**key, "workload": "cut", "cpu_step": 700, "cpu_step_total": -600.0, "saving_step": 9.0},
+        {**key, "workload": "raised", "ready": "whole", "cpu_step": 700, "cpu_step_total": 600.0},
+        {**key, "workload": "other", "cpu_step": 700, "cpu_step_total": -600.0},
+    ]
+    table = Indexed.of(Table.from_rows(RECOMMENDATIONS, rows))
+    snapshot = Snapshot("v1", None, {**Snapshot.empty().tables, RECOMMENDATIONS.name: table})
+    # 1795089600 s is 2026-11-19 12:00 UTC.
+    until = {WorkloadRef("pay", "Deployment", name): 1_795_089_600.0 for name in ("cut", "raised")}
+    indexed = postponing.marked(snapshot, LedgerMarks({}, until), "v2").tables[RECOMMENDATIONS.name]
+    assert [(row["ready"], row["stopped_by"], row["cpu_step_total"]) for row in indexed.table.rows()] == [
+        ("waiting", "cool-down until Thu 19 Nov 12:00 UTC", None),
+        ("whole", "", 600.0),
+        ("first-step", "", -600.0),
+    ]
+    query = filters.parse("ready=whole,first-step", indexed.table.schema)
+    assert filters.select(indexed, query).tolist() == [1, 2]

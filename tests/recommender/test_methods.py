@@ -162,9 +162,10 @@ def test_an_annotation_leaves_the_template_alone_and_comes_off_again(
         first = annotated(body, [recommendation(700)], "c0")
         assert first is not None
         body = applied(body, first.operations)
-    write = annotated(body, [recommendation(amount)], "c1")
+    now = 700 if again else 1000
+    write = annotated(body, [recommendation(amount, now)], "c1")
     if write is None:
-        assert amount == (700 if again else 1000) or (not again and amount == 1000)
+        assert amount == now
         return
     made = applied(body, write.operations)
     assert made["spec"] == body["spec"]
@@ -176,7 +177,7 @@ def test_an_annotation_leaves_the_template_alone_and_comes_off_again(
             was = (body["metadata"].get(where) or {}).get(key)
             assert (back["metadata"].get(where) or {}).get(key) == was
     # Taken into the template afterwards, the annotation goes.
-    whole = planned(made, [recommendation(amount)], "c2")
+    whole = planned(made, [recommendation(amount, now)], "c2")
     if whole is not None:
         assert RESOURCES_ANNOTATION not in applied(made, whole.operations)["metadata"]["annotations"]
 

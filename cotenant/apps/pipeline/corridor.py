@@ -127,7 +127,7 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
 def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) -> None:
     result_tables = (
         tables.workloads(analysis),
-        tables.recommendations(analysis.recommendations),
+        tables.recommendations(analysis.recommendations, settings.actions.guardrails),
         tables.nodes(analysis),
         pods.pods(analysis.history),
         tables.forecasts(analysis),

@@ -8,18 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from changes.decide.patches import by_workload, changes
+from changes.decide.readiness import Readiness, readiness
 from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.apps.pipeline.nodes import NODE_SIGNAL, newest
+from cotenant.core.model.changes.change import Ready
 from cotenant.core.model.cluster import EventKind, Pod, Workload
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
 from cotenant.core.model.finding import ClusterFinding
-from cotenant.core.model.identity import ClusterRef, NodeRef, WorkloadRef
+from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
 from cotenant.core.model.recommendation import Field, Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
 from cotenant.core.model.usage.forecast import LEVELS, Forecasts, Window, WindowKind
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.core.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, REPLICAS, WORKLOADS
+from cotenant.core.settings.sections.actions import GuardrailSettings
 from recommender.findings import rows
 from recommender.replicas import ReplicaFloor
 
@@ -120,9 +124,30 @@ def _events(analysis: Analysis, kind: EventKind) -> Counter[WorkloadRef]:
     return Counter(s for s in subjects if s is not None)
 
 
-def recommendations(recommended: Iterable[Recommendation]) -> Table:
-    """One row per container."""
-    return Table.from_rows(RECOMMENDATIONS, [_recommendation(r) for r in recommended])
+def recommendations(recommended: Iterable[Recommendation], limits: GuardrailSettings) -> Table:
+    """One row per container, with what the guardrails allow now as far as the recommendations tell."""
+    listed = list(recommended)
+    steps: dict[ContainerRef, tuple[Recommendation, Readiness]] = {}
+    for of_workload in by_workload(listed).values():
+        allowed = readiness(of_workload, limits)
+        steps |= {first.container: (first, allowed) for first in allowed.first}
+    rows = [_recommendation(one) | _allowed(one, *steps[one.container]) for one in listed]
+    return Table.from_rows(RECOMMENDATIONS, rows)
+
+
+def _allowed(recommendation: Recommendation, first: Recommendation, workload: Readiness) -> dict[str, Any]:
+    """What could be taken of it now; a container that nothing changes in says so, whatever its siblings do."""
+    if not any(changes(value) for value in recommendation.values):
+        return {"ready": Ready.NOTHING.value, "stopped_by": ""}
+    row: dict[str, Any] = {"ready": workload.ready.value, "stopped_by": ", ".join(workload.stopped_by)}
+    if not workload.ready.now:
+        return row
+    row["saving_step"] = first.monthly_saving
+    for resource in Resource:
+        value = first.value(resource, Field.REQUEST)
+        if value is not None and value.change is not None:
+            row |= {f"{resource}_step": value.amount, f"{resource}_step_total": value.change * first.replicas}
+    return row
 
 
 def _recommendation(recommendation: Recommendation) -> dict[str, Any]:

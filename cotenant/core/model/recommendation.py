@@ -153,6 +153,9 @@ class Recommendation:
     monthly_saving: float | None = None
     """Money a month over all replicas in the price sheet's currency; negative when it costs more."""
 
+    monthly_savings: Mapping[Resource, float] = attribute(default_factory=dict)
+    """The same by resource; they sum up to `monthly_saving`."""
+
     role: ContainerRole = ContainerRole.MAIN
     """Which list of the template the container stands in, if in any."""
 

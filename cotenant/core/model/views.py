@@ -82,6 +82,14 @@ RECOMMENDATIONS: Final = Schema(
         Column("container", "Container", Kind.TEXT, "Container of the workload's template."),
         Column("replicas", "Replicas", Kind.INTEGER, "Pods running now; every delta is multiplied by it."),
         Column("severity", "Severity", Kind.TEXT, "Worst of the fields: unknown, good, ok, warning, critical."),
+        Column(
+            "ready",
+            "Ready",
+            Kind.TEXT,
+            "What the guardrails allow now: whole, first-step (of a cut that is too large for one), waiting for the next "
+            "step, blocked, nothing. The cluster's own state is judged in the review.",
+        ),
+        Column("stopped_by", "Stopped by", Kind.TEXT, "Guardrails that stop it; empty where none does.", wide=True),
         Column("cpu_request_now", "CPU req now", Kind.MILLICORES, "Present CPU request of one pod; empty = not set."),
         Column("cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request; empty = withheld or unset."),
         Column("cpu_limit_now", "CPU limit now", Kind.MILLICORES, "Present CPU limit; empty = not set."),
@@ -94,6 +102,10 @@ RECOMMENDATIONS: Final = Schema(
             "cpu_observed_max", "CPU max seen", Kind.MILLICORES, "Highest CPU demand ever seen in one pod.", wide=True
         ),
         Column("memory_observed_max", "Mem max seen", Kind.BYTES, "Highest working set ever seen in one pod."),
+        Column("cpu_step", "CPU step", Kind.MILLICORES, "CPU request after the step that is allowed now."),
+        Column("memory_step", "Mem step", Kind.BYTES, "Memory request after the step that is allowed now."),
+        Column("cpu_step_total", "CPU delta now", Kind.MILLICORES, "Change of that step over all replicas."),
+        Column("memory_step_total", "Memory delta now", Kind.BYTES, "Change of that step over all replicas."),
         Column("cpu_delta_total", "CPU delta", Kind.MILLICORES, "Change of the CPU request over all replicas."),
         Column("memory_delta_total", "Memory delta", Kind.BYTES, "Change of the memory request over all replicas."),
         Column("cpu_reason", "CPU reason", Kind.TEXT, "Reason code of the CPU request."),
@@ -111,6 +123,7 @@ RECOMMENDATIONS: Final = Schema(
             Kind.NUMBER,
             "Money a month over all replicas, in the price sheet's currency.",
         ),
+        Column("saving_step", "Saving/month now", Kind.NUMBER, "The same of the step that is allowed now.", wide=True),
         Column(
             "backtest_oom_kills",
             "Back-test OOMs",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption
+from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.changes import recs_approval, recs_bundle, recs_list
 from cotenant.apps.cli.changes.ledger_access import one, opened, recommended, requested_millicores
 from cotenant.apps.cli.changes.recs_options import (
@@ -25,6 +26,8 @@ from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, mess
 from cotenant.core.model.changes.service import Method
 from cotenant.core.model.changes.tables import changes_table
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.quantity import format_amount
+from cotenant.core.model.table import Kind
 
 if TYPE_CHECKING:
     from changes.accept import Actions, Review
@@ -117,7 +120,7 @@ def apply(
     requested = requested_millicores(settings, cluster)
     terms = AcceptanceTerms(tuple(override or ()), approved_by, requested_millicores=requested, canary=canary)
     with opened(settings) as actions:
-        reviews = actions.review(recommendations, approved_by, method)
+        reviews = actions.review(recommendations, approved_by, method, terms.overridden)
         good, bad = _sorted(actions, reviews, terms.overridden, dry_run)
         if not yes:
             message(f"dry run: {len(good)} workloads would be changed, {bad} would not; --yes does it")
@@ -221,6 +224,10 @@ def describe(review: Review) -> Iterator[str]:
             yield f"  {write.address} {pointer}"
             yield f"    now {_plain(old)}"
             yield f"    new {_plain(write.after[pointer])}"
+    for step in review.next_steps:
+        now, new = (format_amount(step.resource, amount) for amount in (step.now, step.amount))
+        when = human(Kind.TIME, step.from_seconds)
+        yield f"  next step from {when}: {step.container} {step.resource} request {now} -> {new}"
     yield f"  method {review.method}" + (
         f" (we would take {review.suggested})" if review.suggested is not review.method else ""
     )

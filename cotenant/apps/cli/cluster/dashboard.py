@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -81,6 +82,7 @@ def serve_store(
     more: further fields of `DashboardContext`, such as those of `acting`.
     """
     from changes.decide.patches import kubectl_command
+    from changes.decide.steps import planned_steps
     from cotenant.core.adapters.json_decoders import make_ready
     from dashboard.access import launch
     from dashboard.app import create_app, serve
@@ -95,6 +97,7 @@ def serve_store(
             kubectl_command,
             manifest,
             settings.recommender.prices,
+            steps=partial(planned_steps, settings.actions.guardrails),
             **{"actions": settings.actions, "launch_token": token, **(more or {})},
         ),
     )

@@ -12,6 +12,7 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,7 @@ def show(
 def given(cluster: DemoCluster, store: Store) -> Any:
     """What the dashboard of the demo is handed: as of one that acts, plus the clock."""
     from changes.decide.patches import kubectl_command
+    from changes.decide.steps import planned_steps
     from cotenant.apps.cli.changes.change_service import at_this_machine, desk_of, move_desk_of, plan_desk_of
     from cotenant.apps.cli.cluster.dashboard import manifest
     from cotenant.apps.cli.queues.queue_service import queue_service_of
@@ -78,6 +80,7 @@ def given(cluster: DemoCluster, store: Store) -> Any:
         "queues": queue_service_of(settings, clock=cluster.clock),
         "moves": move_desk_of(settings, clock=cluster.clock),
         "actions": settings.actions,
+        "steps": partial(planned_steps, settings.actions.guardrails),
         "steering": cluster.course,
     }
     return DashboardContext(kubectl_command, manifest, settings.recommender.prices, **acting)

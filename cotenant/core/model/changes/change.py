@@ -13,7 +13,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address
+from cotenant.core.model.resource import Resource
 
 
 class ChangeEvent(StrEnum):
@@ -111,13 +113,43 @@ class Write:
     subresource: str = ""
 
 
+class Ready(StrEnum):
+    """What of a recommendation could be applied now, as far as the guardrails can be judged without the cluster."""
+
+    WHOLE = "whole"
+    FIRST_STEP = "first-step"
+    """A cut that is larger than one step may be: its first step."""
+    WAITING = "waiting"
+    """An earlier step was taken, and its cool-down lasts."""
+    BLOCKED = "blocked"
+    NOTHING = "nothing"
+    """It changes nothing."""
+
+    @property
+    def now(self) -> bool:
+        """Whether something of it can be applied now."""
+        return self in (Ready.WHOLE, Ready.FIRST_STEP)
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """A cut that is left for later: from when on it may be taken, and the request (in the unit) before and after it."""
+
+    from_seconds: float
+    container: str
+    resource: Resource
+    now: int
+    amount: int
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """What was accepted: of which workload, by whom, on which evidence.
 
     id: also the annotation on the object by which a change is recognised; batch: changes accepted together;
     recommendation: digest and end of the history that it rests on; guardrails: rule -> "pass", "warn: ...",
-    "overridden: ..."; wave: 0 goes first, 1 waits until wave 0 of the batch has soaked without harm.
+    "overridden: ..."; wave: 0 goes first, 1 waits until wave 0 of the batch has soaked without harm; next_steps: what
+    is left of a cut of which this is the first step.
     """
 
     id: str
@@ -135,6 +167,7 @@ class Change:
     saved_bytes: int = 0
     wave: int = 0
     cluster: str = ""
+    next_steps: tuple[NextStep, ...] = ()
 
     @property
     def workload(self) -> str:
@@ -170,6 +203,15 @@ class ChangeStatus:
             begun_seconds=seconds if happened in (ChangeEvent.RESUMED, ChangeEvent.CONFIRMED) else self.begun_seconds,
             held=self.held or happened is ChangeEvent.ROLLBACK_REFUSED,
         )
+
+
+def last_changed(standings: Iterable[ChangeStatus]) -> dict[WorkloadRef, float]:
+    """When each workload was last changed through us, as far as that is in force or its outcome is not known."""
+    return {
+        WorkloadRef(s.change.namespace, s.change.kind, s.change.name): s.accepted_seconds
+        for s in standings
+        if s.state.in_force or not s.state.settled
+    }
 
 
 def after(state: ChangeState | None, happened: ChangeEvent) -> ChangeState:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from cotenant.core.model.changes.change import ChangeStatus
+from cotenant.core.model.changes.change import ChangeStatus, NextStep
 from cotenant.core.model.changes.people import Right, Someone
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.recommendation import Recommendation
 
 
 class Method(StrEnum):
@@ -91,7 +92,8 @@ class WorkloadReview:
     """One workload in review. error: why there is nothing to change, in words; tried: None before the dry run.
 
     restart: what applying it costs the pods by this method; impossible: methods that cannot be had -> why;
-    suggested: the method that we would take.
+    suggested: the method that we would take; recommendations: what is applied, over the values of now; next_steps: what
+    is left for later of a cut that is taken in steps.
     """
 
     workload: WorkloadRef
@@ -105,6 +107,8 @@ class WorkloadReview:
     tried: DryRunResult | None = None
     error: str = ""
     suggested: Method = Method.TEMPLATE
+    recommendations: tuple[Recommendation, ...] = ()
+    next_steps: tuple[NextStep, ...] = ()
 
     def blocked(self, overridden: Sequence[str]) -> tuple[GuardrailResult, ...]:
         """Failed rules that are not overridden."""
@@ -207,6 +211,9 @@ class ChangeService(Protocol):
 
     def recall(self, who: Someone, workloads: Sequence[WorkloadRef]) -> None:
         """Show them again."""
+
+    def cool_downs(self) -> Mapping[WorkloadRef, float]:
+        """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """What is hidden now."""

@@ -1,0 +1,38 @@
+"""What of a workload's recommendations the guardrails allow now, from the recommendations alone. Pure.
+
+Rules about the cluster (a rollout, a quota, a budget, a window) are judged in the review, on what is live then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from changes.decide.guardrails import blocking, judge_recorded
+from changes.decide.patches import changes, refusal
+from changes.decide.steps import first_step
+from cotenant.core.model.changes.change import Ready
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.settings.sections.actions import GuardrailSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Of one workload: what could be applied, the recommendations at their first step, and the rules that stop it."""
+
+    ready: Ready
+    first: tuple[Recommendation, ...]
+    stopped_by: tuple[str, ...] = ()
+
+
+def readiness(recommendations: Sequence[Recommendation], limits: GuardrailSettings) -> Readiness:
+    """Judge the first step of one workload's recommendations."""
+    first = first_step(recommendations, limits)
+    if not any(changes(value) for r in recommendations for value in r.values):
+        return Readiness(Ready.NOTHING, first)
+    if any(refusal(r) for r in recommendations if any(changes(value) for value in r.values)):
+        return Readiness(Ready.BLOCKED, first, ("template",))
+    if failed := blocking(judge_recorded(first, limits), ()):
+        return Readiness(Ready.BLOCKED, first, tuple(rule.rule for rule in failed))
+    is_whole = all(a.values == b.values for a, b in zip(first, recommendations, strict=True))
+    return Readiness(Ready.WHOLE if is_whole else Ready.FIRST_STEP, first)

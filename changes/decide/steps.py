@@ -1,0 +1,171 @@
+"""A cut that is larger than one step may be: its first step now, the others after the cool-down. Pure.
+
+The largest cut of one step is a guardrail (`cpu-step`, `memory-step`); who overrides it takes the whole cut at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+from typing import Any, Final
+
+from changes.decide.capacity_checks import containers, template
+from changes.decide.field_changes import swaps_of
+from changes.decide.patches import TEMPLATE_PATHS, changes
+from changes.decide.rule import STEP_RULES
+from cotenant.core.model.changes.change import NextStep
+from cotenant.core.model.recommendation import Action, Clamp, Field, Recommendation, Value
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.usage.usage import HOUR_SECONDS
+from cotenant.core.settings.sections.actions import GuardrailSettings
+
+COARSE_BYTES: Final = 64 * MIB
+"""From this size on steps of memory are whole MiB."""
+MOST_STEPS: Final = 20
+"""Steps that a plan looks ahead."""
+ROUNDING: Final = 1e-6
+
+
+def least_amount(now: int, most_cut: float) -> int:
+    """The lowest request that one step may leave of `now`, in its unit."""
+    return ceil(now * (1 - most_cut) - ROUNDING)
+
+
+def largest_cut(resource: Resource, settings: GuardrailSettings) -> float:
+    """Share of a request that one step may take."""
+    return settings.most_cpu_cut if resource is Resource.CPU else settings.most_memory_cut
+
+
+def first_step(
+    recommendations: Sequence[Recommendation], settings: GuardrailSettings, whole: Collection[str] = ()
+) -> tuple[Recommendation, ...]:
+    """The recommendations with every request that is cut too far at its first step, and limits not below it.
+
+    whole: step rules that somebody overrides, whose resource is not stepped. A clamp of the rule's name marks a value
+    that was stepped. Money follows the requests.
+    """
+    return tuple(_first_of(recommendation, settings, whole) for recommendation in recommendations)
+
+
+def later_steps(
+    recommendations: Sequence[Recommendation],
+    first: Sequence[Recommendation],
+    settings: GuardrailSettings,
+    now_seconds: float,
+) -> tuple[NextStep, ...]:
+    """What the first step leaves, if it is taken now: one entry a request and step, the earliest ones first."""
+    steps = []
+    for recommendation, begun in zip(recommendations, first, strict=True):
+        for resource, amounts in _requests(recommendation, begun):
+            for place, (now, amount) in enumerate(_walk(resource, *amounts, settings), 1):
+                from_seconds = now_seconds + place * settings.cool_down_hours * HOUR_SECONDS
+                steps.append(NextStep(from_seconds, recommendation.container.container, resource, now, amount))
+    return tuple(sorted(steps, key=lambda step: step.from_seconds))
+
+
+def planned_steps(
+    settings: GuardrailSettings, recommendations: Sequence[Recommendation], now_seconds: float
+) -> tuple[NextStep, ...]:
+    """Every step of cuts that take several, the first one now; none where everything changes at once."""
+    first = first_step(recommendations, settings)
+    begun = [
+        NextStep(now_seconds, one.container.container, resource, request.now, amount)
+        for one, step in zip(recommendations, first, strict=True)
+        for resource, (amount, _) in _requests(one, step)
+        if (request := one.value(resource, Field.REQUEST)) is not None and request.now is not None
+    ]
+    return (*begun, *later_steps(recommendations, first, settings, now_seconds))
+
+
+def rebased(
+    live: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], recommendations: Sequence[Recommendation]
+) -> tuple[Recommendation, ...]:
+    """The recommendations over what the cluster holds now, which an earlier step may have changed.
+
+    Present values are the template's, or those that its annotation gives to new pods; of requests the highest of the
+    running pods where that is more. What cannot be read stays as it was scanned.
+    """
+    kind = recommendations[0].container.workload.kind
+    present = {c.name: c for c in template(live, TEMPLATE_PATHS.get(kind, ()))}
+    annotated = [{"name": name, "resources": swap.after} for name, swap in swaps_of(live).items()]
+    present |= {c.name: c for c in containers({"containers": annotated}) if c.name in present}
+    running = [c for pod in pods for c in containers(pod.get("spec") or {})]
+
+    def now(name: str, value: Value) -> Value:
+        container = present.get(name)
+        if container is None or "hpa" in value.inputs:
+            return value
+        amounts = container.requests if value.field is Field.REQUEST else container.limits
+        highest = [c.requests.get(value.resource, 0) for c in running if c.name == name]
+        amount = amounts.get(value.resource)
+        if value.field is Field.REQUEST and amount is not None:
+            amount = max([amount, *highest])
+        return replace(value, now=amount)
+
+    return tuple(
+        _priced(r, replace(r, values=tuple(now(r.container.container, v) for v in r.values))) for r in recommendations
+    )
+
+
+def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole: Collection[str]) -> Recommendation:
+    values = {(v.resource, v.field): v for v in recommendation.values}
+    for resource in Resource:
+        request = values.get((resource, Field.REQUEST))
+        if request is None or STEP_RULES[resource] in whole:
+            continue
+        amount = _step(request, settings)
+        if amount is None:
+            continue
+        values[resource, Field.REQUEST] = _stepped(request, amount)
+        limit = values.get((resource, Field.LIMIT))
+        if limit is not None and limit.action is Action.SET and limit.amount is not None and limit.amount < amount:
+            values[resource, Field.LIMIT] = _stepped(limit, amount)
+    return _priced(recommendation, replace(recommendation, values=tuple(values.values())))
+
+
+def _step(request: Value, settings: GuardrailSettings) -> int | None:
+    """The request after the first of several steps; None where it changes at once, or not at all."""
+    if not changes(request) or request.action is not Action.SET or request.now is None or request.amount is None:
+        return None
+    _, amount = next(_walk(request.resource, request.now, request.amount, settings), (0, request.amount))
+    return None if amount == request.amount else amount
+
+
+def _walk(resource: Resource, now: int, target: int, settings: GuardrailSettings) -> Iterator[tuple[int, int]]:
+    """The request before and after each step; none where so small an amount cannot be cut by the share."""
+    for _ in range(MOST_STEPS):
+        least = least_amount(now, largest_cut(resource, settings))
+        unit = MIB if resource is Resource.MEMORY and now >= COARSE_BYTES else 1
+        amount = target if target >= least else -(-least // unit) * unit
+        if amount >= now:
+            return
+        yield now, amount
+        now = amount
+
+
+def _requests(recommendation: Recommendation, begun: Recommendation) -> Iterator[tuple[Resource, tuple[int, int]]]:
+    """Of each stepped request: the resource, the first step's amount and the whole proposal's."""
+    for resource in Resource:
+        target, first = (r.value(resource, Field.REQUEST) for r in (recommendation, begun))
+        if target and first and first.amount is not None and target.amount is not None and first.amount > target.amount:
+            yield resource, (first.amount, target.amount)
+
+
+def _stepped(value: Value, amount: int) -> Value:
+    clamp = Clamp(STEP_RULES[value.resource], value.amount or 0, amount)
+    return replace(value, amount=amount, clamps=(*value.clamps, clamp))
+
+
+def _priced(before: Recommendation, after: Recommendation) -> Recommendation:
+    """The money of the recommendation after its requests moved: as before for each unit requested less."""
+    if before.monthly_saving is None:
+        return after
+    savings = {}
+    for resource, money in before.monthly_savings.items():
+        old, new = (r.value(resource, Field.REQUEST) for r in (before, after))
+        if old is not None and new is not None and old.change:
+            savings[resource] = money * (new.change or 0) / old.change
+        else:
+            savings[resource] = money
+    return replace(after, monthly_saving=sum(savings.values()), monthly_savings=savings) if savings else after

@@ -1,0 +1,107 @@
+"""Cuts that are larger than one step may be: their steps, which pass the guardrail, end where the proposal is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from changes.decide.guardrails import judge_recorded
+from changes.decide.readiness import readiness
+from changes.decide.steps import first_step, later_steps, rebased
+from cotenant.core.model.changes.change import Ready
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.settings.sections.actions import GuardrailSettings
+
+LIMITS = GuardrailSettings()
+WEB = WorkloadRef("pay", "Deployment", "web")
+
+
+def value(resource: Resource, field: Field, now: int | None, amount: int | None) -> Value:
+    evidence = {"days": 14.0, "coverage": 1.0}
+    return Value(resource, field, now, amount, Action.SET, Reason.OK, inputs=evidence)
+
+
+def proposed(*values: Value) -> Recommendation:
+    return Recommendation(ContainerRef(WEB, "app"), "cotenant", 2, values, 14 * 86_400, "digest", 0)
+
+
+def cpu(now: int, amount: int) -> Recommendation:
+    return proposed(value(Resource.CPU, Field.REQUEST, now, amount))
+
+
+@given(st.sampled_from(Resource), st.integers(1, 10**13), st.integers(0, 10**13), st.floats(0, 1))
+def test_every_step_passes_its_rule_and_goes_on_from_the_one_before(
+    resource: Resource, now: int, amount: int, most: float
+) -> None:
+    limits = GuardrailSettings(most_cpu_cut=most, most_memory_cut=most)
+    whole = proposed(value(resource, Field.REQUEST, now, amount))
+    (first,) = first_step([whole], limits)
+    step = first.value(resource, Field.REQUEST)
+    assert step is not None and step.amount is not None and (step.amount == amount or amount < step.amount < now)
+    rule = next(one for one in judge_recorded([first], limits) if one.rule == f"{resource}-step")
+    later = later_steps([whole], [first], limits, 0.0)
+    if step.amount == amount:
+        assert later == ()
+    else:
+        assert rule.outcome.value == "pass"
+        assert [one.now for one in later] == [step.amount, *(one.amount for one in later[:-1])]
+
+
+def test_a_cut_of_ten_cores_to_four_and_a_half_is_three_steps_a_day_apart() -> None:
+    whole = cpu(10_000, 4_500)
+    (first,) = first_step([whole], LIMITS)
+    # 10 x 0.7 = 7; 7 x 0.7 = 4.9; 4.9 x 0.7 = 3.43 is below the proposal of 4.5.
+    assert first.values[0].amount == 7_000
+    steps = later_steps([whole], [first], LIMITS, 1_000.0)
+    assert [(s.from_seconds, s.now, s.amount) for s in steps] == [
+        (1_000.0 + 86_400, 7_000, 4_900),
+        (1_000.0 + 2 * 86_400, 4_900, 4_500),
+    ]
+    # Who overrides the rule takes it whole.
+    assert first_step([whole], LIMITS, ("cpu-step",)) == (whole,)
+
+
+def test_memory_is_cut_in_whole_mebibytes_and_a_limit_never_falls_below_its_request() -> None:
+    whole = proposed(
+        value(Resource.MEMORY, Field.REQUEST, 1001 * MIB, 300 * MIB),
+        value(Resource.MEMORY, Field.LIMIT, 1001 * MIB, 300 * MIB),
+    )
+    (first,) = first_step([whole], LIMITS)
+    # 1001 x 0.8 = 800.8, up to the next mebibyte.
+    assert [v.amount for v in first.values] == [801 * MIB, 801 * MIB]
+
+
+def test_money_of_a_step_is_its_share_of_the_proposals() -> None:
+    whole = replace(cpu(10_000, 5_000), monthly_saving=101.0, monthly_savings={Resource.CPU: 100.0, Resource.MEMORY: 1})
+    (first,) = first_step([whole], LIMITS)
+    # 3 of 5 cores of 100, and what memory saves in full.
+    assert first.monthly_saving == pytest.approx(61.0)
+
+
+def test_what_is_ready_is_told_from_the_recommendations_alone() -> None:
+    assert readiness([cpu(1_000, 800)], LIMITS).ready is Ready.WHOLE
+    assert readiness([cpu(1_000, 300)], LIMITS).ready is Ready.FIRST_STEP
+    assert readiness([cpu(1_000, 1_000)], LIMITS).ready is Ready.NOTHING
+    young = replace(cpu(1_000, 300).values[0], inputs={"days": 2.0, "coverage": 1.0})
+    stopped = readiness([proposed(young)], LIMITS)
+    assert (stopped.ready, stopped.stopped_by) == (Ready.BLOCKED, ("history",))
+    # 2 millicores cannot be cut by 30 %: the whole cut of 50 % stays one, and its rule stops it.
+    assert readiness([cpu(2, 1)], LIMITS).stopped_by == ("cpu-step",)
+
+
+def test_present_values_are_those_of_the_cluster_not_of_the_scan() -> None:
+    resources = {"requests": {"cpu": "7"}, "limits": {"cpu": "8"}}
+    live = {"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": resources}]}}}}
+    whole = proposed(value(Resource.CPU, Field.REQUEST, 10_000, 4_500), value(Resource.CPU, Field.LIMIT, None, 9_000))
+    (over,) = rebased(live, [], [whole])
+    assert [v.now for v in over.values] == [7_000, 8_000]
+    # A pod that still runs with more is cut from there.
+    pod = {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "10"}}}]}}
+    (running,) = rebased(live, [pod], [whole])
+    assert running.values[0].now == 10_000
