@@ -34,9 +34,10 @@ from changes.event_reporter import EventReporter
 from changes.live_context import LiveContext, LiveWorkload, Person, around
 from changes.resize import answers, born
 from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus, NextStep, Write, last_changed
+from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus, Write, last_changed
 from cotenant.core.model.changes.judgement import UsageTrace
 from cotenant.core.model.changes.service import Method
+from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.errors import ClusterUnreachable, CotenantError, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Patch

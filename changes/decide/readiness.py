@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from changes.decide.guardrails import blocking, judge_recorded
 from changes.decide.patches import changes, refusal
 from changes.decide.steps import first_step
-from cotenant.core.model.changes.change import Ready
+from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.settings.sections.actions import GuardrailSettings
 

@@ -14,7 +14,7 @@ from changes.decide.capacity_checks import containers, template
 from changes.decide.field_changes import swaps_of
 from changes.decide.patches import TEMPLATE_PATHS, changes
 from changes.decide.rule import STEP_RULES
-from cotenant.core.model.changes.change import NextStep
+from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.recommendation import Action, Clamp, Field, Recommendation, Value
 from cotenant.core.model.resource import MIB, Resource
 from cotenant.core.model.usage.usage import HOUR_SECONDS

@@ -12,8 +12,8 @@ import dash_mantine_components as dmc
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.change import NextStep
 from cotenant.core.model.changes.service import BundleForm, FieldMove, GuardrailResult, Method, WorkloadReview
+from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Field, Recommendation, Restart
 from cotenant.core.model.resource import Resource

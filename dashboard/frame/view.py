@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from dash import Dash
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.change import NextStep
 from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.changes.service import ChangeService
+from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.demo_clock import Steering
 from cotenant.core.model.queues.queue_service import QueueService
 from cotenant.core.model.rebalance.move_service import MoveService

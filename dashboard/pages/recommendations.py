@@ -14,7 +14,7 @@ import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, State, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.change import Ready
+from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from cotenant.core.model.changes.change import Ready
 from cotenant.core.model.changes.service import ChangeService, PostponedRecommendation
+from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.table import Column, Kind, Schema, Table

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.changes.change import Ready
+from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.views import RECOMMENDATIONS
 from dashboard.changes import review

@@ -217,7 +217,7 @@ def test_what_is_put_off_is_hidden_unless_asked_for(scene: Scene) -> None:
 
 def test_overview_portrait_and_drawer_lead_into_the_review(scene: Scene) -> None:
     view = view_of(scene)
-    saving = max(scene.store.read_table(RECOMMENDATIONS).rows(), key=lambda r: r["saving_month"] or 0)
+    saving = max(scene.store.read_table(RECOMMENDATIONS).rows(), key=lambda r: r["saving_step"] or 0)
     ref = WorkloadRef(saving["namespace"], saving["kind"], saving["workload"])
     way = reviewing.href("/", [ref])
     front = text(overview.contents(view))
@@ -241,3 +241,31 @@ def test_files_and_commands_are_made_without_touching_the_cluster(scene: Scene) 
     looks, method = review.looked(view, reviewing.asked(search_of([ref], method="bundle")), [ref])
     assert method is Method.BUNDLE and looks[0].error == ""
     assert scene.live(ref)["metadata"]["resourceVersion"] == before
+
+
+def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prepared, tmp_path: Path) -> None:
+    default = msgspec.structs.replace(acting.ACTIONS, guardrails=GuardrailSettings(most_requests_share=1.0))
+    with acting.embedded(tmp_path, made, default) as scene:
+        desk, view = scene.desk(), view_of(scene)
+        looks = desk.review(ADMIN, ChangeRequest(scene.workloads))
+        look = next(one for one in looks if one.next_steps and not one.error and not one.blocked(()))
+        ref = look.workload
+        ready = {r["workload"]: r["ready"] for r in view.source.snapshot().tables[RECOMMENDATIONS.name].table.rows()}
+        assert ready[ref.name] == "first-step"
+        diff, rules = step(view, [ref], "diff", method="template"), step(view, [ref], "guardrails", method="template")
+        assert "Left for later" in diff
+        assert "take the whole cut now" in rules and "in steps" in rules
+        assert "Left for later" in step(view, [ref], "confirm", method="template")
+        whole = step(view, [ref], "guardrails", method="template", override=f"{look.next_steps[0].resource}-step")
+        assert "overridden" in whole
+        (done,) = desk.accept(ADMIN, ChangeRequest((ref,), key=KEY))
+        taken = [(one.container, one.resource, one.amount) for one in done.change.next_steps]
+        assert taken == [(one.container, one.resource, one.amount) for one in look.next_steps]
+        # Afterwards the list says when the next step may be taken, and what is shown goes on from the cluster's values.
+        rows = view.source.snapshot().tables[RECOMMENDATIONS.name].table.rows()
+        waiting = next(r for r in rows if r["workload"] == ref.name and r["container"] == taken[0][0])
+        assert (waiting["ready"], waiting["cpu_step_total"]) == ("waiting", None)
+        assert waiting["stopped_by"].startswith("cool-down until ")
+        (again,) = desk.review(ADMIN, ChangeRequest((ref,)))
+        assert "cool-down" in [rule.name for rule in again.blocked(())]
+        assert len(again.next_steps) < len(look.next_steps)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from changes.decide.guardrails import judge_recorded
 from changes.decide.readiness import readiness
 from changes.decide.steps import first_step, later_steps, rebased
-from cotenant.core.model.changes.change import Ready
+from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Value

@@ -12,7 +12,7 @@ from changes.decide.patches import by_workload, changes
 from changes.decide.readiness import Readiness, readiness
 from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.apps.pipeline.nodes import NODE_SIGNAL, newest
-from cotenant.core.model.changes.change import Ready
+from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.cluster import EventKind, Pod, Workload
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
 from cotenant.core.model.finding import ClusterFinding

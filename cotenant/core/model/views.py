@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from cotenant.core.model.changes.steps import STEP_COLUMNS
 from cotenant.core.model.table import Column, Kind, Schema
 
 _WORKLOAD_KEY = (
@@ -82,14 +83,7 @@ RECOMMENDATIONS: Final = Schema(
         Column("container", "Container", Kind.TEXT, "Container of the workload's template."),
         Column("replicas", "Replicas", Kind.INTEGER, "Pods running now; every delta is multiplied by it."),
         Column("severity", "Severity", Kind.TEXT, "Worst of the fields: unknown, good, ok, warning, critical."),
-        Column(
-            "ready",
-            "Ready",
-            Kind.TEXT,
-            "What the guardrails allow now: whole, first-step (of a cut that is too large for one), waiting for the next "
-            "step, blocked, nothing. The cluster's own state is judged in the review.",
-        ),
-        Column("stopped_by", "Stopped by", Kind.TEXT, "Guardrails that stop it; empty where none does.", wide=True),
+        *STEP_COLUMNS,
         Column("cpu_request_now", "CPU req now", Kind.MILLICORES, "Present CPU request of one pod; empty = not set."),
         Column("cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request; empty = withheld or unset."),
         Column("cpu_limit_now", "CPU limit now", Kind.MILLICORES, "Present CPU limit; empty = not set."),
@@ -102,10 +96,6 @@ RECOMMENDATIONS: Final = Schema(
             "cpu_observed_max", "CPU max seen", Kind.MILLICORES, "Highest CPU demand ever seen in one pod.", wide=True
         ),
         Column("memory_observed_max", "Mem max seen", Kind.BYTES, "Highest working set ever seen in one pod."),
-        Column("cpu_step", "CPU step", Kind.MILLICORES, "CPU request after the step that is allowed now."),
-        Column("memory_step", "Mem step", Kind.BYTES, "Memory request after the step that is allowed now."),
-        Column("cpu_step_total", "CPU delta now", Kind.MILLICORES, "Change of that step over all replicas."),
-        Column("memory_step_total", "Memory delta now", Kind.BYTES, "Change of that step over all replicas."),
         Column("cpu_delta_total", "CPU delta", Kind.MILLICORES, "Change of the CPU request over all replicas."),
         Column("memory_delta_total", "Memory delta", Kind.BYTES, "Change of the memory request over all replicas."),
         Column("cpu_reason", "CPU reason", Kind.TEXT, "Reason code of the CPU request."),
@@ -123,7 +113,6 @@ RECOMMENDATIONS: Final = Schema(
             Kind.NUMBER,
             "Money a month over all replicas, in the price sheet's currency.",
         ),
-        Column("saving_step", "Saving/month now", Kind.NUMBER, "The same of the step that is allowed now.", wide=True),
         Column(
             "backtest_oom_kills",
             "Back-test OOMs",

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address
-from cotenant.core.model.resource import Resource
 
 
 class ChangeEvent(StrEnum):
@@ -111,35 +111,6 @@ class Write:
     before: Mapping[str, Any]
     after: Mapping[str, Any]
     subresource: str = ""
-
-
-class Ready(StrEnum):
-    """What of a recommendation could be applied now, as far as the guardrails can be judged without the cluster."""
-
-    WHOLE = "whole"
-    FIRST_STEP = "first-step"
-    """A cut that is larger than one step may be: its first step."""
-    WAITING = "waiting"
-    """An earlier step was taken, and its cool-down lasts."""
-    BLOCKED = "blocked"
-    NOTHING = "nothing"
-    """It changes nothing."""
-
-    @property
-    def now(self) -> bool:
-        """Whether something of it can be applied now."""
-        return self in (Ready.WHOLE, Ready.FIRST_STEP)
-
-
-@dataclass(frozen=True, slots=True)
-class NextStep:
-    """A cut that is left for later: from when on it may be taken, and the request (in the unit) before and after it."""
-
-    from_seconds: float
-    container: str
-    resource: Resource
-    now: int
-    amount: int
 
 
 @dataclass(frozen=True, slots=True)

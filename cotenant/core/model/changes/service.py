@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from cotenant.core.model.changes.change import ChangeStatus, NextStep
+from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
 
