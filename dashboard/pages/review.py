@@ -144,7 +144,7 @@ def _confirm(view: View, terms: ReviewTerms, method: Method, looks: Sequence[Wor
     soak = view.given.actions.soak_minutes
     shown = {
         "ids": [reviewing.name_of(look.workload) for look in going],
-        "version": view.source.snapshot().version,
+        "version": view.source.snapshot().results_version,
         "method": method.value,
     }
     stated = review_end.confirm(going, outs, terms, method, view.given.people(), soak)
@@ -387,7 +387,7 @@ def accepted(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
     refs = [ref for name in shown.get("ids", []) if (ref := reviewing.named(name))]
     if not terms.key or not refs:
         raise UsageError("nothing was chosen", fix="Begin the review anew.")
-    if shown.get("version") != view.source.snapshot().version:
+    if shown.get("version") != view.source.snapshot().results_version:
         raise UsageError("newer results came in since you looked", fix="Go back to step 1 and look again.")
     if old := acting.too_old(view):
         raise UsageError(old)

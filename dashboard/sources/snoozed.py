@@ -109,7 +109,7 @@ def marked(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:
     """The snapshot with the two columns, and without steps that have to wait."""
     indexed = _with_columns(snapshot.tables[RECOMMENDATIONS.name], marks.postponed)
     tables = {**snapshot.tables, RECOMMENDATIONS.name: _waiting(indexed, marks.cool_downs)}
-    return replace(snapshot, version=version, tables=tables, _rows=OrderedDict())
+    return replace(snapshot, version=version, tables=tables, _rows=OrderedDict(), unmarked_version=snapshot.version)
 
 
 def _with_columns(indexed: Indexed, postponed: Mapping[WorkloadRef, PostponedRecommendation]) -> Indexed:

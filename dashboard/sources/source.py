@@ -74,6 +74,13 @@ class Snapshot:
     _rows: OrderedDict[tuple[str, Query], Index] = field(default_factory=OrderedDict, repr=False)
     gathering: Gathering | None = None
     """Who was asked last what node agents did; its revision changes with ENFORCEMENT, `version` does not."""
+    unmarked_version: str = ""
+    """The version before the ledger's marks; "" where nothing is marked."""
+
+    @property
+    def results_version(self) -> str:
+        """Changes with the analysis alone, whatever people postpone or accept."""
+        return self.unmarked_version or self.version
 
     @classmethod
     def empty(cls) -> Snapshot:

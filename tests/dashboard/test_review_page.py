@@ -119,7 +119,7 @@ def test_each_step_asks_the_cluster_and_shows_its_answer(scene: Scene) -> None:
 def test_what_was_shown_is_accepted_once_under_its_key(scene: Scene) -> None:
     view, (ref,) = view_of(scene), free(scene)
     terms = reviewing.asked(search_of([ref], step="confirm"))
-    seen = {"ids": [reviewing.name_of(ref)], "version": view.source.snapshot().version, "method": "template"}
+    seen = {"ids": [reviewing.name_of(ref)], "version": view.source.snapshot().results_version, "method": "template"}
     first = review.accepted(view, terms, seen)
     assert [s.state for s in first] == [ChangeState.APPLIED]
     assert [s.change.id for s in review.accepted(view, terms, seen)] == [first[0].change.id]
@@ -151,7 +151,7 @@ def test_red_data_disable_every_action_and_are_refused_on_the_server_too(scene: 
     bar = text(select_bar.contents(view, LIST, "", Selection(everything=True)))
     assert words in bar
     terms = reviewing.asked(search_of([ref], step="confirm"))
-    seen = {"ids": [reviewing.name_of(ref)], "version": view.source.snapshot().version}
+    seen = {"ids": [reviewing.name_of(ref)], "version": view.source.snapshot().results_version}
     with pytest.raises(UsageError, match="3 h old"):
         review.accepted(view, terms, seen)
     with pytest.raises(UsageError, match="3 h old"):
