@@ -180,7 +180,7 @@ def test_a_facet_filters_grid_count_totals_and_export_alike(open_page: Open, add
     expect(reasons.get_by_role("list", name="More Reason filter")).to_be_visible()
     page.locator(".facet-link", has_text="warning").click()
     page.wait_for_url(re.compile("severity=warning"))
-    answer = api(page, f"{address}/api/v1/recommendations?severity=warning&sort=cpu_delta_total")
+    answer = api(page, f"{address}/api/v1/recommendations?severity=warning&sort=cpu_step_total")
     expect(page.locator("#count-recommendations")).to_have_text(f"{answer['total']} of {answer['of']} recommendations")
     wait_for_column(page, "severity", "t === 'warning'")
     seen = column(page, "workload")
@@ -264,7 +264,7 @@ def test_an_unknown_filter_is_named_not_ignored(open_page: Open, address: str) -
 
 def test_a_row_explains_itself_in_a_drawer_that_the_url_holds(open_page: Open, address: str, made: Results) -> None:
     page = settled(open_page(f"{address}/recommendations?severity=critical"))
-    row = api(page, f"{address}/api/v1/recommendations?severity=critical&sort=cpu_delta_total")["rows"][0]
+    row = api(page, f"{address}/api/v1/recommendations?severity=critical&sort=cpu_step_total")["rows"][0]
     page.locator(".ag-row[row-index='0'] .ag-cell[col-id=workload]").click()
     drawer = page.get_by_role("dialog")
     expect(drawer).to_contain_text(f"{row['namespace']} / {row['workload']} / {row['container']}")
