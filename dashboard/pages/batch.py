@@ -232,7 +232,7 @@ def windows(starts: tuple[StartWindow, ...], now: float) -> Component:
         for w in starts
     ]
     table = html.Table([head, html.Tbody(rows)], className="facts", id="fit-windows")
-    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": "When the job fits"})
+    return html.Div(table, className="scroll tall", tabIndex=0, role="region", **{"aria-label": "When the job fits"})
 
 
 def _wait(seconds: float) -> str:

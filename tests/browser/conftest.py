@@ -24,6 +24,7 @@ FLAGS: Final = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--disable-features=OverlayScrollbar",
 )
 SIZE: Final = {"width": 1440, "height": 900}
 BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser")
@@ -52,13 +53,25 @@ def chromium() -> Iterator[Browser]:
     if path is None:
         pytest.fail("Chromium is missing: apt-get install chromium, or name it in COTENANT_CHROMIUM")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        # Playwright hides scrollbars by default; people on Linux and Windows have them, 15 pixels wide.
+        browser = playwright.chromium.launch(
+            executable_path=path, args=list(FLAGS), ignore_default_args=["--hide-scrollbars"]
+        )
         yield browser
         browser.close()
 
 
 @pytest.fixture
-def open_page(chromium: Browser) -> Iterator[Open]:
+def cpu_slowdown() -> int:
+    """How many times slower than this machine a page's own program runs; a test asks for more by ON_A_SLOW_MACHINE."""
+    return 1
+
+
+ON_A_SLOW_MACHINE: Final = pytest.mark.parametrize("cpu_slowdown", [4])
+
+
+@pytest.fixture
+def open_page(chromium: Browser, cpu_slowdown: int) -> Iterator[Open]:
     """Open an address in a browser profile of its own; console errors and page errors fail the test at its end."""
     errors: list[str] = []
     contexts = []
@@ -83,6 +96,8 @@ def open_page(chromium: Browser) -> Iterator[Open]:
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
+        if cpu_slowdown > 1:
+            context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": cpu_slowdown})
         if not quiet:
             page.on("console", note)
             page.on("pageerror", lambda error: record(str(error)))

@@ -18,6 +18,7 @@ from cotenant.core.model.changes.people import Grant, Role, Someone
 from cotenant.core.model.changes.service import ChangeRequest
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
+from tests.browser.test_narrow import misfits
 from tests.browser.test_pages import THEMES, settled
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
@@ -179,6 +180,7 @@ def test_the_page_and_its_drawer_have_no_serious_accessibility_fault(
         page = settled(open_page(f"{url}/changes", theme=theme))
         assert serious(page, axe) == []
         pictured(page, f"changes-{theme}", tmp_path)
+        assert misfits(page) == []
         page.goto(f"{url}/changes?open={second}")
         expect(page.locator("#change-told")).to_contain_text("What was sent")
         assert serious(page, axe, "[role=dialog]") == []

@@ -18,6 +18,7 @@ from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard.sources.source import Snapshot, StoreSource
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
+from tests.browser.test_narrow import misfits
 from tests.browser.test_pages import THEMES, column, settled, wait_for_column
 from tests.dashboard.test_states import Changed
 from tests.support import dashboard as support
@@ -62,6 +63,7 @@ def test_a_node_is_drawn_without_a_serious_accessibility_fault(
     expect(page.locator("#enforcement-hand h2").first).to_have_text(node)
     assert serious(page, axe) == []
     pictured(page, f"enforcement-{node}-{theme}", tmp_path)
+    assert misfits(page) == []
 
 
 @pytest.mark.soak

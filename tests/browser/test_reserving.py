@@ -25,8 +25,9 @@ from cotenant.core.settings.sections.kube import KubeSettings
 from dashboard.app import create_app
 from dashboard.frame.view import DashboardContext
 from dashboard.sources.source import StoreSource
-from tests.browser.conftest import Open
+from tests.browser.conftest import ON_A_SLOW_MACHINE, Open
 from tests.browser.test_browsing import serious
+from tests.browser.test_narrow import misfits
 from tests.browser.test_pages import THEMES, pictured
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
@@ -204,6 +205,7 @@ def at_plans(page: Page) -> Page:
     return page
 
 
+@ON_A_SLOW_MACHINE
 @pytest.mark.soak
 def test_a_plan_is_approved_by_keys_alone(
     open_page: Open, acting: tuple[Scene, str], record_property: Callable[[str, object], None]
@@ -361,6 +363,7 @@ def test_board_forms_and_a_plan_s_page_have_no_serious_accessibility_fault(
     _, url = acting
     page = at_plans(open_page(f"{url}/reservations", theme=theme))
     pictured(page, f"reserving-{theme}", tmp_path)
+    assert misfits(page) == []
     page.keyboard.press("n")
     expect(page.locator("#new-fields").get_by_label("Workload", exact=True)).to_be_focused()
     for name, opened in (("Preview", "plan-preview"), ("Approve", "plan-approve-now"), ("Edit", "edit-fields"),

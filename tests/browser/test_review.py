@@ -19,8 +19,9 @@ from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.views import RECOMMENDATIONS
 from cotenant.core.settings.sections.actions import GuardrailSettings
 from dashboard.changes import review as reviewing
-from tests.browser.conftest import Open
+from tests.browser.conftest import ON_A_SLOW_MACHINE, Open
 from tests.browser.test_browsing import serious
+from tests.browser.test_narrow import misfits
 from tests.browser.test_pages import THEMES, settled
 from tests.cluster.control_plane import ControlPlane
 from tests.support import acting
@@ -191,6 +192,7 @@ def every_workload(scene: Scene) -> list[WorkloadRef]:
     return sorted({WorkloadRef(r["namespace"], r["kind"], r["workload"]) for r in rows})
 
 
+@ON_A_SLOW_MACHINE
 @pytest.mark.soak
 def test_the_short_way_by_keys_is_six_presses_and_shows_what_was_left_out(
     scene: Scene, url: str, open_page: Open
@@ -391,6 +393,7 @@ def test_every_step_has_no_serious_accessibility_fault(
     shown(page, "Proposed changes")
     found["diff"] = serious(page, axe)
     pictured(page, f"review-diff-{theme}", tmp_path)
+    assert misfits(page) == []
     for title in NEXT:
         page.locator("#review-next").click()
         shown(page, title)
