@@ -7,8 +7,10 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -24,16 +26,21 @@ pytestmark = [
     pytest.mark.server,
 ]
 MIB = 1 << 20
+TIER = "kubepods/besteffort"
 HANDS_OVER = {"enforcer.handover_seconds": 300}
 """Longer than any test waits: who ends before has handed over."""
 GROWS = """
-import mmap, time
-for _ in range(16):  # page cache would be dropped, memory of its own is not
-    memory = mmap.mmap(-1, 8 << 20); memory.write(b"x" * (8 << 20)); globals().setdefault("kept", []).append(memory)
+import mmap, sys, time
+kept, limit, used = [], *(open(f"{sys.argv[1]}/memory.{name}_in_bytes") for name in ("limit", "usage"))
+while True:  # page cache would be dropped, memory of its own is not
+    room = [int(file.seek(0) or file.read()) for file in (limit, used)]
+    if len(kept) < 300 and room[0] - room[1] > 12 << 20:
+        kept.append(mmap.mmap(-1, 1 << 20)); kept[-1].write(b"x" * (1 << 20))
     time.sleep(0.02)
-time.sleep(600)
 """
-"""128 MiB, twice the limit of BATCH."""
+"""Takes all the room that it sees, up to 300 MiB, 1 MiB at a time, as runtimes with a heap of their own do."""
+AGENT: Final = ("kubepods", "memory.newer")
+"""Cgroup and knob of which only a newer agent knows."""
 
 
 @pytest.fixture
@@ -113,30 +120,89 @@ def test_when_nobody_comes_it_works_on_for_a_while_and_gives_everything_back(
     assert node.values(KNOBS) == before
 
 
-def test_a_pod_that_grew_while_there_was_no_agent_lives_on_under_the_next_one(
-    node: Kubepods, batch: Pod, tmp_path: Path
+def older(journal: Path) -> None:
+    """As the first version wrote it: without a version."""
+    noted = json.loads(journal.read_text())
+    del noted["version"]
+    journal.write_text(json.dumps(noted))
+
+
+def newer(journal: Path) -> None:
+    """As a later version may write it: a knob that is new, and quotas in a form of their own."""
+    noted = json.loads(journal.read_text())
+    for note in noted["notes"]:
+        if note["knob"] == "cpu.quota":
+            note["original"] = {"quota": note["original"], "period": 100_000}
+    strange = {"path": AGENT[0], "knob": AGENT[1], "level": "pod", "original": 1}
+    journal.write_text(json.dumps(noted | {"version": VERSION + 1, "notes": [*noted["notes"], strange]}))
+
+
+def foreign(journal: Path) -> None:
+    """As no version so far could read it."""
+    journal.write_text("cotenant-journal-3\n")
+
+
+@dataclass(frozen=True)
+class Succession:
+    """How one agent follows another. end: of the first; journal: what the next one finds of it."""
+
+    end: signal.Signals = signal.SIGKILL
+    journal: Callable[[Path], None] = lambda _: None
+    moved: bool = False
+    beside: bool = False
+    """The next one runs already, in a folder of its own, before the first one ends."""
+
+
+SUCCESSIONS: Final = {
+    "an older agent": Succession(journal=newer),
+    "an older agent that cannot read the file": Succession(journal=foreign),
+    "a newer agent": Succession(journal=older),
+    "stopped for good and started": Succession(signal.SIGINT),
+    "another state folder": Succession(moved=True),
+    "two at once": Succession(beside=True, moved=True),
+}
+
+
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, id=name, marks=pytest.mark.soak if at else ()) for at, (name, way) in
+            enumerate(SUCCESSIONS.items())]
+)  # fmt: skip
+def test_batch_that_grows_lives_on_and_is_set_free_whichever_agent_comes_next(
+    node: Kubepods, batch: Pod, tmp_path: Path, way: Succession
 ) -> None:
-    """Stopped for good, then an agent of a newer version, then this one again: the journal has a knob of the newer."""
-    with Running(node, tmp_path / "a") as agent:
-        limited(node, batch)
-        agent.end()
-        process = node.run(batch, [sys.executable, "-c", GROWS])
-        used = node.folder("memory", batch.container) / "memory.usage_in_bytes"
-        wait_for("128 MiB in use", lambda: int(used.read_text()) > 128 * MIB)
-        strange = {"path": batch.path, "knob": "memory.newer", "level": "pod", "original": 1}
-        place = agent.folder / "state" / "originals.json"
-        noted = json.loads(place.read_text())
-        place.write_text(json.dumps(noted | {"version": VERSION + 1, "notes": [*noted["notes"], strange]}))
-        agent.start()
+    before = node.values(KNOBS)
+    used = node.folder("memory", batch.container) / "memory.usage_in_bytes"
+    with contextlib.ExitStack() as stack:
+        process = node.run(batch, [sys.executable, "-c", GROWS, str(used.parent)])
+        wait_for("80 MiB in use", lambda: int(used.read_text()) > 80 * MIB)  # its limit is 64
+        first = stack.enter_context(Running(node, tmp_path / "a", settings=HANDS_OVER if way.beside else {}))
+        second = Running(node, tmp_path / "b", settings=first.settings) if way.moved else first
+        wait_for("suppression", lambda: node.read(TIER, "cpu", "cpu.cfs_quota_us") != "-1")
         wait_for("a limit", lambda: limit(node, batch) < 1 << 40)
-        agent.ticked(3)
-        assert int(used.read_text()) <= limit(node, batch) < 160 * MIB
+        first.ticked(2)
+        if way.beside:
+            stack.enter_context(second)
+            wait_for("who stands by", lambda: "standing by" in second.log())
+        first.end(way.end)
+        journal = first.folder / "state" / "originals.json"
+        way.journal(journal)
+        if way.end is signal.SIGINT:  # nothing limits it now
+            grown = int(used.read_text()) + 32 * MIB
+            wait_for("32 MiB more in use", lambda: int(used.read_text()) > grown)
+        if not way.beside:
+            stack.enter_context(second)
+        second.ticked(3)
+        assert int(used.read_text()) <= limit(node, batch) < 1 << 40
+        notes = second.status()["notes"]
+        assert (way.journal is newer) == any(AGENT[1] in note for note in notes)
+        assert (way.journal is foreign) == any("set aside" in note for note in notes)
+        assert process.poll() is None  # the kernel has ended nothing
+        assert second.end(signal.SIGINT) == 0
+        after = node.values(KNOBS)
+        assert {place: value for place, value in after.items() if value != before[place]} == {}
         assert process.poll() is None
-        assert any("memory.newer" in note for note in agent.status()["notes"])
-        node.kill(batch)
-        limited(node, batch)
-        agent.end()
-    assert limit(node, batch) > 1 << 40
+    if way.journal is newer:  # what it could not read is still there for who can
+        assert any(note["knob"] == AGENT[1] for note in json.loads(journal.read_text())["notes"])
 
 
 def test_two_agents_with_folders_of_their_own_do_not_both_write(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
