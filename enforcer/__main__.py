@@ -30,6 +30,7 @@ from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.enforcer import EnforcerSettings
 from enforcer.apply.handover import AgentStop, node_turn
 from enforcer.assembly import assembled
+from enforcer.device_driver import device_driver
 from enforcer.nri_hooks import hooked
 
 QUIET_SECONDS: Final = 0.1
@@ -76,7 +77,8 @@ def _run(settings: Settings, agent_stop: AgentStop) -> None:
     with (
         assembled(settings, os.environ) as assembly,
         watchdog(settings.enforcer),
-        hooked(settings, assembly.agent, agent_stop),
+        device_driver(settings, assembly) as claimed_cpus,
+        hooked(settings, assembly.agent, agent_stop, claimed_cpus),
     ):
         if assembly.reporter:
             assembly.reporter.start()

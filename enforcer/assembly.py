@@ -148,12 +148,13 @@ def applications(policy: NodePolicy | None, layout: Layout) -> tuple[HostApplica
 
 @dataclass(slots=True)
 class Assembled:
-    """A whole agent, what it serves, and its connection to the API server if it has one."""
+    """A whole agent, what it serves, its connection to the API server if it has one, and its node's name."""
 
     agent: Agent
     server: HealthServer
     client: KubeClient | None
     reporter: Reporter | None
+    node: str
 
 
 @contextlib.contextmanager
@@ -209,7 +210,7 @@ def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]
         stack.enter_context(server)
         if recorder:
             stack.enter_context(_flushed(recorder))
-        yield Assembled(agent, server, client, reporter)
+        yield Assembled(agent, server, client, reporter, node)
 
 
 def node_name(settings: EnforcerSettings, env: Mapping[str, str]) -> str:

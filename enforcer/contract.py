@@ -60,6 +60,8 @@ class ContainerSpec:
     requests: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     running: bool = False
+    claims: tuple[str, ...] = ()
+    """Requests of ResourceClaims that it has (`enforcer.dra.claim.request_key`); only a runtime shows them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,10 +16,12 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from cotenant.core.model.allocation.cpu_lists import format_cpus
 from cotenant.core.settings.root import Settings
 from enforcer.agent import Agent
 from enforcer.contract import ContainerSpec, PodSpec
 from enforcer.decide.container_resources import LEAVE, ContainerResources, container_resources
+from enforcer.device_driver import ClaimedCpus, no_cpus
 from enforcer.runtime import INSTALL
 from enforcer.runtime.parents import Parents
 
@@ -39,7 +41,7 @@ class Waker(Protocol):
 
 
 @contextlib.contextmanager
-def hooked(settings: Settings, agent: Agent, waker: Waker) -> Iterator[None]:
+def hooked(settings: Settings, agent: Agent, waker: Waker, claimed_cpus: ClaimedCpus) -> Iterator[None]:
     """The plugin while it is entered, if the settings want it. A dry run changes no container, so it has none."""
     if not settings.runtime.nri or settings.enforcer.dry_run:
         yield
@@ -55,7 +57,9 @@ def hooked(settings: Settings, agent: Agent, waker: Waker) -> Iterator[None]:
         waker.wake()
 
     plugin = NriPlugin(
-        settings.runtime, HookDecision(agent, waker, Parents(Path(settings.enforcer.cgroup_root))), heard
+        settings.runtime,
+        HookDecision(agent, waker, Parents(Path(settings.enforcer.cgroup_root)), claimed_cpus),
+        heard,
     )
     agent.parts.metrics.registry.register(NriMetrics(lambda: (plugin.registered, plugin.counters)))
     plugin.start()
@@ -92,6 +96,7 @@ class HookDecision:
     agent: Agent
     waker: Waker
     parents: Parents
+    claimed_cpus: ClaimedCpus = no_cpus
 
     def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerResources:
         """As `facts.Decide`."""
@@ -100,4 +105,6 @@ class HookDecision:
             return LEAVE
         policy, cpu_ratio = policy_and_ratio
         resources = container_resources(self.agent.admitted(pod), container, policy, cpu_ratio)
+        if cpus := self.claimed_cpus(container.claims):
+            resources = replace(resources, cpuset_cpus=format_cpus(cpus))
         return self.parents.fitted(resources, cgroup_parent, container.id)

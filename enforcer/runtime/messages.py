@@ -5,7 +5,7 @@ string>, `*type` = repeated, a scalar's name, else a message of the same table. 
 same on the wire. Fields that no hook needs are left out: protobuf keeps what it does not know and sends it on.
 
 Sources of the numbers: containerd/nri pkg/api, kubernetes/cri-api runtime/v1 (v1alpha2 has the same), koordinator
-apis/runtime/v1alpha1, containerd/ttrpc, kubernetes/kubelet pkg/apis/podresources/v1.
+apis/runtime/v1alpha1, containerd/ttrpc, kubernetes/kubelet pkg/apis podresources/v1, dra/v1, pluginregistration/v1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ UpdateContainerResponse: updates=1:*Update
 StateChange: event=1:int32 pod=2:Pod container=3:Container
 Pod: id=1 name=2 uid=3 namespace=4 labels=5:map annotations=6:map linux=8:PodLinux pid=9:uint32
 PodLinux: cgroup_parent=3
-Container: id=1 pod_id=2 name=3 state=4:int32 labels=5:map annotations=6:map linux=11:ContainerLinux pid=12:uint32
+Container: id=1 pod_id=2 name=3 state=4:int32 labels=5:map annotations=6:map env=8:*string linux=11:ContainerLinux
++ pid=12:uint32
 ContainerLinux: resources=3:Resources cgroups_path=5
 Resources: memory=1:Memory cpu=2:Cpu unified=6:map
 Memory: limit=1:Int64
@@ -108,6 +109,26 @@ AllocatableRequest:
 AllocatableResponse: cpu_ids=2:*int64
 """
 
+_DRA: Final = """
+Claim: namespace=1 uid=2 name=3
+ClaimsRequest: claims=1:*Claim
+Device: request_names=1:*string pool_name=2 device_name=3 cdi_device_ids=4:*string
+Prepared: devices=1:*Device error=2
+PreparedEntry: key=1 value=2:Prepared
+PrepareResponse: claims=1:*PreparedEntry
+Unprepared: error=1
+UnpreparedEntry: key=1 value=2:Unprepared
+UnprepareResponse: claims=1:*UnpreparedEntry
+"""
+"""A map from texts to messages is repeated entries on the wire."""
+
+_REGISTRATION: Final = """
+InfoRequest:
+PluginInfo: type=1 name=2 endpoint=3 supported_versions=4:*string
+RegistrationStatus: plugin_registered=1:bool error=2
+RegistrationStatusResponse:
+"""
+
 _Field = descriptor_pb2.FieldDescriptorProto
 _SCALARS: Final = {
     "string": _Field.TYPE_STRING,
@@ -167,3 +188,5 @@ nri: Final[Any] = message_classes("nri", _NRI)
 cri: Final[Any] = message_classes("cri", _CRI)
 hook: Final[Any] = message_classes("hook", _HOOK)
 pod_resources: Final[Any] = message_classes("pod_resources", _POD_RESOURCES)
+dra: Final[Any] = message_classes("dra", _DRA)
+registration: Final[Any] = message_classes("registration", _REGISTRATION)

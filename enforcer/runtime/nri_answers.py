@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from enforcer.contract import NO_LIMIT, ContainerSpec
 from enforcer.decide.container_resources import LEAVE, ContainerResources
+from enforcer.dra.claim import keys_in
 from enforcer.runtime.facts import Decide, RuntimePod, pod_spec
 from enforcer.runtime.messages import nri
 
@@ -35,7 +36,7 @@ def created(request: Any, decide: Decide) -> Any:
     """The answer to CreateContainer; empty when nothing is to be changed."""
     answer = nri.CreateContainerResponse()
     facts = facts_of(request.pod)
-    decision = decide(pod_spec(facts), ContainerSpec(request.container.name), facts.cgroup_parent)
+    decision = decide(pod_spec(facts), _spec(request.container), facts.cgroup_parent)
     changes = changes_to(request.container.linux.resources, decision)
     if changes is not None:
         answer.adjust.linux.resources.CopyFrom(changes)
@@ -88,7 +89,11 @@ def _differs(current: int, decided: int | None) -> bool:
 
 def _resources_of(facts: RuntimePod, container: Any, decide: Decide) -> ContainerResources:
     """Of a container that has been made."""
-    return decide(pod_spec(facts), ContainerSpec(container.name, container.id), facts.cgroup_parent)
+    return decide(pod_spec(facts), _spec(container, container.id), facts.cgroup_parent)
+
+
+def _spec(container: Any, container_id: str = "") -> ContainerSpec:
+    return ContainerSpec(container.name, container_id, claims=keys_in(container.env))
 
 
 def _changeable(containers: Iterable[Any]) -> Iterator[Any]:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "cotenant"
 ACCOUNT = "cotenant-enforcer"
 CRDS = ("nodemetrics.slo.koordinator.sh", "nodeslos.slo.koordinator.sh", "usageforecasts.cotenant.dev")
-FILES = ("rbac/enforcer.yaml", "enforcer-guard.yaml")
+FILES = ("rbac/enforcer.yaml", "enforcer-guard.yaml", "rbac/devices.yaml", "devices-guard.yaml", "deviceclasses.yaml")
 
 
 def installed(plane: ControlPlane) -> None:

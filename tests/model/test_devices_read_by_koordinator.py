@@ -20,6 +20,7 @@ from cotenant.core.model.allocation.devices import (
     DeviceKind,
     DeviceShare,
     VirtualFunction,
+    decoded,
     encoded,
 )
 from tests.cluster import binaries
@@ -42,7 +43,7 @@ def read_by_koordinator(kind: str, bodies: list[Any]) -> list[dict[str, Any]]:
     lines = "\n".join(json.dumps({"kind": kind, "body": body}) for body in bodies)
     command = [str(binaries.find(binaries.KOORDINATOR_TYPES))]
     answered = subprocess.run(command, input=lines, capture_output=True, text=True, check=True, timeout=60)
-    return [json.loads(line) for line in answered.stdout.splitlines()]
+    return [json.loads(line) for line in answered.stdout.split("\n") if line]
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +55,18 @@ def reader() -> None:
 @pytest.mark.usefixtures("reader")
 @given(st.lists(tables, min_size=1, max_size=50))
 @settings(max_examples=20, deadline=None)
-def test_its_allocations_are_ours(allocated: list[Any]) -> None:
-    bodies = [json.loads(encoded(one)) for one in allocated]
-    assert read_by_koordinator("device-allocated", bodies) == [{"body": body} for body in bodies]
+def test_what_it_reads_and_writes_again_is_what_we_wrote(allocated: list[Any]) -> None:
+    answers = read_by_koordinator("device-allocated", [json.loads(encoded(one)) for one in allocated])
+    # it writes 18000 as "18k": the same amount, which is compared, not the text
+    assert [decoded(json.dumps(answer["body"])) for answer in answers] == allocated
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("reader")
+def test_percents_and_bytes_in_binary_suffixes_are_written_as_it_writes_them() -> None:
+    share = DeviceShare(1, {GPU_CORE: 50, GPU_MEMORY: 8 << 30, GPU_MEMORY_RATIO: 50}, "GPU-1")
+    body = json.loads(encoded({DeviceKind.GPU: (share,)}))
+    assert read_by_koordinator("device-allocated", [body]) == [{"body": body}]
 
 
 @pytest.mark.soak

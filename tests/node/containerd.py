@@ -40,6 +40,8 @@ state = "{folder}/state"
   sandbox_image = "{pause}"
   disable_apparmor = true
   restrict_oom_score_adj = true
+  enable_cdi = true
+  cdi_spec_dirs = ["{folder}/cdi"]
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{folder}/cni"
     conf_dir = "{folder}/cni"

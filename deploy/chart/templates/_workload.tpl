@@ -19,6 +19,9 @@ Puts values over the plain manifest of a Deployment, DaemonSet, CronJob or Pod, 
 {{- with $root.Values.imagePullSecrets -}}{{- $_ := set $pod "imagePullSecrets" . -}}{{- end -}}
 {{- $_ := include "cotenant.store" (dict "pod" $pod "template" $template "root" $root) -}}
 {{- $_ := include "cotenant.env" (dict "name" $name "container" $container "values" $values "root" $root) -}}
+{{- if and (eq $name "enforcer") $root.Values.devices.enabled -}}
+{{- $_ := include "cotenant.devices" (dict "pod" $pod "container" $container) -}}
+{{- end -}}
 {{- $_ := include "cotenant.certificates" (dict "name" $name "pod" $pod "container" $container "root" $root) -}}
 {{- $_ := set $template.metadata "labels" (merge (dict "app.kubernetes.io/managed-by" $root.Release.Service) ($values.podLabels | default dict) $template.metadata.labels) -}}
 {{- $notes := dict -}}
@@ -53,6 +56,16 @@ Puts values over the plain manifest of a Deployment, DaemonSet, CronJob or Pod, 
 {{- range $container.volumeMounts -}}{{- if ne .name "store" -}}{{- $mounts = append $mounts . -}}{{- end -}}{{- end -}}
 {{- $_ := set $container "volumeMounts" $mounts -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The node agent as driver of devices: its switch, and the folders that kubelet and runtime look into. */}}
+{{- define "cotenant.devices" -}}
+{{- $container := .container -}}{{- $pod := .pod -}}
+{{- $_ := set $container "env" (append $container.env (dict "name" "COTENANT_ENFORCER__DRA__ON" "value" "true")) -}}
+{{- range $name, $path := dict "dra-plugin" "/var/lib/kubelet/plugins/node.cotenant.dev" "dra-registry" "/var/lib/kubelet/plugins_registry" "cdi" "/var/run/cdi" -}}
+{{- $_ := set $container "volumeMounts" (append $container.volumeMounts (dict "name" $name "mountPath" $path)) -}}
+{{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" $name "hostPath" (dict "path" $path "type" "DirectoryOrCreate"))) -}}
 {{- end -}}
 {{- end -}}
 

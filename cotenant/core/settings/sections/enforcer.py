@@ -8,6 +8,7 @@ import msgspec
 
 from cotenant.core.settings.base import Section, setting
 from cotenant.core.settings.sections.best_effort import BestEffortSettings
+from cotenant.core.settings.sections.dra import DraSettings
 
 
 class EnforcerSettings(Section, frozen=True):
@@ -206,3 +207,4 @@ class EnforcerSettings(Section, frozen=True):
     ] = 64 << 20
 
     best_effort: BestEffortSettings = msgspec.field(default_factory=BestEffortSettings)
+    dra: DraSettings = msgspec.field(default_factory=DraSettings)

@@ -33,6 +33,7 @@ PLURALS: Final[dict[str, str]] = {
     "Namespace": "namespaces",
     "CustomResourceDefinition": "customresourcedefinitions",
     "PriorityClass": "priorityclasses",
+    "DeviceClass": "deviceclasses",
     "ResourceQuota": "resourcequotas",
     "ServiceAccount": "serviceaccounts",
     "Secret": "secrets",

@@ -1,0 +1,125 @@
+"""EDGE: joins the driver of devices to the agent: publishes what the node offers, prepares claims, tells who has CPUs.
+
+gRPC is imported only when the driver is switched on: an agent without it stays as light as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.model.allocation.cpu_lists import Cpus, parse_cpus
+from cotenant.core.model.errors import UsageError
+from cotenant.core.settings.root import Settings
+from enforcer.assembly import Assembled
+from enforcer.dra.claim import ClaimWire
+from enforcer.dra.claims import Claims
+from enforcer.dra.offer import API_VERSION, OfferedDevice, offered_cores
+from enforcer.dra.publisher import SlicePublisher
+from enforcer.observe.cpu_sysfs import read_topology
+from enforcer.runtime import INSTALL
+
+if TYPE_CHECKING:
+    from enforcer.runtime.dra_service import DraService
+
+HEAL_SECONDS: Final = 5.0
+ClaimedCpus = Callable[[Iterable[str]], Cpus]
+"""CPUs of requests of claims, by `claim.request_key`."""
+
+
+def no_cpus(_: Iterable[str]) -> Cpus:
+    """As where nothing is claimed."""
+    return frozenset()
+
+
+@contextlib.contextmanager
+def device_driver(settings: Settings, assembly: Assembled) -> Iterator[ClaimedCpus]:
+    """The driver while it is entered, if the settings want it; a dry run prepares nothing. UsageError, SocketTaken."""
+    own = settings.enforcer.dra
+    if not own.on or settings.enforcer.dry_run:
+        yield no_cpus
+        return
+    if assembly.client is None:
+        raise UsageError("enforcer.dra.on needs the API server", fix="Leave enforcer.pods_file empty.")
+    if own.cpus and not settings.runtime.nri:
+        raise UsageError("enforcer.dra.cpus needs runtime.nri", fix="Set runtime.nri, or offer no CPUs.")
+    try:
+        from enforcer.runtime.dra_service import DraService
+    except ModuleNotFoundError as missing:
+        raise UsageError(f"enforcer.dra.on needs {missing.name}, which is missing", fix=INSTALL) from missing
+    node = assembly.node
+    with contextlib.closing(_ClaimReader(assembly.client)) as reader:
+        claims = Claims(Path(settings.enforcer.state_dir), Path(own.cdi_dir), node, reader)
+
+        def offer(devices: Mapping[str, OfferedDevice]) -> None:
+            claims.offers = devices
+
+        publisher = SlicePublisher(assembly.client, node, own.device_file, lambda: _cores(settings), offer)
+        service = DraService(claims, Path(own.plugin_dir), Path(own.registry_dir), publisher.wake)
+        assembly.agent.parts.metrics.registry.register(DraMetrics(claims, service, publisher))
+        publisher.start()
+        try:
+            with service, _healed(service.heal):
+                yield claims.cpus_of
+        finally:
+            publisher.stop()
+
+
+class _ClaimReader:
+    """Reads claims with a connection of its own; called by one thread at a time."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client.sibling()
+
+    def __call__(self, namespace: str, name: str) -> ClaimWire | None:
+        return self._client.get(f"/apis/{API_VERSION}/namespaces/{namespace}/resourceclaims/{name}", ClaimWire)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class DraMetrics(Collector):
+    """State of the driver, read when Prometheus asks."""
+
+    def __init__(self, claims: Claims, service: DraService, publisher: SlicePublisher) -> None:
+        self._claims, self._service, self._publisher = claims, service, publisher
+
+    def collect(self) -> Iterator[Metric]:
+        """As prometheus_client wants it."""
+        registered = float(self._service.kubelet_knows)
+        yield GaugeMetricFamily("cotenant_enforcer_dra_registered", "1 while the kubelet knows the driver.", registered)
+        meaning = "1 while the node's ResourceSlices are as its devices."
+        yield GaugeMetricFamily("cotenant_enforcer_dra_published", meaning, float(not self._publisher.problem))
+        yield GaugeMetricFamily("cotenant_enforcer_dra_claims", "Claims that are prepared.", float(self._claims.count))
+
+
+def _cores(settings: Settings) -> list[OfferedDevice]:
+    cpus = parse_cpus(settings.enforcer.dra.cpus, "enforcer.dra.cpus")
+    return offered_cores(read_topology(Path(settings.enforcer.sysfs_root)), cpus) if cpus else []
+
+
+@contextlib.contextmanager
+def _healed(heal: Callable[[], None]) -> Iterator[None]:
+    """Look after the sockets every few seconds."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(HEAL_SECONDS):
+            with contextlib.suppress(OSError):
+                heal()
+
+    thread = threading.Thread(target=look, name="dra-sockets", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(HEAL_SECONDS)

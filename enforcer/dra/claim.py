@@ -1,0 +1,179 @@
+"""An allocated ResourceClaim made ready for containers: which devices, and what the runtime adds to a container. Pure.
+
+Source of the forms: resource.k8s.io/v1 ResourceClaim, and the Container Device Interface specification 0.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.core.model.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
+from cotenant.core.model.errors import CotenantError
+from enforcer.dra.offer import DRIVER, OfferedDevice
+
+CDI_KIND: Final = f"{DRIVER}/claim"
+CDI_VERSION: Final = "0.6.0"
+CLAIM_VARIABLE: Final = "COTENANT_CLAIM_"
+"""Begins the variable by which a container shows that it has a request of a claim: the rest is `request_key`."""
+
+
+class ClaimRefused(CotenantError):
+    """A claim cannot be prepared here."""
+
+
+class _AllocationResult(msgspec.Struct, rename="camel"):
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+
+
+class _AllocatedDevices(msgspec.Struct):
+    results: list[_AllocationResult] | None = None
+
+
+class _ClaimAllocation(msgspec.Struct):
+    devices: _AllocatedDevices = msgspec.field(default_factory=_AllocatedDevices)
+
+
+class _ClaimStatus(msgspec.Struct):
+    allocation: _ClaimAllocation | None = None
+
+
+class _ClaimMeta(msgspec.Struct):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ClaimWire(msgspec.Struct):
+    """A ResourceClaim as far as it is read here."""
+
+    metadata: _ClaimMeta = msgspec.field(default_factory=_ClaimMeta)
+    status: _ClaimStatus = msgspec.field(default_factory=_ClaimStatus)
+
+
+class ClaimDevice(msgspec.Struct, frozen=True):
+    """One device of a claim; shared: by administrators' access, beside whoever has it."""
+
+    pool: str
+    device: str
+    shared: bool = False
+
+
+class ClaimRequest(msgspec.Struct, frozen=True):
+    """What one request of a claim has: its devices, and what containers that use it get. cpus: such as "2-3"."""
+
+    name: str
+    devices: tuple[ClaimDevice, ...]
+    env: dict[str, str] = {}
+    device_nodes: tuple[str, ...] = ()
+    cpus: str = ""
+
+
+class PreparedClaim(msgspec.Struct, frozen=True):
+    """A claim that is ready; kept until it is unprepared, whatever happens to what the node offers."""
+
+    namespace: str
+    name: str
+    uid: str
+    requests: tuple[ClaimRequest, ...] = ()
+
+    @property
+    def exclusive(self) -> set[str]:
+        """Names of devices that nobody else may have."""
+        return {one.device for request in self.requests for one in request.devices if not one.shared}
+
+    def cdi_id(self, request: ClaimRequest) -> str:
+        """The name under which a runtime knows a request."""
+        return f"{CDI_KIND}={request_key(self.uid, request.name)}"
+
+    def cpus(self) -> dict[str, Cpus]:
+        """CPUs by `request_key`."""
+        return {request_key(self.uid, one.name): parse_cpus(one.cpus) for one in self.requests if one.cpus}
+
+
+def request_key(uid: str, request: str) -> str:
+    """One request of one claim, as a variable's name and a CDI device may have it."""
+    return f"{uid}_{request}".replace("-", "_").replace("/", "_").replace(".", "_")
+
+
+def prepared(
+    claim: ClaimWire, node: str, offers: Mapping[str, OfferedDevice], others: Iterable[PreparedClaim]
+) -> PreparedClaim:
+    """What to note of a claim and to give to its containers.
+
+    offers: by device name; others: claims that are prepared on this node. ClaimRefused for a claim without an
+    allocation, for a device that is not offered, and for one that another claim has.
+    """
+    meta, key = claim.metadata, f"claim {claim.metadata.namespace}/{claim.metadata.name}"
+    if claim.status.allocation is None:
+        raise ClaimRefused(f"{key} is not allocated", fix="The scheduler allocates it when it places a pod.")
+    results = [one for one in claim.status.allocation.devices.results or () if (one.driver, one.pool) == (DRIVER, node)]
+    for one in results:
+        if one.device not in offers:
+            raise ClaimRefused(
+                f"{key} has device {one.device}, which node {node} does not offer",
+                fix="Delete the pod, so that its claim is allocated anew.",
+            )
+        owner = next((o for o in others if one.device in o.exclusive and o.uid != meta.uid), None)
+        if owner is not None and not one.admin_access:
+            raise ClaimRefused(
+                f"{key} has device {one.device}, which claim {owner.namespace}/{owner.name} still has",
+                fix="It is given when the other claim's pod has ended.",
+            )
+    by_request = groupby(sorted(results, key=lambda one: _main(one.request)), key=lambda one: _main(one.request))
+    requests = tuple(_request(meta.uid, name, list(members), offers) for name, members in by_request)
+    return PreparedClaim(meta.namespace, meta.name, meta.uid, requests)
+
+
+def _main(request: str) -> str:
+    """The request of a result; of one alternative among several, the request that lists them."""
+    return request.partition("/")[0]
+
+
+def _request(
+    uid: str, name: str, results: list[_AllocationResult], offers: Mapping[str, OfferedDevice]
+) -> ClaimRequest:
+    chosen = [offers[one.device] for one in results]
+    cpus = format_cpus(frozenset[int]().union(*(one.cpus for one in chosen)))
+    env = {f"{CLAIM_VARIABLE}{request_key(uid, name)}": cpus or ",".join(one.name for one in chosen)}
+    for kind in sorted({one.kind for one in chosen if one.id}):
+        ids = ",".join(one.id for one in chosen if one.kind == kind)
+        env[f"COTENANT_{kind.upper()}_IDS"] = ids
+        if kind == "gpu":
+            env["NVIDIA_VISIBLE_DEVICES"] = ids  # read by NVIDIA's container runtime, as Koordinator's hook sets it
+    for one in chosen:
+        env |= one.edits.env
+    nodes = tuple(dict.fromkeys(path for one in chosen for path in one.edits.device_nodes))
+    devices = tuple(ClaimDevice(one.pool, one.device, bool(one.admin_access)) for one in results)
+    return ClaimRequest(name, devices, env, nodes, cpus)
+
+
+def cdi_spec(claim: PreparedClaim) -> dict[str, Any]:
+    """The CDI file of a claim: one CDI device a request."""
+    return {
+        "cdiVersion": CDI_VERSION,
+        "kind": CDI_KIND,
+        "devices": [
+            {
+                "name": request_key(claim.uid, request.name),
+                "containerEdits": {
+                    "env": [f"{key}={value}" for key, value in sorted(request.env.items())],
+                    **({"deviceNodes": [{"path": p} for p in request.device_nodes]} if request.device_nodes else {}),
+                },
+            }
+            for request in claim.requests
+        ],
+    }
+
+
+def keys_in(env: Iterable[str]) -> tuple[str, ...]:
+    """`request_key` of each request that a container has, by its variables ("NAME=value")."""
+    names = (one.partition("=")[0] for one in env)
+    return tuple(name.removeprefix(CLAIM_VARIABLE) for name in names if name.startswith(CLAIM_VARIABLE))

@@ -1,0 +1,127 @@
+"""EDGE: prepared claims, noted before anything is given and kept over every restart; their files for the runtime.
+
+One JSON file in the agent's folder is replaced whole before a CDI file is written, and after one is taken away, so that
+a kubelet or an agent that starts again finds the same devices with the same claims. What the scheduler allocated stands
+in the claim itself, so that a lost note only costs a read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from cotenant.core.model.allocation.cpu_lists import Cpus
+from cotenant.core.model.errors import StoreError
+from enforcer.apply.atomic_write import UNUSABLE, replace_whole, set_aside
+from enforcer.dra.claim import ClaimRefused, ClaimWire, PreparedClaim, cdi_spec, prepared
+from enforcer.dra.offer import DRIVER, OfferedDevice
+
+NOTE: Final = "claims.json"
+_PREFIX: Final = f"{DRIVER}-claim-"
+_log = structlog.get_logger(__name__)
+
+
+class _Note(msgspec.Struct):
+    claims: list[PreparedClaim]
+    version: int = 1
+
+
+class Claims:
+    """The claims of one node; any thread may ask."""
+
+    def __init__(self, folder: Path, cdi_folder: Path, node: str, read: Callable[[str, str], ClaimWire | None]) -> None:
+        """Take up what was prepared before; read: a claim of the API server by namespace and name. StoreError."""
+        self.offers: Mapping[str, OfferedDevice] = {}
+        """What the node offers now, by name."""
+        self._note, self._cdi, self._node, self._read = folder / NOTE, cdi_folder, node, read
+        self._lock = threading.Lock()
+        self._claims: dict[str, PreparedClaim] = {one.uid: one for one in self._noted()}
+        self._restore()
+
+    @property
+    def count(self) -> int:
+        """Claims that are prepared."""
+        return len(self._claims)
+
+    def prepare(self, namespace: str, name: str, uid: str) -> PreparedClaim:
+        """Make a claim ready, or say again what it has. ClaimRefused, ClusterError of the reading, StoreError."""
+        with self._lock:
+            claim = self._claims.get(uid)
+            if claim is None:
+                claim = self._prepared(namespace, name, uid)
+                self._save({**self._claims, uid: claim})
+                _log.info("claim prepared", claim=f"{namespace}/{name}", devices=sorted(claim.exclusive))
+            self._write(claim)
+            return claim
+
+    def unprepare(self, uid: str) -> None:
+        """Take a claim's devices back; one that is not prepared is done. StoreError."""
+        with self._lock:
+            claim = self._claims.get(uid)
+            self._file(uid).unlink(missing_ok=True)
+            if claim is not None:
+                self._save({key: one for key, one in self._claims.items() if key != uid})
+                _log.info("claim unprepared", claim=f"{claim.namespace}/{claim.name}")
+
+    def cpus_of(self, keys: Iterable[str]) -> Cpus:
+        """CPUs of these requests of claims (`claim.request_key`); a container's variables only point at them."""
+        by_key = {key: cpus for one in self._claims.values() for key, cpus in one.cpus().items()}
+        return frozenset[int]().union(*(by_key.get(key, frozenset()) for key in keys))
+
+    def _prepared(self, namespace: str, name: str, uid: str) -> PreparedClaim:
+        claim = self._read(namespace, name)
+        if claim is None or claim.metadata.uid != uid:
+            raise ClaimRefused(f"claim {namespace}/{name} with uid {uid} is gone", fix="Its pod is created anew.")
+        return prepared(claim, self._node, self.offers, self._claims.values())
+
+    # --- files --------------------------------------------------------------------------------------------------------
+    def _noted(self) -> list[PreparedClaim]:
+        try:
+            return msgspec.json.decode(self._note.read_bytes(), type=_Note).claims
+        except FileNotFoundError:
+            return []
+        except UNUSABLE as bad:
+            _log.warning("claims are read from the API server again", problem=set_aside(self._note, bad))
+            return []
+
+    def _restore(self) -> None:
+        """Files of the runtime as they are noted: a machine that booted has none, a kill may have left one too many."""
+        for claim in self._claims.values():
+            self._write(claim)
+        expected = {self._file(uid) for uid in self._claims}
+        for file in self._cdi.glob(f"{_PREFIX}*.json"):
+            if file not in expected:
+                with contextlib.suppress(OSError):
+                    file.unlink()
+
+    def _save(self, claims: dict[str, PreparedClaim]) -> None:
+        self._replace(self._note, msgspec.json.encode(_Note(list(claims.values()))))
+        self._claims = claims
+
+    def _write(self, claim: PreparedClaim) -> None:
+        """The CDI file, if it is not there as it should be."""
+        text, file = msgspec.json.encode(cdi_spec(claim)), self._file(claim.uid)
+        with contextlib.suppress(OSError):
+            if file.read_bytes() == text:
+                return
+        if claim.requests:
+            self._replace(file, text)
+
+    def _file(self, uid: str) -> Path:
+        return self._cdi / f"{_PREFIX}{uid}.json"
+
+    def _replace(self, file: Path, text: bytes) -> None:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_whole(file, text)
+        except OSError as refused:
+            raise StoreError(
+                f"{file}: prepared claims cannot be noted: {refused.strerror}",
+                fix="Give the agent the right to write enforcer.state_dir and enforcer.dra.cdi_dir.",
+            ) from None

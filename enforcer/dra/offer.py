@@ -1,0 +1,146 @@
+"""A node's devices and cores as it offers them by dynamic resource allocation (resource.k8s.io/v1 ResourceSlice). Pure.
+
+A device is offered whole: partitions of one and shares of its capacity are alpha in Kubernetes 1.35 and off. A core is
+one device with all of its threads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cotenant.core.model.allocation.cpu_lists import Cpus
+from cotenant.core.model.allocation.cpu_topology import CpuTopology
+from cotenant.core.model.allocation.devices import GPU_MEMORY, DeviceInventory, DeviceKey, DeviceKind, NodeDevice
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Intent
+from cotenant.core.model.kubernetes.protocol import NODE_AGENT
+from cotenant.core.model.kubernetes.quantity import format_bytes
+
+DRIVER: Final = "node.cotenant.dev"
+API_VERSION: Final = "resource.k8s.io/v1"
+DEVICES_PER_SLICE: Final = 128
+"""The API server takes no more."""
+_ATTRIBUTE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
+_LONGEST_TEXT: Final = 64
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEdits:
+    """What a container gets that uses a device: variables, and files of /dev."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    device_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedDevice:
+    """One device of the pool; `cpus` of a core, `id` of anything else."""
+
+    name: str
+    kind: str
+    id: str = ""
+    cpus: Cpus = frozenset()
+    edits: ContainerEdits = field(default_factory=ContainerEdits)
+    attributes: Mapping[str, str | int] = field(default_factory=dict)
+    memory_bytes: int = 0
+
+
+def offered_devices(
+    inventory: DeviceInventory, edits: Mapping[DeviceKey, ContainerEdits] | None = None
+) -> list[OfferedDevice]:
+    """The healthy devices of a node; edits: what containers get beside the device's own id."""
+    return [_offered(device, (edits or {}).get(device.key)) for device in inventory.devices if device.healthy]
+
+
+def offered_cores(topology: CpuTopology, cpus: Cpus) -> list[OfferedDevice]:
+    """Cores all of whose threads are among `cpus`; UsageError for CPUs that the machine does not have."""
+    if absent := cpus - topology.cpus:
+        raise UsageError(
+            f"enforcer.dra.cpus: the machine has no CPU {min(absent)}", fix=f"It has {len(topology.cpus)} CPUs."
+        )
+    cores = []
+    for core, threads in topology.cores.items():
+        if cpus >= set(threads):
+            first = topology.by_id[threads[0]]
+            attributes = {"socket": first.socket, "numaNode": first.numa_node, "threads": len(threads)}
+            cores.append(OfferedDevice(f"cpu-{core}", "cpu", cpus=frozenset(threads), attributes=attributes))
+    return cores
+
+
+def _offered(device: NodeDevice, edits: ContainerEdits | None) -> OfferedDevice:
+    attributes: dict[str, str | int] = {
+        key: value[:_LONGEST_TEXT] for key, value in sorted(device.labels.items()) if _ATTRIBUTE.fullmatch(key)
+    }
+    attributes |= {"minor": device.minor, "id": device.id[:_LONGEST_TEXT]}
+    if device.numa_node >= 0:
+        attributes["numaNode"] = device.numa_node
+    if device.pcie:
+        attributes["pcie"] = device.pcie[:_LONGEST_TEXT]
+    memory_bytes = device.amounts.get(GPU_MEMORY, 0) if device.kind is DeviceKind.GPU else 0
+    name, edits = f"{device.kind}-{device.minor}", edits or ContainerEdits()
+    return OfferedDevice(name, device.kind, device.id, frozenset(), edits, attributes, memory_bytes)
+
+
+def publication(
+    node: tuple[str, str], offers: Sequence[OfferedDevice], published: Iterable[Mapping[str, Any]]
+) -> list[Intent]:
+    """What to write so that the node's ResourceSlices offer these devices; node: name and uid; published: ours now.
+
+    A new set of slices has a higher generation of the pool, so that the scheduler uses none of the old set with it.
+    """
+    name, uid = node
+    slices = {one["metadata"]["name"]: one for one in published}
+    generations = [one["spec"]["pool"]["generation"] for one in slices.values()]
+    current = max(generations, default=1)
+    desired = _bodies(name, uid, offers, current)
+    if slices.keys() == desired.keys() and all(slices[key]["spec"] == desired[key]["spec"] for key in desired):
+        return []
+    if slices:
+        desired = _bodies(name, uid, offers, current + 1)
+    writes: list[Intent] = [
+        Apply(_address(key), body, why="the devices that the node offers") for key, body in desired.items()
+    ]
+    gone = [key for key in slices if key not in desired]
+    return writes + [Delete(_address(key), why="the node offers fewer devices") for key in gone]
+
+
+def _bodies(node: str, uid: str, offers: Sequence[OfferedDevice], generation: int) -> dict[str, Json]:
+    parts = [offers[first : first + DEVICES_PER_SLICE] for first in range(0, len(offers), DEVICES_PER_SLICE)]
+    pool = {"name": node, "generation": generation, "resourceSliceCount": len(parts)}
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": True}
+    bodies = {}
+    for number, part in enumerate(parts):
+        name = f"{node}-cotenant-{number}"
+        bodies[name] = {
+            "apiVersion": API_VERSION,
+            "kind": "ResourceSlice",
+            "metadata": {
+                "name": name,
+                "labels": {"app.kubernetes.io/managed-by": NODE_AGENT},
+                "ownerReferences": [owner],
+            },
+            "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": [_device(one) for one in part]},
+        }
+    return bodies
+
+
+def _device(offer: OfferedDevice) -> Json:
+    attributes = {"kind": offer.kind, **offer.attributes}
+    body: Json = {
+        "name": offer.name,
+        "attributes": {
+            key: {"int" if isinstance(value, int) else "string": value} for key, value in attributes.items()
+        },
+    }
+    if offer.memory_bytes:
+        body["capacity"] = {"memory": {"value": format_bytes(offer.memory_bytes)}}
+    return body
+
+
+def _address(name: str) -> Address:
+    return Address(API_VERSION, "resourceslices", name)

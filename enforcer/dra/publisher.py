@@ -1,0 +1,142 @@
+"""EDGE: keeps the node's ResourceSlices as its devices and cores are: reads what there is, writes what differs.
+
+It looks every minute and whenever the kubelet takes the driver up, because the kubelet deletes the slices of a driver
+that was away for half a minute.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.model.allocation.devices import DeviceInventory, DeviceKey, DeviceKind, inventory_of
+from cotenant.core.model.errors import ClusterAbsent, CotenantError, UsageError
+from cotenant.core.model.kubernetes.protocol import NODE_AGENT, SCHEDULING_GROUP
+from enforcer.dra.offer import API_VERSION, DRIVER, ContainerEdits, OfferedDevice, offered_devices, publication
+from enforcer.sources.documents import documents
+
+LOOK_SECONDS: Final = 60.0
+RETRY_SECONDS: Final = 5.0
+SLICES: Final = f"/apis/{API_VERSION}/resourceslices"
+_log = structlog.get_logger(__name__)
+
+
+class _EditsWire(msgspec.Struct, rename="camel"):
+    """What a file of devices says beside the Device object's own fields."""
+
+    type: str = ""
+    minor: int = 0
+    env: dict[str, str] = {}
+    device_nodes: list[str] = []
+
+
+class _EditsSpec(msgspec.Struct):
+    devices: list[_EditsWire] | None = None
+
+
+class _EditsFile(msgspec.Struct):
+    spec: _EditsSpec = msgspec.field(default_factory=_EditsSpec)
+
+
+class SlicePublisher:
+    """One thread; `offer` is called with what the node offers each time before it is published."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        node: str,
+        file: str,
+        cores: Callable[[], list[OfferedDevice]],
+        offer: Callable[[Mapping[str, OfferedDevice]], None],
+    ) -> None:
+        """file: a description of devices in place of the node's Device object, or ""."""
+        self.problem = "not published yet"
+        """Why the last look did not end well, or ""."""
+        self._client = client.sibling()
+        self._writer = Writer(self._client, NODE_AGENT)
+        self._node, self._file, self._cores, self._offer = node, file, cores, offer
+        self._awake, self._ended = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, name="resourceslices", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Publish no more. The slices stay until the kubelet finds the driver gone, so that a restart moves nothing."""
+        self._ended = True
+        self._awake.set()
+        if self._thread.is_alive():
+            self._thread.join(RETRY_SECONDS)
+        self.close()
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._client.close()
+
+    def wake(self) -> None:
+        """Look now."""
+        self._awake.set()
+
+    def _run(self) -> None:
+        while not self._ended:
+            self._awake.clear()
+            try:
+                self.publish()
+                problem = ""
+            except CotenantError as error:
+                problem = error.message
+            except Exception as error:  # noqa: BLE001 - a dead publisher would look like a node without devices
+                problem = f"{type(error).__name__}: {error}"
+            if problem and problem != self.problem:
+                _log.warning("devices are not published", reason=problem)
+            self.problem = problem
+            self._awake.wait(RETRY_SECONDS if problem else LOOK_SECONDS)
+
+    def publish(self) -> None:
+        """Look once, and write what differs. CotenantError says what kept it from that."""
+        inventory, edits = self._described()
+        offers = [*offered_devices(inventory, edits), *self._cores()]
+        self._offer({one.name: one for one in offers})
+        selector = f"spec.driver={DRIVER},spec.nodeName={self._node}"
+        published = self._client.list(SLICES, fieldSelector=selector)
+        node = self._client.get(f"/api/v1/nodes/{self._node}")
+        if node is None:
+            raise ClusterAbsent(f"there is no Node {self._node}", fix="Set enforcer.node_name.")
+        for intent in publication((self._node, node["metadata"]["uid"]), offers, published):
+            self._writer.send(intent, full_response=False)
+            _log.info("devices published", slice=intent.address.name, devices=len(offers))
+
+    def _described(self) -> tuple[DeviceInventory, dict[DeviceKey, ContainerEdits]]:
+        """The node's devices, from the file or the Device object; none without either."""
+        if not self._file:
+            body = self._client.get(f"/apis/{SCHEDULING_GROUP}/devices/{self._node}")
+            return (inventory_of(body), {}) if body is not None else (DeviceInventory(), {})
+        body = _file_body(Path(self._file))
+        inventory = inventory_of(body)
+        try:
+            edits = msgspec.convert(body, _EditsFile)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"{self._file}: {error}", fix="env is an object of texts, deviceNodes a list.") from error
+        return inventory, {
+            (DeviceKind(one.type), one.minor): ContainerEdits(one.env, tuple(one.device_nodes))
+            for one in edits.spec.devices or ()
+            if one.type in set(DeviceKind)
+        }
+
+
+def _file_body(file: Path) -> dict[str, Any]:
+    fix = "Set enforcer.dra.device_file to a Device object as YAML or JSON."
+    try:
+        bodies = documents(file.read_text(), str(file))
+    except (OSError, UnicodeError) as refused:
+        raise UsageError(f"{file} cannot be read: {refused}", fix=fix) from None
+    if len(bodies) != 1 or not isinstance(bodies[0], dict):
+        raise UsageError(f"{file} is not one object", fix=fix)
+    return bodies[0]

@@ -1,0 +1,155 @@
+"""EDGE: the kubelet's door for dynamic resource allocation: registration, and the service DRAPlugin (v1), by gRPC.
+
+The kubelet finds the registration socket in its folder `plugins_registry`, asks it for the service's own, and calls
+there before the first container of a pod with claims and after the last. Each claim has an answer or an error of its
+own, so that one that cannot be prepared holds up no other pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import structlog
+
+from cotenant.core.model.errors import CotenantError
+from enforcer.dra.claim import PreparedClaim
+from enforcer.dra.claims import Claims
+from enforcer.dra.offer import DRIVER
+from enforcer.runtime.grpc_options import SERVER_OPTIONS
+from enforcer.runtime.messages import dra, registration
+from enforcer.runtime.socket_guard import SocketGuard
+
+SERVICE: Final = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
+SUPPORTED: Final = "v1.DRAPlugin"
+REGISTRATION_SERVICE: Final = "pluginregistration.Registration"
+STOP_SECONDS: Final = 5.0
+_log = structlog.get_logger(__name__)
+
+
+class DraService:
+    """Both sockets while it is entered. `registered` is called each time that the kubelet has taken us up."""
+
+    def __init__(
+        self, claims: Claims, plugin_folder: Path, registry_folder: Path, registered: Callable[[], None]
+    ) -> None:
+        """Nothing listens yet."""
+        self.kubelet_knows = False
+        """Whether the kubelet has taken us up."""
+        self._claims, self._registered = claims, registered
+        self._plugin = SocketGuard(plugin_folder / "dra.sock")
+        self._registration = SocketGuard(registry_folder / f"{DRIVER}-reg.sock")
+        self._servers: list[Any] = []
+
+    def __enter__(self) -> DraService:
+        """Listen; SocketTaken when another agent does. The service's socket is there before the kubelet hears of it."""
+        self._serve(
+            self._plugin,
+            SERVICE,
+            {
+                "NodePrepareResources": (dra.ClaimsRequest, self._prepare),
+                "NodeUnprepareResources": (dra.ClaimsRequest, self._unprepare),
+            },
+        )
+        self._serve(
+            self._registration,
+            REGISTRATION_SERVICE,
+            {
+                "GetInfo": (registration.InfoRequest, self._info),
+                "NotifyRegistrationStatus": (registration.RegistrationStatus, self._notified),
+            },
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop to listen; what is prepared stays so."""
+        for guard, server in reversed(self._servers):
+            server.stop(STOP_SECONDS).wait(2 * STOP_SECONDS)
+            guard.release()
+        self._servers.clear()
+
+    def heal(self) -> None:
+        """Put sockets back that somebody took away."""
+        for guard, _ in self._servers:
+            if guard.heal():
+                _log.warning("socket put back", socket=str(guard.public))
+
+    def _serve(self, guard: SocketGuard, service: str, methods: dict[str, tuple[Any, Callable[[Any], Any]]]) -> None:
+        """One thread a server: calls of one kind wait for each other, and registration for no claim."""
+        guard.take()
+        server = grpc.server(ThreadPoolExecutor(1, thread_name_prefix="dra"), options=SERVER_OPTIONS)
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(
+                lambda request, _, answer=answer: answer(request),
+                request_deserializer=kind.FromString,
+                response_serializer=lambda response: response.SerializeToString(),
+            )
+            for name, (kind, answer) in methods.items()
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        server.add_insecure_port(f"unix:{guard.private}")
+        server.start()
+        self._servers.append((guard, server))
+        guard.publish()
+
+    # --- registration -------------------------------------------------------------------------------------------------
+    def _info(self, _: Any) -> Any:
+        return registration.PluginInfo(
+            type="DRAPlugin", name=DRIVER, endpoint=str(self._plugin.public), supported_versions=[SUPPORTED]
+        )
+
+    def _notified(self, status: Any) -> Any:
+        self.kubelet_knows = bool(status.plugin_registered)
+        if self.kubelet_knows:
+            _log.info("the kubelet has registered the driver", driver=DRIVER)
+            self._registered()
+        else:
+            _log.error("the kubelet refuses the driver", driver=DRIVER, reason=status.error)
+        return registration.RegistrationStatusResponse()
+
+    # --- claims -------------------------------------------------------------------------------------------------------
+    def _prepare(self, request: Any) -> Any:
+        response = dra.PrepareResponse()
+        for claim in request.claims:
+            entry = response.claims.add(key=claim.uid)
+            try:
+                ready = self._claims.prepare(claim.namespace, claim.name, claim.uid)
+            except Exception as error:  # noqa: BLE001 - the kubelet tries again, and tells the pod's owner why
+                entry.value.error = _told(error, "prepared", claim)
+            else:
+                entry.value.devices.extend(_devices(ready))
+        return response
+
+    def _unprepare(self, request: Any) -> Any:
+        response = dra.UnprepareResponse()
+        for claim in request.claims:
+            entry = response.claims.add(key=claim.uid)
+            entry.value.SetInParent()
+            try:
+                self._claims.unprepare(claim.uid)
+            except Exception as error:  # noqa: BLE001 - the kubelet tries again
+                entry.value.error = _told(error, "unprepared", claim)
+        return response
+
+
+def _devices(claim: PreparedClaim) -> list[Any]:
+    """The claim's devices; the runtime's name of a request stands once, at its first device."""
+    return [
+        dra.Device(
+            request_names=[request.name],
+            pool_name=one.pool,
+            device_name=one.device,
+            cdi_device_ids=[claim.cdi_id(request)] if number == 0 else [],
+        )
+        for request in claim.requests
+        for number, one in enumerate(request.devices)
+    ]
+
+
+def _told(error: Exception, what: str, claim: Any) -> str:
+    reason = error.message if isinstance(error, CotenantError) else f"{type(error).__name__}: {error}"
+    _log.warning(f"claim not {what}", claim=f"{claim.namespace}/{claim.name}", reason=reason)
+    return f"{reason}. {error.fix}" if isinstance(error, CotenantError) and error.fix else reason

@@ -1,0 +1,249 @@
+"""The driver of devices without a kubelet: what is offered, what a claim gets, the sockets that are called."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.core.model.allocation.cpu_topology import regular_topology
+from cotenant.core.model.allocation.devices import GPU_MEMORY, DeviceInventory, DeviceKind, NodeDevice
+from cotenant.core.model.errors import StoreError, UsageError
+from cotenant.core.model.kubernetes.intent import Apply, Delete
+from enforcer.dra.claim import ClaimRefused, ClaimWire, cdi_spec, keys_in, prepared, request_key
+from enforcer.dra.claims import NOTE, Claims
+from enforcer.dra.offer import (
+    DRIVER,
+    ContainerEdits,
+    OfferedDevice,
+    offered_cores,
+    offered_devices,
+    publication,
+)
+from enforcer.runtime.dra_service import REGISTRATION_SERVICE, SERVICE, DraService
+from enforcer.runtime.messages import dra, registration
+from enforcer.runtime.socket_guard import SocketTaken
+
+NODE = ("n1", "u-n1")
+CARD = NodeDevice(DeviceKind.GPU, 0, "GPU-0", amounts={GPU_MEMORY: 8 << 30}, labels={"model": "T4", "a/b": "c"})
+OFFERS = {
+    one.name: one
+    for one in [
+        *offered_devices(DeviceInventory((CARD,)), {CARD.key: ContainerEdits({"A": "b"}, ("/dev/x",))}),
+        *offered_cores(regular_topology(1, 2, 2), frozenset({0, 1, 2, 3})),
+    ]
+}
+
+
+def claim(uid: str, *results: str, name: str = "c", **fields: Any) -> ClaimWire:
+    """results: REQUEST=DEVICE."""
+    listed = [
+        {"request": r, "device": d, "driver": DRIVER, "pool": "n1", **fields}
+        for r, _, d in (one.partition("=") for one in results)
+    ]
+    body = {
+        "metadata": {"namespace": "shop", "name": name, "uid": uid},
+        "status": {"allocation": {"devices": {"results": listed}}},
+    }
+    return msgspec.convert(body, ClaimWire)
+
+
+# --- what is offered --------------------------------------------------------------------------------------------------
+def test_a_core_is_offered_when_all_of_its_threads_are() -> None:
+    # regular_topology(1, 2, 2): core 0 has threads 0 and 2, core 1 has 1 and 3
+    cores = offered_cores(regular_topology(1, 2, 2), frozenset({0, 1, 3}))
+    assert [(one.name, one.cpus) for one in cores] == [("cpu-1", {1, 3})]
+    with pytest.raises(UsageError, match="no CPU 7"):
+        offered_cores(regular_topology(1, 2, 2), frozenset({0, 7}))
+
+
+def test_an_ill_device_is_not_offered() -> None:
+    assert offered_devices(DeviceInventory((NodeDevice(DeviceKind.GPU, 1, healthy=False),))) == []
+
+
+def test_a_slice_says_of_a_device_what_a_claim_may_select_by() -> None:
+    (write,) = publication(NODE, [OFFERS["gpu-0"]], [])
+    assert isinstance(write, Apply)
+    assert write.body["spec"] == {
+        "driver": DRIVER,
+        "nodeName": "n1",
+        "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+        "devices": [
+            {
+                "name": "gpu-0",
+                "attributes": {
+                    "kind": {"string": "gpu"},
+                    "model": {"string": "T4"},
+                    "minor": {"int": 0},
+                    "id": {"string": "GPU-0"},
+                },
+                "capacity": {"memory": {"value": "8Gi"}},
+            }
+        ],
+    }
+
+
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=4))
+def test_slices_follow_what_is_offered_and_rest_when_nothing_changes(counts: list[int]) -> None:
+    published: dict[str, Any] = {}
+    for count in counts:
+        offers = [OfferedDevice(f"cpu-{number}", "cpu") for number in range(count)]
+        for write in publication(NODE, offers, published.values()):
+            if isinstance(write, Delete):
+                del published[write.address.name]
+            else:
+                assert isinstance(write, Apply)
+                published[write.address.name] = write.body
+        specs = [one["spec"] for one in published.values()]
+        names = [device["name"] for spec in specs for device in spec["devices"]]
+        assert sorted(names) == sorted(one.name for one in offers)
+        assert {(s["pool"]["resourceSliceCount"], s["pool"]["generation"]) for s in specs} <= {
+            (len(specs), specs[0]["pool"]["generation"] if specs else 0)
+        }
+        assert publication(NODE, offers, published.values()) == []
+
+
+# --- what a claim gets ------------------------------------------------------------------------------------------------
+def test_a_claims_containers_get_its_devices_variables_and_files() -> None:
+    ready = prepared(claim("u-1", "card=gpu-0", "cores/large=cpu-0", "cores/large=cpu-1"), "n1", OFFERS, [])
+    spec = cdi_spec(ready)
+    assert spec["kind"] == "node.cotenant.dev/claim"
+    assert {one["name"]: one["containerEdits"] for one in spec["devices"]} == {
+        "u_1_card": {
+            "env": ["A=b", "COTENANT_CLAIM_u_1_card=gpu-0", "COTENANT_GPU_IDS=GPU-0", "NVIDIA_VISIBLE_DEVICES=GPU-0"],
+            "deviceNodes": [{"path": "/dev/x"}],
+        },
+        "u_1_cores": {"env": ["COTENANT_CLAIM_u_1_cores=0-3"]},
+    }
+    env = [line for one in spec["devices"] for line in one["containerEdits"]["env"]]
+    assert set(keys_in(env)) == {request_key("u-1", "card"), request_key("u-1", "cores")}
+    assert ready.cpus() == {"u_1_cores": frozenset({0, 1, 2, 3})}
+
+
+def test_a_device_of_another_claim_is_refused_but_to_an_administrator() -> None:
+    first = prepared(claim("u-1", "one=gpu-0"), "n1", OFFERS, [])
+    with pytest.raises(ClaimRefused, match="gpu-0, which claim shop/c still has"):
+        prepared(claim("u-2", "one=gpu-0"), "n1", OFFERS, [first])
+    watcher = prepared(claim("u-2", "one=gpu-0", adminAccess=True), "n1", OFFERS, [first])
+    assert watcher.exclusive == set()
+
+
+def test_a_claim_that_cannot_be_prepared_says_why() -> None:
+    with pytest.raises(ClaimRefused, match="claim shop/c has device gpu-7, which node n1 does not offer"):
+        prepared(claim("u-1", "one=gpu-7"), "n1", OFFERS, [])
+    with pytest.raises(ClaimRefused, match="not allocated"):
+        prepared(ClaimWire(), "n1", OFFERS, [])
+    assert prepared(claim("u-1", "one=gpu-0", driver="another"), "n1", OFFERS, []).requests == ()
+
+
+# --- notes and sockets ------------------------------------------------------------------------------------------------
+class Cluster:
+    """Claims of the API server, by name."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, ClaimWire] = {}
+        self.reads = 0
+
+    def __call__(self, namespace: str, name: str) -> ClaimWire | None:
+        self.reads += 1
+        return self.claims.get(name) if namespace == "shop" else None
+
+
+def begin(folder: Path, cluster: Cluster) -> Claims:
+    claims = Claims(folder / "state", folder / "cdi", "n1", cluster)
+    claims.offers = OFFERS
+    return claims
+
+
+def test_a_claim_is_the_same_after_a_restart_whatever_is_offered_then(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.claims["c"] = claim("u-1", "one=gpu-0", "two=cpu-0")
+    before = begin(tmp_path, cluster)
+    ready = before.prepare("shop", "c", "u-1")
+    (file,) = (tmp_path / "cdi").iterdir()
+    text = file.read_bytes()
+    file.unlink()  # the machine booted
+    (tmp_path / "cdi" / f"{DRIVER}-claim-u-0.json").write_text("{}")
+    after = Claims(tmp_path / "state", tmp_path / "cdi", "n1", cluster)
+    assert [one.read_bytes() for one in (tmp_path / "cdi").iterdir()] == [text]
+    assert after.prepare("shop", "c", "u-1") == ready
+    assert cluster.reads == 1
+    assert after.cpus_of(["u_1_two", "u_9_two"]) == {0, 2}
+    after.unprepare("u-1")
+    after.unprepare("u-1")
+    assert not list((tmp_path / "cdi").iterdir())
+    assert after.count == Claims(tmp_path / "state", tmp_path / "cdi", "n1", cluster).count == 0
+
+
+def test_a_note_that_cannot_be_read_costs_a_read_of_the_claim(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.claims["c"] = claim("u-1", "one=gpu-0")
+    ready = begin(tmp_path, cluster).prepare("shop", "c", "u-1")
+    (tmp_path / "state" / NOTE).write_text("{")
+    again = begin(tmp_path, cluster)
+    assert again.prepare("shop", "c", "u-1") == ready
+    assert cluster.reads == 2
+
+
+def test_nothing_is_given_that_could_not_be_noted(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.claims["c"] = claim("u-1", "one=gpu-0")
+    claims = begin(tmp_path, cluster)
+    (tmp_path / "state").write_text("a file where the folder should be")
+    with pytest.raises(StoreError, match="cannot be noted"):
+        claims.prepare("shop", "c", "u-1")
+    assert not (tmp_path / "cdi").exists()
+
+
+def call(socket: Path, service: str, method: str, request: Any, answer: Any) -> Any:
+    with grpc.insecure_channel(f"unix:{socket}") as channel:
+        send = channel.unary_unary(f"/{service}/{method}", type(request).SerializeToString, answer.FromString)
+        return send(request, timeout=20)
+
+
+def test_the_kubelets_calls_are_answered_claim_by_claim(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.claims |= {"c": claim("u-1", "one=gpu-0", "one=cpu-0"), "d": claim("u-2", "one=gpu-7")}
+    told: list[bool] = []
+    claims = begin(tmp_path, cluster)
+    with DraService(claims, tmp_path / "plugin", tmp_path / "registry", lambda: told.append(True)) as service:
+        door = tmp_path / "registry" / f"{DRIVER}-reg.sock"
+        info = call(door, REGISTRATION_SERVICE, "GetInfo", registration.InfoRequest(), registration.PluginInfo)
+        assert (info.type, info.name, list(info.supported_versions)) == ("DRAPlugin", DRIVER, ["v1.DRAPlugin"])
+        status = registration.RegistrationStatus(plugin_registered=True)
+        call(door, REGISTRATION_SERVICE, "NotifyRegistrationStatus", status, registration.RegistrationStatusResponse)
+        assert (told, service.kubelet_knows) == ([True], True)
+
+        request = dra.ClaimsRequest(
+            claims=[dra.Claim(namespace="shop", name=name, uid=uid) for name, uid in (("c", "u-1"), ("d", "u-2"))]
+        )
+        endpoint = Path(info.endpoint)
+        answer = call(endpoint, SERVICE, "NodePrepareResources", request, dra.PrepareResponse)
+        ready, refused = (entry.value for entry in answer.claims)
+        devices = [(one.device_name, one.pool_name, list(one.cdi_device_ids)) for one in ready.devices]
+        assert devices == [("gpu-0", "n1", ["node.cotenant.dev/claim=u_1_one"]), ("cpu-0", "n1", [])]
+        assert "gpu-7, which node n1 does not offer" in refused.error
+        given_back = call(endpoint, SERVICE, "NodeUnprepareResources", request, dra.UnprepareResponse)
+        assert [(entry.key, entry.value.error) for entry in given_back.claims] == [("u-1", ""), ("u-2", "")]
+
+        with pytest.raises(SocketTaken), DraService(claims, tmp_path / "plugin", tmp_path / "registry", list):
+            pass
+        door.unlink()
+        service.heal()
+        assert door.is_socket()
+    assert not list(tmp_path.glob("*/*.sock"))
+
+
+def test_a_contract_field_is_where_the_kubelet_reads_it() -> None:
+    """k8s.io/kubelet pkg/apis/dra/v1: NodePrepareResourcesResponse is map<string, ...> = 1, its devices are 1."""
+    response = dra.PrepareResponse()
+    response.claims.add(key="u").value.devices.add(device_name="gpu-0")
+    # 0a = field 1, bytes; an entry of 0a 01 'u' (key) and 12 .. (value); in it 0a .. (devices), 1a 05 "gpu-0" (name)
+    assert response.SerializeToString() == b"\x0a\x0e\x0a\x01u\x12\x09\x0a\x07\x1a\x05gpu-0"
+    assert json.loads(msgspec.json.encode(cdi_spec(prepared(claim("u"), "n1", {}, []))))["devices"] == []
