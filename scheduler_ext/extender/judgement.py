@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.allocation.cpu_allocator import KUBELET_OWNS, NO_TOPOLOGY, OTHER_POLICY, TOO_FEW
 from scheduler_ext.extender.watch.frame import SLOT_SECONDS
 
 Codes = npt.NDArray[np.int8]
@@ -34,6 +35,11 @@ class Code(IntEnum):
     PEAK_MEMORY = 7
     HELD = 8
     MAY_BE_HELD = 9
+    NO_CPU_TOPOLOGY = 10
+    KUBELET_CPUS = 11
+    CPU_POLICY = 12
+    NO_CPUS = 13
+    CPU_REQUEST = 14
 
 
 RULES: Final[dict[Code, str]] = {
@@ -46,14 +52,31 @@ RULES: Final[dict[Code, str]] = {
     Code.PEAK_MEMORY: "prediction",
     Code.HELD: "reservation",
     Code.MAY_BE_HELD: "reservation",
+    Code.NO_CPU_TOPOLOGY: "cpus",
+    Code.KUBELET_CPUS: "cpus",
+    Code.CPU_POLICY: "cpus",
+    Code.NO_CPUS: "cpus",
+    Code.CPU_REQUEST: "cpus",
 }
 """The rule behind each refusal."""
 
 BY_FORECAST: Final = (Code.PEAK_CPU, Code.PEAK_MEMORY)
 BY_USE: Final = (Code.CPU, Code.MEMORY, Code.AGGREGATED_CPU, Code.AGGREGATED_MEMORY)
 """Refusals that rest on a node's use, some of it estimated."""
-UNRESOLVABLE: Final = frozenset({Code.HELD, Code.MAY_BE_HELD})
-"""Refusals that no preemption mends."""
+_WORDS: Final[dict[Code, str]] = {
+    Code.EXPIRED: "usage is not reported any more",
+    Code.HELD: "room is being handed over to another pod",
+    Code.MAY_BE_HELD: "room may be being handed over: the view of reservations is old",
+    Code.NO_CPU_TOPOLOGY: NO_TOPOLOGY,
+    Code.KUBELET_CPUS: KUBELET_OWNS,
+    Code.CPU_POLICY: OTHER_POLICY,
+    Code.NO_CPUS: TOO_FEW,
+    Code.CPU_REQUEST: "LSE and LSR pods get whole CPUs, by policies that exist; this one asks otherwise",
+}
+"""Of refusals that are the same on every node."""
+BY_CPUS: Final = frozenset({Code.NO_CPU_TOPOLOGY, Code.KUBELET_CPUS, Code.CPU_POLICY, Code.NO_CPUS, Code.CPU_REQUEST})
+UNRESOLVABLE: Final = frozenset({Code.HELD, Code.MAY_BE_HELD}) | BY_CPUS
+"""Refusals that no preemption mends: the preempt verb does not look at CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +170,8 @@ def text_of(code: int, percent: int, slot: int) -> str:
 @lru_cache(maxsize=4096)
 def words_of(code: Code, percents: tuple[int, int], slots: tuple[int, int]) -> str:
     """Words for the refusals of nodes whose percentages and half hours lie from the one to the other; times are UTC."""
-    if code == Code.EXPIRED:
-        return "usage is not reported any more"
-    if code == Code.HELD:
-        return "room is being handed over to another pod"
-    if code == Code.MAY_BE_HELD:
-        return "room may be being handed over: the view of reservations is old"
+    if code in _WORDS:
+        return _WORDS[code]
     resource = "cpu" if code in (Code.CPU, Code.AGGREGATED_CPU, Code.PEAK_CPU) else "memory"
     share = _range([str(percent) for percent in percents], "{} to {}")
     if code in (Code.PEAK_CPU, Code.PEAK_MEMORY):

@@ -18,7 +18,12 @@ import numpy.typing as npt
 
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, SUPPRESSED_FRACTION_ANNOTATION
+from cotenant.core.model.kubernetes.protocol import (
+    EXTENDED_RESOURCES,
+    NODE_RESERVATION_ANNOTATION,
+    SUPPRESSED_FRACTION_ANNOTATION,
+    SYSTEM_QOS_ANNOTATION,
+)
 from cotenant.core.model.kubernetes.quantity import parse_amount, parse_bytes, parse_millicores
 from cotenant.core.model.reservations.reservation import seconds_of
 from cotenant.core.model.resource import Resource
@@ -198,8 +203,11 @@ class ExtenderNode:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[tuple[str, str, str], ...] = ()
     unschedulable: bool = False
+    cpu_annotations: Mapping[str, str] = field(default_factory=dict)
+    """Those that keep CPUs from pods."""
 
 
+_KEEPING_CPUS: Final = (NODE_RESERVATION_ANNOTATION, SYSTEM_QOS_ANNOTATION)
 BATCH_NAMES: Final = tuple(EXTENDED_RESOURCES[Band.BATCH, r] for r in RESOURCES)
 
 
@@ -222,6 +230,7 @@ def node_of(wire: ExtenderNodeWire) -> ExtenderNode:
         labels=wire.metadata.labels or {},
         taints=tuple((t.key, t.value, t.effect) for t in wire.spec.taints or ()),
         unschedulable=wire.spec.unschedulable,
+        cpu_annotations={key: annotations[key] for key in _KEEPING_CPUS if key in annotations},
     )
 
 

@@ -19,7 +19,15 @@ import numpy.typing as npt
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.reservations.reservation import Phase, Reservation
 from scheduler_ext.extender.columns import WIDTH, SnapshotColumn
-from scheduler_ext.extender.watch.frame import SLOT_SECONDS, SLOTS, CollectionState, Frame, PlaceholderOf, ShareOf
+from scheduler_ext.extender.watch.frame import (
+    SLOT_SECONDS,
+    SLOTS,
+    CollectionState,
+    CpuRoom,
+    Frame,
+    PlaceholderOf,
+    ShareOf,
+)
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -46,6 +54,7 @@ class NodeSnapshot:
     columns: (WIDTH, nodes); ahead: q95 of each half hour from `first_slot` on, (2, SLOTS, nodes), NaN unknown.
     heads, quoted: the beginning of each node's entry in a prioritize answer, and its name as JSON; bytes.
     guards: node -> pods ("namespace/name") that may go there during a hand-over. placeholders: uid -> what it holds.
+    rooms: CPUs that are free, by node, of nodes that publish theirs.
     reserved, reserved_rows: node -> Reservations that have capacity there, and which rows those are, (nodes,).
     taken_seconds: monotonic time at which the watcher sent it. steps: changes of rows so far; trail: which rows each
     of the last ones changed.
@@ -64,6 +73,7 @@ class NodeSnapshot:
     reserved: Mapping[str, tuple[Reservation, ...]] = field(default_factory=dict)
     reserved_rows: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     sources: Mapping[str, CollectionState] = field(default_factory=dict)
+    rooms: Mapping[str, CpuRoom] = field(default_factory=dict)
     taken_seconds: float = -math.inf
     steps: int = 0
     trail: tuple[npt.NDArray[np.int32], ...] = ()
@@ -132,8 +142,17 @@ def following(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
         guards=moved.guards if frame.guards is None else frame.guards,
         placeholders=moved.placeholders if frame.placeholders is None else frame.placeholders,
         sources=frame.sources,
+        rooms=_rooms(moved.rooms, frame),
         taken_seconds=frame.sent_seconds,
     )
+
+
+def _rooms(before: Mapping[str, CpuRoom], frame: Frame) -> Mapping[str, CpuRoom]:
+    if not frame.rooms and not frame.fresh:
+        return before
+    changed = frame.rooms or {}
+    kept = {} if frame.fresh else {name: room for name, room in before.items() if name not in changed}
+    return kept | {name: room for name, room in changed.items() if room is not None}
 
 
 def _touched(frame: Frame) -> npt.NDArray[np.int32]:

@@ -2,31 +2,32 @@
 
 The scheduler sends a bind only for such pods; any other pod is refused. The call is idempotent, because its answer may
 be lost: a pod that is on the requested node already counts as bound. The binding carries the pod's uid, so that a newer
-pod of the same name is not bound in its place.
+pod of the same name is not bound in its place, and what allocators gave it as annotations: the API server writes them
+on the pod together with the node, so that nobody sees the one without the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.errors import ClusterError, ClusterUnreachable
+from cotenant.core.model.errors import ClusterError, ClusterUnreachable, UsageError
 from cotenant.core.model.kubernetes.intent import Address, Create
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
+from scheduler_ext.extender.serve.allocation import FIELD_MANAGER, HardwareAllocation
 from scheduler_ext.extender.serve.wire import BindArgs
 
-FIELD_MANAGER: Final = "cotenant-extender"
 _TIMED_OUT: Final = "binding {}: the API server gave no answer; the scheduler will ask again"
 
 
 class Binder:
     """Binds one pod after another; `connect` gives a client for the calling thread."""
 
-    def __init__(self, connect: Callable[[], KubeClient]) -> None:
-        """Nothing is asked yet."""
-        self._connect = connect
+    def __init__(self, connect: Callable[[], KubeClient], allocation: HardwareAllocation | None = None) -> None:
+        """Nothing is asked yet. allocation: who gives pods their hardware, None = nobody does."""
+        self._connect, self._allocation = connect, allocation or HardwareAllocation(())
 
     def bind(self, args: BindArgs) -> str:
         """Bind the pod to `args.node`; returns "" when it is bound there, also by an earlier call, else why not.
@@ -36,7 +37,7 @@ class Binder:
         client = self._connect()
         try:
             return self._bind(client, args)
-        except ClusterError as error:
+        except (ClusterError, UsageError) as error:
             return error.message
         finally:
             client.close()
@@ -51,14 +52,21 @@ class Binder:
             return self._already(pod, args.node)
         if not pod.wants_bind:
             return f"{address} does not ask to be bound by cotenant; nothing was done"
+        allotment = self._allocation.allocate(client, pod, args.node)
+        if allotment.refusal:
+            return f"{args.node}: {allotment.refusal}"
+        return self._send(client, binding(args, allotment.annotations), args.node)
+
+    def _send(self, client: KubeClient, intent: Create, node: str) -> str:
+        """As `bind`."""
         try:
-            Writer(client, FIELD_MANAGER).send(binding(args))
+            Writer(client, FIELD_MANAGER).send(intent)
         except ClusterUnreachable:
-            current = self._pod(client, address)  # done or not: look
-            return "" if current is not None and current.node == args.node else _TIMED_OUT.format(address)
+            current = self._pod(client, intent.address)  # done or not: look
+            return "" if current is not None and current.node == node else _TIMED_OUT.format(intent.address)
         except ClusterError as error:
-            current = self._pod(client, address)
-            return "" if current is not None and current.node == args.node else error.message
+            current = self._pod(client, intent.address)
+            return "" if current is not None and current.node == node else error.message
         return ""
 
     def _already(self, pod: PodFacts, node: str) -> str:
@@ -69,9 +77,17 @@ class Binder:
         return facts_of(wire, LoadAwareSettings()) if wire else None
 
 
-def binding(args: BindArgs) -> Create:
-    """The Binding to create; with the uid the API server refuses it for a newer pod of the same name. Pure."""
+def binding(args: BindArgs, annotations: Mapping[str, str] | None = None) -> Create:
+    """The Binding to create; with the uid the API server refuses it for a newer pod of the same name. Pure.
+
+    annotations: the API server copies them to the pod.
+    """
     target = {"apiVersion": "v1", "kind": "Node", "name": args.node}
-    metadata = {"name": args.name, "namespace": args.namespace, **({"uid": args.uid} if args.uid else {})}
+    metadata: dict[str, Any] = {
+        "name": args.name,
+        "namespace": args.namespace,
+        **({"uid": args.uid} if args.uid else {}),
+    }
+    metadata |= {"annotations": dict(annotations)} if annotations else {}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
     return Create(Address("v1", "pods", args.name, args.namespace), body, "binding", "the scheduler chose this node")

@@ -7,13 +7,21 @@ from time import monotonic
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.allocation.allocator import Allocator
 from cotenant.core.settings.sections.extender import ExtenderSettings
 from cotenant.core.settings.sections.telemetry import TelemetrySettings
+from scheduler_ext.extender.cpus import cpu_allocator
+from scheduler_ext.extender.serve.allocation import HardwareAllocation
 from scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
 from scheduler_ext.extender.serve.bind import Binder
 from scheduler_ext.extender.serve.server import ExtenderServer
 from scheduler_ext.extender.snapshot import RESERVING
 from scheduler_ext.extender.watch.feed import Feed, SnapshotFeed
+
+
+def allocators(settings: ExtenderSettings) -> tuple[Allocator, ...]:
+    """Who gives pods hardware when they are bound; none unless it is switched on."""
+    return (cpu_allocator(settings.cpus),) if settings.cpus.on else ()
 
 
 class ExtenderService:
@@ -29,7 +37,10 @@ class ExtenderService:
     ) -> None:
         """Bind the port; nothing is asked yet."""
         self.view = SnapshotFeed()
-        self.app = ExtenderApp(ExtenderDependencies(self.view, settings, clock, metrics, Binder(client.sibling)))
+        allocation = HardwareAllocation(allocators(settings))
+        self.app = ExtenderApp(
+            ExtenderDependencies(self.view, settings, clock, metrics, Binder(client.sibling, allocation))
+        )
         shown = self.app.counts.certificate_shown
         self.server = ExtenderServer(self.app, settings, self.app.collect_garbage, shown=shown)
         self.feed = Feed(self.view, client, settings, telemetry)

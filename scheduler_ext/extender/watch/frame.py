@@ -45,6 +45,25 @@ class CollectionState(msgspec.Struct, frozen=True):
     absent: bool = False
 
 
+class CpuRoom(msgspec.Struct, frozen=True, array_like=True):
+    """What is free on a node, by NUMA node in the order of their numbers; lists are empty where it gives no CPUs.
+
+    closed: why it gives none: "topology" that cannot be read, CPUs are the "kubelet"'s, or "". free: CPUs; whole: CPUs
+    on cores that are free altogether; cores: cores with a free CPU; sizes: CPUs of the empty machine. step: every
+    number of CPUs on whole cores is a multiple of it. bind, numa, strategy: what the node's labels demand, or "".
+    """
+
+    closed: str = ""
+    free: list[int] = []
+    whole: list[int] = []
+    cores: list[int] = []
+    sizes: list[int] = []
+    step: int = 1
+    bind: str = ""
+    numa: str = ""
+    strategy: str = ""
+
+
 class Frame(msgspec.Struct, frozen=True):
     """One step from a snapshot to the next; None: as before.
 
@@ -67,6 +86,8 @@ class Frame(msgspec.Struct, frozen=True):
     placeholders: dict[str, PlaceholderOf] | None = None
     reservations: dict[str, bytes | None] | None = None
     shares: dict[str, ShareOf] | None = None
+    rooms: dict[str, CpuRoom | None] | None = None
+    """CPUs that are free, of nodes where that changed; None where a node is gone."""
     gone: list[str] | None = None
     """uids of pods that left."""
 

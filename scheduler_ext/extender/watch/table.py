@@ -10,17 +10,28 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from cotenant.core.model.allocation.allocator import NodeHardware
+from cotenant.core.model.allocation.topology_document import COLLECTION
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.columns import NodeState, rows_of, share_of
+from scheduler_ext.extender.cpus import room_of
 from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
 from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.snapshot import slot_of
 from scheduler_ext.extender.turnover import Departure, Watch, remembered, unwatched
-from scheduler_ext.extender.watch.frame import SLOT_SECONDS, SLOTS, CollectionState, Frame, PlaceholderOf, ShareOf
+from scheduler_ext.extender.watch.frame import (
+    SLOT_SECONDS,
+    SLOTS,
+    CollectionState,
+    CpuRoom,
+    Frame,
+    PlaceholderOf,
+    ShareOf,
+)
 
 Key = tuple[str, str]
 ValueT = TypeVar("ValueT")
@@ -41,6 +52,8 @@ class NodeTable:
     pods: dict[Key, PodFacts] = field(default_factory=dict)
     guards: dict[str, list[str]] = field(default_factory=dict)
     reservations: dict[str, bytes] = field(default_factory=dict)
+    topologies: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """NodeResourceTopologies as JSON, of nodes that have one; none unless CPUs are allocated."""
     departures: dict[str, list[Departure]] = field(default_factory=dict)
     """Pods that left each node, while its forecast may count them as present."""
     _on: dict[str, dict[Key, PodFacts]] = field(default_factory=lambda: defaultdict(dict))
@@ -50,6 +63,8 @@ class NodeTable:
     _other_nodes: bool = True
     _other_guards: bool = True
     _other_placeholders: bool = True
+    _room_of: set[str] = field(default_factory=set)
+    """Nodes whose free CPUs may be others."""
     _reservations: set[str] = field(default_factory=set)
     _fresh: bool = True
     _slot: int = -1
@@ -119,6 +134,11 @@ class NodeTable:
         _put(self.reservations, name, text)
         self._reservations.add(name)
 
+    def put_topology(self, name: str, body: Mapping[str, Any] | None) -> None:
+        """A NodeResourceTopology appeared, changed or vanished."""
+        _put(self.topologies, name, body)
+        self._room_of.add(name)
+
     def state(self, name: str, now_seconds: float) -> NodeState:
         """Everything from which one node's row is computed, as of `now_seconds` (Unix time).
 
@@ -156,6 +176,7 @@ class NodeTable:
             guards=self.guards if self._other_guards else None,
             placeholders=self._placeholders() if self._other_placeholders else None,
             reservations={name: self.reservations.get(name) for name in self._reservations} or None,
+            rooms=self._rooms() or None,
             shares=self._shares(self._changed & index.keys()),
             gone=sorted(self._gone | self._homeless(self._changed - index.keys())),
         )
@@ -163,10 +184,22 @@ class NodeTable:
         return frame
 
     def _forget(self, slot: int) -> None:
-        for marks in (self._changed, self._forecast, self._gone, self._reservations):
+        for marks in (self._changed, self._forecast, self._gone, self._reservations, self._room_of):
             marks.clear()
         self._other_nodes = self._other_guards = self._other_placeholders = self._fresh = False
         self._slot = slot
+
+    def _rooms(self) -> dict[str, CpuRoom | None]:
+        """Of nodes whose topology, pods or labels changed."""
+        rooms: dict[str, CpuRoom | None] = {}
+        for name in self._room_of | (self._changed & self.topologies.keys()):
+            node, body = self.nodes.get(name), self.topologies.get(name)
+            if node is None or body is None:
+                rooms[name] = None
+                continue
+            hardware = NodeHardware(name, node.labels, node.cpu_annotations, {COLLECTION: body})
+            rooms[name] = room_of(hardware, self._on[name].values() if name in self._on else ())
+        return rooms
 
     def _ahead(self, names: list[str], slot: int) -> bytes:
         empty = np.full((2, SLOTS), np.nan)

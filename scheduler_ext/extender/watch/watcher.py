@@ -20,6 +20,7 @@ import msgspec
 from cotenant.core.adapters.kube import KubeClient, Mirror, connect
 from cotenant.core.adapters.kube.observed import ON_NODES
 from cotenant.core.adapters.telemetry import configure_logging
+from cotenant.core.model.allocation.topology_document import COLLECTION
 from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP, SLO_GROUP, SWAP_GUARD
 from cotenant.core.settings.sections.extender import ExtenderSettings
@@ -38,6 +39,7 @@ PATHS: Final = {
     "forecasts": f"/apis/{OWN_GROUP}/usageforecasts",
     "reservations": f"/apis/{SCHEDULING_GROUP}/reservations",
     "guard": f"/apis/{OWN_GROUP}/swapguards",
+    "topologies": COLLECTION,
 }
 """Collections that are watched."""
 
@@ -75,6 +77,8 @@ class Watching:
             "reservations": Mirror(client, PATHS["reservations"], msgspec.Raw, bytes, wake),
             "guard": Mirror(client, PATHS["guard"], GuardWire, lambda w: w.spec.nodes or {}, wake),
         }
+        if settings.cpus.on:
+            self.mirrors["topologies"] = Mirror(client, PATHS["topologies"], dict[str, Any], dict, wake)
 
     def start(self) -> None:
         """Begin to list and watch."""
@@ -119,6 +123,8 @@ class Watching:
             table.put_pod(key, pod, now)
         for (_, name), text in changed["reservations"].items():
             table.put_reservation(name, text)
+        for (_, name), body in changed.get("topologies", {}).items():
+            table.put_topology(name, body)
         if ("", SWAP_GUARD) in changed["guard"]:
             table.put_guards(changed["guard"]["", SWAP_GUARD] or {})
 

@@ -27,6 +27,7 @@ CRDS = (
     "usageforecasts.cotenant.dev",
     "reservations.scheduling.koordinator.sh",
     "swapguards.cotenant.dev",
+    "nodeallocations.cotenant.dev",
 )
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "crds"
 

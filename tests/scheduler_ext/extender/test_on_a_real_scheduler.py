@@ -5,6 +5,7 @@ Its wire format is pinned by what it sent in this very run; each trap of the pro
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.settings.sections.extender import ExtenderSettings
+from cotenant.core.model.allocation.cpu_topology import regular_topology
+from cotenant.core.model.allocation.topology_document import NodeCpus, annotations_of
+from cotenant.core.settings.sections.extender import CpuAllocationSettings, ExtenderSettings
 from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.serve.bind import Binder
 from scheduler_ext.extender.serve.certificates import issue
@@ -29,12 +32,14 @@ from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace, unique_name
 from tests.cluster.process import free_port
+from tests.cluster.topologies import PATH, install_topologies
 from tests.cluster.waiting import wait_for
 from tests.scheduler_ext.extender.live import EXTENDER, Recorder, install_crds, service
 from tests.scheduler_ext.extender.worlds import metric_json
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 NODEMETRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+ON = CpuAllocationSettings(on=True)
 NODES = ["node-0", "node-1", "node-2"]
 
 
@@ -65,10 +70,11 @@ def scheduling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduling]
     folder, port = tmp_path_factory.mktemp("extender"), free_port()
     url = f"https://127.0.0.1:{port}"
     issue(folder / "pki", url)
-    settings = ExtenderSettings(port=port, certificate_folder=str(folder / "pki" / "server"), weight=1)
+    settings = ExtenderSettings(port=port, certificate_folder=str(folder / "pki" / "server"), weight=1, cpus=ON)
     scheduler = {"extenders": extenders(_reach(folder / "pki" / "scheduler", url), settings)}
     with ControlPlane(folder / "cluster", Options(scheduler=scheduler)) as plane:
         install_crds(plane)
+        install_topologies(plane.api())
         create_nodes(plane, len(NODES), NodeShape(prefix="node", cpu="4", memory="8Gi"))
         for name in NODES:
             report(plane.api(), name, "0")
@@ -236,6 +242,29 @@ def test_pods_that_ask_for_it_are_bound_by_us_and_no_others(scheduling: Scheduli
     sent, pod = json.loads(question), scheduling.api.get(path)
     assert sent == {"PodName": "asks", "PodNamespace": place, "PodUID": pod["metadata"]["uid"], "Node": chosen}
     assert (status, json.loads(answer)) == (200, {"Error": ""})
+
+
+def test_pods_of_class_lsr_get_cpus_of_their_own_on_nodes_that_publish_theirs(
+    scheduling: Scheduling, place: str
+) -> None:
+    """Two cores of two threads on node-1, and nothing on the others: the third pod of two CPUs waits."""
+    api = scheduling.api
+    metadata = {"name": "node-1", "annotations": annotations_of(NodeCpus(regular_topology(1, 2, 2)))}
+    head = {"apiVersion": "topology.node.k8s.io/v1alpha1", "kind": "NodeResourceTopology"}
+    api.create(PATH, {**head, "metadata": metadata, "topologyPolicies": ["None"], "zones": []})
+    wait_for("the extender sees the CPUs", lambda: "node-1" in scheduling.extender.view.snapshot.rooms)
+    amounts = {"cpu": "2", "memory": "64Mi", "cotenant.dev/bind": "1"}
+    asks = {"requests": amounts, "limits": amounts, "labels": {"koordinator.sh/qosClass": "LSR"}}
+    paths = [create(api, place, f"lsr-{i}", "2", **copy.deepcopy(asks)) for i in range(2)]
+    assert [bound(api, path) for path in paths] == ["node-1"] * 2
+    texts = [api.get(path)["metadata"]["annotations"]["scheduling.koordinator.sh/resource-status"] for path in paths]
+    # threads 0 and 2 are core 0, 1 and 3 are core 1
+    assert sorted(json.loads(text)["cpuset"] for text in texts) == ["0,2", "1,3"]
+    waits = create(api, place, "lsr-2", "2", **copy.deepcopy(asks))
+    said = refusal(api, waits)
+    assert "2 it publishes no CPU topology" in said and "1 too few free CPUs" in said
+    api.delete(paths[0], gracePeriodSeconds="0")
+    assert bound(api, waits) == "node-1"
 
 
 def test_a_binding_whose_answer_was_lost_is_done_once(scheduling: Scheduling, place: str) -> None:

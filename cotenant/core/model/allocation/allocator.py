@@ -46,6 +46,8 @@ class Holding:
     """NAMESPACE/NAME."""
     uid: str
     annotations: Mapping[str, str] = field(default_factory=dict)
+    requests: Mapping[str, int] | None = None
+    """Of a pod that is in no ledger, whose annotations anybody may have written; None: we wrote them."""
 
 
 @dataclass(frozen=True, slots=True)

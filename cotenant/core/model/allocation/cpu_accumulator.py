@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import combinations
+from itertools import accumulate, combinations
 from math import comb
 from typing import Final
 
@@ -103,23 +103,25 @@ def numa_choices(topology: CpuTopology, free: Cpus, request: CpuRequest) -> Iter
         return [tuple(free_of)]
     sizes = {
         NumaPolicy.SINGLE_NUMA_NODE: (1,),
-        NumaPolicy.RESTRICTED: (fewest_numa_nodes(topology, request.count),),
+        NumaPolicy.RESTRICTED: (fewest_numa_nodes(numa_sizes(topology).values(), request.count),),
         NumaPolicy.BEST_EFFORT: range(1, len(free_of) + 1),
     }[request.numa]
     return (nodes for size in sizes for nodes in _node_sets(free_of, size, request.strategy))
 
 
-def fewest_numa_nodes(topology: CpuTopology, count: int) -> int:
-    """How many NUMA nodes so many CPUs need on the empty machine; all of them where even these do not suffice."""
+def numa_sizes(topology: CpuTopology) -> dict[int, int]:
+    """CPUs of each NUMA node that pods may get on the empty machine."""
     of_node = dict.fromkeys(topology.cores_of_numa_node, 0)
     for cpu in topology.cpus - topology.isolated:
         of_node[topology.by_id[cpu].numa_node] += 1
-    total = 0
-    for number, cpus in enumerate(sorted(of_node.values(), reverse=True), start=1):
-        total += cpus
-        if total >= count:
-            return number
-    return len(of_node)
+    return of_node
+
+
+def fewest_numa_nodes(sizes: Iterable[int], count: int) -> int:
+    """How many NUMA nodes of these sizes so many CPUs need; all of them where even these do not suffice."""
+    largest_first = sorted(sizes, reverse=True)
+    sums = enumerate(accumulate(largest_first), start=1)
+    return next((number for number, cpus in sums if cpus >= count), len(largest_first))
 
 
 def _node_sets(free_of: Mapping[int, int], size: int, strategy: NumaStrategy) -> Iterable[tuple[int, ...]]:

@@ -101,6 +101,24 @@ class BalanceSettings(Section, frozen=True):
     spread: Annotated[int, setting("Weight of how little batch the node already holds.", ge=0, le=100)] = 1
 
 
+class CpuAllocationSettings(Section, frozen=True):
+    """CPUs of their own for LSE and LSR pods that ask to be bound by us."""
+
+    on: Annotated[
+        bool,
+        setting(
+            "Give LSE and LSR pods that request cotenant.dev/bind CPUs of their own, where their node publishes them."
+        ),
+    ] = False
+    bind_policy: Annotated[
+        Literal["FullPCPUs", "SpreadByPCPUs"], setting("How CPUs lie on cores where neither pod nor node says it.")
+    ] = "FullPCPUs"
+    numa_strategy: Annotated[
+        Literal["MostAllocated", "LeastAllocated"],
+        setting("Which NUMA node is filled first where the node does not say."),
+    ] = "LeastAllocated"
+
+
 class ExtenderSettings(Section, frozen=True):
     """Where the extender listens, what it accepts, how fresh its view must be."""
 
@@ -179,3 +197,4 @@ class ExtenderSettings(Section, frozen=True):
     load_aware: LoadAwareSettings = LoadAwareSettings()
     prediction: PredictionSettings = PredictionSettings()
     balance: BalanceSettings = BalanceSettings()
+    cpus: CpuAllocationSettings = CpuAllocationSettings()

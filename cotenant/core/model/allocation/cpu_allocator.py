@@ -1,0 +1,185 @@
+"""The allocator of CPUs: LSE and LSR pods get CPUs of their own, out of what their node publishes. Pure.
+
+A node says what it has by its NodeResourceTopology, what it keeps by annotations, and how it wants CPUs given by
+labels; a pod says by resource-spec and numa-topology-spec what it wants. Where both have a policy, they must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from cotenant.core.model.allocation.allocator import Allotment, HardwareClaim, Holding, NodeHardware
+from cotenant.core.model.allocation.cpu_accumulator import (
+    CpuBindPolicy,
+    CpuExclusivePolicy,
+    CpuOccupation,
+    CpuRequest,
+    NumaPolicy,
+    NumaStrategy,
+    allocate_cpus,
+)
+from cotenant.core.model.allocation.cpu_annotations import assignment_of, assignment_text, wish_of
+from cotenant.core.model.allocation.cpu_lists import Cpus
+from cotenant.core.model.allocation.cpu_ownership import withheld_cpus
+from cotenant.core.model.allocation.topology_document import COLLECTION, STATIC, NodeCpus, parse_topology
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.protocol import (
+    CPU_BIND_POLICY_LABEL,
+    NUMA_POLICY_LABEL,
+    NUMA_SPEC_ANNOTATION,
+    NUMA_STRATEGY_LABEL,
+    RESOURCE_SPEC_ANNOTATION,
+    RESOURCE_STATUS_ANNOTATION,
+)
+from cotenant.core.model.kubernetes.qos import QosClass, qos_of
+from cotenant.core.model.resource import MILLICORES_PER_CORE
+
+EXCLUSIVE: Final = (QosClass.LSE, QosClass.LSR)
+"""Classes whose pods have CPUs of their own."""
+BURST: Final = "ConstrainedBurst"
+"""Bind policy of a pod that shares CPUs: it gets none of its own."""
+NO_TOPOLOGY: Final = "it publishes no CPU topology that can be read"
+KUBELET_OWNS: Final = "the kubelet's static CPU manager gives its CPUs out"
+TOO_FEW: Final = "too few free CPUs as the pod wants them"
+OTHER_POLICY: Final = "its CPU or NUMA policy is not the pod's"
+_BIND: Final = {"FullPCPUsOnly": CpuBindPolicy.FULL_PCPUS, "SpreadByPCPUs": CpuBindPolicy.SPREAD_BY_PCPUS}
+_NO_POLICY: Final = ("", "Default", "None")
+PolicyT = TypeVar("PolicyT", CpuBindPolicy, CpuExclusivePolicy, NumaPolicy, NumaStrategy)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCpuPolicies:
+    """What a node's labels demand; None = nothing."""
+
+    bind: CpuBindPolicy | None = None
+    numa: NumaPolicy | None = None
+    strategy: NumaStrategy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CpuAllocator:
+    """See the module. bind, strategy: for pods and nodes that say nothing."""
+
+    bind: CpuBindPolicy = CpuBindPolicy.FULL_PCPUS
+    strategy: NumaStrategy = NumaStrategy.LEAST_ALLOCATED
+    collection: str = COLLECTION
+    annotations: tuple[str, ...] = (RESOURCE_STATUS_ANNOTATION, RESOURCE_SPEC_ANNOTATION, NUMA_SPEC_ANNOTATION)
+
+    def concerns(self, claim: HardwareClaim) -> bool:
+        """Whether the pod is LSE or LSR, asks for CPU and does not want to share."""
+        if qos_of(claim.pod.labels) not in EXCLUSIVE or not claim.requests.get("cpu"):
+            return False
+        return BURST not in claim.pod.annotations.get(RESOURCE_SPEC_ANNOTATION, "")
+
+    def request(self, claim: HardwareClaim) -> CpuRequest:
+        """What the pod asks for, whatever the node; UsageError names the pod and what cannot be followed."""
+        pod = f"{claim.pod.namespace}/{claim.pod.name}"
+        millicores = claim.requests.get("cpu", 0)
+        if millicores % MILLICORES_PER_CORE:
+            raise UsageError(
+                f"{pod} asks for {millicores}m CPU: LSE and LSR pods get whole CPUs", fix="Ask for a whole number."
+            )
+        wish = wish_of(claim.pod.annotations, pod)
+        bind = _policy(CpuBindPolicy, wish.required_bind or wish.preferred_bind, pod)
+        return CpuRequest(
+            count=millicores // MILLICORES_PER_CORE,
+            bind=bind or self.bind,
+            required=wish.required_bind not in _NO_POLICY,
+            exclusive=_policy(CpuExclusivePolicy, wish.exclusive, pod) or CpuExclusivePolicy.NONE,
+            numa=_policy(NumaPolicy, wish.numa, pod) or NumaPolicy.NONE,
+            strategy=self.strategy,
+        )
+
+    def allocate(
+        self,
+        node: NodeHardware,
+        claim: HardwareClaim,
+        holdings: Sequence[Holding],
+        earlier: Mapping[str, str],  # noqa: ARG002 - the protocol's
+    ) -> Allotment:
+        """The pod's resource-status on this node; `earlier` decides nothing here."""
+        try:
+            request = self.request(claim)
+        except UsageError as error:
+            return Allotment(refusal=error.message)
+        try:
+            cpus = parse_topology(node.documents.get(COLLECTION, {}))
+        except UsageError:
+            return Allotment(refusal=NO_TOPOLOGY)
+        if cpus.kubelet_policy == STATIC:
+            return Allotment(refusal=KUBELET_OWNS)
+        on_node = request_on(request, node_policies(node.labels))
+        if on_node is None:
+            return Allotment(refusal=OTHER_POLICY)
+        chosen = allocate_cpus(cpus.topology, occupation(cpus, node, holdings), on_node)
+        if chosen is None:
+            return Allotment(refusal=TOO_FEW)
+        return Allotment({RESOURCE_STATUS_ANNOTATION: assignment_text(cpus.topology, chosen)})
+
+
+def node_policies(labels: Mapping[str, str]) -> NodeCpuPolicies:
+    """A node's labels; a value that nobody knows demands nothing."""
+    numa, strategy = labels.get(NUMA_POLICY_LABEL, ""), labels.get(NUMA_STRATEGY_LABEL, "")
+    return NodeCpuPolicies(
+        _BIND.get(labels.get(CPU_BIND_POLICY_LABEL, "")),
+        NumaPolicy(numa) if numa in list(NumaPolicy) and numa not in _NO_POLICY else None,
+        NumaStrategy(strategy) if strategy in list(NumaStrategy) else None,
+    )
+
+
+def request_on(request: CpuRequest, policies: NodeCpuPolicies) -> CpuRequest | None:
+    """The request as the node wants it; None where the pod requires another policy."""
+    if policies.strategy is not None:
+        request = replace(request, strategy=policies.strategy)
+    if policies.bind is not None:
+        if request.required and request.bind is not policies.bind:
+            return None
+        request = replace(request, bind=policies.bind, required=True)
+    if policies.numa is not None:
+        if request.numa not in (NumaPolicy.NONE, policies.numa):
+            return None
+        request = replace(request, numa=policies.numa)
+    return request
+
+
+def occupation(cpus: NodeCpus, node: NodeHardware, holdings: Iterable[Holding]) -> CpuOccupation:
+    """What is taken on the node: by holdings, by the kubelet's pods, and what the node withholds."""
+    taken = frozenset[int]().union(*withheld_cpus(cpus, node.annotations, node.name).values())
+    taken |= frozenset[int]().union(*(pod.cpus for pod in cpus.pods if pod.by_kubelet))
+    cores: set[int] = set()
+    numa_nodes: set[int] = set()
+    for holding in holdings:
+        own, exclusive = _held(holding)
+        taken |= own
+        places = [cpus.topology.by_id[cpu] for cpu in own if cpu in cpus.topology.by_id]
+        if exclusive == CpuExclusivePolicy.PCPU_LEVEL:
+            cores.update(place.core for place in places)
+        if exclusive == CpuExclusivePolicy.NUMA_NODE_LEVEL:
+            numa_nodes.update(place.numa_node for place in places)
+    return CpuOccupation(taken, frozenset(cores), frozenset(numa_nodes))
+
+
+def _held(holding: Holding) -> tuple[Cpus, str]:
+    """CPUs of a holding, and its exclusive policy; of an annotation that claims more than its pod asks for nothing."""
+    try:
+        cpus = assignment_of(holding.annotations, holding.pod).cpus
+    except UsageError:
+        return frozenset(), ""
+    if holding.requests is not None and len(cpus) * MILLICORES_PER_CORE > holding.requests.get("cpu", 0):
+        return frozenset(), ""
+    try:
+        return cpus, wish_of(holding.annotations, holding.pod).exclusive
+    except UsageError:
+        return cpus, ""
+
+
+def _policy(kind: type[PolicyT], text: str, pod: str) -> PolicyT | None:
+    if text in _NO_POLICY:
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        known = ", ".join(kind)
+        raise UsageError(f"{pod}: policy {text[:40]!r} is none of {known}", fix="Write one of them.") from None

@@ -1,0 +1,138 @@
+"""Which nodes have CPUs for a pod that gets some of its own: a summary a node, and one answer a pod. Pure.
+
+A question may name thousands of nodes, so that the filter looks at counts alone; which CPUs it will be the bind verb
+decides, on what it reads itself. The counts leave out who is exclusive beside whom, so that a node that passes may
+still refuse there; the scheduler then asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
+from cotenant.core.model.allocation.cpu_accumulator import (
+    CpuBindPolicy,
+    CpuRequest,
+    NumaPolicy,
+    NumaStrategy,
+    fewest_numa_nodes,
+)
+from cotenant.core.model.allocation.cpu_allocator import (
+    CpuAllocator,
+    NodeCpuPolicies,
+    node_policies,
+    occupation,
+    request_on,
+)
+from cotenant.core.model.allocation.topology_document import STATIC, parse_topology
+from cotenant.core.model.errors import UsageError
+from cotenant.core.settings.sections.extender import CpuAllocationSettings
+from scheduler_ext.extender.judgement import Code
+from scheduler_ext.extender.pod import PodFacts
+from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from scheduler_ext.extender.watch.frame import CpuRoom
+
+Codes = npt.NDArray[np.int8]
+_REFUSED: Final = {"topology": Code.NO_CPU_TOPOLOGY, "kubelet": Code.KUBELET_CPUS}
+
+
+def cpu_allocator(settings: CpuAllocationSettings) -> CpuAllocator:
+    """The allocator that filter and bind verb share."""
+    return CpuAllocator(CpuBindPolicy(settings.bind_policy), NumaStrategy(settings.numa_strategy))
+
+
+def room_of(node: NodeHardware, pods: Iterable[PodFacts]) -> CpuRoom:
+    """A node's room beside these pods; `node` with its NodeResourceTopology among the documents."""
+    document = next(iter(node.documents.values()), {})
+    try:
+        cpus = parse_topology(document)
+    except UsageError:
+        return CpuRoom("topology")
+    if cpus.kubelet_policy == STATIC:
+        return CpuRoom("kubelet")
+    holdings = [Holding(pod.key, pod.identity.uid, pod.identity.annotations, pod.requests) for pod in pods]
+    topology = cpus.topology
+    usable = topology.cpus - topology.isolated
+    free_cpus = usable - occupation(cpus, node, holdings).taken
+    counts: list[tuple[int, int, int, int]] = []
+    for numa_node, cores in topology.cores_of_numa_node.items():
+        free_of_core = [sum(1 for cpu in topology.cores[core] if cpu in free_cpus) for core in cores]
+        full = [n for n, core in zip(free_of_core, cores, strict=True) if n == len(topology.cores[core])]
+        size = len(usable & topology.cpus_on([numa_node]))
+        counts.append((sum(free_of_core), sum(full), sum(1 for n in free_of_core if n), size))
+    free, whole, idle, sizes = (list(column) for column in zip(*counts, strict=True)) if counts else ([], [], [], [])
+    policies = node_policies(node.labels)
+    step = int(np.gcd.reduce([len(threads) for threads in topology.cores.values()])) if topology.cores else 1
+    texts = [policy or "" for policy in (policies.bind, policies.numa, policies.strategy)]
+    return CpuRoom("", free, whole, idle, sizes, step, *texts)
+
+
+def refusal(room: CpuRoom | None, request: CpuRequest) -> Code:
+    """Whether a node with this room may take the pod, by counts; None: it publishes nothing."""
+    if room is None or room.closed:
+        return _REFUSED[room.closed] if room else Code.NO_CPU_TOPOLOGY
+    on_node = request_on(request, _policies(room))
+    if on_node is None:
+        return Code.CPU_POLICY
+    of_kind = room.free
+    if on_node.required:
+        if on_node.bind is CpuBindPolicy.FULL_PCPUS and on_node.count % room.step:
+            return Code.NO_CPUS
+        of_kind = room.whole if on_node.bind is CpuBindPolicy.FULL_PCPUS else room.cores
+    numa_nodes = _most_numa_nodes(room, on_node)
+    return Code.PASS if sum(sorted(of_kind, reverse=True)[:numa_nodes]) >= on_node.count else Code.NO_CPUS
+
+
+def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: PodFacts, settings: CpuAllocationSettings) -> None:
+    """Refuse, in place, the rows that have no CPUs for the pod; a node that is not known, -1, passes. codes: (n,).
+
+    Also rows that other rules refuse: those may take their refusal back.
+    """
+    request, unread = _request(pod, settings)
+    for place, row in enumerate(rows.tolist()):
+        if row >= 0 and (request or unread):
+            code = refusal(snapshot.rooms.get(snapshot.names[row]), request) if request else Code.CPU_REQUEST
+            if code != Code.PASS:
+                codes[place] = code
+
+
+def together(snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, settings: CpuAllocationSettings) -> Rows:
+    """Places, (m,), of the rows one of whose NUMA nodes has all the pod's CPUs; all of them where none has."""
+    request, _ = _request(pod, settings)
+    everywhere = np.arange(len(rows), dtype=np.intp)
+    if request is None:
+        return everywhere
+    rooms = [snapshot.rooms.get(snapshot.names[row]) if row >= 0 else None for row in rows.tolist()]
+    near = np.array([room is not None and max(room.free, default=0) >= request.count for room in rooms], np.bool_)
+    return everywhere[near] if near.any() else everywhere
+
+
+def _request(pod: PodFacts, settings: CpuAllocationSettings) -> tuple[CpuRequest | None, bool]:
+    """What the pod asks for, None = no CPUs of its own; and whether it asks in a way that cannot be followed."""
+    claim, allocator = HardwareClaim(pod.identity, pod.requests), cpu_allocator(settings)
+    if not (settings.on and pod.wants_bind and allocator.concerns(claim)):
+        return None, False
+    try:
+        return allocator.request(claim), False
+    except UsageError:
+        return None, True
+
+
+def _policies(room: CpuRoom) -> NodeCpuPolicies:
+    return NodeCpuPolicies(
+        CpuBindPolicy(room.bind) if room.bind else None,
+        NumaPolicy(room.numa) if room.numa else None,
+        NumaStrategy(room.strategy) if room.strategy else None,
+    )
+
+
+def _most_numa_nodes(room: CpuRoom, request: CpuRequest) -> int:
+    if request.numa is NumaPolicy.SINGLE_NUMA_NODE:
+        return 1
+    if request.numa is NumaPolicy.RESTRICTED:
+        return fewest_numa_nodes(room.sizes, request.count)
+    return len(room.sizes)

@@ -1,0 +1,164 @@
+"""EDGE: gives a pod its hardware on a node, before it is bound: the one place where allocators meet the API server.
+
+    read the node's ledger -> its pods and documents -> allocators (pure) -> write the ledger if nobody else has
+
+Two replicas that allocate on one node at the same time read the same ledger, and the API server takes the write of one
+of them; the other reads again. A process that dies between the ledger and the binding leaves an entry: the pod's next
+bind finds it and takes it as it is. What the Binding carries is what the ledger says. An entry is never taken back by
+its writer, also not when the binding was refused: another replica may be binding the same pod by it. It ends with the
+pod's fate (`ledger`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.model.allocation.allocator import Allocator, Allotment, HardwareClaim, Holding, NodeHardware
+from cotenant.core.model.allocation.ledger import (
+    NodeLedger,
+    PodFate,
+    all_holdings,
+    ledger_address,
+    ledger_write,
+    new_ledger,
+    parse_ledger,
+    remaining,
+)
+from cotenant.core.model.errors import ClusterAbsent, ClusterConflict, UsageError
+from cotenant.core.model.kubernetes.intent import Address
+from cotenant.core.settings.sections.extender import LoadAwareSettings
+from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
+
+FIELD_MANAGER: Final = "cotenant-extender"
+ATTEMPTS: Final = 16
+"""Of one allocation against others on the same node; each of the others has then got its own write through."""
+CROWDED: Final = "others allocate on this node all the time; the scheduler will ask again"
+
+
+class _NodeMeta(msgspec.Struct):
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _LabelledNode(msgspec.Struct):
+    metadata: _NodeMeta = msgspec.field(default_factory=_NodeMeta)
+
+
+class HardwareAllocation:
+    """Allocates with all allocators in one step; it remembers nothing between calls, and any thread may call."""
+
+    def __init__(self, allocators: Sequence[Allocator]) -> None:
+        """In this order; a later one sees what the earlier ones gave."""
+        self._allocators = tuple(allocators)
+        self._keys = frozenset(key for allocator in allocators for key in allocator.annotations)
+
+    def allocate(self, client: KubeClient, pod: PodFacts, node: str) -> Allotment:
+        """Annotations for the Binding of the pod, or why it gets nothing on this node. ClusterError, UsageError.
+
+        A pod that no allocator concerns gets none and touches no ledger.
+        """
+        claim = HardwareClaim(pod.identity, pod.requests)
+        concerned = [allocator for allocator in self._allocators if allocator.concerns(claim)]
+        if not concerned:
+            return Allotment()
+        for _ in range(ATTEMPTS):
+            ledger = read_ledger(client, node)
+            if own := ledger.holdings.get(pod.identity.uid):
+                return Allotment(self._written(own.annotations, pod))
+            on_node = self._pods_on(client, node)
+            entries = remaining(ledger, self._fates(client, ledger, on_node))
+            allotment, uid = self._allotment(client, concerned, claim, node, all_holdings(entries, on_node.values()))
+            if allotment.refusal:
+                return allotment
+            annotations = self._kept(pod.identity.annotations) | dict(allotment.annotations)
+            entry = Holding(pod.key, pod.identity.uid, annotations)
+            entered = ledger_write(ledger, uid, [*entries.values(), entry]) if ledger.version else new_ledger(node, uid)
+            try:
+                Writer(client, FIELD_MANAGER).send(entered, full_response=False)
+            except ClusterConflict:
+                continue  # somebody else allocated on this node in between
+            if ledger.version:
+                return allotment
+        return Allotment(refusal=CROWDED)
+
+    def _allotment(
+        self,
+        client: KubeClient,
+        allocators: Sequence[Allocator],
+        claim: HardwareClaim,
+        node: str,
+        holdings: Sequence[Holding],
+    ) -> tuple[Allotment, str]:
+        """What all of them give together, or the first refusal; and the uid of the Node."""
+        wire = _node(client, node)
+        documents = {a.collection: body for a in allocators if (body := _document(client, a.collection, node))}
+        hardware = NodeHardware(node, wire.metadata.labels or {}, wire.metadata.annotations or {}, documents)
+        annotations: dict[str, str] = {}
+        for allocator in allocators:
+            allotment = allocator.allocate(hardware, claim, holdings, annotations)
+            if allotment.refusal:
+                return allotment, wire.metadata.uid
+            annotations |= allotment.annotations
+        return Allotment(annotations), wire.metadata.uid
+
+    def _kept(self, annotations: Mapping[str, str]) -> dict[str, str]:
+        return {key: text for key, text in annotations.items() if key in self._keys}
+
+    def _written(self, annotations: Mapping[str, str], pod: PodFacts) -> dict[str, str]:
+        """Of an entry that is there already what the pod does not say itself."""
+        own = pod.identity.annotations
+        return {key: text for key, text in annotations.items() if own.get(key) != text}
+
+    def _pods_on(self, client: KubeClient, node: str) -> dict[str, Holding]:
+        """Pods of the node that have not ended, by uid, with what allocators read of them."""
+        wires = client.list("/api/v1/pods", PodWire, limit=None, fieldSelector=f"spec.nodeName={node}")
+        pods = (facts_of(wire, LoadAwareSettings()) for wire in wires)
+        return {
+            pod.identity.uid: Holding(pod.key, pod.identity.uid, self._kept(pod.identity.annotations), pod.requests)
+            for pod in pods
+            if not pod.ended
+        }
+
+    def _fates(self, client: KubeClient, ledger: NodeLedger, on_node: Mapping[str, Holding]) -> dict[str, PodFate]:
+        """Pods that are not on the node are looked up one by one: they may be bound this moment."""
+        return {
+            uid: PodFate.HERE if uid in on_node else _fate(client, holding, ledger.node)
+            for uid, holding in ledger.holdings.items()
+        }
+
+
+def read_ledger(client: KubeClient, node: str) -> NodeLedger:
+    """The node's ledger as it is now. UsageError for one that cannot be read, ClusterError."""
+    body: dict[str, Any] | None = client.get(ledger_address(node).path)
+    return parse_ledger(node, body)
+
+
+def _fate(client: KubeClient, holding: Holding, node: str) -> PodFate:
+    namespace, _, name = holding.pod.partition("/")
+    wire = client.get(Address("v1", "pods", name, namespace).path, PodWire)
+    if wire is None or wire.metadata.uid != holding.uid or wire.status.phase in ("Succeeded", "Failed"):
+        return PodFate.OVER
+    if not wire.spec.node_name:
+        return PodFate.WAITING
+    return PodFate.HERE if wire.spec.node_name == node else PodFate.OVER
+
+
+def _node(client: KubeClient, node: str) -> _LabelledNode:
+    wire = client.get(Address("v1", "nodes", node).path, _LabelledNode)
+    if wire is None:
+        raise UsageError(f"nodes/{node} is not there any more")
+    return wire
+
+
+def _document(client: KubeClient, collection: str, node: str) -> dict[str, Any] | None:
+    """None also where the kind is not installed."""
+    try:
+        body: dict[str, Any] | None = client.get(f"{collection}/{node}")
+    except ClusterAbsent:
+        return None
+    return body

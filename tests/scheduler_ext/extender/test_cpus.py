@@ -1,0 +1,168 @@
+"""Nodes that have CPUs for a pod: the filter's counts against the allocator itself, and what nodes without say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
+from cotenant.core.model.allocation.cpu_accumulator import CpuExclusivePolicy
+from cotenant.core.model.allocation.cpu_allocator import CpuAllocator
+from cotenant.core.model.allocation.cpu_annotations import assignment_of
+from cotenant.core.model.allocation.cpu_lists import format_cpus
+from cotenant.core.model.allocation.cpu_topology import CpuTopology, regular_topology
+from cotenant.core.model.allocation.topology_document import COLLECTION, NodeCpus, annotations_of
+from cotenant.core.model.reservations.reservation import PodIdentity
+from cotenant.core.settings.sections.extender import CpuAllocationSettings
+from scheduler_ext.extender import cpus
+from scheduler_ext.extender.judgement import Code
+from scheduler_ext.extender.pod import PodFacts
+from scheduler_ext.extender.snapshot import NodeSnapshot
+from scheduler_ext.extender.watch.frame import CpuRoom
+from tests.model.cpu_machines import machines
+
+ON = CpuAllocationSettings(on=True)
+ALLOCATOR = CpuAllocator()
+SPEC = "scheduling.koordinator.sh/resource-spec"
+NUMA = "scheduling.koordinator.sh/numa-topology-spec"
+STATUS = "scheduling.koordinator.sh/resource-status"
+SMALL = regular_topology(sockets=2, cores_per_socket=2, threads_per_core=2)
+"""Threads n and n + 4 are core n; cores 0-1 are NUMA node 0."""
+
+
+def hardware(
+    machine: NodeCpus | CpuTopology, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None
+) -> NodeHardware:
+    node_cpus = machine if isinstance(machine, NodeCpus) else NodeCpus(machine)
+    document = {"metadata": {"name": "n1", "annotations": annotations_of(node_cpus)}}
+    return NodeHardware("n1", labels or {}, annotations or {}, {COLLECTION: document})
+
+
+def pod(millicores: int, spec: dict[str, str] | None = None, qos: str = "LSR", numa: str = "", **more: Any) -> PodFacts:
+    annotations = {SPEC: json.dumps(spec)} if spec else {}
+    annotations |= {NUMA: json.dumps({"numaTopologyPolicy": numa})} if numa else {}
+    annotations |= more.pop("annotations", {})
+    identity = PodIdentity("shop", more.pop("name", "web-0"), "u1", {"koordinator.sh/qosClass": qos}, annotations)
+    return PodFacts(identity, requests={"cpu": millicores, "cotenant.dev/bind": 1}, **more)
+
+
+def claim(facts: PodFacts) -> HardwareClaim:
+    return HardwareClaim(facts.identity, facts.requests)
+
+
+def verdict(facts: PodFacts, room: Any) -> Code:
+    """The filter's word on one node."""
+    snapshot = NodeSnapshot(names=("n1",), rows={"n1": 0}, rooms={"n1": room} if room is not None else {})
+    codes = np.zeros(1, np.int8)
+    cpus.apply(codes, snapshot, np.zeros(1, np.intp), facts, ON)
+    return Code(codes[0])
+
+
+WISHES = st.fixed_dictionaries(
+    {},
+    optional={
+        "requiredCPUBindPolicy": st.sampled_from(["FullPCPUs", "SpreadByPCPUs"]),
+        "preferredCPUBindPolicy": st.sampled_from(["FullPCPUs", "SpreadByPCPUs"]),
+        "preferredCPUExclusivePolicy": st.sampled_from([policy.value for policy in CpuExclusivePolicy]),
+    },
+)
+NUMA_POLICIES = st.sampled_from(["", "BestEffort", "Restricted", "SingleNUMANode"])
+
+
+@given(data=st.data(), topology=machines(), count=st.integers(1, 10), wish=WISHES, numa=NUMA_POLICIES)
+def test_the_filter_refuses_no_node_on_which_the_pod_would_get_its_cpus(
+    data: st.DataObject, topology: CpuTopology, count: int, wish: dict[str, str], numa: str
+):
+    taken = data.draw(st.frozensets(st.sampled_from(sorted(topology.cpus))))
+    texts = {STATUS: json.dumps({"cpuset": format_cpus(taken)})}
+    other = pod(1000 * len(taken), name="other", annotations=texts)
+    node, facts = hardware(topology), pod(1000 * count, wish, numa=numa)
+    allotment = ALLOCATOR.allocate(node, claim(facts), [Holding("shop/other", "u2", texts)], {})
+    if not allotment.refusal:
+        assert verdict(facts, cpus.room_of(node, [other])) == Code.PASS
+        assert not assignment_of(allotment.annotations, "p").cpus & taken
+
+
+@given(
+    data=st.data(),
+    sockets=st.integers(1, 2),
+    cores=st.integers(1, 4),
+    count=st.integers(1, 8),
+    wish=WISHES,
+    numa=NUMA_POLICIES,
+)
+def test_on_a_regular_machine_the_filter_lets_only_nodes_pass_where_it_would(
+    data: st.DataObject, sockets: int, cores: int, count: int, wish: dict[str, str], numa: str
+):
+    topology = regular_topology(sockets, cores, 2)
+    taken = data.draw(st.frozensets(st.sampled_from(sorted(topology.cpus))))
+    texts = {STATUS: json.dumps({"cpuset": format_cpus(taken)})}
+    node, facts = hardware(topology), pod(1000 * count, wish, numa=numa)
+    room = cpus.room_of(node, [pod(1000 * len(taken), name="other", annotations=texts)])
+    refused = bool(ALLOCATOR.allocate(node, claim(facts), [Holding("shop/other", "u2", texts)], {}).refusal)
+    assert (verdict(facts, room) != Code.PASS) == refused
+
+
+@pytest.mark.parametrize(
+    ("machine", "labels", "code"),
+    [
+        (NodeCpus(SMALL, "static"), {}, Code.KUBELET_CPUS),
+        (NodeCpus(SMALL, kubelet_reserved=frozenset(range(7))), {}, Code.NO_CPUS),
+        (NodeCpus(SMALL), {"node.koordinator.sh/cpu-bind-policy": "SpreadByPCPUs"}, Code.CPU_POLICY),
+        (NodeCpus(SMALL), {"node.koordinator.sh/numa-topology-policy": "SingleNUMANode"}, Code.CPU_POLICY),
+        (NodeCpus(SMALL), {"node.koordinator.sh/numa-topology-policy": "Restricted"}, Code.PASS),
+    ],
+)
+def test_nodes_refuse_by_what_they_publish_and_demand(machine: NodeCpus, labels: dict[str, str], code: Code):
+    facts = pod(2000, {"requiredCPUBindPolicy": "FullPCPUs"}, numa="Restricted")
+    node = hardware(machine, labels)
+    assert verdict(facts, cpus.room_of(node, ())) == code
+    assert bool(ALLOCATOR.allocate(node, claim(facts), (), {}).refusal) == (code != Code.PASS)
+
+
+def test_a_node_that_publishes_nothing_is_refused():
+    assert verdict(pod(1000), None) == Code.NO_CPU_TOPOLOGY
+    assert verdict(pod(1000), cpus.room_of(NodeHardware("n1"), ())) == Code.NO_CPU_TOPOLOGY
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        (pod(1500), Code.CPU_REQUEST),
+        (pod(1000, {"requiredCPUBindPolicy": "Sideways"}), Code.CPU_REQUEST),
+        (pod(1000, {"requiredCPUBindPolicy": "ConstrainedBurst"}), Code.PASS),
+        (pod(1000, qos="LS"), Code.PASS),
+        (PodFacts(pod(1000).identity, requests={"cpu": 1000}), Code.PASS),
+    ],
+    ids=["half a CPU", "a policy that nobody knows", "shares", "another class", "does not ask to be bound by us"],
+)
+def test_the_pod_decides_whether_the_rule_looks_at_it(facts: PodFacts, code: Code):
+    assert verdict(facts, None if code == Code.PASS else cpus.room_of(hardware(SMALL), ())) == code
+
+
+def test_reserved_cpus_and_those_of_class_system_are_not_given():
+    kept = {
+        "node.koordinator.sh/reservation": '{"reservedCPUs": "0,4"}',
+        "node.koordinator.sh/system-qos-resource": '{"cpuset": "1"}',
+    }
+    # cores 2 and 3 are whole; of node 0 only thread 5 is left
+    room = cpus.room_of(hardware(SMALL, annotations=kept), ())
+    assert (room.free, room.whole, room.cores) == ([1, 4], [0, 4], [1, 2])
+
+
+def test_a_pod_that_claims_more_than_it_asks_for_takes_nothing():
+    greedy = pod(1000, annotations={STATUS: '{"cpuset": "0-7"}'})
+    assert sum(cpus.room_of(hardware(SMALL), [greedy]).free) == 8
+
+
+def test_nodes_that_have_all_cpus_on_one_numa_node_come_first():
+    rooms = {"a": CpuRoom(free=[2, 2]), "b": CpuRoom(free=[4, 0])}
+    snapshot = NodeSnapshot(names=("a", "b"), rows={"a": 0, "b": 1}, rooms=rooms)
+    rows = np.array([0, 1], np.intp)
+    assert cpus.together(snapshot, pod(4000), rows, ON).tolist() == [1]
+    assert cpus.together(snapshot, pod(5000), rows, ON).tolist() == [0, 1]
