@@ -24,6 +24,7 @@ from cotenant.core.model.colocation.collect_policy import CollectPolicy
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.errors import CotenantError, NodeUnreadable
 from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.model.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.core.settings.sections.enforcer import EnforcerSettings
 from enforcer.apply.atomic_write import replace_whole
 from enforcer.apply.journal import OriginalsJournal
@@ -318,9 +319,15 @@ class Agent:
         return last.inputs.policy, ratio_of(last.observation.node)
 
     def admitted(self, pod: PodSpec) -> PodSpec:
-        """A pod of a runtime's message, with the containers' resources from the API server if known. Any thread."""
+        """A pod of a runtime's message, with the containers' resources from the API server if known. Any thread.
+
+        Without its CPUs by annotation where the kubelet gives CPUs out itself, as `cpuset_pools` has it.
+        """
         with self._lock:
             last = self._last
+        if last and last.observation.node.kubelet_static_cpus and RESOURCE_STATUS_ANNOTATION in pod.annotations:
+            others = {key: text for key, text in pod.annotations.items() if key != RESOURCE_STATUS_ANNOTATION}
+            pod = replace(pod, annotations=others)
         api_pod = next((one for one in last.inputs.pods if one.uid == pod.uid), None) if last else None
         if api_pod is None:
             return pod

@@ -5,11 +5,12 @@ the kubelet itself gave to one pod. Per pod the first rule that fits decides:
 
 0. CPUs that the kubelet gave it alone (its static CPU manager): nothing
 1. CPUs in its annotation: exactly these, and no CFS quota on pod and containers, which could only throttle it there;
-   unless it names more than the pod asks for, which no scheduler does
+   unless it names more than the pod asks for, which no scheduler does, or the kubelet's static CPU manager gives CPUs
+   out here: two owners would take them from each other, so that nothing is set, and the pod is told why
 2. CPU on NUMA nodes in its annotation: the share pool of these nodes (best effort: its own pool, when switched on)
 3. SYSTEM: the CPUs that the node keeps for it, when it keeps any
 4. LS: the share pool
-5. Kubernetes' BestEffort: nothing; `suppress` decides
+5. Kubernetes' BestEffort: nothing, `suppress` decides; where LSE pods own CPUs and suppress moves none, all but those
 6. without a label: nothing under the kubelet's static CPU manager, which owns such pods; else the share pool
 
 Best effort, whatever its annotations say, is `suppress`'s while that moves cpusets: its tier is smaller then.
@@ -53,6 +54,7 @@ NAME: Final = "cpuset-pools"
 EMPTY_POOL: Final = "SharePoolEmpty"
 OFFLINE: Final = "AssignedCpusOffline"
 OVERCLAIMS: Final = "AssignedCpusNotRequested"
+KUBELET_OWNS: Final = "KubeletOwnsCpus"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class Pools:
     shared: Cpus
     best_effort: Cpus
     system: Cpus
+    exclusive: Cpus = frozenset()
+    """Of LSE pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +103,12 @@ class CpusetPools:
         assignment = assigned(pod)
         if (pod.best_effort and suppressed_by_cpuset) or pod.key in node.kubelet_cpus:
             return CpusetPlacement()
+        if assignment.cpus and node.kubelet_static_cpus:
+            return CpusetPlacement()
         if assignment.cpus and not overclaims(pod):
             return CpusetPlacement(assignment.cpus & pools.online, "CPUs that the scheduler gave it", bound=True)
         if pod.best_effort:
-            return _best_effort(assignment, node, pools) if self.best_effort_pools else CpusetPlacement()
+            return _best_effort(assignment if self.best_effort_pools else Assigned(), node, pools)
         return _shared(pod, assignment, node, pools)
 
 
@@ -116,12 +122,13 @@ def pools_of(node: NodeReading, pods: Iterable[PodSpec]) -> Pools:
     everybody = list(pods)
     free = online_cpus(node) - forbidden_cpus(node, everybody)
     shared = free - owned_cpus(everybody, QosClass.LSR)
-    return Pools(online_cpus(node), shared, free, system_cpus(node.annotations, node.name)[0] & online_cpus(node))
+    system = system_cpus(node.annotations, node.name)[0] & online_cpus(node)
+    return Pools(online_cpus(node), shared, free, system, owned_cpus(everybody, QosClass.LSE))
 
 
 def _best_effort(assignment: Assigned, node: NodeReading, pools: Pools) -> CpusetPlacement:
     if not assignment.numa_nodes:
-        return CpusetPlacement()
+        return CpusetPlacement(pools.best_effort, "CPUs that no LSE pod owns") if pools.exclusive else CpusetPlacement()
     return CpusetPlacement(
         pools.best_effort & _cpus_on(node, assignment.numa_nodes), "best effort's CPUs of its NUMA nodes"
     )
@@ -171,7 +178,13 @@ def _placement_verdicts(
         assignment = assigned(pod.spec)
         if assignment.broken:
             yield Verdict(pod.spec.key, UNREADABLE, assignment.broken, warning=True)
-        if overclaims(pod.spec):
+        if assignment.cpus and node.kubelet_static_cpus:
+            message = (
+                f"{pod.spec.key}: its annotation names CPUs {format_cpus(assignment.cpus)}, but the kubelet's static"
+                f" CPU manager gives CPUs out on {node.name}: not followed"
+            )
+            yield Verdict(pod.spec.key, KUBELET_OWNS, message, warning=True)
+        elif overclaims(pod.spec):
             message = (
                 f"{pod.spec.key}: its annotation names {len(assignment.cpus)} CPUs, more than it asks for: not followed"
             )

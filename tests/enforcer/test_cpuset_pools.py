@@ -117,7 +117,7 @@ def test_best_effort_is_placed_by_numa_only_when_switched_on_and_not_held_otherw
     pods = (given_pod("db", QosClass.LSR, "4"), given_pod("rt", QosClass.LSE, "5"))
     batch = given_pod("job", QosClass.BE, numa=(1,), kube=KubeQos.BEST_EFFORT)
     at = "kubepods/besteffort/podu-job/id-main"
-    assert at not in cpus(*pods, batch)
+    assert at not in cpus(pods[0], batch)
     # LSR lends CPU 4, LSE keeps 5.
     assert cpus(*pods, batch, best_effort_pools=True)[at] == "4,6-7"
     held = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cpuset"}})
@@ -125,6 +125,22 @@ def test_best_effort_is_placed_by_numa_only_when_switched_on_and_not_held_otherw
     bound = given_pod("job", QosClass.BE, "2", kube=KubeQos.BEST_EFFORT)
     assert cpus(bound)[at] == "2"
     assert cpus(bound, of=held) == {}
+
+
+def test_best_effort_is_kept_off_the_cpus_of_lse_pods_and_lent_those_of_lsr_pods() -> None:
+    batch = given_pod("job", QosClass.BE, kube=KubeQos.BEST_EFFORT)
+    pods = (given_pod("db", QosClass.LSR, "4"), given_pod("rt", QosClass.LSE, "5"))
+    at = "kubepods/besteffort/podu-job/id-main"
+    assert cpus(*pods, batch)[at] == "0-4,6-7"
+    held = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cpuset"}})
+    assert at not in cpus(*pods, batch, of=held)  # suppress leaves them out itself
+
+
+def test_where_the_kubelet_gives_cpus_out_an_annotation_is_not_followed_and_the_pod_is_told() -> None:
+    plan = decided(given_pod("db", QosClass.LSR, "1-2"), node=machine(kubelet_static_cpus=True))
+    assert values(plan, Knob.CPUSET_CPUS) == {} and values(plan, Knob.CPU_QUOTA) == {}
+    (verdict,) = plan.verdicts
+    assert verdict.reason == "KubeletOwnsCpus" and "names CPUs 1-2" in verdict.message
 
 
 def test_an_empty_pool_moves_nobody_and_is_told() -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +16,18 @@ from typing import Any
 
 import pytest
 
+from cotenant.core.settings.sections.extender import CpuAllocationSettings, ExtenderSettings
 from cotenant.core.settings.sections.runtime import RuntimeSettings
 from enforcer.runtime.bounded import Bounded
 from enforcer.runtime.nri import NriPlugin
+from scheduler_ext.extender.serve.allocation import HardwareAllocation
+from scheduler_ext.extender.serve.bind import Binder
+from scheduler_ext.extender.serve.service import allocators
+from scheduler_ext.extender.serve.wire import BindArgs
+from tests.cluster import topologies
+from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import Running
 from tests.enforcer.tokens import agent_files, installed
@@ -224,3 +234,69 @@ def test_a_batch_pod_is_held_back_under_load_and_leaves_when_memory_is_short(
         assert web["status"]["phase"] == "Running"
         assert acting.end() == 0, acting.log()
         assert node.cpu(node.best_effort) == (2, -1)
+
+
+def exclusive_body(name: str, node: RealNode) -> dict[str, Any]:
+    """An LSE pod of one CPU that writes down where its first instruction ran, and asks to be bound by us."""
+    amounts = {"cpu": "1", "memory": "64Mi", "cotenant.dev/bind": "1"}
+    resources = {"requests": amounts, "limits": amounts}
+    body = pod_body(name, node.name, resources, labels=pods.labels("LSE"))
+    first = ("/bin/sh", "-c", "/bin/cat /proc/self/status > /first; exec /bin/sleep 100000")
+    body["spec"]["schedulerName"] = "nobody"
+    return with_command(body, first)
+
+
+def first_cpus(node: RealNode, cgroup: str) -> str:
+    """What the container wrote at its start, "" before it did."""
+    pid = node.runtime.read("cpuset", cgroup, "cgroup.procs").split()[0]
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/root/first").read_text().partition("Cpus_allowed_list:")[2].split("\n")[0].strip()
+    return ""
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="CPUS OF THEIR OWN ARE NOT TESTED: needs two CPUs")
+def test_an_lse_pod_starts_on_its_cpu_batch_is_kept_off_it_and_all_is_given_back(
+    control_plane: ControlPlane, namespace: str, node: RealNode, tmp_path: Path
+) -> None:
+    """The whole way: the agent publishes, the bind verb chooses, NRI sets it at creation, ticks keep the others off."""
+    api = control_plane.api()
+    install_crd(api, "nodeallocations.cotenant.dev")
+    topologies.install_topologies(api)
+    prepared = agent(control_plane, node, tmp_path)
+    prepared.settings = {**prepared.settings, "enforcer.report_topology": True, "enforcer.report_interval_seconds": 10}
+    publish(control_plane, node, enable=False)
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: topologies.remove_topologies(control_plane.api()))
+        stack.enter_context(pods_gone(control_plane, namespace))
+        acting = stack.enter_context(prepared)
+        wait_for("ready", lambda: acting.ask("/readyz")[0] == 200)
+        hooked = f"cotenant_enforcer_nri_registered {1.0 if node.plugged else ''}".strip()
+        wait_for("the hook", lambda: (hooked in acting.ask("/metrics")[1]) is node.plugged)
+        batch = create(control_plane, namespace, batch_body("batch", node))
+        wait_for("the CPUs to be published", lambda: api.exists(f"{topologies.PATH}/{node.name}"), 60)
+        uid = api.create(f"/api/v1/namespaces/{namespace}/pods", exclusive_body("alone", node))["metadata"]["uid"]
+        settings = ExtenderSettings(cpus=CpuAllocationSettings(on=True))
+        extender = control_plane.client(account(control_plane, "cotenant-extender"))
+        binder = Binder(extender.sibling, HardwareAllocation(allocators(settings)))
+        assert binder.bind(BindArgs("alone", namespace, uid, node.name)) == ""
+        alone = running(control_plane, namespace, "alone")
+        own = json.loads(alone["metadata"]["annotations"]["scheduling.koordinator.sh/resource-status"])["cpuset"]
+        cgroup, batch_group = node.kubelet.cgroup(alone, "guaranteed"), node.kubelet.cgroup(batch, "besteffort")
+        cgroup = cgroup.replace("/guaranteed/", "/")
+
+        def cpus_of(group: str) -> str:
+            return node.runtime.read("cpuset", group, "cpuset.cpus").strip()
+
+        wait_for("the container's first instruction", lambda: first_cpus(node, cgroup))
+        assert first_cpus(node, cgroup) == own == cpus_of(cgroup)
+        wait_for("batch to be kept off", lambda: own not in cpus_of(batch_group).split(","))
+        everywhere = node.runtime.read("cpuset", f"{node.runtime.base}/kubepods", "cpuset.cpus").strip()
+        acting.end(signal.SIGKILL)
+        assert cpus_of(cgroup) == own
+        acting.start()  # the journal knows what stood there before
+        wait_for("ready again", lambda: acting.ask("/readyz")[0] == 200)
+        assert cpus_of(cgroup) == own
+        api.delete(f"/api/v1/namespaces/{namespace}/pods/alone", gracePeriodSeconds="0")
+        wait_for("batch to get its CPU back", lambda: cpus_of(batch_group) == everywhere, 60)
+        assert acting.end() == 0, acting.log()
+        assert cpus_of(batch_group) == everywhere

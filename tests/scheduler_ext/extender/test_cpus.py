@@ -12,18 +12,22 @@ from hypothesis import strategies as st
 
 from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
 from cotenant.core.model.allocation.cpu_accumulator import CpuExclusivePolicy
-from cotenant.core.model.allocation.cpu_allocator import CpuAllocator
+from cotenant.core.model.allocation.cpu_allocator import NO_TOPOLOGY, TOO_FEW, CpuAllocator
 from cotenant.core.model.allocation.cpu_annotations import assignment_of
 from cotenant.core.model.allocation.cpu_lists import format_cpus
 from cotenant.core.model.allocation.cpu_topology import CpuTopology, regular_topology
 from cotenant.core.model.allocation.topology_document import COLLECTION, NodeCpus, annotations_of
 from cotenant.core.model.reservations.reservation import PodIdentity
-from cotenant.core.settings.sections.extender import CpuAllocationSettings
+from cotenant.core.settings.sections.extender import CpuAllocationSettings, ExtenderSettings, LoadAwareSettings
 from scheduler_ext.extender import cpus
+from scheduler_ext.extender.decide import Moment
 from scheduler_ext.extender.judgement import Code
+from scheduler_ext.extender.metric import ExtenderNode
 from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import NodeSnapshot
-from scheduler_ext.extender.watch.frame import CpuRoom
+from scheduler_ext.extender.snapshot import NEEDED, NodeSnapshot, following
+from scheduler_ext.extender.watch.frame import CollectionState, CpuRoom
+from scheduler_ext.extender.watch.table import NodeTable
+from scheduler_ext.extender.why import explained
 from tests.model.cpu_machines import machines
 
 ON = CpuAllocationSettings(on=True)
@@ -158,6 +162,24 @@ def test_reserved_cpus_and_those_of_class_system_are_not_given():
 def test_a_pod_that_claims_more_than_it_asks_for_takes_nothing():
     greedy = pod(1000, annotations={STATUS: '{"cpuset": "0-7"}'})
     assert sum(cpus.room_of(hardware(SMALL), [greedy]).free) == 8
+
+
+def test_why_names_the_rule_and_the_number_of_nodes():
+    table = NodeTable(LoadAwareSettings(on=False))
+    for name in ("n1", "n2"):
+        table.put_node(name, ExtenderNode(name, allocatable={"cpu": 64_000}))
+    table.put_topology("n1", hardware(SMALL).documents[COLLECTION])
+    state = {name: CollectionState(0.0) for name in NEEDED}
+    snapshot = following(NodeSnapshot(), table.take(state, (0.0, 0.0)))
+    settings = ExtenderSettings(load_aware=LoadAwareSettings(on=False), cpus=ON)
+    explanation = explained(snapshot, pod(10_000), Moment(0.0, 0.0), settings)
+    assert {(r.rule, r.reason, r.nodes) for r in explanation.refusals} >= {
+        ("cpus", NO_TOPOLOGY, 1),
+        ("cpus", TOO_FEW, 1),
+    }
+    assert explained(snapshot, pod(8000), Moment(0.0, 0.0), settings).best == ["n1"]
+    table.put_topology("n1", None)
+    assert following(snapshot, table.take(state, (0.0, 0.0))).rooms == {}
 
 
 def test_nodes_that_have_all_cpus_on_one_numa_node_come_first():

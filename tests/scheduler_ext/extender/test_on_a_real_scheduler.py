@@ -244,26 +244,29 @@ def test_pods_that_ask_for_it_are_bound_by_us_and_no_others(scheduling: Scheduli
     assert (status, json.loads(answer)) == (200, {"Error": ""})
 
 
-def test_pods_of_class_lsr_get_cpus_of_their_own_on_nodes_that_publish_theirs(
+def test_a_pod_of_class_lsr_gets_cpus_of_its_own_on_a_node_that_publishes_its_cpus(
     scheduling: Scheduling, place: str
 ) -> None:
-    """Two cores of two threads on node-1, and nothing on the others: the third pod of two CPUs waits."""
+    """A core of two threads on node-1, and nothing on the others: the second pod of two CPUs waits."""
     api = scheduling.api
-    metadata = {"name": "node-1", "annotations": annotations_of(NodeCpus(regular_topology(1, 2, 2)))}
+    metadata = {"name": "node-1", "annotations": annotations_of(NodeCpus(regular_topology(1, 1, 2)))}
     head = {"apiVersion": "topology.node.k8s.io/v1alpha1", "kind": "NodeResourceTopology"}
     api.create(PATH, {**head, "metadata": metadata, "topologyPolicies": ["None"], "zones": []})
     wait_for("the extender sees the CPUs", lambda: "node-1" in scheduling.extender.view.snapshot.rooms)
-    amounts = {"cpu": "2", "memory": "64Mi", "cotenant.dev/bind": "1"}
+    amounts = {"memory": "64Mi", "cotenant.dev/bind": "1", "cpu": "2"}
     asks = {"requests": amounts, "limits": amounts, "labels": {"koordinator.sh/qosClass": "LSR"}}
-    paths = [create(api, place, f"lsr-{i}", "2", **copy.deepcopy(asks)) for i in range(2)]
-    assert [bound(api, path) for path in paths] == ["node-1"] * 2
-    texts = [api.get(path)["metadata"]["annotations"]["scheduling.koordinator.sh/resource-status"] for path in paths]
-    # threads 0 and 2 are core 0, 1 and 3 are core 1
-    assert sorted(json.loads(text)["cpuset"] for text in texts) == ["0,2", "1,3"]
-    waits = create(api, place, "lsr-2", "2", **copy.deepcopy(asks))
+    path = create(api, place, "lsr-0", **copy.deepcopy(asks))
+    assert bound(api, path) == "node-1"
+    text = api.get(path)["metadata"]["annotations"]["scheduling.koordinator.sh/resource-status"]
+    assert json.loads(text) == {"cpuset": "0-1", "numaNodeResources": [{"node": 0, "resources": {"cpu": "2"}}]}
+    view = scheduling.extender.view
+    wait_for("the CPUs to be taken", lambda: view.snapshot.rooms["node-1"].free == [0])
+    waits = create(api, place, "lsr-1", **copy.deepcopy(asks))
     said = refusal(api, waits)
     assert "2 it publishes no CPU topology" in said and "1 too few free CPUs" in said
-    api.delete(paths[0], gracePeriodSeconds="0")
+    api.delete(path, gracePeriodSeconds="0")
+    wait_for("the CPUs to be free again", lambda: view.snapshot.rooms["node-1"].free == [2])
+    wake(scheduling, place)
     assert bound(api, waits) == "node-1"
 
 
