@@ -259,6 +259,7 @@ def _reporter(
 
 def _topology(settings: EnforcerSettings, whose: Whose, agent: Agent, kubelet: KubeletConfig) -> TopologyPublisher:
     reserved = parse_cpus(kubelet.reserved_cpus, f"{settings.kubelet_config}: reservedSystemCPUs")
+    reserved |= parse_cpus(settings.dra.cpus, "enforcer.dra.cpus") if settings.dra.on else frozenset()
     return TopologyPublisher(whose.name, whose.uid, agent.cpus, Path(settings.sysfs_root), reserved)
 
 
