@@ -47,9 +47,11 @@ def owned_cpus(pods: Iterable[PodSpec], *classes: QosClass) -> Cpus:
 def overclaims(pod: PodSpec) -> bool:
     """Whether its annotation names more CPUs than it asks for.
 
-    The scheduler never gives more; anybody may write an annotation, and could otherwise shut everybody else out.
+    The scheduler never gives more; anybody may write an annotation, and could otherwise shut everybody else out. Init
+    containers count in full: sidecars are among them, and the scheduler counts the pod's largest moment.
     """
-    requested_millicores = sum(c.requests.get("cpu", c.limits.get("cpu", 0)) for c in pod.containers)
+    containers = (*pod.containers, *pod.init_containers)
+    requested_millicores = sum(c.requests.get("cpu", c.limits.get("cpu", 0)) for c in containers)
     return len(assigned(pod).cpus) * MILLICORES_PER_CORE > requested_millicores
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,6 +115,14 @@ def test_a_pod_owns_no_more_cpus_than_it_asks_for() -> None:
     assert overclaims(pod(QosClass.LSE, '{"cpuset":"0-2"}', asks=2999))
     assert owned_cpus([pod(QosClass.LSE, '{"cpuset":"0-2"}', asks=2999)], QosClass.LSE) == frozenset()
     assert owned_cpus([pod(QosClass.LSE, '{"cpuset":"0-2"}', asks=3000)], QosClass.LSE) == {0, 1, 2}
+
+
+def test_cpus_that_a_sidecar_asks_for_are_its_pods_too() -> None:
+    # 2 CPUs of the main container and one of a sidecar, which stands among the init containers
+    sidecar = ContainerSpec("proxy", requests={"cpu": 1000})
+    three = replace(pod(QosClass.LSE, '{"cpuset":"0-2"}', asks=2000), init_containers=(sidecar,))
+    assert not overclaims(three)
+    assert owned_cpus([three], QosClass.LSE) == {0, 1, 2}
 
 
 def test_cpus_of_lse_pods_of_the_reservation_and_of_system_are_forbidden() -> None:

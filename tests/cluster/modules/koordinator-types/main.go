@@ -30,6 +30,8 @@ var kinds = map[string]func() any{
 	"cpu-topology":          func() any { return &extension.CPUTopology{} },
 	"pod-cpu-allocs":        func() any { return &extension.PodCPUAllocs{} },
 	"cpu-shared-pools":      func() any { return &[]extension.CPUSharedPool{} },
+	"cpu-manager-policy":    func() any { return &extension.KubeletCPUManagerPolicy{} },
+	"numa-topology-spec":    func() any { return &extension.NUMATopologySpec{} },
 }
 
 func main() {
