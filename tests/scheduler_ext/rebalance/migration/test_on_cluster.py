@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from cotenant.core.adapters.kube.writes import send_all
 from cotenant.core.model.kubernetes.intent import Address, Create
+from tests.cluster.api import Json
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import running
 from tests.scheduler_ext.rebalance.migration.fake_agents import FakeAgents
@@ -138,35 +139,67 @@ def test_rounds_relieve_a_hot_node_once_they_may(moves: MigrationScene, fake_nod
 def test_a_manager_that_is_killed_again_and_again_loses_no_pod_and_leaves_no_room(
     moves: MigrationScene, fake_nodes: Nodes, tmp_path: Path, kills: int
 ) -> None:
-    fake_nodes(4, cpu="8", labels={"moves": moves.namespace[-60:]})
-    seed, apps = random.Random(11), ("a", "b", "c")
-    for app in apps:
+    """A workload whose eviction was cut off waits for two minutes for its budget; the others go on meanwhile."""
+    fake_nodes(4, cpu="16", labels={"moves": moves.namespace[-60:]})
+    seed, names = random.Random(11), tuple(f"a{number}" for number in range(min(kills + 1, 12)))
+    for app in names:
         moves.workload(app, 2, **pinned(moves))
         moves.budget(app, minAvailable=1)
-    names: list[str] = []
-    # A kill in the middle of an eviction may leave its budget counted down; Kubernetes takes that back after 2 minutes.
+    stream = JobStream(moves, names)
+    cut_off = 0
     with running(moves.plane), manager_process(moves, tmp_path) as manager, Chronicle(moves).kept() as chronicle:
         for _ in range(kills):
-            await_ended(moves, names)
-            names += (begun := [moves.job(moves.ready_pods(app)[0]) for app in apps])
-            wait_for("a move is under way", lambda begun=begun: any(moves.job_status(name) for name in begun))
+            wait_for("a move goes on", stream.goes_on, 360)
             time.sleep(seed.uniform(0.0, 1.5))
+            cut_off += stream.is_under_way()
             manager.again()
-        await_ended(moves, names)
+        wait_for("jobs have ended", lambda: not stream.open_jobs(), 360)
         wait_for("no room is left", lambda: not moves.rooms())
-        for app in apps:
+        for app in names:
             wait_for(f"{app} is whole", lambda app=app: len(moves.ready_pods(app)) == 2)
-    statuses = {job["metadata"]["name"]: job["status"] for job in moves.api.items(JOBS)}
+    jobs = moves.api.items(JOBS)
+    print(f"{kills} kills, {cut_off} of them with a move under way; {len(jobs)} jobs, {len(chronicle.gone)} pods moved")
     # While no manager runs for long, no webhook holds a successor back; its job gives the room up in the end.
-    assert {statuses[name].get("reason", "") for name in names} <= {"", "Timeout"}
-    assert chronicle.gone and min(chronicle.fewest[app] for app in apps) >= 1
-    rooms = {j["spec"]["podRef"]["uid"]: f"migration-{j['metadata']['uid']}" for j in moves.api.items(JOBS)}
+    assert {job["status"].get("reason", "") for job in jobs} <= {"", "Timeout"}
+    assert 2 * cut_off > kills and len(jobs) >= kills
+    assert chronicle.gone and min(chronicle.fewest[app] for app in names) >= 1
+    rooms = {job["spec"]["podRef"]["uid"]: f"migration-{job['metadata']['uid']}" for job in jobs}
     assert all(chronicle.stood_at(rooms[uid], left_at) for uid, (_, left_at) in chronicle.gone.items())
 
 
-def await_ended(scene: MigrationScene, names: list[str]) -> None:
-    phases = ("Succeeded", "Failed")
-    wait_for("jobs have ended", lambda: all(scene.job_status(name).get("phase") in phases for name in names), 360)
+class JobStream:
+    """A job for each workload at any time: one that ended is followed by the next."""
+
+    def __init__(self, scene: MigrationScene, apps: Sequence[str]) -> None:
+        self.scene, self.apps = scene, apps
+        self._last: dict[str, str] = {}
+        """Workload -> the status of all its jobs that a look before saw."""
+
+    def goes_on(self) -> bool:
+        """Begin what has ended; whether a manager wrote any job's status since the last look that said so."""
+        jobs = self.scene.api.items(JOBS)
+        statuses = {job["metadata"]["name"]: str(job.get("status")) for job in jobs if job.get("status")}
+        busy = {job["spec"]["podRef"]["name"].rpartition("-")[0] for job in jobs if not is_over(job)}
+        for app in self.apps:
+            ready = [] if app in busy else self.scene.ready_pods(app)
+            if len(ready) == 2:
+                self.scene.job(ready[0])
+        has_gone_on = any(self._last.get(name) != status for name, status in statuses.items())
+        if has_gone_on:
+            self._last = statuses
+        return has_gone_on
+
+    def open_jobs(self) -> list[Json]:
+        """Those that have not ended."""
+        return [job for job in self.scene.api.items(JOBS) if not is_over(job)]
+
+    def is_under_way(self) -> bool:
+        """Whether a job is in the middle of its move."""
+        return any((job.get("status") or {}).get("phase") == "Running" for job in self.open_jobs())
+
+
+def is_over(job: Json) -> bool:
+    return (job.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def test_a_soft_eviction_leaves_the_end_to_whoever_looks_after_the_pod(moves: MigrationScene, nodes: list[str]) -> None:
