@@ -17,12 +17,18 @@ from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
 from cotenant.core.model.rebalance.move_service import ENABLE_COMMAND, JobCarrier
 from cotenant.core.model.reservations.reservation import Condition
 from scheduler_ext.rebalance.arguments import MigrationArgs
-from scheduler_ext.rebalance.migration.job import KIND, TARGET_ANNOTATION, JobPhase, MigrationJob, address_of
+from scheduler_ext.rebalance.migration.job import (
+    KIND,
+    SOURCE_ANNOTATION,
+    TARGET_ANNOTATION,
+    JobPhase,
+    MigrationJob,
+    address_of,
+)
 from scheduler_ext.rebalance.migration.planned_jobs import REASON_ANNOTATION, name_of
 from scheduler_ext.reservations.guard import MANAGED
 
 Json = Mapping[str, Any]
-SOURCE_ANNOTATION: Final = "cotenant.dev/source-node"
 APPROVED_BY_ANNOTATION: Final = "cotenant.dev/approved-by"
 UNREADABLE: Final = "unreadable"
 """In the place of the phase of a job that cannot be read; its reason says why."""
@@ -97,7 +103,7 @@ def job_row(body: Json) -> dict[str, Any]:
         "pod": "/".join(job.pod_key),
         "phase": f"{status.phase.value}, paused" if paused else status.phase.value,
         "step": status.step,
-        "source": str(annotations.get(SOURCE_ANNOTATION) or status.source[1]),
+        "source": job.decided_source or status.source[1],
         "target": status.node or job.target,
         "successor": status.successor.name if status.successor else "",
         "done": ", ".join(_reached(status.conditions)),

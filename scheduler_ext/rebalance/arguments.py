@@ -22,6 +22,7 @@ Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Object = dict[str, Any]
 PLUGIN: Final = "LowNodeLoad"
+EMPTYING_PLUGIN: Final = "HighNodeLoad"
 CONTROLLER: Final = "MigrationController"
 FIX: Final = "Compare with the table of fields in docs/descheduler.md."
 
@@ -207,8 +208,23 @@ DEFAULT_ARGS: Final = RebalanceArgs(
 
 
 def configured(document: Mapping[str, Any]) -> RebalanceArgs:
-    """Arguments of a configuration in the settings, where scalars are text; the defaults for an empty one."""
-    return arguments_of(_typed(document)) if document else DEFAULT_ARGS
+    """Arguments of a configuration in the settings, where scalars are text; defaults for one without LowNodeLoad."""
+    if not document:
+        return DEFAULT_ARGS
+    return arguments_of(completed(document, PLUGIN, DEFAULT_ARGS.low_node_load, EMPTYING_PLUGIN))
+
+
+def completed(document: Any, plugin: str, defaults: msgspec.Struct, other_plugin: str) -> Any:
+    """The configuration, typed; where it has arguments of the other plugin alone, with the defaults of this one."""
+    configuration = _configuration(_typed(document))
+    profiles = configuration.get("profiles") if isinstance(configuration, Mapping) else None
+    if not isinstance(profiles, list):
+        return configuration
+    names = plugin_configs(configuration, "", (plugin, other_plugin))
+    if plugin in names or other_plugin not in names:
+        return configuration
+    entry = {"name": plugin, "args": msgspec.to_builtins(defaults)}
+    return {**configuration, "profiles": [*profiles, {"pluginConfig": [entry]}]}
 
 
 def _typed(value: Any) -> Any:

@@ -106,9 +106,16 @@ def read(client: KubeClient, settings: LoadAwareSettings, now_seconds: float) ->
         pod = pod_of(raw, settings)
         pods[pod.facts.node].append(pod)
     loads = [NodeLoad(nodes[n], metrics.get(n), outlooks.get(n), tuple(pods.get(n, ()))) for n in sorted(nodes)]
-    waiting = sum(pod.is_unschedulable for pod in client.list(PATHS["pods"], WaitingPodWire, fieldSelector=WAITING))
-    inputs = RebalanceInputs.of(loads, budgets, now_seconds, waiting)
+    inputs = RebalanceInputs.of(loads, budgets, now_seconds, _waiting(client, settings))
     return RebalanceReading(inputs, tuple(gaps), sum(load.outlook is not None for load in loads))
+
+
+def _waiting(client: KubeClient, settings: LoadAwareSettings) -> tuple[RebalancePod, ...]:
+    """Pods that the scheduler found no node for, without those that only hold room."""
+    raws = client.list(PATHS["pods"], msgspec.Raw, fieldSelector=WAITING)
+    unschedulable = [raw for raw in raws if msgspec.json.decode(raw, type=WaitingPodWire).is_unschedulable]
+    pods = [pod_of(raw, settings) for raw in unschedulable]
+    return tuple(pod for pod in pods if pod.facts.placeholder_of is None)
 
 
 def _metrics(client: KubeClient) -> Mapping[str, LoadMetric]:

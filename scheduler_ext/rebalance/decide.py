@@ -2,7 +2,8 @@
 
 High nodes are relieved one after the other, highest usage first; on each, pods leave in Koordinator's order until the
 node is under its high threshold or the receivers' capacity is used up. Beyond Koordinator: a pod leaves only when one
-receiver takes it whole and stays under its own thresholds, and when the move pays (`price`). With forecasts what the
+receiver takes it whole and stays under its own thresholds, and when the move pays (`price`). A node that HighNodeLoad
+empties is neither relieved nor filled. With forecasts what the
 move brings over the next 24 hours is counted on both nodes.
 """
 
@@ -98,6 +99,7 @@ def decide(
     """
     load_args = arguments.low_node_load
     table = table_of(inputs, load_args.node_metric_expiration_seconds)
+    table.judged &= np.array([load.mark is None for load in inputs.loads], dtype=np.bool_)  # HighNodeLoad's alone
     before = (table.usage.copy(), table.peak.copy())
     limits = MoveLimits.of(arguments.migration, inputs, arguments.most_moves)
     eligibility = Eligibility.of(
@@ -371,6 +373,7 @@ def _outlooks(
     for place, row in enumerate(pool.rows.tolist()):
         reason = state_of(work.inputs.loads[row], work.inputs.now_seconds, expiration)
         node_class = NodeClass.HIGH if row in high_rows else NodeClass.LOW if row in low_rows else NodeClass.BETWEEN
+        node_class = node_class if work.inputs.loads[row].mark is None else NodeClass.EMPTYING
         high, now, after, peak, peak_after = (one[place] for one in shares)
         yield (
             row,

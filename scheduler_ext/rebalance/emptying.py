@@ -11,13 +11,12 @@ away as soon as pods wait for room or the load rises.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.usage.usage import DAY_SECONDS
@@ -25,7 +24,8 @@ from scheduler_ext.rebalance.classification import HALF_HOUR, LoadTable, NodeCla
 from scheduler_ext.rebalance.eligibility import Eligibility
 from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
 from scheduler_ext.rebalance.limits import MoveLimits
-from scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod, usage_of
+from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
+from scheduler_ext.rebalance.marks import APPROVED
 from scheduler_ext.rebalance.plan import (
     MarkChange,
     MoveRefusal,
@@ -45,6 +45,7 @@ NEEDED: Final = (Reason.PODS_WAIT, Reason.LOAD_RISES, Reason.PEAK_NOT_COVERED, R
 """Stops that take the marks away."""
 PASSING: Final = (
     Reason.STARTED_LATELY,
+    Reason.WORKLOAD_MOVED_LATELY,
     Reason.POD_LEAVING,
     Reason.POD_UNMEASURED,
     Reason.DISRUPTION_BUDGET,
@@ -93,10 +94,10 @@ def decide_emptying(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_fo
     """The plan of one round: its marks, and those moves that the limits of a round permit."""
     work = _begin(inputs, arguments, with_forecast=with_forecast)
     before = (work.table.usage.copy(), work.table.peak.copy())
-    marked = [row for row, load in enumerate(inputs.loads) if is_marked(load)]
+    marked = [row for row, load in enumerate(inputs.loads) if load.mark is not None]
     stop = _stop(work)
     if stop in NEEDED:
-        work.marks += [NodeMark(work.table.names[row], MarkChange.TAKEN, stop) for row in marked]
+        work.marks += [_mark(work, row, MarkChange.TAKEN, stop) for row in marked]
     else:
         for row in marked:
             _go_on(work, row)
@@ -108,11 +109,6 @@ def decide_emptying(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_fo
     )
 
 
-def is_marked(load: NodeLoad) -> bool:
-    """Whether a round before has begun to empty the node."""
-    return EMPTYING_TAINT in {key for key, _, _ in load.node.taints}
-
-
 def _begin(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: bool) -> _EmptyingRound:
     load_args = arguments.high_node_load
     table = table_of(inputs, load_args.node_metric_expiration_seconds)
@@ -122,15 +118,15 @@ def _begin(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: b
     )
     if with_forecast:
         chosen &= np.isfinite(table.ahead[1]).any(axis=1)
-    unmarked = np.array([not is_marked(load) for load in inputs.loads], dtype=np.bool_)
+    unmarked = np.array([load.mark is None for load in inputs.loads], dtype=np.bool_)
     is_open = chosen & unmarked & table.schedulable
     return _EmptyingRound(
         inputs,
         arguments,
         table,
         with_forecast,
-        Eligibility.of(load_args, arguments.migration, inputs.now_seconds),
-        MoveLimits.of(arguments.migration, inputs),
+        Eligibility.of(load_args, arguments.migration, inputs.now_seconds, arguments.pause_seconds, arguments.resting),
+        MoveLimits.of(arguments.migration, inputs, arguments.most_moves),
         table.capacity * load_args.low_thresholds.pair(100.0) / 100,
         table.capacity * load_args.high_thresholds.pair(100.0) / 100,
         chosen,
@@ -152,13 +148,23 @@ def _stop(work: _EmptyingRound) -> Reason:
     least = work.arguments.high_node_load.number_of_nodes + hot
     checks: Sequence[tuple[bool, Reason]] = (
         (work.arguments.high_node_load.paused, Reason.REBALANCE_PAUSED),
-        (work.inputs.waiting_pods > 0, Reason.PODS_WAIT),
+        (_somebody_waits(work), Reason.PODS_WAIT),
         (hot and not under, Reason.LOAD_RISES),
         (not _covered(work, work.open), Reason.PEAK_NOT_COVERED),
         (not under, Reason.NO_NODE_UNDER_USED),
         (under <= least, Reason.TOO_FEW_NODES_LOW),
     )
     return next((reason for stops, reason in checks if stops), Reason.OK)
+
+
+def _somebody_waits(work: _EmptyingRound) -> bool:
+    """Whether a pod without a node could run on one that is, or may be, emptied: by rules and by what it requests."""
+    if not work.inputs.waiting:
+        return False
+    loads = [replace(load, pods=()) for load in work.inputs.loads]
+    marked = np.array([load.mark is not None for load in loads], dtype=np.bool_)
+    whole = Receivers.of(loads, np.flatnonzero(marked | _under_used(work)))
+    return any(bool(whole.fits(pod).any()) for pod in work.inputs.waiting)
 
 
 def _covered(work: _EmptyingRound, staying: Flags) -> bool:
@@ -186,15 +192,23 @@ def _begin_nodes(work: _EmptyingRound) -> Reason:
     for row in _cheapest_first(work):
         if begun_nodes >= most:
             return Reason.OK if begun_nodes else Reason.EMPTYING_LIMIT
-        if row in work.arrived:
+        if row in work.arrived or work.table.names[row] in work.arguments.busy:
             continue
+        mark = _mark(work, row, MarkChange.SET, Reason.OK)
         refusal = _try_node(work, row)
         if refusal is None:
-            work.marks.append(NodeMark(work.table.names[row], MarkChange.SET, Reason.OK))
+            work.marks.append(mark)
             begun_nodes += 1
         else:
             work.refusals.append(refusal)
     return Reason.OK if begun_nodes else Reason.NO_NODE_CAN_BE_EMPTIED
+
+
+def _mark(work: _EmptyingRound, row: int, change: MarkChange, reason: Reason) -> NodeMark:
+    pods = _must_leave(work, row)
+    cost = sum(_cost(work, pod, row) for pod in pods)
+    approved = work.inputs.loads[row].mark == APPROVED
+    return NodeMark(work.table.names[row], change, reason, len(pods), _horizon(work), cost, approved)
 
 
 def _leaving(work: _EmptyingRound, node: str) -> int:
@@ -226,15 +240,15 @@ def _cost(work: _EmptyingRound, pod: RebalancePod, row: int) -> float:
 
 def _go_on(work: _EmptyingRound, row: int) -> None:
     """A node that a round before has begun: it keeps its mark while its last pods can leave, or wait to."""
-    name = work.table.names[row]
+    name, stays = work.table.names[row], _mark(work, row, MarkChange.STAYS, Reason.OK)
     reason = state_of(
         work.inputs.loads[row], work.inputs.now_seconds, work.arguments.high_node_load.node_metric_expiration_seconds
     )
     refusal = _try_node(work, row) if reason is Reason.OK else MoveRefusal("", name, reason)
     if refusal is None or refusal.reason in PASSING:
-        work.marks.append(NodeMark(name, MarkChange.STAYS, refusal.reason if refusal else Reason.OK))
+        work.marks.append(replace(stays, reason=refusal.reason if refusal else Reason.OK))
     else:
-        work.marks.append(NodeMark(name, MarkChange.TAKEN, refusal.reason))
+        work.marks.append(replace(stays, change=MarkChange.TAKEN, reason=refusal.reason))
     work.refusals += [refusal] if refusal else []
 
 
@@ -271,6 +285,8 @@ def _horizon(work: _EmptyingRound) -> float:
 def _placement(work: _EmptyingRound, pod: RebalancePod, row: int, pods: int) -> _Placement | Reason:
     """Where a pod of the row would go, on the fullest node that takes it; or why it does not leave."""
     reason = work.eligibility.refusal(pod)
+    if reason is Reason.OK and pod.facts.identity.uid in work.arguments.failed:
+        reason = Reason.MOVE_FAILED
     usage = usage_of(pod, work.inputs.loads[row].metric)
     if reason is Reason.OK and usage is None:
         reason = Reason.POD_UNMEASURED

@@ -7,6 +7,7 @@ DeschedulerPolicy; its thresholds are of requests, ours are of usage, which a wa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -17,18 +18,21 @@ from cotenant.core.model.struct_validation import deviations
 from scheduler_ext.rebalance.arguments import (
     ACTING_FIELDS,
     CONTROLLER,
+    EMPTYING_PLUGIN,
+    PAUSE_SECONDS,
+    PLUGIN,
     Count,
     MigrationArgs,
     Namespaces,
     PodSelector,
     ResourcePercents,
+    completed,
     crossed,
     plugin_configs,
     refuse,
     unreadable_selector,
 )
 
-EMPTYING_PLUGIN: Final = "HighNodeLoad"
 UPSTREAM_PLUGIN: Final = "HighNodeUtilization"
 DEFAULT_LOW: Final = ResourcePercents(35, 50)
 DEFAULT_HIGH: Final = ResourcePercents(65, 80)
@@ -52,11 +56,20 @@ class HighNodeLoadArgs(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class EmptyingArgs:
-    """What a configuration says; warnings: what of it is not used here."""
+    """What a configuration says; warnings: what of it is not used here.
+
+    Ours: pause_seconds, most_moves and resting as in RebalanceArgs; busy: nodes that pods are moved from or to at
+    present, which are not begun; failed: uids of pods whose move failed.
+    """
 
     high_node_load: HighNodeLoadArgs
     migration: MigrationArgs = field(default_factory=MigrationArgs)
     warnings: tuple[str, ...] = ()
+    pause_seconds: float = PAUSE_SECONDS
+    most_moves: int | None = None
+    resting: frozenset[str] = frozenset()
+    busy: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
 
 
 DEFAULT_EMPTYING: Final = EmptyingArgs(HighNodeLoadArgs(evictable_namespaces=Namespaces(exclude=["kube-system"])))
@@ -72,6 +85,13 @@ class _UpstreamArgs(msgspec.Struct, frozen=True, rename="camel"):
     evictable_namespaces: Namespaces = Namespaces()
     api_version: str = ""
     kind: str = ""
+
+
+def emptying_configured(document: Mapping[str, Any]) -> EmptyingArgs:
+    """Arguments of a configuration in the settings; the defaults for one that has LowNodeLoad alone."""
+    if not document or document.get("kind") == "LowNodeLoadArgs" or not {"kind", "profiles"} & document.keys():
+        return DEFAULT_EMPTYING
+    return emptying_arguments_of(completed(document, EMPTYING_PLUGIN, DEFAULT_EMPTYING.high_node_load, PLUGIN))
 
 
 def emptying_arguments_of(document: Any) -> EmptyingArgs:

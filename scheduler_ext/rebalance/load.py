@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
@@ -184,12 +185,17 @@ class NodeLoad:
     outlook: Outlook | None = None
     pods: tuple[RebalancePod, ...] = ()
 
+    @property
+    def mark(self) -> str | None:
+        """Value of the mark of a node that HighNodeLoad empties; None without the mark."""
+        return next((value for key, value, _ in self.node.taints if key == EMPTYING_TAINT), None)
+
 
 @dataclass(frozen=True, slots=True)
 class RebalanceInputs:
     """The cluster at one moment. replicas, unready: pods of each owner, and those of them that are not ready.
 
-    waiting_pods: pods that the scheduler found no node for.
+    waiting: pods that the scheduler found no node for.
     """
 
     loads: Sequence[NodeLoad]
@@ -197,7 +203,7 @@ class RebalanceInputs:
     now_seconds: float = 0.0
     replicas: Mapping[str, int] = field(default_factory=dict)
     unready: Mapping[str, int] = field(default_factory=dict)
-    waiting_pods: int = 0
+    waiting: Sequence[RebalancePod] = ()
 
     @classmethod
     def of(
@@ -205,13 +211,13 @@ class RebalanceInputs:
         loads: Sequence[NodeLoad],
         budgets: Sequence[DisruptionBudget],
         now_seconds: float,
-        waiting_pods: int = 0,
+        waiting: Sequence[RebalancePod] = (),
     ) -> RebalanceInputs:
         """Inputs whose replicas are counted from the pods on the nodes."""
         owners = [(pod.owner, pod) for load in loads for pod in load.pods]
         replicas = Counter(owner for owner, _ in owners if owner)
         unready = Counter(owner for owner, pod in owners if owner and pod.ready_seconds is None)
-        return cls(loads, budgets, now_seconds, replicas, unready, waiting_pods)
+        return cls(loads, budgets, now_seconds, replicas, unready, waiting)
 
 
 def usage_of(pod: RebalancePod, metric: LoadMetric | None) -> tuple[float, float] | None:

@@ -67,10 +67,10 @@ class Board:
             self._events.record(self._subject(), state.standing.value, f"{state.feature}: {state.message}", True)
 
     def tell(self, notes: Sequence[ObjectNote]) -> None:
-        """What a feature has to say about objects: warnings become Events."""
+        """What a feature has to say about objects: what people should see becomes an Event."""
         for note in notes:
-            if self._events and note.warning:
-                self._events.record(self._regarding(note.subject), note.reason, note.message, True)
+            if self._events and (note.warning or note.event):
+                self._events.record(self._regarding(note.subject), note.reason, note.message, note.warning)
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
         """The ConfigMap, when a state is another than it shows; Events that are due."""

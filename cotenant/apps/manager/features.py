@@ -24,6 +24,7 @@ from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.settings.root import Settings
 from profiler.node_metric.source import NodeMetricSource
 from scheduler_ext.rebalance.arguments import configured
+from scheduler_ext.rebalance.emptying_arguments import emptying_configured
 
 NAMES: Final = tuple(READ)
 """In the order in which they are reported."""
@@ -118,7 +119,7 @@ def _migrating(parts: FeatureDependencies) -> Feature:
 def _descheduling(parts: FeatureDependencies) -> Feature:
     registry = parts.metrics.registry if parts.metrics else None
     own, load_aware = parts.settings.descheduler, parts.settings.extender.load_aware
-    arguments = configured(own.configuration)
+    arguments = (configured(own.configuration), emptying_configured(own.configuration))
     return DeschedulerController(parts.client.sibling(), parts.mirrors, (own, load_aware), arguments, registry)
 
 

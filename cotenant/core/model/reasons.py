@@ -117,6 +117,9 @@ class Reason(StrEnum):
     NO_NODE_UNDER_USED = "no-node-under-used"
     NO_NODE_CAN_BE_EMPTIED = "no-node-can-be-emptied"
     EMPTYING_LIMIT = "emptying-limit"
+    EMPTYING_OFF = "emptying-off"
+    UNDER_USED = "under-used"
+    MOVE_FAILED = "move-failed"
     FORECAST_MISSING = "forecast-missing"
 
 
@@ -216,6 +219,9 @@ SENTENCES: dict[Reason, str] = {
     Reason.NO_NODE_UNDER_USED: "No node stays below its low thresholds, now and at its peak.",
     Reason.NO_NODE_CAN_BE_EMPTIED: "Each under-used node has a pod that cannot leave or that no other node takes.",
     Reason.EMPTYING_LIMIT: "maxEmptyingNodes nodes are being emptied already.",
+    Reason.EMPTYING_OFF: "The manager's rounds of HighNodeLoad are off or a dry run; marks that it set before are taken away.",
+    Reason.UNDER_USED: "The node is under-used, all its pods fit elsewhere, and it pays to empty it.",
+    Reason.MOVE_FAILED: "A move of the pod has failed; its PodMigrationJob says why.",
     Reason.FORECAST_MISSING: "The node has no forecast, so that nothing says what it will use.",
 }
 _LABELS: Final[Mapping[str, str]] = {

@@ -23,6 +23,8 @@ JOBS: Final = "podmigrationjobs"
 KIND: Final = "PodMigrationJob"
 TARGET_ANNOTATION: Final = "cotenant.dev/target-node"
 """On a job: the one node that its pod is to move to."""
+SOURCE_ANNOTATION: Final = "cotenant.dev/source-node"
+"""On a job: the node that its pod was on when the move was decided."""
 
 ARBITRATED: Final = "Arbitrated"
 """Ours: the job passed arbitration; its message says "WORKLOAD on NODE", as things stood then."""
@@ -112,8 +114,9 @@ class JobStatus:
 class MigrationJob:
     """One job. ttl_seconds: None where it says none, 0 for ever. mode: None where it says none.
 
-    target: name of the node that the pod must move to, "" for any. reservation_ref: name of a Reservation that somebody
-    made for it. reservation_template: what its own Reservation should have besides.
+    target: name of the node that the pod must move to, "" for any. decided_source: the node that it was on when the
+    move was decided, "" where nobody says. reservation_ref: name of a Reservation that somebody made for it.
+    reservation_template: what its own Reservation should have besides.
     """
 
     name: str
@@ -127,6 +130,7 @@ class MigrationJob:
     paused: bool = False
     ttl_seconds: float | None = None
     target: str = ""
+    decided_source: str = ""
     reservation_ref: str = ""
     reservation_template: Json = field(default_factory=dict)
     delete_options: Json = field(default_factory=dict)
@@ -155,6 +159,7 @@ class MigrationJob:
             paused=bool(spec.get("paused")),
             ttl_seconds=None if ttl is None else seconds_of(str(ttl), f"{what}: ttl"),
             target=str((meta.get("annotations") or {}).get(TARGET_ANNOTATION) or ""),
+            decided_source=str((meta.get("annotations") or {}).get(SOURCE_ANNOTATION) or ""),
             reservation_ref=str((options.get("reservationRef") or {}).get("name") or ""),
             reservation_template=_mapping(options.get("template"), f"{what}: reservationOptions.template"),
             delete_options=_mapping(spec.get("deleteOptions"), f"{what}: deleteOptions"),
@@ -170,6 +175,11 @@ class MigrationJob:
     def runs(self) -> bool:
         """Whether it passed arbitration and has not ended."""
         return self.status.phase is JobPhase.RUNNING
+
+    @property
+    def source_node(self) -> str:
+        """The node that its pod leaves; "" where nobody says yet."""
+        return self.status.source[1] or self.decided_source
 
     @property
     def pod_key(self) -> tuple[str, str]:

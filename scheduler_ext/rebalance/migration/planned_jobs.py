@@ -7,16 +7,24 @@ on older reports would move the same load twice.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.kubernetes.intent import Create
+from cotenant.core.model.kubernetes.intent import Create, Delete
 from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
 from cotenant.core.model.reservations.reservation import moment_of
 from scheduler_ext.rebalance.arguments import MigrationArgs
 from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod
-from scheduler_ext.rebalance.migration.job import KIND, TARGET_ANNOTATION, MigrationJob, address_of
+from scheduler_ext.rebalance.migration.job import (
+    EVICTION,
+    KIND,
+    SOURCE_ANNOTATION,
+    TARGET_ANNOTATION,
+    JobPhase,
+    MigrationJob,
+    address_of,
+)
 from scheduler_ext.rebalance.plan import PlannedMove, RebalancePlan
 from scheduler_ext.reservations.guard import MANAGED
 
@@ -62,7 +70,28 @@ def jobs_of(
     for move in plan.moves:
         pod = pods.get(move.pod)
         if pod is not None and move.pod not in busy and job_name(pod) not in names:
-            yield _created(move, pod, arguments)
+            yield _created(move, pod, arguments, emptying=plan.emptying)
+
+
+def withdrawn_from(nodes: Collection[str], jobs: Sequence[MigrationJob]) -> Iterator[Delete]:
+    """Delete jobs of plans off these nodes, as they are now, unless their pods may be evicted already."""
+    for job in jobs:
+        is_ours = DESCHEDULER_LABEL.items() <= dict(job.labels).items()
+        begun = job.status.phase.ended or job.deleting or job.status.condition(EVICTION) is not None
+        if is_ours and not begun and job.source_node in nodes:
+            why = f"{job.source_node} is not emptied any more"
+            yield Delete(address_of(job.name), job.uid, why, version=job.version)
+
+
+def busy_nodes(jobs: Sequence[MigrationJob]) -> frozenset[str]:
+    """Nodes that pods leave or go to by jobs that have not ended, whoever made them."""
+    under_way = [job for job in jobs if not job.status.phase.ended]
+    return frozenset(name for job in under_way for name in (job.source_node, job.target, job.status.node) if name)
+
+
+def failed_pods(jobs: Sequence[MigrationJob]) -> frozenset[str]:
+    """Uids of the pods whose jobs failed, as long as these are kept."""
+    return frozenset(job.pod.uid for job in jobs if job.status.phase is JobPhase.FAILED)
 
 
 def job_name(pod: RebalancePod) -> str:
@@ -76,10 +105,14 @@ def name_of(namespace: str, name: str, uid: str) -> str:
     return f"{namespace}-{name}"[:_NAME_LENGTH].rstrip(".-") + f"-{digest}"
 
 
-def _created(move: PlannedMove, pod: RebalancePod, arguments: MigrationArgs) -> Create:
+def _created(move: PlannedMove, pod: RebalancePod, arguments: MigrationArgs, *, emptying: bool) -> Create:
     identity, name = pod.facts.identity, job_name(pod)
-    why = _why(move)
-    annotations: Mapping[str, str] = {TARGET_ANNOTATION: move.target, REASON_ANNOTATION: why}
+    why = _why(move, emptying=emptying)
+    annotations: Mapping[str, str] = {
+        TARGET_ANNOTATION: move.target,
+        SOURCE_ANNOTATION: move.source,
+        REASON_ANNOTATION: why,
+    }
     body = {
         "apiVersion": SCHEDULING_GROUP,
         "kind": KIND,
@@ -100,7 +133,9 @@ def _created(move: PlannedMove, pod: RebalancePod, arguments: MigrationArgs) -> 
     return Create(address_of(name), body, why=why)
 
 
-def _why(move: PlannedMove) -> str:
+def _why(move: PlannedMove, *, emptying: bool) -> str:
+    if emptying:
+        return f"{move.source} is emptied; the move to {move.target} costs {move.price.cost:.0f} node-seconds"
     overload = "will be" if move.by_forecast else "is"
     pods = " by its prod pods" if move.prod_pass else ""
     price = f"gains {move.price.gain:.0f} node-seconds for {move.price.cost:.0f}"

@@ -102,7 +102,7 @@ def test_one_under_used_node_is_left_while_a_node_is_above_its_threshold() -> No
 @pytest.mark.parametrize(
     ("full", "changes", "load", "reason"),
     [
-        (50, {"waiting_pods": 1}, {}, Reason.PODS_WAIT),
+        (50, {"waiting": (pod("w-1", 20)[0],)}, {}, Reason.PODS_WAIT),
         (75, {}, {}, Reason.LOAD_RISES),
         (50, {}, {"paused": True}, Reason.REBALANCE_PAUSED),
     ],

@@ -22,13 +22,15 @@ FIELD_MANAGER: Final = "cotenant-manager"
 class ObjectNote:
     """Something a person should know about an object; `reason` is CamelCase, as conditions and Events write it.
 
-    warning: it becomes an Event and stands in the feature's condition; otherwise it is only counted.
+    warning: it becomes an Event and stands in the feature's condition. event: it becomes an Event that warns of
+    nothing. Otherwise it is only counted.
     """
 
     subject: str
     reason: str
     message: str
     warning: bool = False
+    event: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,34 +1,53 @@
-"""EDGE: rounds of the descheduler as the loop runs them: the cluster is read, a plan decided, jobs made of it.
+"""EDGE: rounds of the descheduler as the loop runs them: the cluster is read, plans decided, jobs and marks made.
 
-A round waits until the moves of the one before have ended and every node can have reported since. `descheduler.dry_run`
-leaves it at the plan. The jobs are carried out by the feature `migrations`.
+A round waits until the moves of the one before have ended and every node can have reported since; whether somebody
+needs a marked node is looked at in every interval. `descheduler.dry_run` leaves it at the plans. The jobs are carried
+out by the feature `migrations`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.controllers.migration_metrics import DeschedulerMetrics
+from cotenant.apps.manager.controllers.node_marks import NodeMarks, marks_notes
 from cotenant.apps.manager.loop import Changes
 from cotenant.core.adapters.kube import KubeClient, Mirror
-from cotenant.core.model.kubernetes.intent import Outcome
+from cotenant.core.model.kubernetes.intent import Intent, Outcome
 from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.rebalance.anomaly import AnomalyDetectors
-from scheduler_ext.rebalance.arguments import RebalanceArgs
+from scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
 from scheduler_ext.rebalance.decide import decide
+from scheduler_ext.rebalance.emptying import decide_emptying
+from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
+from scheduler_ext.rebalance.joint_round import RoundMode, RoundWrites, writes_of
 from scheduler_ext.rebalance.limits import churn_of
 from scheduler_ext.rebalance.migration.arbitration import resting_workloads
 from scheduler_ext.rebalance.migration.job import MigrationJob
-from scheduler_ext.rebalance.migration.planned_jobs import JobsUnderWay, jobs_of
+from scheduler_ext.rebalance.migration.planned_jobs import (
+    JobsUnderWay,
+    busy_nodes,
+    failed_pods,
+    jobs_of,
+    withdrawn_from,
+)
 from scheduler_ext.rebalance.migration.view import MigrationView
 from scheduler_ext.rebalance.plan import RebalancePlan
+
+
+@dataclass(frozen=True, slots=True)
+class _Caps:
+    """What earlier moves leave to a round: pods that it may move, workloads that rest."""
+
+    most_moves: int
+    resting: frozenset[str]
 
 
 class DeschedulerController:
@@ -36,49 +55,87 @@ class DeschedulerController:
 
     name = "descheduler"
     needs: tuple[str, ...] = ("migration-jobs",)
+    listed = frozenset({"nodes"})
 
     def __init__(
         self,
         client: KubeClient,
         mirrors: Mapping[str, Mirror[Any]],
         settings: tuple[DeschedulerSettings, LoadAwareSettings],
-        arguments: RebalanceArgs,
+        arguments: tuple[RebalanceArgs, EmptyingArgs],
         registry: CollectorRegistry | None = None,
     ) -> None:
         """No round yet; without a registry nothing is counted."""
-        self._client, self._mirrors, self._arguments = client, mirrors, arguments
+        self._client, self._mirrors = client, mirrors
+        self._arguments, self._emptying_arguments = arguments
         self._settings, self._load_aware = settings
         self.interval_seconds = self._settings.interval_seconds
         self.plan: RebalancePlan | None = None
-        """What the last round decided; its anomaly detectors are what the next one begins with."""
+        """What the last round of LowNodeLoad decided; its anomaly detectors are what the next one begins with."""
+        self._marks = NodeMarks(client)
+        self._has_marks = False
+        self._notes: tuple[ObjectNote, ...] = ()
         self._due_seconds = 0.0
         self._metrics = DeschedulerMetrics(registry) if registry else None
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - rounds go by time
-        """Jobs of the next round when it is due, and nothing before."""
+        """Jobs and marks of the next round when it is due, and nothing before but what there is to tell."""
+        notes, self._notes = self._notes, ()
         jobs = tuple(self._mirrors["migration-jobs"].snapshot().values())
         under_way = JobsUnderWay.of(jobs, now_seconds)
         settled_seconds = under_way.last_seconds + self._settings.interval_seconds
-        due_seconds = max(self._due_seconds, settled_seconds)
-        if under_way.open or now_seconds < due_seconds:
+        is_settled = not under_way.open and now_seconds >= settled_seconds
+        looks_at_marks = self._has_marks or EMPTYING_PLUGIN in self._settings.plugins
+        due_seconds = self._due_seconds if looks_at_marks else max(self._due_seconds, settled_seconds)
+        if now_seconds < due_seconds or not (is_settled or looks_at_marks):
             self.interval_seconds = max(due_seconds - now_seconds, 0.0) or self._settings.interval_seconds
-            return ControllerDecision()
+            return ControllerDecision(notes=notes)
         self._due_seconds = now_seconds + self._settings.interval_seconds
         self.interval_seconds = self._settings.interval_seconds
         reading = read(self._client, self._load_aware, now_seconds)
-        self.plan = self._decided(reading, jobs)
-        if self._metrics:
-            self._metrics.show(self.plan)
-        notes = tuple(ObjectNote("descheduler", "Partial", gap, warning=True) for gap in reading.gaps)
-        if self._settings.dry_run:
-            return ControllerDecision(notes=notes)
-        return ControllerDecision(tuple(jobs_of(self.plan, reading.inputs, self._arguments.migration, jobs)), notes)
+        writes = self._writes(reading, jobs, is_settled=is_settled)
+        notes += tuple(ObjectNote("descheduler", "Partial", gap, warning=True) for gap in reading.gaps)
+        return ControllerDecision(tuple(self._intents(writes, reading, jobs)), notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """The mirror shows what became of it."""
+        """What became of marks is told in the next round; of jobs the mirror shows it."""
+        self._notes = tuple(marks_notes(outcomes))
+        for note in self._notes if self._metrics else ():
+            assert self._metrics is not None
+            self._metrics.mark_changed(away=note.reason == "EmptyingEnded")
 
-    def _decided(self, reading: RebalanceReading, jobs: Sequence[MigrationJob]) -> RebalancePlan:
-        """The round, with what is left of this hour's moves, and without workloads that were moved lately."""
+    def closing(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - marks do not depend on time
+        """What to write when the manager ends: no node keeps a mark that nobody would take away."""
+        return ControllerDecision(tuple(self._marks.withdrawn()))
+
+    def _writes(self, reading: RebalanceReading, jobs: Sequence[MigrationJob], *, is_settled: bool) -> RoundWrites:
+        """Plans of the plugins that are asked for, and what of them is written."""
+        settings, inputs = self._settings, reading.inputs
+        relieves, empties = (plugin in settings.plugins for plugin in (PLUGIN, EMPTYING_PLUGIN))
+        self._has_marks = any(load.mark is not None for load in inputs.loads)
+        caps, emptying = self._caps(reading, jobs), None
+        if is_settled and relieves:
+            self.plan = self._relief(reading, caps)
+        if empties or self._has_marks:
+            emptying = self._emptying(reading, caps, jobs)
+        if self._metrics:
+            if self.plan is not None:
+                self._metrics.show(self.plan)
+            self._metrics.show_marks(emptying or RebalancePlan(False, (), (), (), ()))
+        mode = RoundMode(is_settled, relieves and not settings.dry_run, empties and not settings.dry_run)
+        return writes_of(self.plan if is_settled and relieves else None, emptying, mode)
+
+    def _intents(
+        self, writes: RoundWrites, reading: RebalanceReading, jobs: Sequence[MigrationJob]
+    ) -> Iterator[Intent]:
+        """Marks first: what a pod leaves is avoided from then on."""
+        yield from self._marks.patches(writes.marks)
+        yield from withdrawn_from(writes.released, jobs)
+        if writes.plan is not None:
+            yield from jobs_of(writes.plan, reading.inputs, self._arguments.migration, jobs)
+
+    def _caps(self, reading: RebalanceReading, jobs: Sequence[MigrationJob]) -> _Caps:
+        """What is left of this hour's moves, and the workloads that were moved lately."""
         settings, now_seconds = self._settings, reading.inputs.now_seconds
         under_way = JobsUnderWay.of(jobs, now_seconds)
         pods_by_name = {
@@ -88,12 +145,30 @@ class DeschedulerController:
         }
         view = MigrationView(jobs, pods_by_name, arguments=self._arguments.migration, now_seconds=now_seconds)
         moves_left = churn_of(len(pods_by_name), settings.churn_percent / 100, settings.least_churn) - under_way.hour
+        return _Caps(max(moves_left, 0), resting_workloads(view))
+
+    def _relief(self, reading: RebalanceReading, caps: _Caps) -> RebalancePlan:
+        """A round of LowNodeLoad."""
         arguments = replace(
             self._arguments,
-            pause_seconds=settings.pause_seconds,
-            most_moves=max(moves_left, 0),
-            resting=resting_workloads(view),
+            pause_seconds=self._settings.pause_seconds,
+            most_moves=caps.most_moves,
+            resting=caps.resting,
         )
-        with_forecast = settings.mode == "forecast" and reading.forecasts > 0
         detectors = self.plan.detectors if self.plan else AnomalyDetectors()
-        return decide(reading.inputs, arguments, with_forecast=with_forecast, detectors=detectors)
+        return decide(reading.inputs, arguments, with_forecast=self._with_forecast(reading), detectors=detectors)
+
+    def _emptying(self, reading: RebalanceReading, caps: _Caps, jobs: Sequence[MigrationJob]) -> RebalancePlan:
+        """A round of HighNodeLoad."""
+        arguments = replace(
+            self._emptying_arguments,
+            pause_seconds=self._settings.pause_seconds,
+            most_moves=caps.most_moves,
+            resting=caps.resting,
+            busy=busy_nodes(jobs),
+            failed=failed_pods(jobs),
+        )
+        return decide_emptying(reading.inputs, arguments, with_forecast=self._with_forecast(reading))
+
+    def _with_forecast(self, reading: RebalanceReading) -> bool:
+        return self._settings.mode == "forecast" and reading.forecasts > 0

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from scheduler_ext.rebalance.classification import NodeClass
 from scheduler_ext.rebalance.migration.job import JobPhase, JobReason, JobStatus, MigrationJob
-from scheduler_ext.rebalance.plan import RebalancePlan
+from scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
 
 SUCCEEDED = "Succeeded"
 OUTCOMES = (
@@ -60,6 +60,17 @@ class DeschedulerMetrics:
         """Register on the process's registry."""
         word = "cotenant_descheduler"
         self._nodes = Gauge(f"{word}_nodes", "Nodes of the last round by load.", ["load"], registry=registry)
+        self._marked = Gauge(
+            f"{word}_marked_nodes", "Nodes with HighNodeLoad's mark at the last look.", registry=registry
+        )
+        self._leaving = Gauge(
+            f"{word}_emptying_pods", "Pods that have yet to leave marked nodes, at the last look.", registry=registry
+        )
+        self._marks = Counter(
+            f"{word}_marks_total", "Marks of nodes that were set and taken away.", ["change"], registry=registry
+        )
+        for change in ("set", "taken"):
+            self._marks.labels(change)
         self._moves = Gauge(f"{word}_moves", "Moves that the last round decided.", registry=registry)
         self._refusals = Gauge(
             f"{word}_refusals",
@@ -67,6 +78,16 @@ class DeschedulerMetrics:
             ["reason"],
             registry=registry,
         )
+
+    def show_marks(self, plan: RebalancePlan) -> None:
+        """After a look at what is emptied; marks that would be set do not count yet."""
+        marks = [mark for mark in plan.marks if mark.change is not MarkChange.SET]
+        self._marked.set(len(marks))
+        self._leaving.set(sum(mark.pods for mark in marks))
+
+    def mark_changed(self, *, away: bool) -> None:
+        """After the server set a mark or took it away."""
+        self._marks.labels("taken" if away else "set").inc()
 
     def show(self, plan: RebalancePlan) -> None:
         """After a round."""

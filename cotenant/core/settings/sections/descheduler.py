@@ -10,7 +10,7 @@ from cotenant.core.settings.base import Section, setting
 
 
 class DeschedulerSettings(Section, frozen=True):
-    """Rounds of LowNodeLoad, and the PodMigrationJobs that move pods."""
+    """Rounds of LowNodeLoad and HighNodeLoad, and the PodMigrationJobs that move pods."""
 
     enabled: Annotated[
         bool,
@@ -22,8 +22,8 @@ class DeschedulerSettings(Section, frozen=True):
     dry_run: Annotated[
         bool,
         setting(
-            "The manager's rounds are decided and reported, and make no PodMigrationJobs. Jobs that people make are "
-            "carried out all the same."
+            "The manager's rounds are decided and reported, and make no PodMigrationJobs and mark no nodes. Jobs that "
+            "people make, and nodes that they approve to be emptied, are carried out all the same."
         ),
     ] = True
     handled_by: Annotated[
@@ -33,6 +33,13 @@ class DeschedulerSettings(Section, frozen=True):
             "alone, and makes no room for them."
         ),
     ] = "cotenant"
+    plugins: Annotated[
+        list[Literal["LowNodeLoad", "HighNodeLoad"]],
+        setting(
+            "Which rounds the manager decides: LowNodeLoad relieves overloaded nodes, HighNodeLoad empties under-used "
+            "ones. What people approve is carried out all the same."
+        ),
+    ] = msgspec.field(default_factory=lambda: ["LowNodeLoad"])
     mode: Annotated[
         Literal["forecast", "observed"],
         setting("forecast: also overloads of the next half hour, and the peaks of the next day; observed: now alone."),
@@ -44,8 +51,8 @@ class DeschedulerSettings(Section, frozen=True):
     configuration: Annotated[
         dict[str, Any],
         setting(
-            "Koordinator's own configuration of its descheduler: a DeschedulerConfiguration, or LowNodeLoadArgs alone. "
-            "Empty: the thresholds of docs/descheduler.md."
+            "Koordinator's own configuration of its descheduler: a DeschedulerConfiguration, HighNodeLoad's "
+            "arguments among its entries, or LowNodeLoadArgs alone. Empty: the thresholds of docs/descheduler.md."
         ),
     ] = msgspec.field(default_factory=dict)
     pause_seconds: Annotated[

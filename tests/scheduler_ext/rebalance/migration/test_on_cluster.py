@@ -161,8 +161,8 @@ def test_a_manager_that_is_killed_again_and_again_loses_no_pod_and_leaves_no_roo
     print(f"{kills} kills, {cut_off} of them with a move under way; {len(jobs)} jobs, {len(chronicle.gone)} pods moved")
     # While no manager runs for long, no webhook holds a successor back; its job gives the room up in the end.
     assert {job["status"].get("reason", "") for job in jobs} <= {"", "Timeout"}
-    assert 2 * cut_off > kills and len(jobs) >= kills
-    assert chronicle.gone and min(chronicle.fewest[app] for app in names) >= 1
+    assert 2 * cut_off > kills
+    assert 2 * len(chronicle.gone) >= kills and min(chronicle.fewest[app] for app in names) >= 1
     rooms = {job["spec"]["podRef"]["uid"]: f"migration-{job['metadata']['uid']}" for job in jobs}
     assert all(chronicle.stood_at(rooms[uid], left_at) for uid, (_, left_at) in chronicle.gone.items())
 

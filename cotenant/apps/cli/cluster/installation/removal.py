@@ -178,7 +178,8 @@ def _send(client: KubeClient, removal: Removal) -> None:
             if not tries_left:
                 raise
         else:
-            return
+            if removal.address.resource != "nodes" or patch.subresource:
+                return
 
 
 def _await_gone(client: KubeClient, removal: Removal, seconds: float) -> None:

@@ -1,6 +1,6 @@
 """What components have written into objects of others, and the patch that takes it away again. Pure.
 
-Nodes: amounts and annotations of our field managers. NodeResourceTopologies: batch amounts of zones. Pods: our
+Nodes: the mark of one that is emptied, amounts and annotations of our field managers. NodeResourceTopologies: batch amounts of zones. Pods: our
 scheduling gates, and the marks of a hand-over. Workloads: the marks of an accepted change; the requests that somebody
 accepted are theirs and stay. HorizontalPodAutoscalers: the floor of a plan.
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from cotenant.core.model.changes.annotated_resources import CHANGE_ANNOTATION, RESOURCES_ANNOTATION, RESOURCES_LABEL
 from cotenant.core.model.kubernetes.intent import Address, Patch
@@ -22,6 +24,7 @@ from cotenant.core.model.kubernetes.protocol import (
 from cotenant.core.model.reservations.scheduling_gate import OUR_GATES
 from recommender.colocation.zones import Topology, publish_zones
 from recommender.plans.realise import floor_of, restore
+from scheduler_ext.rebalance.marks import TaintedNode, unmarked
 from scheduler_ext.reservations.view import MISSED_ANNOTATION
 
 Json = Mapping[str, Any]
@@ -38,7 +41,12 @@ _WHY: Final = "cotenant uninstall"
 
 
 def restored(address: Address, live: Json) -> Patch | None:
-    """The patch that leaves nothing of ours in somebody else's object; None where nothing is."""
+    """The patch that leaves nothing of ours in somebody else's object; None where nothing is.
+
+    Of a node: that of its taints first, for a patch of its spec leaves the status as it is.
+    """
+    if address.resource == "nodes" and (mark := unmarked(msgspec.convert(live, TaintedNode), _WHY)):
+        return mark
     if address.resource == "horizontalpodautoscalers":
         floor = floor_of(live)
         patch = restore(live, floor, address.namespace) if floor else None

@@ -1,0 +1,66 @@
+"""What is written of a round of both plugins, so that at most one of them acts on a node. Pure.
+
+LowNodeLoad comes first: while it moves pods, no node is begun and none is emptied further. A node with the mark is
+HighNodeLoad's alone (`decide` leaves it out); one that pods are moved from or to is not begun (`EmptyingArgs.busy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cotenant.core.model.reasons import Reason
+from scheduler_ext.rebalance.emptying import NEEDED
+from scheduler_ext.rebalance.plan import MarkChange, NodeMark, RebalancePlan
+
+
+@dataclass(frozen=True, slots=True)
+class RoundMode:
+    """settled: earlier moves have ended, and reports can show them; only then anything is begun.
+
+    relieves, empties: the plugin's rounds act. What people approve is gone on with in any case.
+    """
+
+    settled: bool
+    relieves: bool
+    empties: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RoundWrites:
+    """marks: those that are set or taken away. plan: the one whose moves become jobs."""
+
+    marks: tuple[NodeMark, ...] = ()
+    plan: RebalancePlan | None = None
+
+    @property
+    def released(self) -> frozenset[str]:
+        """Nodes that are not emptied any more."""
+        return frozenset(mark.node for mark in self.marks if mark.change is MarkChange.TAKEN)
+
+
+def writes_of(relief: RebalancePlan | None, emptying: RebalancePlan | None, mode: RoundMode) -> RoundWrites:
+    """Of LowNodeLoad's plan and HighNodeLoad's; None: it was not asked."""
+    left = [mark for mark in emptying.marks if mark.change is not MarkChange.SET] if emptying else []
+    over = [mark for mark in left if not (mode.empties or mark.approved)]
+    away = [replace(mark, change=MarkChange.TAKEN, reason=Reason.EMPTYING_OFF) for mark in over]
+    away += [mark for mark in left if mark not in over and _is_taken(mark, mode)]
+    if not mode.settled:
+        return RoundWrites(tuple(away))
+    if relief is not None and relief.moves and mode.relieves:
+        return RoundWrites(tuple(away), relief)
+    if emptying is None:
+        return RoundWrites(tuple(away))
+    begun = [mark for mark in emptying.marks if mark.change is MarkChange.SET and mode.empties]
+    return RoundWrites((*away, *begun), _only_from(emptying, [*begun, *left], away))
+
+
+def _is_taken(mark: NodeMark, mode: RoundMode) -> bool:
+    """While pods are moved, rooms count twice: only somebody's need ends it then, and no pod that finds no place."""
+    return mark.change is MarkChange.TAKEN and (mode.settled or mark.reason in NEEDED)
+
+
+def _only_from(plan: RebalancePlan, marks: Sequence[NodeMark], away: Sequence[NodeMark]) -> RebalancePlan:
+    """The plan with the moves off these nodes, but those whose mark is taken away."""
+    nodes = {mark.node for mark in marks} - {mark.node for mark in away}
+    return replace(plan, moves=tuple(move for move in plan.moves if move.source in nodes))
