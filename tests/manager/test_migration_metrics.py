@@ -6,9 +6,11 @@ from prometheus_client import CollectorRegistry
 
 from cotenant.apps.manager.controllers.migration_metrics import DeschedulerMetrics, MigrationMetrics
 from scheduler_ext.rebalance.decide import decide
+from scheduler_ext.rebalance.emptying import decide_emptying
 from scheduler_ext.rebalance.migration.job import JobPhase, JobStatus
 from tests.scheduler_ext.rebalance.migration.moves import job, running
 from tests.scheduler_ext.rebalance.small_cluster import arguments, inputs, node, pod
+from tests.scheduler_ext.rebalance.test_emptying import MARK, settings
 
 
 def test_jobs_count_by_phase_and_their_ends_by_outcome() -> None:
@@ -24,6 +26,18 @@ def test_jobs_count_by_phase_and_their_ends_by_outcome() -> None:
     assert ends == [1, 2]
     answers = ("accepted", "refused")
     assert [registry.get_sample_value("cotenant_migration_evictions_total", {"answer": a}) for a in answers] == [1, 0]
+
+
+def test_marked_nodes_count_with_the_pods_that_have_yet_to_leave() -> None:
+    registry = CollectorRegistry()
+    metrics = DeschedulerMetrics(registry)
+    marked = node("low", pod("a-1", 5), pod("b-1", 5), taints=MARK)
+    metrics.show_marks(decide_emptying(inputs(marked, node("full", pod("f-1", 50))), settings(), with_forecast=False))
+    assert registry.get_sample_value("cotenant_descheduler_marked_nodes") == 1
+    assert registry.get_sample_value("cotenant_descheduler_emptying_pods") == 2
+    metrics.mark_changed(away=True)
+    changes = [registry.get_sample_value("cotenant_descheduler_marks_total", {"change": c}) for c in ("set", "taken")]
+    assert changes == [0, 1]
 
 
 def test_a_round_shows_its_nodes_moves_and_refusals_and_forgets_the_last_one_s() -> None:

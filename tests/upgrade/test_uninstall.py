@@ -25,6 +25,7 @@ from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Address, Intent, Patch
 from cotenant.core.model.kubernetes.protocol import (
+    EMPTYING_TAINT,
     NODE_AGENT,
     PLACEHOLDER_NAMESPACE,
     QUEUED_ANNOTATION,
@@ -135,6 +136,11 @@ class Traces:
         history = SuppressionHistory(((0, 900.0, 1800.0),))
         self.send(NODE_AGENT, note(self.node, history, {}))
 
+    def empty(self) -> None:
+        """The mark of a node that is emptied, beside somebody else's taint."""
+        taints = [{"key": key, "effect": "PreferNoSchedule"} for key in ("example.com/theirs", EMPTYING_TAINT)]
+        self.api.patch(f"{NODES}/{self.node}", {"spec": {"taints": taints}})
+
     def reserve(self) -> tuple[str, str]:
         """A gated pod, a pod that got its capacity, a placeholder with a class of its own; the names of the two."""
         containers = [{"name": "main", "image": "app", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]
@@ -204,6 +210,7 @@ def test_nothing_of_ours_is_found_after_an_uninstallation(traces: Traces, tmp_pa
     run(plane, "install", "--components", ",".join(COMPONENTS), "--apply")
     traces.lend()
     traces.suppress()
+    traces.empty()
     gated, owner = traces.reserve()
     autoscaler = traces.plan()
     with_ledger = Ledger(tmp_path / "ledger.db")
@@ -224,6 +231,7 @@ def test_nothing_of_ours_is_found_after_an_uninstallation(traces: Traces, tmp_pa
     node = api.get(f"{NODES}/{traces.node}")
     amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
     assert (node["status"]["capacity"], node["status"]["allocatable"]) == (amounts, amounts)
+    assert [taint["key"] for taint in node["spec"]["taints"]] == ["example.com/theirs"]
     wait_for("the placeholders' namespace", lambda: not api.exists(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}"))
 
 
@@ -232,16 +240,17 @@ OTHER_IMAGE = {"path": "/spec/containers/0/image", "value": "another"}
 HOOK_NEEDS = (
     ("patch", "", "nodes/status", "", ""),
     ("patch", "autoscaling", "horizontalpodautoscalers", "", ""),
+    ("patch", "", "nodes", "", ""),
     ("delete", "", "pods", PLACEHOLDER_NAMESPACE, ""),
     ("delete", "coordination.k8s.io", "leases", SYSTEM_NAMESPACE, "cotenant-manager"),
 )
-"""A right of each of its four bindings: (verb, group, resource, namespace, name)."""
+"""A right of each of its five bindings: (verb, group, resource, namespace, name)."""
 
 
 def hook(plane: ControlPlane, file: Path) -> tuple[list[str], Path]:
     """Command of the Job that the chart runs after `helm uninstall`, and a kubeconfig of the Job's own account."""
     needing.helm()
-    objects = rendered(values_of(frozenset({"colocation", "scheduling"})))
+    objects = rendered(values_of(frozenset({"colocation", "scheduling", "descheduler"})))
     hooks = [o for o in objects if o["metadata"]["name"].startswith(HOOK)]
     rights = [o for o in hooks if o["kind"] not in ("Job", "NetworkPolicy")]
     plane.kubectl("apply", "-f", "-", text="\n---\n".join(map(json.dumps, rights)))
@@ -256,7 +265,7 @@ def _refused(client: KubeClient, patch: Patch) -> bool:
     try:
         Writer(client, HOOK).send(patch, dry_run=True)
     except ClusterForbidden as error:
-        return "cotenant-uninstall-pods" in error.message
+        return f"cotenant-uninstall-{patch.address.resource}" in error.message
     return False
 
 
@@ -267,12 +276,15 @@ def test_what_acts_when_helm_has_taken_the_release_ends_under_the_hooks_own_acco
     run(plane, "install", "--components", "crds,priority-classes,rbac,reservations", "--apply")
     traces.lend()
     traces.suppress()
+    traces.empty()
     gated, owner = traces.reserve()
     autoscaler = traces.plan()
     command, account = hook(plane, tmp_path / "hook.kubeconfig")
     client = plane.client(account)
     image = Patch(Address("v1", "pods", "owner", traces.namespace), ({"op": "replace", **OTHER_IMAGE},))
     wait_for("the hook's guard", lambda: _refused(client, image))
+    cordon = Patch(Address("v1", "nodes", traces.node), ({"op": "add", "path": "/spec/unschedulable", "value": True},))
+    wait_for("the hook's guard of nodes", lambda: _refused(client, cordon))
     client.close()
 
     rows = run(plane, *command, kubeconfig=account)
@@ -281,6 +293,7 @@ def test_what_acts_when_helm_has_taken_the_release_ends_under_the_hooks_own_acco
     node = api.get(f"{NODES}/{traces.node}")
     amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
     assert (node["status"]["capacity"], node["status"]["allocatable"]) == (amounts, amounts)
+    assert [taint["key"] for taint in node["spec"]["taints"]] == ["example.com/theirs"]
     assert not [name for name in node["metadata"].get("annotations", {}) if "cotenant" in name or "koord" in name]
     assert api.get(gated)["spec"]["schedulingGates"] == [{"name": "example.com/theirs"}]
     assert "annotations" not in api.get(gated)["metadata"]

@@ -28,9 +28,10 @@ MIGRATIONS = ("migrations", "reservations")
 LIMITERS_OFF: Json = {"objectLimiters": {"workload": {"duration": "0"}}}
 
 
-def configuration(load: Json | None = None, **migration: Any) -> Json:
-    """Koordinator's configuration of its descheduler."""
+def configuration(load: Json | None = None, emptying: Json | None = None, **migration: Any) -> Json:
+    """Koordinator's configuration of its descheduler; emptying: arguments of HighNodeLoad."""
     entries = [
+        {"name": "HighNodeLoad", "args": emptying or {}},
         {"name": "LowNodeLoad", "args": load or {}},
         {"name": "MigrationController", "args": {**LIMITERS_OFF, **migration}},
     ]

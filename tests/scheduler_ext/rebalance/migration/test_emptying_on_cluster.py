@@ -1,0 +1,124 @@
+"""Under-used nodes are emptied on a real control plane: marked first, given back when somebody needs them, or at last.
+
+Three nodes of ten cores, half a core of system usage each: `low` runs four pods of half a core, the others five of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from cotenant.core.adapters.kube import Writer
+from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.model.kubernetes.intent import Patch
+from scheduler_ext.rebalance.marks import NODES, node_address
+from tests.cluster.api import Json
+from tests.cluster.waiting import wait_for
+from tests.cluster.webhook import running
+from tests.scheduler_ext.rebalance.migration.fake_agents import FakeAgents
+from tests.scheduler_ext.rebalance.migration.scene import JOBS, MIGRATIONS, Chronicle, MigrationScene, configuration
+
+MARK = {"key": "cotenant.dev/emptying", "effect": "PreferNoSchedule"}
+OTHER = {"key": "example.com/theirs", "effect": "NoExecute"}
+CORES = {"a": 0.5, "b": 0.5, "full": 1.0, "fuller": 1.0}
+
+
+@dataclass
+class EmptyingScene:
+    """The moves of a namespace, and its three nodes."""
+
+    moves: MigrationScene
+    low: str
+    others: tuple[str, str]
+    pins: Json
+
+    def marks(self, node: str = "") -> list[Json]:
+        """Taints of the mark on a node (`low` unless named), as the server has them."""
+        taints = self.moves.api.get(f"{NODES}/{node or self.low}")["spec"].get("taints") or ()
+        return [taint for taint in taints if taint["key"] == MARK["key"]]
+
+    def pods(self) -> list[str]:
+        """Pods that are on the under-used node."""
+        bound = self.moves.api.items(self.moves.pods_path, fieldSelector=f"spec.nodeName={self.low}")
+        return [pod["metadata"]["name"] for pod in bound]
+
+
+@pytest.fixture
+def scene(moves: MigrationScene, fake_nodes: Callable[..., list[str]]) -> Iterator[EmptyingScene]:
+    label = {"moves": moves.namespace[-60:]}
+    low, full, fuller = nodes = fake_nodes(3, cpu="10", labels=label)
+    pins = {"nodeSelector": label}
+    for node, apps in ((low, {"a": 2, "b": 2}), (full, {"full": 5}), (fuller, {"fuller": 5})):
+        moves.workloads_on(node, nodes, apps, **pins)
+    chosen = {"nodeSelector": {"matchLabels": label}}
+    thresholds = {"lowThresholds": {"cpu": 40, "memory": 40}, "highThresholds": {"cpu": 80, "memory": 80}}
+    relief = {**chosen, **thresholds, "lowThresholds": {"cpu": 30, "memory": 40}}
+    moves.features = (*MIGRATIONS, "descheduler")
+    moves.descheduler = {
+        "interval_seconds": 1,
+        "plugins": ["LowNodeLoad", "HighNodeLoad"],
+        "configuration": configuration(relief, {**chosen, **thresholds}),
+    }
+    with FakeAgents(moves.plane, moves.namespace, nodes, CORES).reporting(), running(moves.plane):
+        yield EmptyingScene(moves, low, (full, fuller), pins)
+
+
+def test_an_under_used_node_is_emptied_and_its_mark_goes_with_the_manager(scene: EmptyingScene) -> None:
+    moves = scene.moves
+    with moves.manager() as manager:
+        wait_for("rounds of a dry run", lambda: manager.rounds("descheduler") > 3)
+    assert moves.api.items(JOBS) == [] and scene.marks() == [] and len(scene.pods()) == 4
+    moves.descheduler["dry_run"] = False
+    moves.api.patch(f"{NODES}/{scene.low}", {"spec": {"taints": [{**OTHER, "effect": "PreferNoSchedule"}]}})
+    with Chronicle(moves).kept() as chronicle, moves.manager():
+        wait_for("it is empty", lambda: scene.pods() == [], 180)
+        assert scene.marks() == [MARK] and not any(map(scene.marks, scene.others))
+        wait_for("an Event says so", lambda: "EmptyingBegun" in moves.event_reasons(scene.low))
+    jobs = moves.api.items(JOBS)
+    # four pods, two of each workload, one of each at a time
+    assert {job["metadata"]["annotations"]["cotenant.dev/source-node"] for job in jobs} == {scene.low}
+    assert len(jobs) == 4 and set(chronicle.gone) == {job["spec"]["podRef"]["uid"] for job in jobs}
+    for job in jobs:
+        _, left_at = chronicle.gone[job["spec"]["podRef"]["uid"]]
+        assert chronicle.stood_at(f"migration-{job['metadata']['uid']}", left_at)
+    taints = moves.api.get(f"{NODES}/{scene.low}")["spec"]["taints"]
+    assert [taint["key"] for taint in taints] == [OTHER["key"]]
+
+
+def test_a_node_that_a_person_approved_is_given_back_when_a_pod_needs_it(scene: EmptyingScene) -> None:
+    moves = scene.moves
+    moves.budget("a", minAvailable=2)
+    moves.api.patch(f"{NODES}/{scene.low}", {"spec": {"taints": [{**MARK, "value": "approved"}]}})
+    with moves.manager() as manager:  # a dry run, which goes on with what people approve
+        # each pod of workload `a` has to wait for the budget
+        wait_for("workload b has left", lambda: not any(name.startswith("b-") for name in scene.pods()), 120)
+        rounds = manager.rounds("descheduler")
+        wait_for("more rounds", lambda: manager.rounds("descheduler") > rounds + 2)
+        assert len(scene.pods()) == 2 and scene.marks()
+        # 2 of 10 cores are requested on `low`, 5 or more on the others: nine cores fit on `low` alone, once it is empty
+        moves.pod("large", "9", **scene.pins)
+        wait_for("the mark is taken away", lambda: scene.marks() == [])
+        wait_for("an Event says so", lambda: "EmptyingEnded" in moves.event_reasons(scene.low))
+        assert len(scene.pods()) == 2
+
+
+def test_the_manager_may_change_nothing_of_a_node_but_its_mark(scene: EmptyingScene) -> None:
+    client = scene.moves.plane.client(scene.moves.account)
+    writer = Writer(client, "cotenant-manager")
+
+    def answer(path: str, value: object) -> str:
+        operation = {"op": "add", "path": path, "value": value}
+        try:
+            writer.send(Patch(node_address(scene.low), (operation,)), dry_run=True)
+        except ClusterForbidden as error:
+            return error.message
+        return ""
+
+    wait_for("the guard", lambda: "cotenant-emptying" in answer("/spec/unschedulable", True))
+    assert answer("/spec/taints", [MARK]) == ""
+    refused = [("/spec/taints", [OTHER]), ("/spec/taints", [{**MARK, "effect": "NoSchedule"}])]
+    refused += [("/metadata/labels/mine", "1"), ("/metadata/annotations/mine", "1")]
+    assert all("cotenant-emptying" in answer(path, value) for path, value in refused)
+    client.close()
