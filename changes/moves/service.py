@@ -8,13 +8,14 @@ outcome afterwards. A move is approved only while a round that is decided now st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 
 from changes.audited_acts import AuditedActs, LedgerSubject, sent
 from changes.live_context import who as asked_who
+from changes.moves.emptied_nodes import FIELD_MANAGER, LOOK_AGAIN, EmptiedNodes
 from changes.moves.jobs import ApprovedMove, carrier_of, created, job_rows, open_job_of, withdrawn
 from changes.service import ClusterAccess
 from changes.shared_reading import SharedReading
@@ -34,7 +35,9 @@ from cotenant.core.model.errors import (
 from cotenant.core.model.kubernetes.intent import Address
 from cotenant.core.model.kubernetes.protocol import SYSTEM_NAMESPACE
 from cotenant.core.model.rebalance.move_service import (
+    EMPTYING_FEATURE,
     FEATURE,
+    TO_BE_EMPTIED,
     JobCarrier,
     MigrationJobs,
     MoveEvent,
@@ -49,14 +52,13 @@ from cotenant.core.model.rebalance.tables import JOBS
 from cotenant.core.model.table import Table
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.rebalance.arguments import DEFAULT_ARGS, MigrationArgs, RebalanceArgs
-from scheduler_ext.rebalance.cluster_reading import read
+from scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
+from scheduler_ext.rebalance.emptying_arguments import DEFAULT_EMPTYING, EmptyingArgs
 from scheduler_ext.rebalance.migration.job import address_of
-from scheduler_ext.rebalance.rebalance_report import report_of
+from scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
 
-FIELD_MANAGER: Final = "cotenant-approver"
 STATUS_CONFIG_MAP: Final = "cotenant-status"
 HISTORY_ROWS: Final = 100
-LOOK_AGAIN: Final = "Look at the page again: a round is decided every time."
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class MoveServiceConfig:
     anchor_namespace: str = ""
     namespace: str = SYSTEM_NAMESPACE
     arguments: RebalanceArgs = DEFAULT_ARGS
+    emptying: EmptyingArgs = DEFAULT_EMPTYING
     configured: bool = False
     with_forecast: bool = True
     by_koordinator: bool = False
@@ -86,7 +89,9 @@ class ClusterMoveService:
         """Nothing is read yet."""
         self._config = config
         self._acts = AuditedActs(config.access, config.ledger, config.anchor_namespace)
+        self._reading = SharedReading(config.clock, self._read)
         self._round = SharedReading(config.clock, self._decided)
+        self._emptying = SharedReading(config.clock, self._decided_emptying)
         self._jobs = SharedReading(config.clock, self._listed)
 
     # --- looking ------------------------------------------------------------------------------------------------------
@@ -95,11 +100,16 @@ class ClusterMoveService:
         who.require(Right.READ)
         return visible_to(self._round.answer(), who)
 
+    def emptying(self, who: Someone) -> RebalanceReport:
+        """The same of HighNodeLoad."""
+        who.require(Right.READ)
+        return visible_to(self._emptying.answer(), who)
+
     def jobs(self, who: Someone) -> MigrationJobs:
         """The jobs of the cluster, of pods that the person may see."""
         who.require(Right.READ)
         listed = self._jobs.answer()
-        return MigrationJobs(listed.at_seconds, visible_pods(listed.jobs, who), listed.carrier)
+        return replace(listed, jobs=visible_pods(listed.jobs, who))
 
     def history(self, who: Someone) -> Sequence[MoveHistoryEntry]:
         """The newest first."""
@@ -122,16 +132,25 @@ class ClusterMoveService:
             for row in reversed(rows[-HISTORY_ROWS:])
         ]
 
-    def _decided(self, now_seconds: float) -> RebalanceReport:
-        config = self._config
-        with self._acts.client(Someone("")) as client:
-            reading = read(client, config.load_aware, now_seconds)
+    def _decided(self, now_seconds: float) -> RebalanceReport:  # noqa: ARG002 - the reading has its moment
+        config, reading = self._config, self._reading.answer()
         return report_of(reading, config.arguments, with_forecast=config.with_forecast, configured=config.configured)
+
+    def _decided_emptying(self, now_seconds: float) -> RebalanceReport:  # noqa: ARG002 - the reading has its moment
+        config, reading = self._config, self._reading.answer()
+        forecast, configured = config.with_forecast, config.configured
+        return emptying_report_of(reading, config.emptying, with_forecast=forecast, configured=configured)
+
+    def _read(self, now_seconds: float) -> RebalanceReading:
+        with self._acts.client(Someone("")) as client:
+            return read(client, self._config.load_aware, now_seconds)
 
     def _listed(self, now_seconds: float) -> MigrationJobs:
         with self._acts.client(Someone("")) as client:
             rows = self._rows(client)
-            return MigrationJobs(now_seconds, Table.from_rows(JOBS, rows), self._carrier(client))
+            table, carrier = Table.from_rows(JOBS, rows), self._carrier(client, FEATURE)
+            emptier = self._carrier(client, EMPTYING_FEATURE) if carrier.carries else carrier
+            return MigrationJobs(now_seconds, table, carrier, emptier)
 
     @staticmethod
     def _rows(client: KubeClient) -> list[dict[str, Any]]:
@@ -141,14 +160,14 @@ class ClusterMoveService:
         except ClusterAbsent:
             return []
 
-    def _carrier(self, client: KubeClient) -> JobCarrier:
-        if self._config.by_koordinator:
+    def _carrier(self, client: KubeClient, feature: str) -> JobCarrier:
+        if self._config.by_koordinator and feature == FEATURE:
             return JobCarrier()
         try:
             status = client.get(Address("v1", "configmaps", STATUS_CONFIG_MAP, self._config.namespace).path)
         except ClusterForbidden as error:
             return JobCarrier(f"It is not known whether moves are carried out: {error.message}.", "cotenant doctor")
-        return carrier_of(status, FEATURE)
+        return carrier_of(status, feature)
 
     # --- acting -------------------------------------------------------------------------------------------------------
     def preview(self, who: Someone, pods: Sequence[str]) -> Sequence[MoveOutcome]:
@@ -193,6 +212,49 @@ class ClusterMoveService:
             row.write(MoveEvent.WITHDRAWN, message, who.groups)
         self._jobs.forget()
         return MoveOutcome(pod, job)
+
+    def preview_nodes(self, who: Someone, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
+        """Dry run on the server; nothing is kept, and nothing is written to the ledger."""
+        begun = self._begun(who, nodes)
+        with self._acts.client(who) as client:
+            return [EmptiedNodes(client, begun).tried(node) for node in nodes]
+
+    def approve_nodes(self, who: Someone, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
+        """One node after another: a refusal of one leaves the others."""
+        begun = self._begun(who, nodes)
+        with self._acts.client(who) as client, self._acts.writing("empty nodes") as ledger:
+            by = who.name or asked_who(client).name
+            subjects = [LedgerSubject(ledger, self._config.clock, by, node) for node in nodes]
+            planned = EmptiedNodes(client, begun)
+            outcomes = [planned.approved(subject, who.groups, reason.strip()) for subject in subjects]
+        self._forget_rounds()
+        return outcomes
+
+    def withdraw_node(self, who: Someone, node: str, reason: str = "") -> MoveOutcome:
+        """Its moves under way go on; the manager begins no more."""
+        who.require_everywhere(Right.APPROVE)
+        with self._acts.client(who) as client, self._acts.writing("give a node back") as ledger:
+            by = who.name or asked_who(client).name
+            row = LedgerSubject(ledger, self._config.clock, by, node)
+            outcome = EmptiedNodes(client).withdrawn(row, who.groups, reason.strip())
+        self._forget_rounds()
+        return outcome
+
+    def _begun(self, who: Someone, nodes: Sequence[str]) -> frozenset[str]:
+        """Nodes that the round begins; NotAllowed, or UsageError while nobody would empty them."""
+        if not nodes:
+            raise UsageError("no node is chosen", fix="Name at least one node.")
+        who.require_everywhere(Right.APPROVE)
+        emptier = self._jobs.answer().emptier
+        if not emptier.carries:
+            raise UsageError(emptier.why_not, fix=emptier.command)
+        rows = self._emptying.answer().emptying.rows()
+        return frozenset(row["node"] for row in rows if row["decision"] == TO_BE_EMPTIED)
+
+    def _forget_rounds(self) -> None:
+        """The next look reads the nodes with their marks."""
+        for reading in (self._reading, self._round, self._emptying, self._jobs):
+            reading.forget()
 
     def _require(self, who: Someone, pods: Sequence[str]) -> None:
         """NotAllowed, or UsageError while nobody would carry the moves out; nothing is written then."""

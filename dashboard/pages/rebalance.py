@@ -15,9 +15,15 @@ from dash.development.base_component import Component
 from cotenant.core.model.changes.people import Right
 from cotenant.core.model.errors import CotenantError, NoData
 from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.rebalance.move_service import JobCarrier, MigrationJobs, MoveHistoryEntry, namespace_of
+from cotenant.core.model.rebalance.move_service import (
+    TO_BE_EMPTIED,
+    JobCarrier,
+    MigrationJobs,
+    MoveHistoryEntry,
+    namespace_of,
+)
 from cotenant.core.model.rebalance.report import RebalanceReport
-from cotenant.core.model.rebalance.tables import JOBS, MOVES, NODES, RESOURCES
+from cotenant.core.model.rebalance.tables import EMPTYING, JOBS, MOVES, NODES, RESOURCES
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Column, Kind, Schema
 from cotenant.core.model.text import visible
@@ -35,6 +41,9 @@ ROUND: Final = "The round"
 MAPS: Final = "Now and after"
 PEAKS: Final = "At the highest forecast of the next 24 hours"
 MOVE_TITLE: Final = "Moves"
+EMPTYING_TITLE: Final = "Nodes to be emptied"
+PLUGINS: Final = (("LowNodeLoad", "Relieve"), ("HighNodeLoad", "Empty"))
+"""Plugin -> what its round does, as the page's links say."""
 STAY_TITLE: Final = "Pods that stay"
 JOBS_TITLE: Final = "Jobs"
 HISTORY: Final = "Who did what"
@@ -51,11 +60,11 @@ Row = Mapping[str, Any]
 def render(view: View, search: str) -> Component:
     """The page; its callback redraws it when the round or a job changes."""
     lead = html.P(
-        "Which pods should leave overloaded nodes, where each would fit, why the others stay; a person approves a move."
+        "Which pods should leave overloaded or under-used nodes, where each fits, why others stay; a person approves."
     )
     head = html.Div([html.H1("Rebalance"), lead], className="page-head")
     top = html.Div(panels.guarded(lambda: overview(view, search), ROUND), id="rebalance-top")
-    rows = html.Div(panels.guarded(lambda: lists(view), MOVE_TITLE), id="rebalance-rows")
+    rows = html.Div(panels.guarded(lambda: lists(view, search), MOVE_TITLE), id="rebalance-rows")
     store = dcc.Store(id="rebalance-mark", data=_mark(view, search))
     return html.Div([head, store, top, *approval.work_area(), rows], className="page tall-page")
 
@@ -67,14 +76,24 @@ def overview(view: View, search: str) -> Component:
         why = "A round is decided on a live cluster. Let the dashboard read one, or ask from the command line:"
         return panels.panel(ROUND, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
     try:
-        report = view.given.moves.report(view.given.people())
+        report = report_of(view, search)
     except NoData as error:
         state = panels.empty(f"{error.message[:1].upper()}{error.message[1:]}.", why=error.fix, command=AGENTS)
         return panels.panel(ROUND, state)
-    return html.Div([verdict(report), *_gaps(report), *maps(report, search)])
+    return html.Div([verdict(report, search), *_gaps(report), *maps(report, search)])
 
 
-def verdict(report: RebalanceReport) -> Component:
+def report_of(view: View, search: str) -> RebalanceReport:
+    """The round of the plugin that the URL's `plugin` names, else of LowNodeLoad; NoData without reports of nodes."""
+    moves, who = approval.service(view), view.given.people()
+    return moves.emptying(who) if _empties(search) else moves.report(who)
+
+
+def _empties(search: str) -> bool:
+    return parse_qs(search.lstrip("?")).get("plugin") == [PLUGINS[1][0]]
+
+
+def verdict(report: RebalanceReport, search: str) -> Component:
     """How many pods would leave how many nodes, and by which rules."""
     loads = Counter(str(load) for load in report.nodes.columns["load"])
     chips = [panels.chip(f"{load} {count:,}", _load_tone(load)) for load, count in sorted(loads.items())]
@@ -83,7 +102,9 @@ def verdict(report: RebalanceReport) -> Component:
     extent = f"{moves} for {display.counted(len(report.nodes), 'node')}, decided "
     line = html.P([extent, panels.moment(report.at_seconds)], className="verdict")
     notes = html.Ul([html.Li(visible(f"{note[:1].upper()}{note[1:]}")) for note in report.notes], className="notes")
-    return panels.panel(ROUND, line, html.Div(chips, className="chips"), notes)
+    links = [(what, {"plugin": name}, name == report.plugin) for name, what in PLUGINS]
+    ways = panels.choices("Plugin", links, search)
+    return panels.panel(ROUND, line, html.Div(chips, className="chips"), notes, aside=ways)
 
 
 def maps(report: RebalanceReport, search: str) -> list[Component]:
@@ -121,7 +142,7 @@ def _gaps(report: RebalanceReport) -> list[Component]:
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
-def lists(view: View) -> Component:
+def lists(view: View, search: str) -> Component:
     """Jobs, moves, refusals and nodes; nothing where the round says already why there is none."""
     service = view.given.moves
     if service is None:
@@ -131,10 +152,11 @@ def lists(view: View) -> Component:
     parts = [job_panel(view, jobs)] if len(jobs.jobs) else []
     history = service.history(who)
     try:
-        report = service.report(who)
+        report = report_of(view, search)
     except CotenantError:  # it is told above
         return html.Div([*parts, *history_panel(history)])
-    lists = [move_panel(view, report, jobs), stay_panel(report), node_panel(report)]
+    first = [emptying_panel(view, report, jobs)] if _empties(search) else []
+    lists = [*first, move_panel(view, report, jobs), stay_panel(report), node_panel(report)]
     return html.Div([*parts, *lists, *history_panel(history)])
 
 
@@ -144,6 +166,10 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
     rows = [row for row in report.moves.rows() if row["decision"] == "move"]
     if not rows:
         return panels.panel(MOVE_TITLE, panels.empty("No pod should move now.", why="The round's lines say why."))
+    if report.plugin == PLUGINS[1][0]:
+        table = panels.facts(_titles(MOVES), [_cells(MOVES, row) for row in rows[:MOST_ROWS]], MOVE_TITLE)
+        why = "These pods leave first, in the limits of a round; they follow from the nodes that are approved."
+        return panels.panel(MOVE_TITLE, table, note=f"{why} {_more(len(rows))}".strip())
     reason = approval.why_not(view, carrier)
     every = approval.approve_button(
         approval.EVERY, f"Approve all {len(rows)}" if len(rows) > 1 else "Approve it", reason
@@ -153,6 +179,39 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
     off = [disabled(carrier)] if not carrier.carries else under_way(jobs)
     more = [html.P(reason, className="panel-note")] if reason and carrier.carries else []
     return panels.panel(MOVE_TITLE, *off, *more, table, aside=every, note=_more(len(rows)))
+
+
+def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Component:
+    """Nodes that are, or could be, emptied, each with its reason and button; nodes that are left alone with theirs."""
+    rows = list(report.emptying.rows())
+    if not rows:
+        return panels.panel(EMPTYING_TITLE, panels.empty("No node is under-used.", why="The round's lines say why."))
+    emptier = jobs.emptier
+    reason = approval.why_not(view, emptier)
+    count = sum(row["decision"] == TO_BE_EMPTIED for row in rows)
+    label = f"Empty all {count}" if count > 1 else "Empty it"
+    every = approval.approve_button(approval.EVERY, label, reason, approval.NODES) if count else None
+    cells = [
+        [
+            *_cells(EMPTYING, row),
+            _sentence(row["reason"]),
+            _node_button(row, reason, approval.why_not(view, JobCarrier())),
+        ]
+        for row in rows[:MOST_ROWS]
+    ]
+    table = panels.facts([*_titles(EMPTYING), "Why", "Approval"], cells, EMPTYING_TITLE)
+    off = [] if emptier.carries else [disabled(emptier)]
+    return panels.panel(EMPTYING_TITLE, *off, table, aside=every, note=_more(len(rows)))
+
+
+def _node_button(row: Row, reason: str, withdrawal_reason: str) -> Any:
+    """Empty a node, or give it back; a mark can also be taken away while nobody empties nodes."""
+    node = str(row["node"])
+    if row["decision"] == TO_BE_EMPTIED:
+        return approval.approve_button(node, "Empty", reason, approval.NODES)
+    if row["by"]:
+        return approval.withdraw_button(node, node, withdrawal_reason, approval.NODES)
+    return display.MISSING
 
 
 def under_way(jobs: MigrationJobs) -> list[Component]:
@@ -239,7 +298,9 @@ def history_panel(entries: Sequence[MoveHistoryEntry]) -> list[Component]:
         for e in entries[:MOST_HISTORY]
     ]
     note = "`cotenant audit export` has every row." if len(entries) > MOST_HISTORY else ""
-    return [panels.panel(HISTORY, panels.facts(["When", "Who", "What", "Pod", "Why"], cells, HISTORY), note=note)]
+    return [
+        panels.panel(HISTORY, panels.facts(["When", "Who", "What", "Pod or node", "Why"], cells, HISTORY), note=note)
+    ]
 
 
 # --- cells ------------------------------------------------------------------------------------------------------------
@@ -295,16 +356,17 @@ def _mark(view: View, search: str) -> str:
     if service is None:
         return search
     who, parts = view.given.people(), []
-    for read in (service.report, service.jobs):
+    for read in (service.emptying if _empties(search) else service.report, service.jobs):
         try:
             answer = read(who)
         except CotenantError as error:
             parts.append(error.message.encode())
             continue
         if isinstance(answer, MigrationJobs):
-            parts.append(msgspec.json.encode((list(answer.jobs.rows()), answer.carrier.why_not)))
+            reasons = answer.carrier.why_not, answer.emptier.why_not
+            parts.append(msgspec.json.encode((list(answer.jobs.rows()), reasons)))
         else:
-            rows = [list(table.rows()) for table in (answer.nodes, answer.moves)]
+            rows = [list(table.rows()) for table in (answer.nodes, answer.moves, answer.emptying)]
             parts.append(msgspec.json.encode((rows, answer.notes, answer.gaps)))
     return f"{zlib.crc32(b''.join(parts)):08x}{search}"
 
@@ -333,7 +395,7 @@ def register(app: Dash, view: View) -> None:
         if mark == shown:
             return no_update, no_update, no_update
         top = panels.guarded(lambda: overview(view, text), ROUND)
-        return top, panels.guarded(lambda: lists(view), MOVE_TITLE), mark
+        return top, panels.guarded(lambda: lists(view, text), MOVE_TITLE), mark
 
     approval.register(app, view)
 

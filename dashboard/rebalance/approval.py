@@ -1,4 +1,4 @@
-"""Approving moves and withdrawing them: what a button opens, what its form does, and how it went.
+"""Approving moves, and nodes to be emptied, and withdrawing them: what a button opens, its form, and how it went.
 
 It calls the dashboard's `MoveService`, which checks the person's rights again.
 """
@@ -6,6 +6,7 @@ It calls the dashboard's `MoveService`, which checks the person's rights again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import dash_mantine_components as dmc
@@ -14,7 +15,7 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Right
 from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.rebalance.move_service import JobCarrier, MoveOutcome, MoveService
+from cotenant.core.model.rebalance.move_service import TO_BE_EMPTIED, JobCarrier, MoveOutcome, MoveService
 from cotenant.core.model.text import visible
 from dashboard.changes import callbacks
 from dashboard.changes.callbacks import acts, tell
@@ -23,12 +24,45 @@ from dashboard.frame.view import View
 from dashboard.tables import display
 
 EVERY: Final = "*"
-"""In the place of a pod: every move of the round."""
+"""In the place of a pod or node: every one of the round."""
 MOST_LINES: Final = 40
 WORK: Final = "moves-work"
 ACTED: Final = "moves-acted"
 Answer = tuple[Any, Any]
 """Children of the work area, and the moment at which something was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalTexts:
+    """What is approved: first part of its components' ids, words of its form."""
+
+    subject: str
+    title: str
+    noun: str
+    does: str
+    done: str
+    note: str
+    follows: str
+
+
+MOVES: Final = ApprovalTexts(
+    "move",
+    "Approve moves",
+    "job",
+    "Make",
+    "made",
+    "A job reserves room on the other node first and evicts the pod only then; disruption budgets hold.",
+    "The table of jobs follows them.",
+)
+NODES: Final = ApprovalTexts(
+    "node",
+    "Empty nodes",
+    "node",
+    "Mark",
+    "marked",
+    "The manager moves all pods of a marked node, room first, and gives the node back when somebody needs it.",
+    "The table of nodes follows them.",
+)
 
 
 def service(view: View) -> MoveService:
@@ -48,60 +82,61 @@ def work_area() -> list[Component]:
     return [html.Div(id=WORK), dcc.Store(id=ACTED)]
 
 
-def approve_button(pod: str, label: str, reason: str) -> Component:
-    """Opens the dry run of one move, or of all; disabled with a reason."""
-    what = "every move" if pod == EVERY else visible(pod)
+def approve_button(chosen: str, label: str, reason: str, texts: ApprovalTexts = MOVES) -> Component:
+    """Opens the dry run of one pod or node, or of all; disabled with a reason."""
+    what = f"every {texts.subject}" if chosen == EVERY else visible(chosen)
     return html.Button(
         label,
-        id={"move-approve": pod},
+        id={f"{texts.subject}-approve": chosen},
         className="button",
         disabled=bool(reason),
         title=reason or f"Approve {what}: a dry run first",
-        **{"data-opens": "moves-approve-now", "aria-label": f"{label}: {what}"},
+        **{"data-opens": f"{texts.subject}s-approve-now", "aria-label": f"{label}: {what}"},
     )
 
 
-def withdraw_button(job: str, pod: str, reason: str) -> Component:
-    """Withdraws a job that is still Pending; disabled with a reason."""
+def withdraw_button(chosen: str, what: str, reason: str, texts: ApprovalTexts = MOVES) -> Component:
+    """Withdraws a job that is still Pending, or gives a marked node back; disabled with a reason."""
+    label = f"Withdraw the move of {visible(what)}" if texts is MOVES else f"Give node {visible(what)} back"
     return html.Button(
         "Withdraw",
-        id={"move-withdraw": job},
+        id={f"{texts.subject}-withdraw": chosen},
         className="button",
         disabled=bool(reason),
-        title=reason or f"Withdraw the move of {visible(pod)}",
-        **{"aria-label": f"Withdraw the move of {visible(pod)}"},
+        title=reason or label,
+        **{"aria-label": label},
     )
 
 
-def form(outcomes: Sequence[MoveOutcome]) -> Component:
-    """What the dry run said of each move; the jobs of those that passed are made by its button."""
-    passed = [one.pod for one in outcomes if not one.error]
-    jobs = display.counted(len(passed), "job")
-    lead = f"Dry run on the server: {jobs} of {len(outcomes)} would be made. Nothing was written."
-    note = "A job reserves room on the other node first and evicts the pod only then; disruption budgets hold."
+def form(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Component:
+    """What the dry run said of each; those that passed are approved by its button."""
+    passed, prefix = [one.pod for one in outcomes if not one.error], f"{texts.subject}s"
+    counted = display.counted(len(passed), texts.noun)
+    lead = f"Dry run on the server: {counted} of {len(outcomes)} would be {texts.done}. Nothing was written."
     reason = dmc.TextInput(
-        id="moves-reason", label="Why (for those who read it later)", size="xs", value="", debounce=True
+        id=f"{prefix}-reason", label="Why (for those who read it later)", size="xs", value="", debounce=True
     )
-    confirm = html.Button(f"Make {jobs}", id="moves-approve-now", className="button primary", disabled=not passed)
-    close = html.Button("Cancel", id="moves-cancel", className="button")
-    parts = [html.H3("Approve moves"), html.P(lead, className="said"), _lines(outcomes, "would be made")]
-    parts += [html.P(note, className="panel-note"), reason, html.Div([confirm, close], className="plan-buttons")]
-    parts.append(dcc.Store(id="moves-chosen", data=passed))
-    return html.Section(parts, className="plan-form", **{"aria-label": "Approve moves"})
+    label = f"{texts.does} {counted}"
+    confirm = html.Button(label, id=f"{prefix}-approve-now", className="button primary", disabled=not passed)
+    close = html.Button("Cancel", id=f"{prefix}-cancel", className="button")
+    parts = [html.H3(texts.title), html.P(lead, className="said"), _lines(outcomes, f"would be {texts.done}")]
+    parts += [html.P(texts.note, className="panel-note"), reason, html.Div([confirm, close], className="plan-buttons")]
+    parts.append(dcc.Store(id=f"{prefix}-chosen", data=passed))
+    return html.Section(parts, className="plan-form", **{"aria-label": texts.title})
 
 
-def result(outcomes: Sequence[MoveOutcome]) -> Component:
-    """What became of each approved move."""
-    message = _outcome_summary(outcomes)
-    parts = [html.P(message, className="verdict", id="moves-done"), _lines(outcomes, "made")]
-    return html.Section(parts, className="plan-form", **{"aria-label": "Approved moves"})
+def result(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Component:
+    """What became of each."""
+    message = _summary(outcomes, texts)
+    parts = [html.P(message, className="verdict", id="moves-done"), _lines(outcomes, texts.done)]
+    return html.Section(parts, className="plan-form", **{"aria-label": f"Approved {texts.subject}s"})
 
 
-def _outcome_summary(outcomes: Sequence[MoveOutcome]) -> str:
+def _summary(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts) -> str:
     count = sum(not one.error for one in outcomes)
     refused = len(outcomes) - count
-    more = f" {display.counted(refused, 'move')} refused." if refused else ""
-    return f"Made {display.counted(count, 'job')}.{more} The table of jobs follows them."
+    more = f" {display.counted(refused, texts.subject)} refused." if refused else ""
+    return f"{texts.done.capitalize()} {display.counted(count, texts.noun)}.{more} {texts.follows}"
 
 
 def _lines(outcomes: Sequence[MoveOutcome], done: str) -> Component:
@@ -109,7 +144,9 @@ def _lines(outcomes: Sequence[MoveOutcome], done: str) -> Component:
         html.Li(
             [
                 html.Strong(visible(one.pod)),
-                f": {visible(one.error)}. {one.fix}" if one.error else f": job {one.job} {done}",
+                f": {visible(one.error)}. {one.fix}"
+                if one.error
+                else f": {f'job {one.job} ' if one.job else ''}{done}",
             ]
         )
         for one in outcomes[:MOST_LINES]
@@ -130,61 +167,101 @@ def chosen_pods(view: View, pod: str) -> list[str]:
     return pods
 
 
+def chosen_nodes(view: View, node: str) -> list[str]:
+    """One node, or every one that the round begins; UsageError when there is none."""
+    if node != EVERY:
+        return [node]
+    rows = service(view).emptying(view.given.people()).emptying.rows()
+    nodes = [row["node"] for row in rows if row["decision"] == TO_BE_EMPTIED]
+    if not nodes:
+        raise UsageError("the round empties no node", fix="Look at the page again.")
+    return nodes
+
+
+def tried(view: View, chosen: str, texts: ApprovalTexts) -> Component:
+    """The form after a dry run of one pod or node, or of every one."""
+    who = view.given.people()
+    if texts is NODES:
+        return form(service(view).preview_nodes(who, chosen_nodes(view, chosen)), texts)
+    return form(service(view).preview(who, chosen_pods(view, chosen)))
+
+
+def approved(view: View, subjects: Sequence[str], reason: str, texts: ApprovalTexts) -> Component:
+    """Approve these pods or nodes, and say what became of each."""
+    approve = service(view).approve_nodes if texts is NODES else service(view).approve
+    outcomes = approve(view.given.people(), subjects, reason)
+    tell(_summary(outcomes, texts))
+    return result(outcomes, texts)
+
+
 def register(app: Dash, view: View) -> None:
     """All callbacks that act."""
-    _register_open(app, view)
-    _register_approve(app, view)
-    _register_withdraw(app, view)
+    for texts in (MOVES, NODES):
+        _register_open(app, view, texts)
+        _register_cancel(app, texts)
+        _register_approve(app, view, texts)
+    _register_withdraw(app, view, "move", lambda job: _withdrawn_job(view, job))
+    _register_withdraw(app, view, "node", lambda node: _withdrawn_node(view, node))
 
 
-def _register_open(app: Dash, view: View) -> None:
-    @app.callback(Output(WORK, "children"), Input({"move-approve": ALL}, "n_clicks"), prevent_initial_call=True)
+def _withdrawn_job(view: View, job: str) -> str:
+    outcome = service(view).withdraw(view.given.people(), job)
+    return f"Withdrew the move of {visible(outcome.pod)}: its job is deleted, the pod stays."
+
+
+def _withdrawn_node(view: View, node: str) -> str:
+    outcome = service(view).withdraw_node(view.given.people(), node)
+    return f"Gave {visible(outcome.pod)} back: its mark is taken away, moves under way end by themselves."
+
+
+def _register_open(app: Dash, view: View, texts: ApprovalTexts) -> None:
+    button = f"{texts.subject}-approve"
+
+    @app.callback(
+        Output(WORK, "children", allow_duplicate=True), Input({button: ALL}, "n_clicks"), prevent_initial_call=True
+    )
     @acts(view, Right.APPROVE)
     def _open(clicks: Sequence[int | None]) -> Any:
         chosen = ctx.triggered_id
         if not chosen or not any(clicks):
             return no_update
+        return _answered(lambda: tried(view, str(chosen[button]), texts))
 
-        def looked() -> Component:
-            pods = chosen_pods(view, str(chosen["move-approve"]))
-            return form(service(view).preview(view.given.people(), pods))
 
-        return _answered(looked)
-
+def _register_cancel(app: Dash, texts: ApprovalTexts) -> None:
     @app.callback(
-        Output(WORK, "children", allow_duplicate=True), Input("moves-cancel", "n_clicks"), prevent_initial_call=True
+        Output(WORK, "children", allow_duplicate=True),
+        Input(f"{texts.subject}s-cancel", "n_clicks"),
+        prevent_initial_call=True,
     )
     def _cancel(clicks: int | None) -> Any:
         return None if clicks else no_update
 
 
-def _register_approve(app: Dash, view: View) -> None:
+def _register_approve(app: Dash, view: View, texts: ApprovalTexts) -> None:
     @app.callback(
         Output(WORK, "children", allow_duplicate=True),
         Output(ACTED, "data", allow_duplicate=True),
-        Input("moves-approve-now", "n_clicks"),
-        State("moves-reason", "value"),
-        State("moves-chosen", "data"),
+        Input(f"{texts.subject}s-approve-now", "n_clicks"),
+        State(f"{texts.subject}s-reason", "value"),
+        State(f"{texts.subject}s-chosen", "data"),
         prevent_initial_call=True,
     )
     @acts(view, Right.APPROVE)
-    def _approve(clicks: int | None, reason: str | None, pods: Sequence[str] | None) -> Answer:
+    def _approve(clicks: int | None, reason: str | None, subjects: Sequence[str] | None) -> Answer:
         if not clicks:
             return no_update, no_update
-
-        def done() -> Component:
-            outcomes = service(view).approve(view.given.people(), list(pods or ()), reason or "")
-            tell(_outcome_summary(outcomes))
-            return result(outcomes)
-
-        return _answered(done), view.now_seconds()
+        return _answered(lambda: approved(view, list(subjects or ()), reason or "", texts)), view.now_seconds()
 
 
-def _register_withdraw(app: Dash, view: View) -> None:
+def _register_withdraw(app: Dash, view: View, subject: str, withdraw: Callable[[str], str]) -> None:
+    """withdraw: does it and says so."""
+    button = f"{subject}-withdraw"
+
     @app.callback(
         Output(WORK, "children", allow_duplicate=True),
         Output(ACTED, "data", allow_duplicate=True),
-        Input({"move-withdraw": ALL}, "n_clicks"),
+        Input({button: ALL}, "n_clicks"),
         prevent_initial_call=True,
     )
     @acts(view, Right.APPROVE)
@@ -194,8 +271,7 @@ def _register_withdraw(app: Dash, view: View) -> None:
             return no_update, no_update
 
         def done() -> Component:
-            outcome = service(view).withdraw(view.given.people(), str(chosen["move-withdraw"]))
-            message = f"Withdrew the move of {visible(outcome.pod)}: its job is deleted, the pod stays."
+            message = withdraw(str(chosen[button]))
             tell(message)
             return html.P(message, className="verdict", id="moves-done")
 

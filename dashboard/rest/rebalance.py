@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Body, Response
 
-from cotenant.core.model.rebalance.tables import JOBS, MOVES, NODES
+from cotenant.core.model.rebalance.tables import EMPTYING, JOBS, MOVES, NODES
 from cotenant.core.model.table import Schema, Table
 from dashboard.frame.view import View
 from dashboard.rebalance.approval import service
@@ -30,8 +30,16 @@ class MoveApprovalBody(msgspec.Struct, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
+class NodeApprovalBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Which nodes of the round of HighNodeLoad are emptied; dry_run: nothing is kept."""
+
+    nodes: list[str]
+    reason: str = ""
+    dry_run: bool = False
+
+
 class MoveWithdrawalBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Why a job is withdrawn."""
+    """Why a job is withdrawn, or a node given back."""
 
     reason: str = ""
 
@@ -39,7 +47,7 @@ class MoveWithdrawalBody(msgspec.Struct, forbid_unknown_fields=True):
 def router(view: View, prefix: str) -> APIRouter:
     """Everything below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/rebalance", tags=["rebalance"])
-    for path, schema in (("nodes", NODES), ("moves", MOVES), ("jobs", JOBS)):
+    for path, schema in (("nodes", NODES), ("moves", MOVES), ("jobs", JOBS), ("emptying", EMPTYING)):
         live_tables.add(api, path, schema, _reader(view, schema))
     _add_looks(api, view)
     _add_acts(api, view)
@@ -81,6 +89,18 @@ def _add_acts(api: APIRouter, view: View) -> None:
         request, desk = read_body(body, MoveWithdrawalBody), service(view)
         return _json(desk.withdraw(view.given.people(), job, request.reason))
 
+    @api.post("/emptying/approvals", summary="Empty nodes: each gets the mark", **body_doc(NodeApprovalBody))
+    def empty(body: JsonBody) -> Response:
+        request, desk, who = read_body(body, NodeApprovalBody), service(view), view.given.people()
+        if request.dry_run:
+            return _json(desk.preview_nodes(who, request.nodes))
+        return _json(desk.approve_nodes(who, request.nodes, request.reason))
+
+    @api.post("/emptying/{node}/withdrawal", summary="Give a marked node back", **body_doc(MoveWithdrawalBody))
+    def give_back(node: str, body: JsonBody) -> Response:
+        request, desk = read_body(body, MoveWithdrawalBody), service(view)
+        return _json(desk.withdraw_node(view.given.people(), node, request.reason))
+
 
 def _reader(view: View, schema: Schema) -> LiveTable:
     def read() -> tuple[float, Table]:
@@ -88,6 +108,9 @@ def _reader(view: View, schema: Schema) -> LiveTable:
         if schema is JOBS:
             jobs = service(view).jobs(who)
             return jobs.at_seconds, jobs.jobs
+        if schema is EMPTYING:
+            emptying = service(view).emptying(who)
+            return emptying.at_seconds, emptying.emptying
         report = service(view).report(who)
         return report.at_seconds, report.nodes if schema is NODES else report.moves
 

@@ -32,12 +32,17 @@ class TaintedNode(msgspec.Struct):
     """A Node as far as its mark is concerned; taints as the server writes them."""
 
     metadata: _TaintedMeta = msgspec.field(default_factory=_TaintedMeta)
-    spec: _TaintedSpec = msgspec.field(default_factory=_TaintedSpec)
+    spec: _TaintedSpec | None = None
+
+    @property
+    def taints(self) -> list[dict[str, Any]]:
+        """All of them."""
+        return (self.spec.taints if self.spec else None) or []
 
     @property
     def is_marked(self) -> bool:
         """Whether it bears the mark."""
-        return any(taint.get("key") == EMPTYING_TAINT for taint in self.spec.taints or ())
+        return any(taint.get("key") == EMPTYING_TAINT for taint in self.taints)
 
 
 def node_address(name: str) -> Address:
@@ -50,17 +55,20 @@ def marked(node: TaintedNode, value: str, why: str) -> Patch | None:
     if node.is_marked:
         return None
     taint = {"key": EMPTYING_TAINT, "effect": EFFECT, **({"value": value} if value else {})}
-    if node.spec.taints:
+    if node.taints:
         return _patch(node, [{"op": "add", "path": "/spec/taints/-", "value": taint}], why)
     # without the version a list that somebody made in the meantime would be lost
     version = {"op": "test", "path": "/metadata/resourceVersion", "value": node.metadata.resource_version}
-    return _patch(node, [version, {"op": "add", "path": "/spec/taints", "value": [taint]}], why)
+    part: dict[str, Any] = {"path": "/spec/taints", "value": [taint]}
+    if node.spec is None:
+        part = {"path": "/spec", "value": {"taints": [taint]}}
+    return _patch(node, [version, {"op": "add", **part}], why)
 
 
 def unmarked(node: TaintedNode, why: str) -> Patch | None:
     """Take the mark away and leave the other taints; None where there is none."""
     operations: list[dict[str, Any]] = []
-    for place, taint in reversed(list(enumerate(node.spec.taints or ()))):
+    for place, taint in reversed(list(enumerate(node.taints))):
         if taint.get("key") == EMPTYING_TAINT:
             operations.append({"op": "test", "path": f"/spec/taints/{place}/key", "value": EMPTYING_TAINT})
             operations.append({"op": "remove", "path": f"/spec/taints/{place}"})

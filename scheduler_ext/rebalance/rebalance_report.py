@@ -8,16 +8,17 @@ from typing import Any, Final
 from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.rebalance.report import RebalanceReport
-from cotenant.core.model.rebalance.tables import MOVES, NODES, RESOURCES, SHARES
+from cotenant.core.model.rebalance.tables import EMPTYING, MOVES, NODES, RESOURCES, SHARES
 from cotenant.core.model.table import Table
-from scheduler_ext.rebalance.arguments import RebalanceArgs
+from scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from scheduler_ext.rebalance.decide import decide
 from scheduler_ext.rebalance.emptying import decide_emptying
 from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
-from scheduler_ext.rebalance.plan import RebalancePlan
+from scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
 
 MOST_NAMES: Final = 3
+LEFT_ALONE: Final = "left alone"
 
 
 def report_of(
@@ -38,6 +39,8 @@ def _report(
         Table.from_rows(MOVES, move_rows(plan)),
         tuple(notes),
         tuple(gaps),
+        EMPTYING_PLUGIN if plan.emptying else PLUGIN,
+        Table.from_rows(EMPTYING, emptying_rows(plan)),
     )
 
 
@@ -133,6 +136,31 @@ def node_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
                 row[f"{resource}_{name}"] = getattr(node, name)[place] if has_value else None
         rows.append(row)
     return rows
+
+
+def emptying_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
+    """A row a mark that is set, stays or goes; then a row a node that is not begun, with what stands against it."""
+    if not plan.emptying:
+        return []
+    blocked = {one.node: one.pod for one in plan.refusals}
+    rows = []
+    for mark in plan.marks:
+        is_set = mark.change is MarkChange.SET
+        reason = Reason.UNDER_USED if mark.reason is Reason.OK else mark.reason
+        by = "" if is_set else "a person" if mark.approved else "the manager"
+        pod = "" if mark.reason is Reason.OK else blocked.get(mark.node, "")
+        rows.append(
+            {
+                "node": mark.node, "decision": mark.change.value, "by": by, "pods": mark.pods, "gain": mark.gain,
+                "cost": mark.cost, "pod": pod, "reason": reason.value,
+            }
+        )  # fmt: skip
+    marked = {mark.node for mark in plan.marks}
+    return rows + [
+        {"node": one.node, "decision": LEFT_ALONE, "pod": one.pod, "reason": one.reason.value}
+        for one in plan.refusals
+        if one.node not in marked
+    ]
 
 
 def move_rows(plan: RebalancePlan) -> list[dict[str, Any]]:

@@ -244,6 +244,7 @@ def sent(house: House, path: str) -> dict[str, Any]:
         "/reservations/{namespace}/{name}/skip": {"start": moment(begin)},
         "/reservations/{namespace}/{name}/unskip": {"start": moment(begin)},
         "/rebalance/approvals": {"pods": [f"{house.scene.namespace}/pod"]},
+        "/rebalance/emptying/approvals": {"nodes": ["node"]},
     }
     return known.get(path.removeprefix("/api/v1"), {})
 

@@ -20,7 +20,7 @@ from cotenant.core.model.changes.people import Role, Someone
 from cotenant.core.model.errors import ClusterForbidden, NoData, UsageError
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.rebalance.move_service import JobCarrier, MoveEvent, MoveHistoryEntry, MoveService
-from cotenant.core.model.rebalance.tables import JOBS, MOVES, NODES
+from cotenant.core.model.rebalance.tables import EMPTYING, JOBS, MOVES, NODES
 from dashboard.app import create_app
 from dashboard.figures import load_maps
 from dashboard.frame import panels
@@ -31,7 +31,7 @@ from tests.dashboard.test_states import text_of
 from tests.scheduler_ext.rebalance.small_cluster import NOW
 from tests.support import dashboard as support
 from tests.support.access import Browser
-from tests.support.moves import APPROVER, JOB_BODIES, OFF, VIEWER, FixedMoves, narrowed, small_report
+from tests.support.moves import APPROVER, JOB_BODIES, OFF, VIEWER, FixedMoves, narrowed, small_emptying, small_report
 from tests.support.plans import person
 
 NO_MOVES = replace(small_report(), moves=small_report().moves.take(np.array([], dtype=int)))
@@ -129,6 +129,39 @@ def test_the_pages_tables_are_those_of_the_command_line(capsys: pytest.CaptureFi
                 assert cell in printed and cell in text, cell
     # both round a share to whole percent: hot uses 90 %, 70 % after the move, 95 % at its peak
     assert all(f"{share}%" in printed and f"{share} %" in text for share in (90, 70, 95))
+
+
+def test_the_page_of_emptied_nodes_has_the_rows_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    report = small_emptying()
+    print_report(report, Show.ALL, Format.TABLE, headers=False)
+    printed = capsys.readouterr().out
+    print_report(report, Show.ALL, Format.JSON, headers=True)
+    document = json.loads(capsys.readouterr().out)
+    assert list(document) == ["emptying", "nodes", "moves"]
+    text = drawn(FixedMoves(), "?plugin=HighNodeLoad")
+    decisions = {row["node"]: (row["decision"], row["reason"]) for row in document["emptying"]}
+    assert decisions == {
+        "low": ("set", "under-used"), "approved": ("stays", "started-lately"), "left": ("left alone", "no-controller"),
+    }  # fmt: skip
+    for schema in (EMPTYING, NODES, MOVES):
+        for row in document[schema.name.removeprefix("rebalance_")]:
+            for cell in row_cells([c for c in schema.columns if c.kind.value == "text" and not c.wide], row):
+                assert cell in printed and cell in text, cell
+    assert SENTENCES[Reason.UNDER_USED] in text and SENTENCES[Reason.NO_CONTROLLER] in text
+    assert '"node-approve": "low"' in text and '"node-withdraw": "approved"' in text
+    assert '"node-withdraw": "low"' not in text
+
+
+@pytest.mark.parametrize(("who", "off"), [(APPROVER, False), (VIEWER, True)])
+def test_a_node_is_emptied_by_who_may(who: Someone, off: bool) -> None:
+    view = view_of(FixedMoves(), who)
+    shown = page.emptying_panel(view, small_emptying(), FixedMoves().jobs(who))
+    buttons = [one for one in shown._traverse() if "node-" in str(getattr(one, "id", ""))]
+    assert len(buttons) == 3 and {one.disabled for one in buttons} == {off}
+    form = text_of(approval.form([approval.MoveOutcome("low")], approval.NODES))
+    assert "1 node of 1 would be marked. Nothing was written." in form and '"nodes-chosen"' in form
+    assert "Marked 1 node." in text_of(approval.result([approval.MoveOutcome("low")], approval.NODES))
+    assert approval.chosen_nodes(view, approval.EVERY) == ["low"]
 
 
 @pytest.mark.parametrize(
@@ -256,6 +289,7 @@ def test_rest_gives_the_rows_of_the_command_line_under_the_filters_of_all_tables
     overview = stage.get("").json()
     assert (overview["moves"], overview["nodes"], overview["carrier"]["carries"]) == (1, 3, True)
     assert stage.get("/history").json() == []
+    assert [row["node"] for row in stage.get("/emptying?decision=set").json()["rows"]] == ["low"]
 
 
 @pytest.mark.server
@@ -264,7 +298,11 @@ def test_rest_approves_tries_and_withdraws(stage: Stage) -> None:
     assert tried.json()[0]["job"] == "job-shop-a-1" and stage.moves.approved == []
     assert stage.post("/approvals", {"pods": ["shop/a-1"], "reason": "sale"}).status_code == 200
     assert stage.post("/jobs/job-waits/withdrawal", {}).json()["job"] == "job-waits"
-    assert stage.moves.approved == [("shop/a-1", "sale"), ("job-waits", "")]
+    nodes = {"nodes": ["low"], "reason": "autoscaler"}
+    assert stage.post("/emptying/approvals", {**nodes, "dry_run": True}).json()[0]["pod"] == "low"
+    assert stage.post("/emptying/approvals", nodes).status_code == 200
+    assert stage.post("/emptying/approved/withdrawal", {}).json()["pod"] == "approved"
+    assert stage.moves.approved == [("shop/a-1", "sale"), ("job-waits", ""), ("low", "autoscaler"), ("approved", "")]
 
 
 @pytest.mark.server

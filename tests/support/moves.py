@@ -23,7 +23,9 @@ from cotenant.apps.simulation.api_server import EmbeddedServer
 from cotenant.core.adapters.ledger import Ledger, LedgerRow
 from cotenant.core.model.changes.people import Right, Role, Someone
 from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.core.model.rebalance.move_service import (
+    EMPTYING_FEATURE,
     ENABLE_COMMAND,
     FEATURE,
     JobCarrier,
@@ -41,8 +43,11 @@ from cotenant.core.model.table import Table
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.kube import KubeSettings
+from scheduler_ext.rebalance.arguments import ResourcePercents
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading
-from scheduler_ext.rebalance.rebalance_report import report_of
+from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs, HighNodeLoadArgs
+from scheduler_ext.rebalance.marks import APPROVED
+from scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
 from tests.cluster.api import Api, Json
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api
@@ -67,6 +72,16 @@ def small_report() -> RebalanceReport:
     cluster = inputs(hot, node("cold", system=10, ahead=(10, 30)), node("silent", updated=0))
     reading = RebalanceReading(cluster, gaps=(), forecasts=2)
     return report_of(reading, arguments(), with_forecast=True, configured=True)
+
+
+def small_emptying() -> RebalanceReport:
+    """A node that would be emptied, one that a person approved and that waits, one that is left alone, a full one."""
+    marked = node("approved", pod("b-1", 5, placed=NOW - 60), taints=((EMPTYING_TAINT, APPROVED, "PreferNoSchedule"),))
+    left = node("left", pod("c-1", 2, owner=None))
+    loads = [node("low", pod("a-1", 5)), marked, left, node("full", pod("f-1", 40)), node("silent", updated=0)]
+    load = HighNodeLoadArgs(low_thresholds=ResourcePercents(30, 40), max_emptying_nodes=3)
+    reading = RebalanceReading(inputs(*loads), gaps=(), forecasts=0)
+    return emptying_report_of(reading, EmptyingArgs(load), with_forecast=False, configured=False)
 
 
 def job(name: str, pod_key: str, phase: str = "", **status: Any) -> Json:
@@ -114,7 +129,25 @@ class FixedMoves:
     def jobs(self, who: Someone) -> MigrationJobs:
         who.require(Right.READ)
         table = Table.from_rows(JOBS, job_rows(self.bodies))
-        return MigrationJobs(NOW, visible_pods(table, who), self.carrier)
+        return MigrationJobs(NOW, visible_pods(table, who), self.carrier, self.carrier)
+
+    def emptying(self, who: Someone) -> RebalanceReport:
+        who.require(Right.READ)
+        return visible_to(small_emptying(), who)
+
+    def preview_nodes(self, who: Someone, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
+        who.require_everywhere(Right.APPROVE)
+        return [MoveOutcome(one) for one in nodes]
+
+    def approve_nodes(self, who: Someone, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
+        outcomes = self.preview_nodes(who, nodes)
+        self.approved += [(one, reason) for one in nodes]
+        return outcomes
+
+    def withdraw_node(self, who: Someone, node: str, reason: str = "") -> MoveOutcome:
+        who.require_everywhere(Right.APPROVE)
+        self.approved.append((node, reason))
+        return MoveOutcome(node)
 
     def preview(self, who: Someone, pods: Sequence[str]) -> Sequence[MoveOutcome]:
         for one in pods:
@@ -152,10 +185,11 @@ class MoveScene:
         return move_desk_of(msgspec.structs.replace(self.settings, kube=own), clock=self.clock)
 
     def carried(self, state: str = "Up") -> None:
-        """Say what the manager says of its feature."""
+        """Say what the manager says of its features."""
         condition = {"type": "Available", "status": "True", "reason": state, "message": ""}
         path = "/api/v1/namespaces/koordinator-system/configmaps"
-        body = {"metadata": {"name": "cotenant-status"}, "data": {FEATURE: msgspec.json.encode(condition).decode()}}
+        text = msgspec.json.encode(condition).decode()
+        body = {"metadata": {"name": "cotenant-status"}, "data": dict.fromkeys((FEATURE, EMPTYING_FEATURE), text)}
         if self.api.exists(f"{path}/cotenant-status"):
             self.api.delete(f"{path}/cotenant-status")
         self.api.create(path, body)

@@ -104,6 +104,7 @@ def move_desk_of(
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.settings.sections.actions import ledger_place
     from scheduler_ext.rebalance.arguments import configured
+    from scheduler_ext.rebalance.emptying_arguments import emptying_configured
 
     own = settings.descheduler
     return ClusterMoveService(
@@ -115,6 +116,7 @@ def move_desk_of(
             anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
             namespace=settings.manager.namespace,
             arguments=replace(configured(own.configuration), pause_seconds=own.pause_seconds),
+            emptying=replace(emptying_configured(own.configuration), pause_seconds=own.pause_seconds),
             configured=bool(own.configuration),
             with_forecast=own.mode == "forecast",
             by_koordinator=own.handled_by == "koordinator",

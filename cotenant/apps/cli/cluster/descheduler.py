@@ -39,6 +39,7 @@ class Show(StrEnum):
     ALL = "all"
     NODES = "nodes"
     MOVES = "moves"
+    EMPTYING = "emptying"
 
 
 class RebalancePlugin(StrEnum):
@@ -89,7 +90,7 @@ def descheduler(
             help="forecast: also overloads of the next half hour, and peaks; observed: now. Else descheduler.mode.",
         ),
     ] = None,
-    show: Annotated[Show, typer.Option("--show", help="Nodes, moves, or both; CSV of both has the moves.")] = Show.ALL,
+    show: Annotated[Show, typer.Option("--show", help="One of the tables; CSV of all has the moves.")] = Show.ALL,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
     output: OutputOption = Format.TABLE,
@@ -109,7 +110,7 @@ def descheduler(
     if plugin is RebalancePlugin.LOW_NODE_LOAD:
         report = _report(settings, arguments_from(file, settings), configured=bool(file))
     else:
-        report = _emptying_report(settings, emptying_arguments_from(file), configured=bool(file))
+        report = _emptying_report(settings, emptying_arguments_from(file, settings), configured=bool(file))
     _print(report, show, output, headers=not no_headers)
     for line in (_summary(report), *report.notes, *report.gaps):
         message(line)
@@ -126,11 +127,13 @@ def arguments_from(file: str, settings: Settings) -> RebalanceArgs:
     return replace(arguments, pause_seconds=own.pause_seconds)
 
 
-def emptying_arguments_from(file: str) -> EmptyingArgs:
-    """The file's arguments of HighNodeLoad, or ours without a file."""
-    from scheduler_ext.rebalance.emptying_arguments import DEFAULT_EMPTYING, emptying_arguments_of
+def emptying_arguments_from(file: str, settings: Settings) -> EmptyingArgs:
+    """The same of HighNodeLoad."""
+    from scheduler_ext.rebalance.emptying_arguments import emptying_arguments_of, emptying_configured
 
-    return emptying_arguments_of(_document(file)) if file else DEFAULT_EMPTYING
+    own = settings.descheduler
+    arguments = emptying_arguments_of(_document(file)) if file else emptying_configured(own.configuration)
+    return replace(arguments, pause_seconds=own.pause_seconds)
 
 
 def _document(file: str) -> Any:
@@ -152,8 +155,10 @@ def _report(settings: Settings, arguments: RebalanceArgs, *, configured: bool) -
 def _emptying_report(settings: Settings, arguments: EmptyingArgs, *, configured: bool) -> RebalanceReport:
     from scheduler_ext.rebalance.rebalance_report import emptying_report_of
 
-    with_forecast = _forecast(settings.descheduler)
-    return emptying_report_of(_read(settings), arguments, with_forecast=with_forecast, configured=configured)
+    own = settings.descheduler
+    return emptying_report_of(
+        _read(settings), arguments, with_forecast=_forecast(own), configured=configured or bool(own.configuration)
+    )
 
 
 def _forecast(settings: DeschedulerSettings) -> bool:
@@ -173,17 +178,22 @@ def _read(settings: Settings) -> RebalanceReading:
 
 
 def _print(report: RebalanceReport, show: Show, output: Format, *, headers: bool) -> None:
-    """Both tables one below the other; JSON and YAML of both are one object, CSV is one table."""
-    nodes, moves = report.nodes, report.moves
-    if show is Show.ALL and output in (Format.JSON, Format.YAML):
-        print_document({"nodes": list(nodes.rows()), "moves": list(moves.rows())}, DocumentFormat(output.value))
-        return
-    if show is Show.NODES or (show is Show.ALL and output is not Format.CSV):
-        print_table(nodes, output, headers=headers)
-    if show is Show.ALL and output is not Format.CSV:
-        typer.echo("")
-    if show is not Show.NODES:
-        print_table(moves, output, headers=headers)
+    """The tables one below the other; JSON and YAML of all are one object, CSV is one table."""
+    tables = {Show.EMPTYING: report.emptying, Show.NODES: report.nodes, Show.MOVES: report.moves}
+    if report.plugin == RebalancePlugin.LOW_NODE_LOAD and show is not Show.EMPTYING:
+        del tables[Show.EMPTYING]
+    if show is not Show.ALL:
+        print_table(tables[show], output, headers=headers)
+    elif output in (Format.JSON, Format.YAML):
+        rows = {name.value: list(table.rows()) for name, table in tables.items()}
+        print_document(rows, DocumentFormat(output.value))
+    elif output is Format.CSV:
+        print_table(report.moves, output, headers=headers)
+    else:
+        for number, table in enumerate(tables.values()):
+            if number:
+                typer.echo("")
+            print_table(table, output, headers=headers)
 
 
 def _summary(report: RebalanceReport) -> str:

@@ -95,6 +95,16 @@ class Someone:
         """Whether a grant gives the right in that namespace, or in any when none is named."""
         return any(right in RIGHTS[grant.role] and grant.covers(namespace) for grant in self.grants)
 
+    def require_everywhere(self, right: Right) -> None:
+        """NotAllowed, in words, unless a grant gives the right in all namespaces."""
+        if any(right in RIGHTS[grant.role] and not grant.namespaces for grant in self.grants):
+            return
+        self.require(right)
+        raise NotAllowed(
+            f"{self.name or 'a viewer'} may {right} in some namespaces alone",
+            fix="Pods of all namespaces leave a node: it takes the role in all of them.",
+        )
+
     @property
     def reads(self) -> frozenset[str] | None:
         """Namespaces of which they may read; None: of all."""

@@ -19,17 +19,25 @@ from cotenant.core.model.table import Table
 
 FEATURE: Final = "migrations"
 """The manager's feature that carries jobs out."""
+EMPTYING_FEATURE: Final = "descheduler"
+"""The one that goes on with nodes that people approved to be emptied."""
+TO_BE_EMPTIED: Final = "set"
+"""In column `decision` of EMPTYING: nodes that the round begins, and a person may approve."""
 ENABLE_COMMAND: Final = "cotenant --set descheduler.enabled=true manager --write"
 
 
 class MoveEvent(StrEnum):
-    """An event of a move in the ledger; its subject is the pod, NAMESPACE/NAME."""
+    """An event of a move in the ledger; its subject is the pod, NAMESPACE/NAME, or the node that is emptied."""
 
     ASKED = "move-asked"
     """Written before the cluster is touched; without an outcome behind it, the job itself says what became of it."""
     REFUSED = "move-refused"
     APPROVED = "move-approved"
     WITHDRAWN = "move-withdrawn"
+    NODE_ASKED = "emptying-asked"
+    NODE_REFUSED = "emptying-refused"
+    NODE_APPROVED = "emptying-approved"
+    NODE_WITHDRAWN = "emptying-withdrawn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +55,23 @@ class JobCarrier:
 
 @dataclass(frozen=True, slots=True)
 class MigrationJobs:
-    """Jobs of the cluster at one moment (Unix time): table JOBS, the newest first; and who carries them out."""
+    """Jobs of the cluster at one moment (Unix time): table JOBS, the newest first; and who carries them out.
+
+    emptier: whether approved nodes are emptied.
+    """
 
     at_seconds: float
     jobs: Table
     carrier: JobCarrier
+    emptier: JobCarrier = JobCarrier()
 
 
 @dataclass(frozen=True, slots=True)
 class MoveOutcome:
-    """What became of one move: the job that was made, or would be made in a dry run; error "": it was."""
+    """What became of one move: the job that was made, or would be made in a dry run; error "": it was.
+
+    pod: or the name of a node that is emptied, of which no job is made yet.
+    """
 
     pod: str
     job: str = ""
@@ -66,7 +81,7 @@ class MoveOutcome:
 
 @dataclass(frozen=True, slots=True)
 class MoveHistoryEntry:
-    """A row of the ledger about a move: who did what, when (Unix time)."""
+    """A row of the ledger about a move: who did what, when (Unix time); pod: or the node that is emptied."""
 
     seconds: float
     actor: str
@@ -93,23 +108,35 @@ class MoveService(Protocol):
     def withdraw(self, who: Someone, job: str, reason: str = "") -> MoveOutcome:
         """Delete a job that is still Pending. Right.APPROVE."""
 
+    def emptying(self, who: Someone) -> RebalanceReport:
+        """The round of HighNodeLoad that is decided now, of what the person may see."""
+
+    def preview_nodes(self, who: Someone, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
+        """Dry run on the server of marking these nodes. Right.APPROVE in all namespaces."""
+
+    def approve_nodes(self, who: Someone, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
+        """Mark each of these nodes, as far as the round still empties it. Right.APPROVE in all namespaces."""
+
+    def withdraw_node(self, who: Someone, node: str, reason: str = "") -> MoveOutcome:
+        """Take a node's mark away, whoever set it. Right.APPROVE in all namespaces."""
+
     def history(self, who: Someone) -> Sequence[MoveHistoryEntry]:
         """What people did to moves through this service, the newest first."""
 
 
 def namespace_of(pod: str) -> str:
-    """The namespace of NAMESPACE/NAME."""
-    return pod.partition("/")[0]
+    """The namespace of NAMESPACE/NAME; "" of a node."""
+    return pod.rpartition("/")[0]
 
 
 def visible_to(report: RebalanceReport, who: Someone) -> RebalanceReport:
     """The report without moves and refusals of pods whose namespace the person does not read; nodes are shown whole."""
-    moves = visible_pods(report.moves, who)
-    hidden = len(report.moves) - len(moves)
+    moves, emptying = visible_pods(report.moves, who), visible_pods(report.emptying, who)
+    hidden = len(report.moves) - len(moves) + len(report.emptying) - len(emptying)
     if not hidden:
         return report
     note = f"{hidden} rows about pods of namespaces that you do not read are not shown"
-    return replace(report, moves=moves, notes=(*report.notes, note))
+    return replace(report, moves=moves, emptying=emptying, notes=(*report.notes, note))
 
 
 def visible_pods(table: Table, who: Someone) -> Table:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from cotenant.core.model.rebalance.tables import EMPTYING
 from cotenant.core.model.table import Table
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceReport:
-    """A round at one moment (Unix time): tables NODES and MOVES.
+    """A round at one moment (Unix time): tables NODES and MOVES, and EMPTYING of a round of HighNodeLoad.
 
     notes: by which thresholds and forecasts it was decided, and why a pass moved nothing. gaps: what could not be read
     or used; any of it makes the plan a partial one.
@@ -20,6 +21,8 @@ class RebalanceReport:
     moves: Table
     notes: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
+    plugin: str = "LowNodeLoad"
+    emptying: Table = field(default_factory=lambda: Table.from_rows(EMPTYING, []))
 
     @property
     def move_count(self) -> int:

@@ -63,6 +63,21 @@ MOVES: Final = Schema(
     ("pod", "source"),
 )
 
+EMPTYING: Final = Schema(
+    "rebalance_emptying",
+    (
+        Column("node", "Node", Kind.TEXT, "Name of an under-used or a marked node."),
+        Column("decision", "Mark", Kind.TEXT, "set, stays or taken away; left alone: the node is not begun."),
+        Column("by", "By", Kind.TEXT, "Who began it: a person, or the manager's rounds."),
+        Column("pods", "Pods", Kind.INTEGER, "Pods that have yet to leave."),
+        Column("gain", "Gain node-s", Kind.NUMBER, "For how long a free node counts, in seconds."),
+        Column("cost", "Cost node-s", Kind.NUMBER, "Of all its moves, in node-seconds."),
+        Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod that stands against it."),
+        Column("reason", "Reason", Kind.TEXT, "Code of docs/reasons.md."),
+    ),
+    ("node",),
+)
+
 JOBS: Final = Schema(
     "rebalance_jobs",
     (

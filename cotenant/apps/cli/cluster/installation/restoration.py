@@ -1,8 +1,8 @@
 """What components have written into objects of others, and the patch that takes it away again. Pure.
 
-Nodes: the mark of one that is emptied, amounts and annotations of our field managers. NodeResourceTopologies: batch amounts of zones. Pods: our
-scheduling gates, and the marks of a hand-over. Workloads: the marks of an accepted change; the requests that somebody
-accepted are theirs and stay. HorizontalPodAutoscalers: the floor of a plan.
+Nodes: the mark of one that is emptied, amounts and annotations of our field managers. NodeResourceTopologies: batch
+amounts of zones. Pods: our scheduling gates, and the marks of a hand-over. Workloads: the marks of an accepted change;
+the requests that somebody accepted are theirs and stay. HorizontalPodAutoscalers: the floor of a plan.
 """
 
 from __future__ import annotations
