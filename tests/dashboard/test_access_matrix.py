@@ -275,7 +275,7 @@ def test_the_same_endpoints_do_act_for_an_administrator(fresh: House) -> None:
     refused = {f"{method} {path}": status for (method, path), status in found.items() if status >= 300}
     # What they leave behind stands in each other's way: a plan that is rejected has nothing to skip, for one.
     assert set(refused.values()) <= {404, 409, 422, 400}, refused
-    assert len(found) >= 12 and len(refused) < len(found) / 2, refused
+    assert len(found) >= 12 and len(refused) <= len(found) / 2, refused
     assert {"accepted", "applied", "rolled-back", "plan-approved"} <= {row.event for row in fresh.rows()}
 
 

@@ -17,6 +17,7 @@ from cotenant.apps.simulation.rebalance import CONFIGURATION, node_metrics
 from cotenant.core.model.changes.people import Role
 from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.rebalance.move_service import MigrationJobs
+from cotenant.core.model.rebalance.report import RebalanceReport
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.root import Settings
 from profiler.synthetic import SyntheticSpec, generate
@@ -57,7 +58,20 @@ def test_the_demo_has_a_plan_and_its_manager_moves_an_approved_pod(tmp_path: Pat
         (row,) = wait_for(
             "the move ends", lambda: [r for r in _fresh(desk).jobs.rows() if r["step"] == "Complete"], 120
         )
+        after = wait_for("the reports follow", lambda: _moved(desk, moves[0], report), 60)
     assert (row["phase"], row["target"]) == ("Succeeded", moves[0]["target"])
+    # the pods of its workload are alike: the target gains about what the source lost, of nodes that may differ in size
+    assert after[moves[0]["target"]] > 0 > after[moves[0]["source"]]
+
+
+def _moved(desk: ClusterMoveService, move: dict[str, Any], before: RebalanceReport) -> dict[str, float]:
+    """CPU of source and target against what a round before said, as shares; {} until both differ."""
+    desk._reading.forget()
+    desk._round.forget()
+    then = {row["node"]: row["cpu_now"] for row in before.nodes.rows()}
+    now = {row["node"]: row["cpu_now"] for row in desk.report(ADMIN).nodes.rows()}
+    changes = {name: now[name] - then[name] for name in (move["source"], move["target"])}
+    return changes if all(changes.values()) else {}
 
 
 def _fresh(desk: ClusterMoveService) -> MigrationJobs:

@@ -1,6 +1,7 @@
 """What a round of rebalancing reads of the demo's cluster: NodeMetrics at the end of its history, and forecasts. Pure.
 
-Pods and nodes use what the history's last five minutes say. The thresholds are lower than the built-in ones, so that
+Pods and nodes use what the history's last five minutes say; from then on reports follow the pods
+(`controllers.node_agents`). The thresholds are lower than the built-in ones, so that
 the demo, whose nodes use a quarter of their CPU, has nodes to relieve.
 """
 
@@ -34,7 +35,7 @@ CONFIGURATION: Final[Json] = {
     "lowThresholds": {"cpu": 25, "memory": 60},
     "highThresholds": {"cpu": 50, "memory": 85},
 }
-"""Of the demo's descheduler. Its NodeMetrics are of the moment at which the demo begins, so that none expires."""
+"""Of the demo's descheduler. Its NodeMetrics are written when a pod comes or goes, so that none expires."""
 
 
 def node_metrics(cluster: SyntheticCluster) -> tuple[Json, ...]:
@@ -96,13 +97,18 @@ def _last(cluster: SyntheticCluster, signal: Signal) -> list[float]:
 
 def _metric(node: str, total: Pair, pods: Sequence[tuple[str, str, Pair]], time_seconds: int) -> Json:
     system = [max(total[place] - sum(used[place] for _, _, used in pods), 0.0) for place in range(2)]
-    status = {
-        "updateTime": moment(time_seconds),
-        "nodeMetric": {"nodeUsage": _usage(total), "systemUsage": _usage((system[0], system[1]))},
-        "podsMetric": [{"namespace": space, "name": name, "podUsage": _usage(used)} for space, name, used in pods],
-    }
+    status = metric_status(total, (system[0], system[1]), pods, time_seconds)
     meta = {"name": node, "labels": dict(DEMO_LABELS)}
     return {"apiVersion": SLO_GROUP, "kind": "NodeMetric", "metadata": meta, "spec": {}, "status": status}
+
+
+def metric_status(total: Pair, system: Pair, pods: Sequence[tuple[str, str, Pair]], time_seconds: int) -> Json:
+    """Status of a NodeMetric; pods: (namespace, name, usage)."""
+    return {
+        "updateTime": moment(time_seconds),
+        "nodeMetric": {"nodeUsage": _usage(total), "systemUsage": _usage(system)},
+        "podsMetric": [{"namespace": space, "name": name, "podUsage": _usage(used)} for space, name, used in pods],
+    }
 
 
 def _usage(amounts: Pair) -> Json:

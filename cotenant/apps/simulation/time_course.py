@@ -20,6 +20,7 @@ from cotenant.apps.simulation.batch_load import Evening
 from cotenant.apps.simulation.clock import SteeredClock
 from cotenant.apps.simulation.controllers.autoscaler import NOTHING, CpuDemand
 from cotenant.apps.simulation.controllers.cluster_controllers import ClusterControllers
+from cotenant.apps.simulation.controllers.node_agents import NodeAgents
 from cotenant.apps.simulation.shortage import ClusterSnapshot, ShortageCount, origin, without
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.demo_clock import Stop
@@ -49,6 +50,7 @@ class ClusterParts:
 
     state: ObjectState
     living: ClusterControllers
+    agents: NodeAgents
     manager: Manager
     plans: Mirror[Any]
     demand: CpuDemand = NOTHING
@@ -133,6 +135,7 @@ class TimeCourse:
             # The manager first: what it promises for the next moments (`servedUntil`) holds when pods are made.
             managed = self._manage()
             lived = self._parts.living.settled(self.now_seconds())
+            self._parts.agents.report(self.now_seconds())
             if not managed and not lived:
                 break
             self._clock.move(self.now_seconds() + NUDGE_SECONDS)
