@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
 
@@ -27,10 +26,7 @@ NODES = "/api/v1/nodes"
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[MoveScene]:
     with moves.embedded(tmp_path) as made:
-        entry = {"name": "HighNodeLoad", "args": HIGH_NODE_LOAD}
-        document = {"kind": "DeschedulerConfiguration", "profiles": [{"pluginConfig": [entry]}]}
-        own = msgspec.structs.replace(made.settings.descheduler, configuration=document)
-        made.settings = msgspec.structs.replace(made.settings, descheduler=own)
+        made.configure({"name": "HighNodeLoad", "args": HIGH_NODE_LOAD})
         yield made
 
 

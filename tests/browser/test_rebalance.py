@@ -67,3 +67,31 @@ def test_a_person_approves_every_move_follows_one_to_its_end_and_withdraws_the_o
             expect(page.get_by_role("table", name="Who did what")).to_contain_text("sale tonight")
         events = [event for event, _, _ in scene.events()]
         assert events == ["move-asked", "move-approved"] * 2 + ["move-asked", "move-withdrawn"]
+
+
+def test_a_person_empties_a_node_and_gives_it_back(open_page: Open, made: Results, tmp_path: Path, axe: str) -> None:
+    with moves.embedded(tmp_path) as scene:
+        # the hot node carries all that is used, the cold one is under-used and empty
+        args = {"lowThresholds": {"cpu": 35, "memory": 50}, "highThresholds": {"cpu": 100, "memory": 100}}
+        scene.configure({"name": "HighNodeLoad", "args": args})
+        given = DashboardContext(moves=scene.desk(), people=lambda: APPROVER)
+        app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, given)
+        with support.served(app) as address:
+            page = settled(open_page(f"{address}/rebalance", size=SIZE))
+            page.get_by_role("link", name="Empty", exact=True).click()
+            page.wait_for_url("**/rebalance?plugin=HighNodeLoad")
+            table = page.get_by_role("table", name="Nodes to be emptied")
+            expect(table).to_contain_text("under-used")
+            assert serious(page, axe) == []
+            page.get_by_role("button", name=f"Empty: {moves.COLD}").click()
+            confirm = page.get_by_role("button", name="Mark 1 node")
+            expect(confirm).to_be_focused()
+            assert scene.rows() == [], "so far a dry run"
+            confirm.click()
+            expect(page.locator("#moves-done")).to_contain_text("Marked 1 node.")
+            expect(table).to_contain_text("a person")
+            page.get_by_role("button", name=f"Give node {moves.COLD} back").click()
+            expect(page.locator("#moves-done")).to_contain_text(f"Gave {moves.COLD} back")
+            expect(table).not_to_contain_text("a person")
+        events = [event for event, _, _ in scene.events()]
+        assert events == ["emptying-asked", "emptying-approved", "emptying-asked", "emptying-withdrawn"]

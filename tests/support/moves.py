@@ -184,6 +184,12 @@ class MoveScene:
         own = msgspec.structs.replace(self.settings.kube, **kube)
         return move_desk_of(msgspec.structs.replace(self.settings, kube=own), clock=self.clock)
 
+    def configure(self, *entries: Json) -> None:
+        """Other arguments of plugins for desks from now on."""
+        document = {"kind": "DeschedulerConfiguration", "profiles": [{"pluginConfig": list(entries)}]}
+        own = msgspec.structs.replace(self.settings.descheduler, configuration=document)
+        self.settings = msgspec.structs.replace(self.settings, descheduler=own)
+
     def carried(self, state: str = "Up") -> None:
         """Say what the manager says of its features."""
         condition = {"type": "Available", "status": "True", "reason": state, "message": ""}

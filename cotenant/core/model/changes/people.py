@@ -29,7 +29,7 @@ class Right(StrEnum):
     PLAN = "plan"
     """Make and edit reservation plans."""
     APPROVE = "approve"
-    """Approve and reject reservation plans; approve and withdraw moves of pods; be the second person of a change."""
+    """Approve and reject reservation plans; approve and withdraw moves of pods, and, in all namespaces, empty nodes; be the second person of a change."""
     OVERRIDE = "override"
     """Override a guardrail."""
     ADMINISTER = "administer"
