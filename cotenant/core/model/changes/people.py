@@ -29,7 +29,8 @@ class Right(StrEnum):
     PLAN = "plan"
     """Make and edit reservation plans."""
     APPROVE = "approve"
-    """Approve and reject reservation plans; approve and withdraw moves of pods, and, in all namespaces, empty nodes; be the second person of a change."""
+    """Approve and reject reservation plans; approve and withdraw moves of pods; empty nodes, in all namespaces; be the
+    second person of a change."""
     OVERRIDE = "override"
     """Override a guardrail."""
     ADMINISTER = "administer"
