@@ -31,8 +31,8 @@ from forecasting.backtest.contenders import PathContender
 from forecasting.backtest.plan import HOURLY_WEEK, origins
 from forecasting.backtest.run import Shard, run
 from forecasting.base import Array, conform
-from forecasting.decomposition import DAY, SHORTEST, bridged, taken_apart
-from forecasting.week import WeekBlend
+from forecasting.weeks.decomposition import DAY, SHORTEST, bridged, taken_apart
+from forecasting.weeks.week import WeekBlend
 
 SINGLE = (("google2019_cells", "cpu_sum_raw"), ("cluster_aggregates", "cpu"), ("web_request_rates", "requests_per_min"))
 POOLED = (("bitbrains_rnd", "cpu_usage_pct", 21), ("azure_v1_vms", "cpu_avg_pct", 22))

@@ -1,7 +1,9 @@
-"""What each part of a forecast earns: the engine without it, on the populations of bench.decisions.
+"""What each part of a forecast earns, and what older back-tests cost, on the populations of bench.decisions.
 
 Loss: pinball relative to that of the whole engine, geometric mean over series and trials, interval by paired bootstrap;
 above 1 the part helps. Seconds: CPU time that the engine takes less without it, over all trials of all populations.
+"back-tests n h old": members, booster and lifts were weighed n hours before the forecast, as in a scan that goes on
+with what an earlier one learned, and from that much less history. The goal is that none is worse by more than 1 %.
 Members were chosen on a third of these origins (see bench.decisions), so that gains lean a little upwards.
 """
 
@@ -19,7 +21,7 @@ import numpy as np
 from msgspec import structs
 
 from bench.decisions import POPULATIONS
-from bench.record import Row, record_on_traces
+from bench.record import Row, below, record_on_traces
 from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.backtest import scores
@@ -30,6 +32,8 @@ from forecasting.backtest.run import BacktestScores, run
 from forecasting.members import MEMBERS
 
 ORIGINS = 8
+AGES_HOURS = (1.0, 12.0, 23.5)
+AGED, WORSE = "back-tests", 1.01
 Q95 = LEVELS.index(0.95)
 DEFAULTS = ForecastingSettings()
 
@@ -50,8 +54,10 @@ class Variant:
 
 
 def variants(engine: EngineContender) -> Iterator[Variant]:
-    """The whole, and without each part."""
+    """The whole, with older back-tests, and without each part."""
     yield Variant(engine, ENGINE)
+    for hours in AGES_HOURS:
+        yield Variant(replace(engine, learned_hours=hours), f"{AGED} {hours:g} h old")
     yield Variant(replace(engine, settings=structs.replace(DEFAULTS, booster_rows=0)), "booster")
     for place, member in enumerate(MEMBERS[1:], 1):
         yield Variant(replace(engine, members=(*MEMBERS[:place], *MEMBERS[place + 1 :])), member.name)
@@ -73,19 +79,16 @@ def measure(folder: Path) -> list[Row]:
                 value, note = _of(ledger, variant.name, held)
                 gains.setdefault(variant.name, []).append(f"{population.name} {note}")
                 ratios.setdefault(variant.name, []).append(value)
-    return [
-        row
-        for name, notes in gains.items()
-        for row in (
-            Row(
-                f"loss without {name}",
-                round(float(np.exp(np.mean(np.log(ratios[name])))), 4),
-                "ratio",
-                note="; ".join(notes),
-            ),
-            Row(f"CPU time of {name}", round(spent[ENGINE] - spent[name], 2), "s", note=f"of {spent[ENGINE]:.1f} s"),
-        )
-    ]
+    return [row for name, notes in gains.items() for row in _rows(name, ratios[name], "; ".join(notes), spent)]
+
+
+def _rows(name: str, ratios: list[float], note: str, spent: dict[str, float]) -> Iterator[Row]:
+    ratio = float(np.exp(np.mean(np.log(ratios))))
+    if name.startswith(AGED):
+        yield below(f"loss with {name} / with fresh ones", round(ratio, 4), "ratio", WORSE, note)
+        return
+    yield Row(f"loss without {name} / with it", round(ratio, 4), "ratio", note=note)
+    yield Row(f"CPU time of {name}", round(spent[ENGINE] - spent[name], 2), "s", note=f"of {spent[ENGINE]:.1f} s")
 
 
 def _of(ledger: BacktestScores, name: str, held: float) -> tuple[float, str]:

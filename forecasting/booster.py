@@ -9,7 +9,6 @@ teach each other. It learns from rehearsed days but the newest, and is weighed b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.model.usage.usage import FloatMatrix
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.base import LEVEL_ARRAY, Array, in_order
+from forecasting.trees import Trees, of_models
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -93,12 +93,11 @@ def features(moment: BoosterInput, scale: Floats) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Booster:
-    """Trained models, one a level of TRAINED_LEVELS; `rows` and `series` are what they learned from."""
+    """Trained trees, a model a level of TRAINED_LEVELS; `rows` and `series` are what they learned from."""
 
-    models: tuple[Any, ...]
+    trees: Trees
     rows: int
     series: int
-    threads: int
 
     def quantiles(self, moment: BoosterInput, scale: Floats) -> Array:
         """Quantiles (n, H, L) of the slots ahead: the mixture's median plus the learned residual, in units of `scale`.
@@ -106,9 +105,7 @@ class Booster:
         scale: (n,), of `scale_of`. Levels above 0.9 have no model: they keep the mixture's distance from its q90.
         """
         columns = features(moment, scale)
-        flat = columns.reshape(-1, columns.shape[2])
-        with _limited(self.threads):
-            away = np.stack([model.predict(flat).reshape(columns.shape[:2]) for model in self.models], axis=-1)
+        away = self.trees.predict(columns.reshape(-1, columns.shape[2])).reshape(*columns.shape[:2], -1)
         path = moment.path[:, :, _MIDDLE, None] + _every_level(away) * scale[:, None, None]
         path[:, :, _HIGH + 1 :] += moment.path[:, :, _HIGH + 1 :] - moment.path[:, :, _HIGH, None]
         return in_order(path.astype(np.float32))
@@ -124,7 +121,7 @@ def train(moments: Sequence[BoosterInput], actual: FloatMatrix, settings: Foreca
     x, y = np.concatenate(columns), np.concatenate(targets)
     if len(y) < 2 * _FEWEST_IN_LEAF * _LEAVES:
         return None
-    return Booster(_fitted(x, y, settings.booster_threads), len(y), series, settings.booster_threads)
+    return Booster(of_models(_fitted(x, y, settings.booster_threads)), len(y), series)
 
 
 def _rows(actual: FloatMatrix, most: int) -> npt.NDArray[np.bool_]:
@@ -147,8 +144,9 @@ def _fitted(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
     """One gradient-boosted model for each of TRAINED_LEVELS, from features x (rows, F) and targets y (rows,)."""
     # Loaded here: most processes never train, and some must stay light.
     from sklearn.ensemble import HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
-    with _limited(threads):
+    with threadpool_limits(limits=threads, user_api="openmp"):
         return tuple(
             HistGradientBoostingRegressor(
                 loss="quantile",
@@ -163,13 +161,6 @@ def _fitted(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
             ).fit(x, y)
             for level in TRAINED_LEVELS
         )
-
-
-def _limited(threads: int) -> AbstractContextManager[Any]:
-    from threadpoolctl import threadpool_limits  # comes with scikit-learn
-
-    limits: AbstractContextManager[Any] = threadpool_limits(limits=threads, user_api="openmp")
-    return limits
 
 
 def _every_level(away: Floats) -> Floats:

@@ -8,23 +8,25 @@ their portrait and say so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.reasons import Reason
-from cotenant.core.model.usage.forecast import LEVELS, FinePath, Forecasts, MeasuredError, ModelCard, RefT, Window
+from cotenant.core.model.usage.forecast import LEVELS, FinePath, Forecasts, MeasuredError, RefT, Window
 from cotenant.core.model.usage.portrait import Portraits
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting import plugins
 from forecasting.base import Array, Forecaster, conform
 from forecasting.calendars import Calendar
 from forecasting.five_minutes import five_minutes
+from forecasting.learned import Learned
 from forecasting.peak_time import peak_timing
 from forecasting.peaks import daily_maxima, peak_quantiles
-from forecasting.shard import forecast_shard
+from forecasting.shard import ShardForecast, forecast_shard
 from forecasting.wall_clock import WallClock
 from forecasting.windows import peak_expected, windows
 
@@ -55,26 +57,80 @@ def forecast(
     against it; NaN or None for other series. fine: single values too. Portraits may be of more series and in any order;
     a series without a sample in both has NO_DATA. Values that are negative or not finite count as gaps.
     """
+    return _forecast(usage, portraits, _Models.of(settings, members), allocatable, fine)[0]
+
+
+def forecast_and_learn(
+    usage: Usage[RefT],
+    portraits: Portraits[RefT],
+    settings: ForecastingSettings,
+    learned: Learned | None,
+    allocatable: Floats | None = None,
+) -> tuple[Forecasts[RefT], Learned]:
+    """`forecast`, and what it rests on.
+
+    learned: of these series with these settings and members at an earlier moment; it is used, and returned, for
+    `relearn_hours`. After that, and without it, what is returned was learned from this history.
+    """
+    return _forecast(usage, portraits, _Models.of(settings, learned=learned), allocatable, fine=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Models:
+    """How to forecast: the settings, the members, and what was learned before."""
+
+    settings: ForecastingSettings
+    members: Sequence[Forecaster]
+    learned: Learned | None
+
+    @classmethod
+    def of(
+        cls,
+        settings: ForecastingSettings,
+        members: Sequence[Forecaster] | None = None,
+        learned: Learned | None = None,
+    ) -> _Models:
+        return cls(settings, plugins.members(tuple(settings.plugins)) if members is None else members, learned)
+
+    def shards(
+        self, history: FloatMatrix, grid: TimeGrid, names: Sequence[str]
+    ) -> tuple[list[tuple[npt.NDArray[np.intp], ShardForecast]], Learned]:
+        """Forecasts of histories (n, grid.size) in shards with the places of their series, and what they rest on."""
+        settings, members, learned = self.settings, self.members, self.learned
+        if learned is not None and learned.serves(names, grid.end_seconds, settings.relearn_hours):
+            fitted = learned.shards(names)
+            return [
+                (rows, forecast_shard(history[rows], grid, settings, members, fit)) for rows, fit in fitted
+            ], learned
+        firsts = range(0, len(names), _SERIES_PER_SHARD)
+        blocks = [np.arange(first, min(first + _SERIES_PER_SHARD, len(names))) for first in firsts]
+        shards = [(rows, forecast_shard(history[rows], grid, settings, members)) for rows in blocks]
+        return shards, Learned(tuple(names), grid.end_seconds, tuple(shard.fit for _, shard in shards))
+
+
+def _forecast(
+    usage: Usage[RefT], portraits: Portraits[RefT], models: _Models, allocatable: Floats | None, fine: bool
+) -> tuple[Forecasts[RefT], Learned]:
     if usage.resource is None or STEP_SECONDS % usage.grid.step_seconds:
         raise ValueError("a forecast needs usage of a resource at a step that divides half an hour")
-    members = plugins.members(tuple(settings.plugins)) if members is None else members
+    settings, members = models.settings, models.members
     past, coarse = _aligned(usage, settings)
     levels, highest = _from_portraits(portraits, usage.refs)
     reasons = _reasons(coarse, ~np.isnan(highest), settings)
     path = _portrayed(levels, coarse, reasons)
-    model, error, cards = [PORTRAIT_MODEL] * len(reasons), [_UNKNOWN] * len(reasons), list[ModelCard]()
+    model, error = [PORTRAIT_MODEL] * len(reasons), [_UNKNOWN] * len(reasons)
     losses = np.full((len(reasons), len(members)), np.nan, dtype=np.float32)
     clock = WallClock.of(coarse.grid, HORIZON, settings.time_zone)
     calendar = Calendar.of(coarse.grid, HORIZON, settings)
     local = clock.local(calendar.ordinary(coarse.values))
-    for start in range(0, len(reasons), _SERIES_PER_SHARD):
-        rows = start + np.flatnonzero(_tested(reasons[start : start + _SERIES_PER_SHARD]))
-        if rows.size:
-            shard_forecast = forecast_shard(local[rows], coarse.grid, settings, members)
-            path[rows], losses[rows] = shard_forecast.path, shard_forecast.losses
-            cards += [shard_forecast.card] if shard_forecast.card else []
-            for row, name, measured in zip(rows.tolist(), shard_forecast.model, shard_forecast.error, strict=True):
-                model[row], error[row] = name, measured
+    tested = np.flatnonzero(_tested(reasons))
+    names = [str(usage.refs[row]) for row in tested.tolist()]
+    shards, learned = models.shards(local[tested], coarse.grid, names)
+    for places, shard in shards:
+        rows = tested[places]
+        path[rows], losses[rows] = shard.path, shard.losses
+        for row, name, measured in zip(rows.tolist(), shard.model, shard.error, strict=True):
+            model[row], error[row] = name, measured
     timing = clock.absolute(peak_timing(local, coarse.grid, path[:, :, _MEDIAN]))
     path = calendar.special(clock.absolute(path), coarse.values)
     median = path[:, :, _MEDIAN]
@@ -84,7 +140,7 @@ def forecast(
     peak = peak_quantiles(daily_maxima(past.values, past.grid.slots_per_day), highest, settings) * calendar.busiest
     grid = coarse.grid.following(HORIZON)
     day_windows = windows(median, timing, expected, grid, settings)
-    return Forecasts(
+    forecasts = Forecasts(
         refs=usage.refs,
         resource=usage.resource,
         grid=grid,
@@ -94,12 +150,13 @@ def forecast(
         model=tuple(model),
         error=tuple(error),
         reason=_of_windows(reasons, day_windows),
-        cards=tuple(cards),
+        cards=tuple(shard.fit.card for _, shard in shards if shard.fit.card),
         members=tuple(member.name for member in members),
         losses=losses,
         timing=timing,
         fine=_fine(path, past, coarse, reasons) if fine else None,
     )
+    return forecasts, learned
 
 
 def _aligned(usage: Usage[RefT], settings: ForecastingSettings) -> tuple[Usage[RefT], Usage[RefT]]:

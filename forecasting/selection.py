@@ -33,13 +33,22 @@ SERIES_AT_ONCE: Final = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class NearTest:
+    """Every member on the last hours: ratio (M, n), 0 where not judged; forecasts (M, n, N, L); actual (n, N)."""
+
+    ratio: Floats
+    forecasts: Array
+    actual: FloatMatrix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class BackTests:
     """Every member on every origin; origin 0 is the newest day. The first member is the baseline.
 
     actual: (K, n, H); forecasts: (M, R, n, H, L), of the R newest origins, at most REHEARSALS of them; log_ratio:
     (M, K, n), log of loss / baseline's, NaN where not judged; baseline_loss: (K, n). The near tests stand before the
-    origin itself (0) and before the newest back-tests (1, ...): near_ratio (M, J, n), 0 where not judged;
-    near_forecasts (M, n, N, L) and near_actual (n, N) are those of 0.
+    origin itself (0) and before the newest back-tests (1, ...): near_ratio (M, J, n), 0 where not judged; `near`:
+    that of 0.
     """
 
     actual: FloatMatrix
@@ -47,8 +56,7 @@ class BackTests:
     log_ratio: Floats
     baseline_loss: Floats
     near_ratio: Floats
-    near_forecasts: Array
-    near_actual: FloatMatrix
+    near: NearTest
 
     @property
     def rehearsals(self) -> int:
@@ -80,13 +88,20 @@ def back_test(
         past_count, day_count = (~np.isnan(past)).sum(axis=1), (~np.isnan(actual[origin])).sum(axis=1)
         judged[origin] = (past_count >= day // 2) & (day_count >= day // 4)
     log_ratio, baseline_loss = _daily(actual, loss, judged)
-    return BackTests(actual, forecasts, log_ratio, baseline_loss, *_near(members, history, grid, origins))
+    cuts = [grid.size - back * day for back in range(1 + max(0, min(REHEARSALS, origins - 1)))]
+    near, *before = (near_test(members, history[:, :cut], grid) for cut in cuts)
+    near_ratio = np.stack([near.ratio, *(one.ratio for one in before)], axis=1)
+    return BackTests(actual, forecasts, log_ratio, baseline_loss, near_ratio, near)
 
 
 def standing(tests: BackTests, origin: int, settings: ForecastingSettings) -> Floats:
     """Score of each member for each series, (M, n), lower is better: 0 = now, k = when back-test k - 1 was ahead."""
-    days = scores(tests.log_ratio[:, origin : origin + settings.origins], settings)
-    return days + settings.near_weight * damped(tests.near_ratio[:, origin])
+    return daily_scores(tests, origin, settings) + settings.near_weight * damped(tests.near_ratio[:, origin])
+
+
+def daily_scores(tests: BackTests, origin: int, settings: ForecastingSettings) -> Floats:
+    """The part of `standing` that daily back-tests give, (M, n)."""
+    return scores(tests.log_ratio[:, origin : origin + settings.origins], settings)
 
 
 def scores(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
@@ -162,19 +177,13 @@ def forecast_ahead(
     return answer
 
 
-def _near(
-    members: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid, origins: int
-) -> tuple[Floats, Array, FloatMatrix]:
-    """The tests of the last hours: ratios (M, J, n), and the newest one's forecasts and actual values."""
-    hours = min(_NEAR_HOURS * HOUR_SECONDS // grid.step_seconds, grid.size)
-    level = level_of(history)
-    ratio = np.zeros((len(members), 1 + max(0, min(REHEARSALS, origins - 1)), len(history)))
-    for back in range(ratio.shape[1] - 1, -1, -1):
-        cut = grid.size - back * grid.slots_per_day
-        actual = history[:, cut - hours : cut]
-        forecasts = forecast_ahead(members, history[:, : cut - hours], grid, hours)
-        ratio[:, back] = np.nan_to_num(log_loss_ratio(actual, forecasts, level))
-    return ratio, forecasts, actual
+def near_test(members: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid) -> NearTest:
+    """Forecast the last hours of a history (n, slots) that begins where the grid does, from what stood before them."""
+    hours = min(_NEAR_HOURS * HOUR_SECONDS // grid.step_seconds, history.shape[1])
+    cut = history.shape[1] - hours
+    actual = history[:, cut:]
+    forecasts = forecast_ahead(members, history[:, :cut], grid, hours)
+    return NearTest(np.nan_to_num(log_loss_ratio(actual, forecasts, level_of(history))), forecasts, actual)
 
 
 _NEAR_HOURS: Final = 2

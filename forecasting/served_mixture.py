@@ -38,12 +38,18 @@ def rehearse(tests: BackTests, settings: ForecastingSettings) -> Array:
     return np.stack(days) if days else np.empty((0, *tests.forecasts.shape[2:]), dtype=np.float32)
 
 
-def booster_share(log_ratio: Floats, near: Floats, settings: ForecastingSettings) -> Floats:
-    """Weight of the booster beside the mixture, (n,), from the log of its loss relative to the mixture's.
+def booster_score(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
+    """From the log of the booster's loss relative to the mixture's on the day held out, NaN where not judged; (n,)."""
+    day_score: Floats = scores(log_ratio[None, None], settings)[0]
+    return day_score
 
-    log_ratio: on the day held out, NaN where not judged; near: on the last hours, 0 where not judged; both (n,).
+
+def booster_share(day_score: Floats, near: Floats, settings: ForecastingSettings) -> Floats:
+    """Weight of the booster beside the mixture, (n,), from its score and the same ratio on the last hours.
+
+    day_score: of `booster_score`; near: log ratio, 0 where not judged; both (n,).
     """
-    score = scores(log_ratio[None, None], settings)[0] + settings.near_mix_weight * damped(near)
+    score = day_score + settings.near_mix_weight * damped(near)
     share: Floats = blend(np.stack([np.zeros_like(score), score]), settings.mix_sharpness)[1]
     return share
 

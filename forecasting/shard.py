@@ -2,27 +2,41 @@
 
 back-tests (`selection`) -> members mixed, rehearsed (`served_mixture`) -> booster from the rehearsed days (`booster`)
 -> its share beside the mixture -> upper levels lifted (`calibration`). The series of a shard share what is shrunk to,
-what is pooled and what is trained.
+what is pooled and what is trained. What was learned (`MixtureFit`) serves later moments too, where only the day ahead
+and the last hours are forecast.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.forecast import MeasuredError, ModelCard
+from cotenant.core.model.usage.forecast import LEVELS, MeasuredError, ModelCard
 from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
 from cotenant.core.settings.base import digest
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.base import Array, Forecaster
 from forecasting.booster import SEED, TRAINED_LEVELS, Booster, BoosterInput, feature_names, scale_of, train
 from forecasting.calibration import Rehearsed, daily_classes, lift, lifted
-from forecasting.selection import BackTests, back_test, combine, forecast_ahead, level_of, log_loss_ratio, standing
-from forecasting.served_mixture import booster_share, measure, mixed, rehearse
+from forecasting.mixture import mixture
+from forecasting.selection import (
+    BackTests,
+    NearTest,
+    back_test,
+    blend,
+    combine,
+    daily_scores,
+    damped,
+    forecast_ahead,
+    level_of,
+    log_loss_ratio,
+    near_test,
+)
+from forecasting.served_mixture import booster_score, booster_share, measure, rehearse
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -36,8 +50,33 @@ _LEAST_CHANGE: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class MixtureFit:
+    """What back-tests of a shard of n series taught; with it a later moment of them is forecast without back-tests.
+
+    scores (n, members): daily part of `standing`; booster_scores (n,): of `booster_score`; lifts (n, L) in scales;
+    errors (n, 3): the fields of MeasuredError, measured when this was learned.
+    """
+
+    scores: npt.NDArray[np.float64]
+    booster_scores: npt.NDArray[np.float64]
+    lifts: npt.NDArray[np.float64]
+    errors: npt.NDArray[np.float64]
+    booster: Booster | None
+    card: ModelCard | None
+
+    def rows(self, places: npt.NDArray[np.intp]) -> MixtureFit:
+        """These series (k,); -1 is one that was not learned, which gets the mean of those that were and no error."""
+        scores, boosted, lifts = (
+            np.concatenate([part, part.mean(axis=0, keepdims=True)])[places]
+            for part in (self.scores, self.booster_scores, self.lifts)
+        )
+        errors = np.concatenate([self.errors, [[np.nan, np.nan, 0.0]]])[places]
+        return replace(self, scores=scores, booster_scores=boosted, lifts=lifts, errors=errors)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ShardForecast:
-    """Paths (n, H, L), the models that serve each series, the error measured before, and the booster's card.
+    """Paths (n, H, L), the models that serve each series, the error measured before, and what was learned.
 
     losses: (n, members), what each member lost in the back-tests relative to the first, as the weights saw it.
     """
@@ -46,14 +85,31 @@ class ShardForecast:
     model: tuple[str, ...]
     error: tuple[MeasuredError, ...]
     losses: Array
-    card: ModelCard | None
+    fit: MixtureFit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Present:
+    """Now: the members' forecasts of the day ahead (M, n, H, L), and how they did on the last hours."""
+
+    ahead: Array
+    near: NearTest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Mixed:
+    """The path (n, H, L) before upper levels are lifted; scores and weights of members (M, n), the booster's (n,)."""
+
+    path: Array
+    standing: Floats
+    weights: Floats
+    share: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shard:
     history: FloatMatrix
     grid: TimeGrid
-    tests: BackTests
     settings: ForecastingSettings
     names: tuple[str, ...]
 
@@ -72,59 +128,91 @@ class _Shard:
         cut = self.grid.size - origin * self.grid.slots_per_day
         return BoosterInput(self.history[:, :cut], forecasts, path, self.base(origin))
 
+    def mixed(self, present: _Present, fit: MixtureFit) -> _Mixed:
+        """The members mixed by what was learned and by the last hours, and the booster averaged in."""
+        settings, near = self.settings, present.near
+        score = fit.scores.T + settings.near_weight * damped(near.ratio)
+        weights = blend(score, settings.blend_sharpness)
+        path = mixture(present.ahead, weights)
+        if fit.booster is None:
+            return _Mixed(path, score, weights, np.zeros(len(path)))
+        now = self.moment(0, present.ahead, path)
+        scale = scale_of(path, now.base)
+        near_path = mixture(near.forecasts, weights)
+        before = BoosterInput(
+            self.history[:, : self.grid.size - near.actual.shape[1]], near.forecasts, near_path, now.base
+        )
+        both = np.stack([near_path, fit.booster.quantiles(before, scale)])
+        near_ratio = np.nan_to_num(log_loss_ratio(near.actual, both, level_of(self.history))[1])
+        share = booster_share(fit.booster_scores, near_ratio, settings)
+        joined = combine(np.stack([path, fit.booster.quantiles(now, scale)]), np.stack([1 - share, share]))
+        return _Mixed(joined, score, weights, share)
+
+    def served(self, mixed: _Mixed, fit: MixtureFit) -> ShardForecast:
+        """The answer: the mixed path with its upper levels lifted as learned."""
+        base = self.base(0)
+        errors = tuple(MeasuredError(relative, covered, int(count)) for relative, covered, count in fit.errors.tolist())
+        return ShardForecast(
+            lifted(mixed.path, fit.lifts, scale_of(mixed.path, base), _MOST_CHANGES * base),
+            _model(self.names, mixed.weights, mixed.share),
+            errors,
+            np.exp(mixed.standing).T.astype(np.float32),
+            fit,
+        )
+
 
 def forecast_shard(
-    history: FloatMatrix, grid: TimeGrid, settings: ForecastingSettings, members: Sequence[Forecaster]
+    history: FloatMatrix,
+    grid: TimeGrid,
+    settings: ForecastingSettings,
+    members: Sequence[Forecaster],
+    fit: MixtureFit | None = None,
 ) -> ShardForecast:
-    """Forecast the day after the grid, from half hours (n, grid.size) that are finite and >= 0 or NaN."""
-    tests = back_test(members, history, grid, settings)
-    shard = _Shard(history, grid, tests, settings, tuple(m.name for m in members))
+    """Forecast the day after the grid, from half hours (n, grid.size) that are finite and >= 0 or NaN.
+
+    fit: what was learned of these series at an earlier moment, or None to learn now, by back-tests.
+    """
+    shard = _Shard(history, grid, settings, tuple(m.name for m in members))
     ahead = forecast_ahead(members, history, grid, grid.slots_per_day)
-    path, weights = mixed(ahead, tests, 0, settings)
+    if fit is not None:
+        return shard.served(shard.mixed(_Present(ahead, near_test(members, history, grid)), fit), fit)
+    tests = back_test(members, history, grid, settings)
     served = rehearse(tests, settings)
-    boosted = _boosted(shard, served, ahead, path)
-    share = boosted.share if boosted else np.zeros(len(history))
-    if boosted:
-        path = combine(np.stack([path, boosted.path]), np.stack([1 - share, share]))
-    lifter = _Lifter(shard, daily_classes(history, grid.slots_per_day))
-    error = measure(tests, lifter.each(served))
-    losses = np.exp(standing(tests, 0, settings)).T.astype(np.float32)
-    model_names = _model(shard.names, weights, share)
-    return ShardForecast(lifter.now(path, served), model_names, error, losses, _card(shard, boosted))
+    fit = _trained(shard, tests, served)
+    mixed = shard.mixed(_Present(ahead, tests.near), fit)
+    lifter = _Lifter(shard, tests, daily_classes(history, grid.slots_per_day))
+    errors = [(e.relative_wql, e.coverage_95, e.origins) for e in measure(tests, lifter.each(served))]
+    fit = replace(
+        fit,
+        lifts=lifter.now(mixed.path, served),
+        errors=np.array(errors, dtype=np.float64).reshape(len(history), 3),
+        card=replace(fit.card, weight=float(mixed.share.mean())) if fit.card else None,
+    )
+    return shard.served(mixed, fit)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Boosted:
-    """The booster's path, its log ratio to the mixture on the day held out, NaN where not judged, and its share."""
-
-    booster: Booster
-    path: Array
-    log_ratio: npt.NDArray[np.float64]
-    share: npt.NDArray[np.float64]
-
-
-def _boosted(shard: _Shard, served: Array, ahead: Array, path: Array) -> _Boosted | None:
-    """Booster trained on the rehearsed days but the newest, its path and how it did on that day and the last hours."""
-    tests, settings = shard.tests, shard.settings
+def _trained(shard: _Shard, tests: BackTests, served: Array) -> MixtureFit:
+    """Scores of the members and the booster; the booster learns from the rehearsed days but the newest."""
+    history, settings = shard.history, shard.settings
     older = range(1, len(served))
     moments = [shard.moment(day + 1, tests.forecasts[:, day], served[day]) for day in older]
     booster = train(moments, tests.actual[1 : len(served)], settings)
+    unknown = np.zeros((len(history), 3))
+    fit = MixtureFit(
+        scores=daily_scores(tests, 0, settings).T,
+        booster_scores=unknown[:, 0],
+        lifts=np.zeros((len(history), len(LEVELS))),
+        errors=unknown,
+        booster=booster,
+        card=None,
+    )
     if booster is None:
-        return None
-    now = shard.moment(0, ahead, path)
-    scale = scale_of(now.path, now.base)
-    hours = tests.near_actual.shape[1]
-    near_path = mixed(tests.near_forecasts, tests, 0, settings)[0]
-    before = BoosterInput(shard.history[:, : shard.grid.size - hours], tests.near_forecasts, near_path, now.base)
-    level = level_of(tests.actual[: len(served)])
-    near = log_loss_ratio(tests.near_actual, np.stack([near_path, booster.quantiles(before, scale)]), level)[1]
+        return fit
     newest = shard.moment(1, tests.forecasts[:, 0], served[0]).thinned(_HELD_STRIDE)
     both = np.stack([newest.path, booster.quantiles(newest, scale_of(served[0], newest.base))])
-    newest_ratio = log_loss_ratio(tests.actual[0, :, ::_HELD_STRIDE], both, level)[1]
-    newest_ratio[np.isnan(tests.log_ratio[0, 0])] = np.nan
-    return _Boosted(
-        booster, booster.quantiles(now, scale), newest_ratio, booster_share(newest_ratio, np.nan_to_num(near), settings)
-    )
+    ratio = log_loss_ratio(tests.actual[0, :, ::_HELD_STRIDE], both, level_of(history))[1]
+    ratio[np.isnan(tests.log_ratio[0, 0])] = np.nan
+    return replace(fit, booster_scores=booster_score(ratio, settings), card=_card(shard, tests, booster, ratio))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,23 +220,27 @@ class _Lifter:
     """Calibration of a shard: the classes of its series are how daily they are, those with a narrow band apart."""
 
     shard: _Shard
+    tests: BackTests
     classes: npt.NDArray[np.intp]
 
     def _rehearsed(self, served: Array) -> Rehearsed:
         scales = [scale_of(path, self.shard.base(day + 1)) for day, path in enumerate(served)]
         return Rehearsed(
-            self.shard.tests.actual[: len(served)], served, np.array(scales).reshape(len(served), len(self.classes))
+            self.tests.actual[: len(served)], served, np.array(scales).reshape(len(served), len(self.classes))
         )
+
+    def _lifts(self, path: Array, origin: int, rehearsed: Rehearsed) -> npt.NDArray[np.float64]:
+        base = self.shard.base(origin)
+        classes = self.classes + np.where(scale_of(path, base) < _NARROW * base, _DAILY_CLASSES, 0)
+        return lift(rehearsed, classes, self.shard.settings)
 
     def _lifted(self, path: Array, origin: int, rehearsed: Rehearsed) -> Array:
         base = self.shard.base(origin)
-        scale = scale_of(path, base)
-        classes = self.classes + np.where(scale < _NARROW * base, _DAILY_CLASSES, 0)
-        return lifted(path, lift(rehearsed, classes, self.shard.settings), scale, _MOST_CHANGES * base)
+        return lifted(path, self._lifts(path, origin, rehearsed), scale_of(path, base), _MOST_CHANGES * base)
 
-    def now(self, path: Array, served: Array) -> Array:
-        """The forecast lifted by what all rehearsed days showed."""
-        return self._lifted(path, 0, self._rehearsed(served))
+    def now(self, path: Array, served: Array) -> npt.NDArray[np.float64]:
+        """How far all rehearsed days showed that the forecast must be lifted, (n, L) in its scale."""
+        return self._lifts(path, 0, self._rehearsed(served))
 
     def each(self, served: Array) -> Array:
         """Each rehearsed day lifted by what was known before it, (R, n, H, L)."""
@@ -169,23 +261,21 @@ _HELD_STRIDE: Final = 4
 """Slots of the booster's held-out day that are compared: every fourth tells as much at a quarter of the cost."""
 
 
-def _card(shard: _Shard, boosted: _Boosted | None) -> ModelCard | None:
-    """The booster's model card: training data, features, levels, loss relative to the mixture; None without one."""
-    if boosted is None:
-        return None
+def _card(shard: _Shard, tests: BackTests, booster: Booster, log_ratio: npt.NDArray[np.float64]) -> ModelCard:
+    """The booster's model card: training data, features, levels, loss relative to the mixture on the day held out."""
     grid, day = shard.grid, shard.grid.slots_per_day * shard.grid.step_seconds
-    log_ratios = boosted.log_ratio[~np.isnan(boosted.log_ratio)]
+    judged = log_ratio[~np.isnan(log_ratio)]
     return ModelCard(
         name="quantile booster",
         trained_seconds=grid.end_seconds,
-        first_seconds=grid.end_seconds - shard.tests.rehearsals * day,
+        first_seconds=grid.end_seconds - tests.rehearsals * day,
         last_seconds=grid.end_seconds - day,
-        rows=boosted.booster.rows,
-        series=boosted.booster.series,
+        rows=booster.rows,
+        series=booster.series,
         features=feature_names(shard.names),
         levels=TRAINED_LEVELS,
         seed=SEED,
         settings_digest=digest(shard.settings),
-        relative_loss=float(np.exp(log_ratios.mean())) if log_ratios.size else float("nan"),
-        weight=float(boosted.share.mean()),
+        relative_loss=float(np.exp(judged.mean())) if judged.size else float("nan"),
+        weight=float("nan"),
     )

@@ -10,14 +10,15 @@ import numpy as np
 
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.forecast import Forecasts
 from cotenant.core.model.usage.histogram import CPU_BUCKETS, HistogramBatch
 from cotenant.core.model.usage.portrait import Portraits
-from cotenant.core.model.usage.usage import DAY_SECONDS, Usage
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.backtest.contenders import ContenderForecast
 from forecasting.backtest.plan import Past
 from forecasting.base import Forecaster
-from forecasting.engine import STEP_SECONDS, forecast
+from forecasting.engine import STEP_SECONDS, forecast, forecast_and_learn
 
 ENGINE: Final = "cotenant"
 
@@ -32,6 +33,9 @@ class EngineContender:
     members: Sequence[Forecaster] | None = None
     """None = the built-in ones and the settings' plug-ins."""
 
+    learned_hours: float = 0.0
+    """Age of the back-tests that it rests on, as in a scan that goes on with those of an earlier one."""
+
     def answer(self, past: Past, horizon: int) -> ContenderForecast:
         """See Contender; ValueError for another step or horizon than the engine's."""
         step, end = past.coarse_grid.step_seconds, past.coarse_grid.end_seconds
@@ -41,13 +45,23 @@ class EngineContender:
             raise ValueError(f"the engine forecasts from a whole half hour on, not from {end} s")
         refs = tuple(NodeRef(str(row)) for row in range(len(past.fine)))
         usage = Usage(refs, past.fine_grid, past.fine, self.resource, past.statistic)
-        forecasts = forecast(usage, no_portraits(self.resource), self.settings, self.members)
+        forecasts = self._forecasts(usage)
         announced = np.array([forecasts.peak_window(row) is not None for row in range(len(refs))], dtype=bool)
         shape = forecasts.level(0.5) if forecasts.timing is None else forecasts.timing
         quantiles = forecasts.quantiles
         if step != STEP_SECONDS and forecasts.fine is not None:
             quantiles, shape = forecasts.fine.paths(), np.repeat(shape, STEP_SECONDS // step, axis=1)
         return ContenderForecast(quantiles, shape, announced, forecasts.peak)
+
+    def _forecasts(self, usage: Usage[NodeRef]) -> Forecasts[NodeRef]:
+        portraits = no_portraits(self.resource)
+        if not self.learned_hours:
+            return forecast(usage, portraits, self.settings, self.members)
+        cut = usage.grid.size - round(self.learned_hours * HOUR_SECONDS) // usage.grid.step_seconds
+        grid = TimeGrid(usage.grid.start_seconds, usage.grid.step_seconds, cut)
+        before = Usage(usage.refs, grid, usage.values[:, :cut], usage.resource, usage.statistic)
+        learned = forecast_and_learn(before, portraits, self.settings, None)[1]
+        return forecast_and_learn(usage, portraits, self.settings, learned)[0]
 
 
 def no_portraits(resource: Resource) -> Portraits[NodeRef]:

@@ -11,8 +11,8 @@ from statsmodels.tsa.seasonal import MSTL, STL
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
-from forecasting.decomposition import DAY, SHORTEST, bridged, parts, taken_apart
-from forecasting.stl import mstl, stl
+from forecasting.weeks.decomposition import DAY, SHORTEST, bridged, parts, taken_apart
+from forecasting.weeks.stl import mstl, stl
 
 GRID_START = 1_767_571_200
 

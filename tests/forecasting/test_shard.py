@@ -41,7 +41,7 @@ def with_booster() -> ShardForecast:
 
 
 def test_the_card_says_what_the_booster_learned_from() -> None:
-    card = with_booster().card
+    card = with_booster().fit.card
     assert card is not None
     # Five rehearsed days before the origin; it learns from all but the newest. 80 x 48 x 4 = 15,360 rows.
     assert card.trained_seconds == START + 14 * 86_400
@@ -54,7 +54,7 @@ def test_the_card_says_what_the_booster_learned_from() -> None:
 
 
 def test_few_series_do_without() -> None:
-    assert made(daily(10, 14), DEFAULTS).card is None
+    assert made(daily(10, 14), DEFAULTS).fit.card is None
 
 
 def test_a_path_is_lawful_with_and_without_the_booster() -> None:
@@ -70,7 +70,7 @@ def test_the_booster_does_not_read_what_comes_after() -> None:
     dirty[:, 14 * 48 :] = 1e9
     one, other = (made(h[:, : 14 * 48], DEFAULTS) for h in (clean, dirty))
     np.testing.assert_array_equal(one.path, other.path)
-    assert one.card == other.card
+    assert one.fit.card == other.fit.card
 
 
 def test_every_series_names_what_serves_it() -> None:

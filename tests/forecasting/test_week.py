@@ -13,7 +13,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.model.usage.usage import HOUR_SECONDS, Statistic, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import CalendarEvent, ForecastingSettings
-from forecasting.week import DAY, WeekBlend, weeks
+from forecasting.weeks.week import DAY, WeekBlend, weeks
 
 MONDAY = 1_767_571_200  # 2026-01-05T00:00:00Z
 MEDIAN, WEEK = LEVELS.index(0.5), 7 * DAY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.quality import QualityRecord
 from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from cotenant.core.model.usage.week import WeekDecomposition, Weeks
+from forecasting.learned import Learned
 from forecasting.node_peaks.node_peak import NodePeaks
 from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY
 from recommender.colocation.columns import PeakForecast
@@ -144,3 +145,9 @@ class Analysis:
 
     weeks: tuple[WeekAnalysis, ...] = ()
     """The week ahead of the cluster and the largest workloads."""
+
+    learned: Mapping[str, Learned] = field(default_factory=dict)
+    """By group of series: what its forecasts learned in this run, for the next ones."""
+
+    learned_seconds: int | None = None
+    """End of the history that the oldest model in use was learned from; None where no series could be tested."""

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec.structs import replace
 
 from cotenant.apps.pipeline import (
     browse,
     day_margins,
     explain,
+    learned,
     node_explanations,
     node_history,
     overview,
@@ -45,7 +45,8 @@ from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, H
 from cotenant.core.model.views import RECOMMENDATION_LOG, portraits_of
 from cotenant.core.settings.base import digest
 from cotenant.core.settings.root import Settings
-from forecasting.engine import forecast
+from forecasting.engine import forecast_and_learn
+from forecasting.learned import Learned
 from profiler import portrait
 from profiler.pool import Members, by_workload, total
 from recommender.replicas import replica_floors
@@ -66,18 +67,15 @@ def analyse(
     portraits = {r: _portraits(totals[s], settings, progress) for r, s in POD_SIGNAL.items()}
     progress.stage("Forecasts", 4 * len(POD_SIGNAL))
     nodes = {r: history.node_usage[s] for r, s in NODE_SIGNAL.items()}
-    # A booster of its own for some tens of sums costs more time than all their members together.
-    lean = replace(settings, forecasting=replace(settings.forecasting, booster_rows=0))
+    models = _Models(store, settings, progress)
     clusters = {r: _cluster_total(history, totals, r) for r in Resource}
-    forecasts = {r: _forecast(totals[s], portraits[r], settings, progress) for r, s in POD_SIGNAL.items()}
-    node_forecasts = {r: _forecast(u, _portraits(u, settings), lean, progress) for r, u in nodes.items()}
+    forecasts = {r: models.forecast("workloads", totals[s], portraits[r]) for r, s in POD_SIGNAL.items()}
+    node_forecasts = {r: models.forecast("nodes", u) for r, u in nodes.items()}
     sums = {r: pod_totals(history, r) for r in Resource}
     prod = {r: of_node.prod for r, of_node in sums.items()}
-    prod_forecasts = {r: _forecast(u, _portraits(u, settings), lean, progress) for r, u in prod.items()}
+    prod_forecasts = {r: models.forecast("prod", u) for r, u in prod.items()}
     capacity = {r: np.array([overview.allocatable(history.inventory, r) or np.nan]) for r in Resource}
-    cluster_forecasts = {
-        r: _forecast(u, _portraits(u, settings), settings, progress, capacity[r]) for r, u in clusters.items()
-    }
+    cluster_forecasts = {r: models.forecast("cluster", u, allocatable=capacity[r]) for r, u in clusters.items()}
     progress.stage("Reclaimable and recommendations", 2)
     now_seconds = clock.now_seconds()
     containers = {r: history.usage[s] for r, s in POD_SIGNAL.items()}
@@ -112,6 +110,8 @@ def analyse(
         replica_floors=tuple(replica_floors(history.inventory.workloads, forecasts, settings.recommender.replicas)),
         proposals=proposals,
         weeks=week,
+        learned=models.learned,
+        learned_seconds=models.since_seconds(),
     )
 
 
@@ -149,6 +149,8 @@ def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) 
         store.write_table(table)
     store.remove_others({table.schema.name for table in browsable}, portraits_of("").name)
     node_history.write(store, analysis.node_maxima)
+    for name, lessons in analysis.learned.items():
+        learned.write(store, name, lessons, learned.settings_of(name, settings.forecasting))
     day_margins.write(store, settings, analysis.recommendations, analysis.computed_seconds)
     explain.write(store, analysis.recommendations)
     node_explanations.write(store, analysis, settings.recommender.reclaimable)
@@ -245,13 +247,37 @@ def _portraits(usage: Usage[Any], settings: Settings, progress: Progress | None 
     return portraits
 
 
-def _forecast(
-    usage: Usage[Any],
-    portraits: Portraits[Any],
-    settings: Settings,
-    progress: Progress,
-    allocatable: npt.NDArray[np.float64] | None = None,
-) -> Forecasts[Any]:
-    forecasts = forecast(usage, portraits, settings.forecasting, allocatable=allocatable)
-    progress.advance()
-    return forecasts
+class _Models:
+    """Forecasts groups of series by what earlier analyses learned, and collects what this one learned."""
+
+    def __init__(self, store: Store, settings: Settings, progress: Progress) -> None:
+        self.learned: dict[str, Learned] = {}
+        self._used: list[int] = []
+        self._store, self._settings, self._progress = store, settings, progress
+
+    def forecast(
+        self,
+        group: str,
+        usage: Usage[Any],
+        portraits: Portraits[Any] | None = None,
+        allocatable: npt.NDArray[np.float64] | None = None,
+    ) -> Forecasts[Any]:
+        """Forecasts of one group's usage of a resource; portraits are made where none are given."""
+        assert usage.resource is not None
+        settings = self._settings
+        if portraits is None:
+            portraits = _portraits(usage, settings)
+        own = learned.settings_of(group, settings.forecasting)
+        name = f"{group}-{usage.resource.value}"
+        before = learned.read(self._store, name, own)
+        forecasts, now = forecast_and_learn(usage, portraits, own, before, allocatable=allocatable)
+        if now.names:
+            self._used.append(now.end_seconds)
+        if now is not before:
+            self.learned[name] = now
+        self._progress.advance()
+        return forecasts
+
+    def since_seconds(self) -> int | None:
+        """End of the history that the oldest of what was used was learned from; None where nothing was."""
+        return min(self._used, default=None)

@@ -58,6 +58,7 @@ def overview(analysis: Analysis, lines: NodeLines, *, demo: bool, strategy: str)
         worth_the_effort=worth_the_effort(cpu_saving),
         strategy=strategy,
         settings_digest=analysis.settings_digest,
+        learned_seconds=analysis.learned_seconds,
         coverage=quality.coverage if quality else float("nan"),
         notes=[*inventory.notes, *(quality.notes if quality else ())],
     )

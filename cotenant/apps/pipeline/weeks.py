@@ -16,8 +16,8 @@ from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.model.usage.usage import Usage
 from cotenant.core.model.usage.week import WEEKS, WeekDecomposition
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.decomposition import parts
-from forecasting.week import weeks
+from forecasting.weeks.decomposition import parts
+from forecasting.weeks.week import weeks
 
 
 def foreseen(

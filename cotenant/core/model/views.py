@@ -498,3 +498,5 @@ class Overview:
     settings_digest: str
     coverage: float
     notes: list[str] = field(default_factory=list)
+    learned_seconds: int | None = None
+    """End of the history whose back-tests the forecasts rest on; None where no series could be tested."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cotenant.core.model.progress import Progress
     from cotenant.core.model.table import Table
     from cotenant.core.model.usage.server_quantiles import ServerQuantiles
+    from cotenant.core.model.views import Overview
     from cotenant.core.settings.root import Settings
 
 app = new_app()
@@ -230,11 +231,24 @@ def _summary(results: Results) -> None:
         return
     counts = ", ".join(f"{n} {severity}" for severity, n in _counts(rows).items()) or "none"
     message(f"{len(rows)} containers of {overview.workloads} workloads: {counts}. Strategy {overview.strategy}.")
+    message(_models(overview, results.settings.forecasting.relearn_hours))
     for note in overview.notes:
         message(f"note: {note}")
     if findings := results.table(FINDINGS):
         message(f"{len(findings)} findings beside them: cotenant findings.")
     message("Why: cotenant explain NAMESPACE/KIND/NAME. In the browser: cotenant dashboard.")
+
+
+def _models(overview: Overview, relearn_hours: float) -> str:
+    """Whether this scan back-tested its forecasts, or how old the back-tests are that it rests on."""
+    from cotenant.core.model.usage.usage import HOUR_SECONDS
+
+    if overview.learned_seconds is None:
+        return "No series is old enough to back-test a forecast."
+    hours = max(0.0, overview.time_seconds - overview.learned_seconds) / HOUR_SECONDS
+    if hours < 0.5:
+        return "Forecasts rest on back-tests up to now."
+    return f"Forecasts rest on back-tests of {hours:.0f} h ago; they are made anew after {relearn_hours:g} h."
 
 
 def _counts(rows: Table) -> dict[str, int]:

@@ -73,6 +73,15 @@ class ForecastingSettings(Section, frozen=True):
         float,
         setting("Back-tests that the mean over all series counts for in each one's weights.", unit="days", ge=0),
     ] = 2.0
+    relearn_hours: Annotated[
+        float,
+        setting(
+            "How long a scan goes on with what earlier back-tests taught; 0 = back-tests in every scan.",
+            unit="hours",
+            ge=0,
+            le=168,
+        ),
+    ] = 24.0
     near_weight: Annotated[
         float,
         setting("Share of the last two hours' error in the score of a model, beside its daily back-tests.", ge=0, le=2),

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
 from cotenant.core.model.usage.week import WEEK_HOURS, RefT, WeekDecomposition
-from forecasting.stl import mstl, stl
+from forecasting.weeks.stl import mstl, stl
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,0 +1,51 @@
+"""What forecasts of some series learned from back-tests, for use at later moments. Pure.
+
+Back-tests are most of a forecast's work, and what they teach (which members suit a series, the booster, how far upper
+levels must be lifted) changes from day to day, not from hour to hour. How the members did on the last hours is not
+kept: it is tested at each moment, so that a level that changed meanwhile is followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.usage.usage import HOUR_SECONDS
+from forecasting.shard import MixtureFit
+
+MOST_UNKNOWN = 0.1
+"""Share of series that may be new: they are forecast by what held for the others on average."""
+Rows = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learned:
+    """Fits of shards of series, one after another in the order of `names`, learned from history up to `end_seconds`."""
+
+    names: tuple[str, ...]
+    end_seconds: int
+    fits: tuple[MixtureFit, ...]
+
+    def serves(self, names: Sequence[str], end_seconds: int, most_hours: float) -> bool:
+        """Whether it may be used for these series at this moment: recent enough, and hardly any series is new."""
+        age_seconds = end_seconds - self.end_seconds
+        unknown = len(set(names).difference(self.names))
+        return bool(self.fits) and 0 <= age_seconds < most_hours * HOUR_SECONDS and unknown <= MOST_UNKNOWN * len(names)
+
+    def shards(self, names: Sequence[str]) -> Iterator[tuple[Rows, MixtureFit]]:
+        """Places of `names` shard by shard, as they were learned, with the fit of each; new ones in the last shard."""
+        place_of = {name: place for place, name in enumerate(self.names)}
+        places = np.array([place_of.get(name, -1) for name in names], dtype=np.intp)
+        first = 0
+        for number, fit in enumerate(self.fits, 1):
+            after = first + len(fit.scores)
+            here = (places >= first) & (places < after)
+            if number == len(self.fits):
+                here |= places < 0
+            rows = np.flatnonzero(here)
+            if rows.size:
+                yield rows, fit.rows(np.where(places[rows] < 0, -1, places[rows] - first))
+            first = after

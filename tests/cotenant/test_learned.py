@@ -1,0 +1,102 @@
+"""What forecasts learned is kept beside the results: it comes back as it was, or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from cotenant.apps.pipeline import corridor, learned
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
+from forecasting.backtest.engine import no_portraits
+from forecasting.engine import forecast_and_learn
+from forecasting.learned import Learned
+from profiler.synthetic import SyntheticCluster, SyntheticSpec
+
+SPEC = SyntheticSpec(nodes=4, workloads=20, days=4, seed=3)
+SETTINGS = msgspec.structs.replace(ForecastingSettings(), booster_rows=3000, booster_minimum_series=20)
+LEAN = msgspec.structs.replace(SETTINGS, booster_rows=0)
+
+
+@pytest.fixture(scope="module", params=[SETTINGS, LEAN], ids=["with a booster", "members"])
+def case(request: pytest.FixtureRequest) -> tuple[ForecastingSettings, Learned]:
+    values = np.random.default_rng(0).gamma(2.0, 100.0, (30, 6 * 48)).astype(np.float32)
+    refs = tuple(NodeRef(f"n{row}") for row in range(30))
+    usage = Usage(refs, TimeGrid(1_699_833_600, 1800, 6 * 48), values, Resource.CPU, Statistic.MEAN)
+    return request.param, forecast_and_learn(usage, no_portraits(Resource.CPU), request.param, None)[1]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Store:
+    return Store(tmp_path.as_uri(), "prod")
+
+
+def test_it_comes_back_to_the_bit(place: Store, case: tuple[ForecastingSettings, Learned]) -> None:
+    settings, lessons = case
+    learned.write(place, "workloads-cpu", lessons, settings)
+    back = learned.read(place, "workloads-cpu", settings)
+    assert back is not None
+    assert (back.names, back.end_seconds) == (lessons.names, lessons.end_seconds)
+    (fit,), (stored,) = lessons.fits, back.fits
+    for part in ("scores", "booster_scores", "lifts", "errors"):
+        np.testing.assert_array_equal(getattr(stored, part), getattr(fit, part))
+    assert (stored.booster is None) == (settings is LEAN)
+    if fit.booster and stored.booster:
+        assert (stored.card, stored.booster.rows) == (fit.card, fit.booster.rows)
+        for part in fields(fit.booster.trees):
+            np.testing.assert_array_equal(
+                getattr(stored.booster.trees, part.name), getattr(fit.booster.trees, part.name), strict=True
+            )
+
+
+def test_of_other_settings_another_form_or_another_group_there_is_nothing(
+    place: Store, case: tuple[ForecastingSettings, Learned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, lessons = case
+    learned.write(place, "workloads-cpu", lessons, settings)
+    assert learned.read(place, "workloads-memory", settings) is None
+    assert learned.read(place, "workloads-cpu", msgspec.structs.replace(settings, origins=3)) is None
+    monkeypatch.setattr(learned, "_FORM", "0")
+    assert learned.read(place, "workloads-cpu", settings) is None
+
+
+@pytest.mark.parametrize("file", ["workloads-cpu", "workloads-cpu-trees"])
+@pytest.mark.parametrize("content", [b"", b"PAR1 no table PAR1"])
+def test_a_damaged_file_is_as_if_there_were_none(
+    place: Store, case: tuple[ForecastingSettings, Learned], file: str, content: bytes
+) -> None:
+    settings, lessons = case
+    learned.write(place, "workloads-cpu", lessons, settings)
+    (path,) = Path(place.url.removeprefix("file://")).rglob(f"{file}.parquet")
+    path.write_bytes(content)
+    assert learned.read(place, "workloads-cpu", settings) is None
+    learned.write(place, "workloads-cpu", lessons, settings)
+    assert learned.read(place, "workloads-cpu", settings) is not None
+
+
+def test_a_later_analysis_goes_on_from_it(store: Store, cluster: SyntheticCluster) -> None:
+    settings, clock = Settings(), FixedClock(cluster.inventory.time_seconds)
+    first = corridor.analyse(store, settings, clock, Silent())
+    corridor.publish(first, store, settings)
+    end = first.history.window.end_seconds // 1800 * 1800
+    # two resources of workloads, nodes, prod's pods and the cluster
+    assert len(first.learned) == 8
+    assert first.learned_seconds == end
+    second = corridor.analyse(store, settings, clock, Silent())
+    assert second.learned == {}
+    assert second.learned_seconds == end
+    for resource in Resource:
+        np.testing.assert_array_equal(second.forecasts[resource].quantiles, first.forecasts[resource].quantiles)
+    anew = msgspec.structs.replace(settings.forecasting, relearn_hours=0.0)
+    third = corridor.analyse(store, msgspec.structs.replace(settings, forecasting=anew), clock, Silent())
+    assert len(third.learned) == 8
