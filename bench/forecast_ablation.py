@@ -32,7 +32,7 @@ from forecasting.backtest.run import BacktestScores, run
 from forecasting.members import MEMBERS
 
 ORIGINS = 8
-AGES_HOURS = (1.0, 12.0, 23.5)
+AGES_HOURS = (1.0, 12.0, 24.0)
 AGED, WORSE = "back-tests", 1.01
 Q95 = LEVELS.index(0.95)
 DEFAULTS = ForecastingSettings()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.resource import Resource
@@ -60,8 +61,9 @@ class EngineContender:
         cut = usage.grid.size - round(self.learned_hours * HOUR_SECONDS) // usage.grid.step_seconds
         grid = TimeGrid(usage.grid.start_seconds, usage.grid.step_seconds, cut)
         before = Usage(usage.refs, grid, usage.values[:, :cut], usage.resource, usage.statistic)
-        learned = forecast_and_learn(before, portraits, self.settings, None)[1]
-        return forecast_and_learn(usage, portraits, self.settings, learned)[0]
+        lasting = replace(self.settings, relearn_hours=self.learned_hours + 1)
+        learned = forecast_and_learn(before, portraits, lasting, None)[1]
+        return forecast_and_learn(usage, portraits, lasting, learned)[0]
 
 
 def no_portraits(resource: Resource) -> Portraits[NodeRef]:

@@ -20,7 +20,9 @@ from forecasting.losses import pinball
 
 START, DAY = 1_699_833_600, 48
 SERIES, DAYS = 60, 14
-CHEAP, BOOSTED = (msgspec.structs.replace(ForecastingSettings(), booster_rows=rows) for rows in (0, 4000))
+CHEAP, BOOSTED = (
+    msgspec.structs.replace(ForecastingSettings(), booster_rows=rows, relearn_hours=24.0) for rows in (0, 4000)
+)
 
 
 @cache

@@ -70,13 +70,13 @@ def _portrait_rows(analysis: Analysis, resource: Resource) -> Iterator[dict[str,
         bounds, weights = _buckets(portraits.histograms, i)
         yield {
             "start": mean.grid.start_seconds,
-            "mean": _floats(mean.values[i]),
-            "highest": _floats(highest.values[i]),
-            "request": _floats(requested[i]),
-            "heat": _floats(heat[i]),
+            "mean": mean.values[i],
+            "highest": highest.values[i],
+            "request": requested[i],
+            "heat": heat[i],
             "bounds": bounds,
             "weights": weights,
-            "ladder": _floats(ladder[i]),
+            "ladder": ladder[i],
         }
 
 
@@ -111,14 +111,14 @@ def _heat(hourly: Usage[Any]) -> npt.NDArray[np.float64]:
     return heat
 
 
-def _buckets(histograms: HistogramBatch, row: int) -> tuple[list[float], list[float]]:
+def _buckets(histograms: HistogramBatch, row: int) -> tuple[Sequence[float] | npt.NDArray[Any], ...]:
     """(lower bounds, shares) of the buckets that hold weight."""
     total_weight = float(histograms.total[row])
     if total_weight <= 0:
         return [], []
     shares = histograms.weights[row] / total_weight
     heavy = np.flatnonzero(shares >= LIGHTEST_BUCKET)
-    return _floats(histograms.buckets.starts[heavy]), _floats(shares[heavy])
+    return histograms.buckets.starts[heavy], shares[heavy]
 
 
 def events(analysis: Analysis) -> Table:
@@ -266,4 +266,5 @@ def _log_row(recommendation: Recommendation) -> dict[str, Any]:
 
 
 def _floats(values: npt.NDArray[Any]) -> list[float]:
-    return [float(v) for v in values]
+    numbers: list[float] = values.tolist()
+    return numbers

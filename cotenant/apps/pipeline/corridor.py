@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -125,29 +125,14 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
 
 
 def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) -> None:
-    result_tables = (
-        tables.workloads(analysis),
-        tables.recommendations(analysis.recommendations, settings.actions.guardrails),
-        tables.nodes(analysis),
-        pods.pods(analysis.history),
-        tables.forecasts(analysis),
-        tables.reclaimable(analysis.reclaimable),
-        tables.findings(analysis.findings),
-        tables.replicas(analysis.replica_floors),
-        plans.table(analysis.proposals),
-        weeks.table(analysis.weeks),
-    )
-    lines = browse.node_lines(analysis, settings.recommender.reclaimable)
-    browsable = (
-        browse.events(analysis),
-        browse.node_history(analysis, lines),
-        browse.logged(_stored(store, RECOMMENDATION_LOG), analysis.recommendations),
-        *browse.coverage(analysis),
-        *browse.portraits(analysis),
-    )
-    for table in (*result_tables, *browsable):
+    for table in _result_tables(analysis, settings):
         store.write_table(table)
-    store.remove_others({table.schema.name for table in browsable}, portraits_of("").name)
+    lines = browse.node_lines(analysis, settings.recommender.reclaimable)
+    browsable = set()
+    for table in _browsable_tables(analysis, store, lines):
+        store.write_table(table)
+        browsable.add(table.schema.name)
+    store.remove_others(browsable, portraits_of("").name)
     node_history.write(store, analysis.node_maxima)
     for name, lessons in analysis.learned.items():
         learned.write(store, name, lessons, learned.settings_of(name, settings.forecasting))
@@ -156,6 +141,28 @@ def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) 
     node_explanations.write(store, analysis, settings.recommender.reclaimable)
     summed = overview.overview(analysis, lines, demo=demo, strategy=settings.recommender.strategy)
     store.write_document("overview", summed)
+
+
+def _result_tables(analysis: Analysis, settings: Settings) -> Iterator[Table]:
+    """One after another: together they take more memory than the largest."""
+    yield tables.workloads(analysis)
+    yield tables.recommendations(analysis.recommendations, settings.actions.guardrails)
+    yield tables.nodes(analysis)
+    yield pods.pods(analysis.history)
+    yield tables.forecasts(analysis)
+    yield tables.reclaimable(analysis.reclaimable)
+    yield tables.findings(analysis.findings)
+    yield tables.replicas(analysis.replica_floors)
+    yield plans.table(analysis.proposals)
+    yield weeks.table(analysis.weeks)
+
+
+def _browsable_tables(analysis: Analysis, store: Store, lines: browse.NodeLines) -> Iterator[Table]:
+    yield browse.events(analysis)
+    yield browse.node_history(analysis, lines)
+    yield browse.logged(_stored(store, RECOMMENDATION_LOG), analysis.recommendations)
+    yield from browse.coverage(analysis)
+    yield from browse.portraits(analysis)
 
 
 def _stored(store: Store, schema: Schema) -> Table | None:

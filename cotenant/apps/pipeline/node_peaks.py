@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,8 @@ from recommender.incomplete import node_forecast_incomplete
 Floats = npt.NDArray[np.float64]
 
 USUAL_DAYS = 14
+_PODS_AT_ONCE: Final = 256
+"""Series of pods whose dense rows exist at the same time."""
 
 
 def prod_node_peaks(
@@ -186,6 +188,9 @@ def _pods(history: History, usage: AnyUsage[Any], total: Usage[NodeRef]) -> Floa
     members = by_node(usage.refs, history.inventory, total.refs)
     prod = {(p.namespace, p.name) for p in history.inventory.pods if p.running and p.effective_priority in PROD}
     rows = np.array([(ref.namespace, ref.pod) in prod for ref in usage.refs], dtype=bool) & (members.rows >= 0)
-    peaks = pod_peaks(usage.rows(rows), np.zeros(int(rows.sum())), usage.grid.slots_per_day, total.resource)
-    sums = np.bincount(members.rows[rows], weights=peaks.astype(np.float64), minlength=len(total.refs))
-    return sums.astype(np.float64)
+    running, sums = np.flatnonzero(rows), np.zeros(len(total.refs))
+    for first in range(0, len(running), _PODS_AT_ONCE):
+        some = running[first : first + _PODS_AT_ONCE]
+        peaks = pod_peaks(usage.rows(some), np.zeros(len(some)), usage.grid.slots_per_day, total.resource)
+        sums += np.bincount(members.rows[some], weights=peaks.astype(np.float64), minlength=len(total.refs))
+    return sums

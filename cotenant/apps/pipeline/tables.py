@@ -262,10 +262,8 @@ def _forecasts(forecasts: Forecasts[Any], resource: Resource) -> list[dict[str, 
                 "reason": forecasts.reason[i].value,
                 "losses": _losses(forecasts, i),
                 "start": forecasts.grid.start_seconds,
-                **{name: path[i].tolist() for name, path in paths.items()},
-                "fine_profile": []
-                if fine is None or (fine.profile[i] == 1).all()
-                else fine.profile[i].ravel().tolist(),
+                **{name: path[i] for name, path in paths.items()},
+                "fine_profile": () if fine is None or (fine.profile[i] == 1).all() else fine.profile[i].ravel(),
             }
         )
     return forecast_rows

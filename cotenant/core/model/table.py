@@ -109,8 +109,11 @@ WHOLE = (Kind.INTEGER, Kind.MILLICORES, Kind.BYTES, Kind.AMOUNT, Kind.TIME)
 def _column(column: Column, rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[Any]:
     if column.kind.numeric:
         return np.array([np.nan if r.get(column.name) is None else r[column.name] for r in rows], dtype=np.float64)
+    missing: Any = "" if column.kind is Kind.TEXT else ()
     cells = np.empty(len(rows), dtype=object)
-    cells[:] = [r.get(column.name) or ("" if column.kind is Kind.TEXT else ()) for r in rows]
+    for place, row in enumerate(rows):  # an array as a cell must stay one
+        cell = row.get(column.name)
+        cells[place] = missing if cell is None else cell
     return cells
 
 

@@ -92,8 +92,15 @@ def _to_arrow(column: Column, cells: npt.NDArray[Any]) -> pa.Array:
     if column.kind is Kind.TEXT:
         return pa.array([str(cell) for cell in cells], _arrow_type(column))
     if column.kind is Kind.LIST:
-        return pa.array([list(cell) for cell in cells], _arrow_type(column))
+        return _to_lists(cells)
     return pa.array(np.asarray(cells, dtype=np.float64))
+
+
+def _to_lists(cells: npt.NDArray[Any]) -> pa.Array:
+    """One list a row, without an object for each value."""
+    ends = np.cumsum([0, *(len(cell) for cell in cells)])
+    values = np.concatenate([np.zeros(0), *(np.asarray(cell, dtype=np.float64) for cell in cells)])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values))
 
 
 def _from_arrow(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:

@@ -81,7 +81,7 @@ class ForecastingSettings(Section, frozen=True):
             ge=0,
             le=168,
         ),
-    ] = 24.0
+    ] = 12.0
     near_weight: Annotated[
         float,
         setting("Share of the last two hours' error in the score of a model, beside its daily back-tests.", ge=0, le=2),
