@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -289,12 +289,12 @@ flags = st.booleans()
 @st.composite
 def clusters(draw: st.DrawFn) -> Scenario:
     """Any small pod with any usage, bounds, autoscaler and annotations."""
-    parts = []
+    parts, guaranteed = [], draw(flags)
     for name in ("app", "proxy")[: draw(st.integers(1, 2))]:
         amounts_asked = st.integers(1, 20_000) | st.integers(1, 20).map(lambda cores: 1000 * cores)  # also whole cores
-        requests = {r: draw(amounts_asked) * (1 if r is CPU else MIB) for r in Resource if draw(flags)}
-        ratio = draw(st.integers(1, 4))
-        limits = {r: ratio * a for r, a in requests.items() if draw(flags)}
+        requests = {r: draw(amounts_asked) * (1 if r is CPU else MIB) for r in Resource if guaranteed or draw(flags)}
+        ratio = 1 if guaranteed else draw(st.integers(1, 4))
+        limits = {r: ratio * a for r, a in requests.items() if guaranteed or draw(flags)}
         parts.append(Container(name, requests, limits, role=draw(st.sampled_from(ContainerRole))))
     asked = draw(
         st.dictionaries(
@@ -343,27 +343,53 @@ def _track(draw: st.DrawFn, of: Workload, name: str) -> Track:
 
 def _contradicts(found: Recommendation, v: Value) -> bool:
     """Whether a value's numbers say something else than the sentence of its reason."""
-    request, limit = found.value(v.resource, REQUEST), found.value(v.resource, LIMIT)
-    match v.reason:
-        case Reason.QOS_CLASS:
-            return request is None or limit is None or request.amount != limit.amount
-        case Reason.WHOLE_CORES:
-            return v.resource is not CPU or (v.amount or 0) % 1000 != 0
-        case Reason.WITHIN_DEAD_BAND | Reason.LIMIT_KEPT | Reason.LEAK:
-            return v.amount != v.now
-        case Reason.OOM_BUMP:
-            return v.amount is None or not v.inputs.get("oom_kills")
-        case Reason.OBSERVED_MAXIMUM:
-            return v.amount is None or v.amount < float(v.inputs.get("observed_max", 0))
-        case _:
-            return (v.amount is None) == (v.reason in DECIDED)
+    both = found.value(v.resource, REQUEST), found.value(v.resource, LIMIT)
+    if v.reason in MOVED_BY and not any(_moved_by(o, v.reason) for o in (both if _copied(v) else (v,))):
+        return True
+    proof = PROOFS.get(v.reason, lambda v, *_: (v.amount is None) is (v.reason not in {Reason.OK, *MOVED_BY}))
+    return not proof(v, *both)
 
 
-DECIDED = {
-    Reason.OK, Reason.FLOOR, Reason.TREND, Reason.HPA_SOLVED, Reason.ANNOTATION, Reason.SPEC_LADDER, Reason.LIMIT_RANGE,
-    Reason.NODE_SIZE, Reason.QUOTA,
-}  # fmt: skip
-"""Reasons of a value that is proposed, beside those that are judged one by one."""
+PROOFS: dict[Reason, Callable[[Value, Value | None, Value | None], bool]] = {
+    Reason.QOS_CLASS: lambda _, request, limit: (
+        request is not None and limit is not None and request.amount == limit.amount
+    ),
+    Reason.WITHIN_DEAD_BAND: lambda v, *_: v.amount == v.now,
+    Reason.LIMIT_KEPT: lambda v, *_: v.amount == v.now,
+    Reason.LEAK: lambda v, *_: v.amount == v.now,
+    Reason.WHOLE_CORES: lambda v, *_: v.resource is CPU and v.amount is not None and v.amount % 1000 == 0,
+    Reason.OOM_BUMP: lambda v, *_: v.amount is not None and bool(v.inputs.get("oom_kills")),
+    Reason.OBSERVED_MAXIMUM: lambda v, *_: v.amount is not None and v.amount >= float(v.inputs.get("observed_max", 0)),
+    Reason.HPA_SOLVED: lambda v, *_: v.amount is not None and "hpa_target_percent" in v.inputs,
+    Reason.TREND: lambda v, *_: v.amount is not None and bool(v.inputs.get("growth_per_week", 0)),
+}
+"""What value, request and limit must be for the sentence of a reason; any other reason stands where there is none."""
+MOVED_BY = {
+    Reason.FLOOR: ("floor of the pod", "up"),
+    Reason.WHOLE_CORES: ("whole cores", "up"),
+    Reason.SPEC_LADDER: ("spec ladder", "up"),
+    Reason.LIMIT_KEPT: ("limits are not lowered", "up"),
+    Reason.NODE_SIZE: ("largest node", "down"),
+    Reason.QUOTA: ("ResourceQuota", "down"),
+    Reason.ANNOTATION: ("annotation", "up or down"),
+    Reason.LIMIT_RANGE: ("LimitRange", "up or down"),
+    Reason.WITHIN_DEAD_BAND: ("dead band", "up or down"),
+    Reason.LEAK: ("no cut while memory leaks", "up"),
+}
+"""Which rule moved the amount last where a reason says so, and which way."""
+
+
+def _copied(v: Value) -> bool:
+    """Whether a value only follows the other one of its resource: that has the reason."""
+    return bool(v.clamps) and v.clamps[-1].rule in ("never below the request", "request = limit", "the proposed limit")
+
+
+def _moved_by(v: Value | None, reason: Reason) -> bool:
+    if v is None or v.reason is not reason or not v.clamps:
+        return False
+    rule, way = MOVED_BY[reason]
+    last = v.clamps[-1]
+    return last.rule.startswith(rule) and ("up" if last.after > last.before else "down") in way
 
 
 @pytest.mark.slow
