@@ -134,6 +134,8 @@ def test_containers_are_stopped_here_only_for_best_effort() -> None:
     web = job("web", qos=QosClass.LS, labels={EVICTION_ENABLED_LABEL: "true"})
     found, _ = choose([task(10**9, A, web)], seen(A, web), Choices(), SETTINGS)
     assert [(e.name, e.by_api_only) for e in found] == [("a", False), ("web", True)]
+    found, _ = choose([task(10**9, A, web, urgent=True)], seen(A, web), Choices(), SETTINGS)
+    assert [(e.name, e.urgent) for e in found] == [("a", True), ("web", False)]
     found, _ = choose([task(1, A)], seen(A), Choices(), BestEffortSettings(only_evict_by_api=True))
     assert [e.by_api_only for e in found] == [True]
 

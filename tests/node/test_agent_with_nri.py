@@ -124,3 +124,37 @@ def test_a_dry_run_registers_no_plugin(node: RuntimeNode, tmp_path: Path) -> Non
         assert node.cpu(pod, container) == (2, -1)
         assert "NRI" not in running.log()
         assert running.end() == 0
+
+
+def test_while_memory_runs_out_and_no_api_server_answers_the_runtime_ends_a_batch_pods_containers(
+    node: RuntimeNode, tmp_path: Path
+) -> None:
+    proc = tmp_path / "proc"  # the machine's, but for what it says of memory
+    proc.mkdir()
+    for entry in Path("/proc").iterdir():
+        if entry.name != "meminfo" and not entry.name.isdigit():
+            (proc / entry.name).symlink_to(entry)
+    (proc / "meminfo").write_text("MemTotal: 8388608 kB\nMemAvailable: 83886 kB\n")  # 1 %, less than the emergency's
+    pod, service = batch_pod(node), Pod(node.base)
+    container, other = (node.runtime.client().run(one, cpu_shares=2) for one in (pod, service))
+    node.containers[pod.uid] = container
+    policy = "resourceUsedThresholdWithBE: {enable: true}"
+    settings = {
+        "enforcer.stop_containers": "true",
+        "enforcer.proc_root": proc,
+        "runtime.cri_upstream": node.runtime.socket,
+    }
+    with Running(node, tmp_path / "agent", policy, settings) as running:  # type: ignore[arg-type]
+        told = running.folder / "state" / "actions.jsonl"
+        wait_for("the end of the container", lambda: told.exists() and "ended: main" in told.read_text())
+        assert "there is no API server to ask" in told.read_text()
+        assert running.end() == 0
+    left = node.runtime.read("cpu", f"{service.cgroup_parent}/{other}", "cgroup.procs")
+    assert left and not still_runs(node, pod, container)
+
+
+def still_runs(node: RuntimeNode, pod: Pod, container: str) -> bool:
+    try:
+        return bool(node.runtime.read("cpu", f"{pod.cgroup_parent}/{container}", "cgroup.procs").split())
+    except FileNotFoundError:
+        return False
