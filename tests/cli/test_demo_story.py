@@ -13,6 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from cotenant.apps.simulation.demo import CLUSTER
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.views import Overview
+from cotenant.core.settings.load import load
+
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 COTENANT = Path(sys.executable).with_name("cotenant")
@@ -60,3 +65,11 @@ def test_a_workload_of_the_tour_comes_out_of_its_guardrails_as_the_tour_says(
     env = {**os.environ, "COTENANT_CONFIG": config}
     done = subprocess.run([COTENANT, "recs", "apply", workload], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_pronounced_peak_is_ahead_on_the_first_screen(config: str) -> None:
+    settings = load(Path(config), {}, {}).settings
+    overview = Store(settings.store.url, CLUSTER).read_document("overview", Overview)
+    assert overview is not None and overview.peak is not None
+    assert overview.peak.pronounced

@@ -207,6 +207,32 @@ def test_all_bad_values_of_a_key_are_named_at_once_and_a_misspelt_field_with_its
     assert str(findings[2]).endswith("is not read here; do you mean policy?")
 
 
+@pytest.mark.parametrize(
+    ("key", "text", "words"),
+    [
+        (
+            BURST,
+            '{"clusterStrategie": {"cpuBurstPercent": 1}}',
+            '$.clusterStrategie: {"cpuBurstPercent": 1} is not read here; do you mean clusterStrategy?',
+        ),
+        (
+            BURST,
+            '{"nodeStrategies": [{"nodeSelector": {}, "cpuBurstPercnt": 1}]}',
+            "$.nodeStrategies[0].cpuBurstPercnt: 1 is not read here; do you mean cpuBurstPercent?",
+        ),
+        (
+            SloKey.COLOCATION,
+            '{"nodeConfigs": [{"nodeSelector": {}, "enabel": true}]}',
+            "$.nodeConfigs[0].enabel: true is not read here; do you mean enable?",
+        ),
+    ],
+)
+def test_an_unknown_key_is_noticed_wherever_it_stands(key: SloKey, text: str, words: str) -> None:
+    layers, (finding,) = parse(key, text)
+    assert layers is not None and not finding.fatal
+    assert words in str(finding)
+
+
 def test_a_misspelt_key_is_noticed_and_a_foreign_one_is_left_alone() -> None:
     config = SloConfig().updated({"resource-treshold-config": "{}", "vendor-extension": "{"})
     assert [f.key for f in config.findings] == ["resource-treshold-config"]
