@@ -59,6 +59,17 @@ def test_a_binding_gives_a_pod_its_node_once_and_for_all(target: Target, waiting
     assert 'is already assigned to node "somewhere"' in str(again)
 
 
+def test_a_bindings_annotations_become_the_pods_in_the_same_write(target: Target, waiting: Json) -> None:
+    path, body = target.path("pods", "p"), binding()
+    own = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {"a": "1", "b": "1"}}}
+    target.admin.patch(path, own, "apply", fieldManager="t", force="1")
+    body["metadata"]["annotations"] = {"b": "2", "c": "2"}
+    target.admin.create(f"{path}/binding", body)
+    bound = target.admin.get(path)
+    assert bound["spec"]["nodeName"] == "somewhere"
+    assert bound["metadata"]["annotations"] == {"a": "1", "b": "2", "c": "2"}
+
+
 def test_a_dry_binding_binds_nothing(target: Target, waiting: Json) -> None:
     target.admin.create(target.path("pods", "p", "binding"), binding(), dryRun="All")
     assert "nodeName" not in target.admin.get(target.path("pods", "p"))["spec"]

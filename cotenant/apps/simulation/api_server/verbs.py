@@ -206,9 +206,13 @@ class Verbs:
         return self._put(call, live, changed, owners)
 
     def bind(self, call: ApiCall) -> Json:
-        """POST pods/NAME/binding: the pod's node, once and for all; 409 when it has one or is another pod."""
+        """POST pods/NAME/binding: the pod's node, once and for all; 409 when it has one or is another pod.
+
+        The Binding's annotations become the pod's in the same write.
+        """
         body = call.body if isinstance(call.body, dict) else {}
-        node, uid = (body.get("target") or {}).get("name"), (body.get("metadata") or {}).get("uid")
+        metadata = body.get("metadata") or {}
+        node, uid = (body.get("target") or {}).get("name"), metadata.get("uid")
         if not node:
             raise Refusal(500, "target.name: Required value")  # as the real server has it
         with self.state.lock:
@@ -222,7 +226,9 @@ class Verbs:
                 problem = f'pod {call.name} is already assigned to node "{live["spec"]["nodeName"]}"'
                 raise conflict(call.kind.resource, call.name, problem)
             if not _dry(call):
-                self._store(call, live, {**live, "spec": {**live["spec"], "nodeName": node}})
+                own = {**(live["metadata"].get("annotations") or {}), **(metadata.get("annotations") or {})}
+                annotated = {**live["metadata"], **({"annotations": own} if own else {})}
+                self._store(call, live, {**live, "metadata": annotated, "spec": {**live["spec"], "nodeName": node}})
         return _done()
 
     def evict(self, call: ApiCall) -> Json:
