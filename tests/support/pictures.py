@@ -10,8 +10,8 @@ from playwright.sync_api import Page
 
 IMAGES: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
 HEIGHTS: Final = {
-    "overview-light": 1290,
-    "overview-dark": 1290,
+    "overview-light": 1240,
+    "overview-dark": 1240,
     "workloads-light": 0,
     "recommendations-dark": 0,
     "explanation-light": 0,
