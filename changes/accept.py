@@ -289,7 +289,7 @@ class Actions:
         try:
             self.take_back(done, standing.change)
         except CotenantError as error:
-            return replace(standing, words=f"{why}; and it could not be taken back: {error}: `cotenant recs settle`")
+            return replace(standing, words=f"{why}; and it could not be rolled back: {error}: `cotenant recs settle`")
         self.reached("taken-back")
         return self.teller.tell(standing, ChangeEvent.REFUSED, why)
 

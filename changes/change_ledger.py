@@ -65,7 +65,7 @@ class ChangeJournal:
 
     def _later(self, changes: Sequence[Change]) -> list[tuple[str, str, dict[str, Any]]]:
         """Rows of those that wait for the ones that go first."""
-        body = {"words": "it waits until those that went first have soaked", **self._source}
+        body = {"words": "it waits for the soak time of those that went first", **self._source}
         return [(ChangeEvent.WAITING.value, change.id, body) for change in changes if change.wave]
 
     def note(self, rows: Sequence[tuple[str, str, Mapping[str, Any]]]) -> None:

@@ -81,7 +81,7 @@ class LedgerCache:
         try:
             self._fold(entry)
         except (UsageError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            self._passed = (*self._passed, Passed(entry.seq, f"row {entry.seq} was passed over: {error}"))
+            self._passed = (*self._passed, Passed(entry.seq, f"row {entry.seq} was skipped: {error}"))
 
     def _fold(self, entry: LedgerRow) -> None:
         happened, id_ = ChangeEvent(entry.event), entry.subject

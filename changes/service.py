@@ -168,7 +168,7 @@ class ClusterChangeService:
 
     def roll_back(self, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
         """By id; each on its own."""
-        with self._acting(who, f"{len(changes)} changes are taken back for {who.name}") as actions:
+        with self._acting(who, f"{len(changes)} changes are rolled back for {who.name}") as actions:
             chosen = _chosen(actions, who, changes)
             return [actions.roll_back(s) if s.state.in_force else s for s in chosen]
 
@@ -186,7 +186,7 @@ class ClusterChangeService:
 
     def verify(self, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
         """Those that have soaked."""
-        with self._acting(who, f"{len(changes)} changes are judged for {who.name}") as actions:
+        with self._acting(who, f"{len(changes)} changes are verified for {who.name}") as actions:
             due = [s for s in _chosen(actions, who, changes) if s.state is ChangeState.APPLIED]
             return [verified for s in due if (verified := _verified(actions, s)) is not None]
 

@@ -127,7 +127,7 @@ def judged_once_more(standing: ChangeStatus, pace: Pace) -> bool:
 def _unsettled(batch: Sequence[ChangeStatus]) -> Iterator[DueStep]:
     for one in batch:
         if not one.state.settled:
-            yield DueStep(Due.SETTLE, one, "nobody saw its end")
+            yield DueStep(Due.SETTLE, one, "its outcome is unknown")
 
 
 def _unconfirmed(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:
@@ -156,7 +156,7 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
         yield from (DueStep(Due.CANCEL, one, why) for one in later if one.state is ChangeState.WAITING)
         yield from (DueStep(Due.ROLL_BACK, one, why) for one in first if one.state in _IN_FORCE and not one.held)
     elif pace.may_change and all(one.state is ChangeState.VERIFIED for one in first):
-        why = f"{len(first)} went first and soaked without harm"
+        why = f"{len(first)} went first and did no harm in their soak time"
         yield from (DueStep(Due.RESUME, one, why) for one in later if one.state is ChangeState.WAITING)
 
 

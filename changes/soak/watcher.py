@@ -96,7 +96,7 @@ def news_of(standing: ChangeStatus) -> News | None:
     """What people want to hear of a change that moved; None for what goes as it should."""
     titles = {
         ChangeState.REGRESSED: ("did harm", True),
-        ChangeState.ROLLED_BACK: ("was taken back", True),
+        ChangeState.ROLLED_BACK: ("was rolled back", True),
         ChangeState.CANCELLED: ("will not be done", True),
         ChangeState.FAILED: ("was refused", True),
     }

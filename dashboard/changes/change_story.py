@@ -24,16 +24,16 @@ EVENTS: Final[Mapping[str, str]] = {
     "awaited": "Waits for a second person",
     "confirmed": "Confirmed by the second person",
     "waiting": "Waits for those that go first",
-    "resumed": "Goes on",
+    "resumed": "Resumed",
     "cancelled": "Cancelled",
     "applied": "Applied",
     "refused": "Refused by the cluster",
     "verified": "Verified: no harm",
     "regressed": "Verified: regression",
-    "unjudged": "Looked at, and could not be judged",
-    "rollback-accepted": "Taking it back was accepted",
-    "rolled-back": "Taken back",
-    "rollback-refused": "Taking it back was refused",
+    "unjudged": "Checked, and no verdict was possible",
+    "rollback-accepted": "Rollback accepted",
+    "rolled-back": "Rolled back",
+    "rollback-refused": "Rollback refused",
 }
 MOVES_SHOWN: Final = 40
 VERIFY: Final = "change-verify"
@@ -125,7 +125,7 @@ def _buttons(allowed: Allowed) -> Component:
         note_line = html.P(note, className="panel-note", id="change-why")
         return html.Div([html.Div(confirming, className="one-acts"), note_line])
     count = len(allowed.batch)
-    batch_reason = "" if count > 1 else allowed.roll_back or "Nothing else of its batch can be taken back."
+    batch_reason = "" if count > 1 else allowed.roll_back or "Nothing else of its batch can be rolled back."
     every = f"Roll back the batch ({count})" if count > 1 else "Roll back the batch"
     buttons = [
         button("Roll back", {"type": "change-back", "what": "rollback"}, allowed.roll_back),

@@ -24,7 +24,7 @@ NAMESPACES_SHOWN: Final = 12
 SENTENCES: Final[Mapping[Right, str]] = {
     Right.READ: "See every page",
     Right.REVIEW: "Review a change and try it on the server",
-    Right.ACCEPT: "Apply, judge and take back changes; put recommendations off",
+    Right.ACCEPT: "Apply, verify and roll back changes; snooze recommendations",
     Right.PLAN: "Make and edit reservation plans",
     Right.APPROVE: "Approve plans; be the second person of a change",
     Right.OVERRIDE: "Override a guardrail",

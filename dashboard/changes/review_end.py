@@ -26,13 +26,13 @@ from dashboard.tables import display, select_bar
 
 STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
     ChangeState.UNKNOWN: ("orange", "Sent, and no answer came: `cotenant recs settle` reads the cluster."),
-    ChangeState.APPLIED: ("blue", "In force; it soaks before it is judged."),
+    ChangeState.APPLIED: ("blue", "Applied; its soak time runs."),
     ChangeState.FAILED: ("red", "The cluster refused it; nothing was changed."),
-    ChangeState.VERIFIED: ("teal", "It soaked without harm."),
-    ChangeState.REGRESSED: ("red", "It did harm: take it back."),
-    ChangeState.ROLLBACK_UNKNOWN: ("orange", "Being taken back, and no answer came."),
-    ChangeState.ROLLED_BACK: ("gray", "Taken back: it is as it was."),
-    ChangeState.WAITING: ("violet", "Waits until those that go first have soaked without harm."),
+    ChangeState.VERIFIED: ("teal", "Verified: no harm in its soak time."),
+    ChangeState.REGRESSED: ("red", "It did harm: roll it back."),
+    ChangeState.ROLLBACK_UNKNOWN: ("orange", "The rollback was sent, and no answer came."),
+    ChangeState.ROLLED_BACK: ("gray", "Rolled back: it is as it was."),
+    ChangeState.WAITING: ("violet", "Waits for the soak time of those that go first."),
     ChangeState.AWAITING: ("violet", "Waits for a second person, who confirms it on the page Changes."),
     ChangeState.CANCELLED: ("gray", "It waited, and was never done."),
 }
@@ -58,7 +58,7 @@ def confirm(
         ("Pods", _restarts(going)),
         ("Written by", _person(who)),
         ("Written", _written(going)),
-        ("Judged", f"after {soak_minutes:g} minutes of soaking; until then and later it can be rolled back"),
+        ("Verified", f"after {soak_minutes:g} minutes of soak time; until then and later it can be rolled back"),
         *([("Overridden", f"{', '.join(terms.overridden)}: {visible(terms.because)}")] if terms.overridden else []),
         *([("Second person", text)] if (text := _second(going)) else []),
     ]
@@ -195,7 +195,7 @@ def outcome(standings: Sequence[ChangeStatus], base: str, soak_minutes: float, w
     buttons = [
         html.Button("Roll back all", id={"type": "review-back", "ids": _ids(force)}, className="button act",
                     disabled=bool(why_not) or not force),
-        html.Button("Judge now", id={"type": "review-judge", "ids": _ids(force)}, className="button act",
+        html.Button("Verify now", id={"type": "review-judge", "ids": _ids(force)}, className="button act",
                     disabled=bool(why_not) or not force),
     ]  # fmt: skip
     note = [html.P(why_not, className="panel-note")] if why_not else []
@@ -214,7 +214,7 @@ def counted(standings: Sequence[ChangeStatus]) -> str:
 def _change(one: ChangeStatus, base: str, soak_minutes: float, why_not: str) -> Component:
     tone, text = STATES[one.state]
     due = one.accepted_seconds + 60 * soak_minutes
-    soaks = [html.P(["Judged from ", panels.moment(due), " on."])] if one.state is ChangeState.APPLIED else []
+    soaks = [html.P(["Verified from ", panels.moment(due), " on."])] if one.state is ChangeState.APPLIED else []
     details = [html.P(visible(one.words))] if one.words else []
     back = html.Button(
         "Roll back",

@@ -298,7 +298,7 @@ def method(looks: Sequence[WorkloadReview], terms: ReviewTerms, chosen: Method) 
     elif value == "in-place" or (value != "kubectl" and sum(not look.error for look in looks) > 1):
         data = [{"value": key or "0", "label": label} for key, label in CANARIES.items()]
         now = f"{terms.canary:g}" if f"{terms.canary:g}" in CANARIES else "0"
-        note = html.P("The others wait until the first ones have soaked without harm.", className="panel-note")
+        note = html.P("The others wait for the soak time of the first ones.", className="panel-note")
         more = [html.H3("How many first"), dmc.SegmentedControl(id="review-canary", value=now, data=data), note]
     return [group, *more]
 

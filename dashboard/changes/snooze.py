@@ -53,7 +53,7 @@ def dialog() -> Component:
     return dmc.Modal(
         html.Div(parts, className="dialog"),
         id="put-off",
-        title="Put off",
+        title="Snooze or dismiss",
         opened=False,
         size="md",
         keepMounted=True,
@@ -85,7 +85,7 @@ def one(view: View, ref: WorkloadRef) -> Component:
 
 
 def _off(postponed: PostponedRecommendation) -> Component:
-    return html.P([panels.chip("put off", "violet"), " ", snoozed.said(postponed)], className="said")
+    return html.P([panels.chip("hidden", "violet"), " ", snoozed.said(postponed)], className="said")
 
 
 def _why(*reasons: str) -> Component:
@@ -163,7 +163,7 @@ def chosen(view: View, listing: Listing, search: str, data: Any) -> list[str]:
     refs = choosing.workloads(indexed, choosing.index(snapshot, query, choosing.selection(data)))
     if len(refs) > MOST_WORKLOADS:
         raise UsageError(
-            f"{len(refs):,} workloads are selected; at most {MOST_WORKLOADS:,} are put off at once",
+            f"{len(refs):,} workloads are selected; at most {MOST_WORKLOADS:,} are hidden at once",
             fix="Narrow the filters.",
         )
     return [reviewing.name_of(ref) for ref in refs]
@@ -181,7 +181,7 @@ def put_off(view: View, names: list[str], days: float | None, reason: str) -> st
     view.given.desk.postpone(view.given.people(), refs, days, reason)
     _anew(view)
     until = "for good" if days is None else f"for {days:g} days"
-    return f"{display.counted(len(refs), 'workload')} put off {until}. The list hides them until then."
+    return f"{display.counted(len(refs), 'workload')} hidden {until}. The list hides them until then."
 
 
 def _anew(view: View) -> str:

@@ -35,9 +35,9 @@ HEIGHT: Final = 230
 AROUND_SECONDS: Final = 86_400
 """Shown on each side of the change, where the results' hours are drawn."""
 VERDICTS: Final = {
-    ChangeEvent.VERIFIED: ("it held", "teal"),
+    ChangeEvent.VERIFIED: ("no harm", "teal"),
     ChangeEvent.REGRESSED: ("it did harm", "red"),
-    ChangeEvent.UNJUDGED: ("not judged", "orange"),
+    ChangeEvent.UNJUDGED: ("no verdict", "orange"),
 }
 TONES: Final = {RuleVerdict.HELD: "teal", RuleVerdict.WORSE: "red", RuleVerdict.NO_DATA: "gray"}
 DONE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK,
@@ -74,7 +74,7 @@ def section(view: View, standing: ChangeStatus, rows: Sequence[LedgerEntry]) -> 
     return [
         html.H3("Before and after"),
         *(charts or [html.P(NO_USAGE, className="panel-note")]),
-        html.H3("What it is judged by"),
+        html.H3("Rules of the verdict"),
         *([_verdict_panel(*judged[-1], len(judged))] if judged else [_ahead(standing, view.given.actions)]),
     ]
 
@@ -163,7 +163,7 @@ def _rule(rule: RuleResult) -> list[Any]:
 def _ahead(standing: ChangeStatus, settings: ActionSettings) -> Component:
     """The rules that wait for it, before anything was measured."""
     if standing.state is not ChangeState.APPLIED:
-        return html.P("It was taken back before it was judged, or judged before the numbers were kept.",
+        return html.P("It was rolled back before its verdict, or verified before the numbers were kept.",
                       className="panel-note")  # fmt: skip
     rises = (settings.most_throttled_rise, settings.most_pressure_rise)
     query = settings.latency_query
@@ -184,7 +184,7 @@ def _table(lines: Sequence[Sequence[Any]]) -> Component:
     heads = ("Rule", "Before", "After", "Holds up to", "How it came out")
     head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
     body = html.Tbody([html.Tr([html.Th(cells[0], scope="row"), *map(html.Td, cells[1:])]) for cells in lines])
-    label = "Rules by which the change is judged"
+    label = "Rules of the verdict"
     table = html.Table([head, body], className="facts judged", **{"aria-label": label})
     return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": label})
 

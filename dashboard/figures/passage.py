@@ -106,5 +106,5 @@ def summary(passage: Passage) -> str:
         requests = (display.amount(v, resource) for v in (passage.before, passage.after))
         parts.append("requested {} before, {} after".format(*requests))
     if passage.back_seconds is not None:
-        parts.append(f"taken back {display.moment(passage.back_seconds)}")
+        parts.append(f"rolled back {display.moment(passage.back_seconds)}")
     return "; ".join(parts) + "."

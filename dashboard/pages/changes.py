@@ -197,7 +197,7 @@ def story(view: View, id_: str) -> tuple[str, Component]:
 def allowed(view: View, standing: ChangeStatus, others: Any, left_seconds: float | None) -> Allowed:
     """What can be done with one change now, and why the rest cannot."""
     why = acting.why_not(view, Right.ACCEPT, standing.change.namespace)
-    holds = "" if standing.state.in_force else f"It is {standing.state}: there is nothing to take back."
+    holds = "" if standing.state.in_force else f"It is {standing.state}: there is nothing to roll back."
     judged = "" if left_seconds is not None else f"It is {standing.state}: there is nothing to judge."
     soaking = f"{display.duration(left_seconds)} of soak time left." if left_seconds else ""
     if standing.state is ChangeState.AWAITING:
@@ -320,7 +320,7 @@ def _register_acting(app: Dash, view: View) -> None:
             return [no_update] * 2
         desk = change_tables.required(view)
         done = desk.roll_back(view.given.people(), [str(id_) for id_ in ids or []])
-        acting.tell(visible(change_tables.done_words(done, "take back")))
+        acting.tell(visible(change_tables.done_words(done, "roll back")))
         return [False, _version(view)]
 
     @app.callback(

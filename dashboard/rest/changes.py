@@ -224,7 +224,7 @@ def _add_acting(routes: APIRouter, view: View) -> None:
 
     who = view.given.people
     doing("/changes/{change}/rollback", "Put back what stood there before", lambda d, id_: d.roll_back(who(), [id_]))
-    doing("/changes/{change}/verify", "Judge it now; nothing while it soaks", lambda d, id_: d.verify(who(), [id_]))
+    doing("/changes/{change}/verify", "Verify it now; nothing while its soak time runs", lambda d, id_: d.verify(who(), [id_]))
     doing("/changes/{change}/confirm", "As its second person: do it, and all that was accepted with it",
           lambda d, id_: d.confirm(who(), id_))  # fmt: skip
     doing("/changes/{change}/decline", "Never do what waits for a second person", lambda d, id_: d.decline(who(), id_))
@@ -232,7 +232,7 @@ def _add_acting(routes: APIRouter, view: View) -> None:
           lambda d, key: d.roll_back(who(), _in_force(d, view, key)))  # fmt: skip
 
     @routes.post(
-        "/changes/settle", summary="Find out what became of changes without an outcome", **_doc(_CHANGED, 403, 503)
+        "/changes/settle", summary="Resolve changes with unknown outcome", **_doc(_CHANGED, 403, 503)
     )
     def settle() -> Response:
         return _acted(lambda: _json({"changes": _rows(_desk(view).settle(who()))}))
@@ -315,7 +315,7 @@ def _in_force(desk: ChangeService, view: View, batch: str) -> list[str]:
         s.change.id for s in desk.changes(view.given.people()) if s.change.batch == batch and s.state.in_force
     ]
     if not change_ids:
-        raise NoData(f"nothing of a batch {batch!r} can be taken back", fix="GET changes for all.")
+        raise NoData(f"nothing of a batch {batch!r} can be rolled back", fix="GET changes for all.")
     return change_ids
 
 

@@ -33,8 +33,8 @@ from dashboard.tables.selection import NAMES, keys
 STATE: Final = "postponed"
 WHY: Final = "postponed_why"
 COLUMNS: Final = (
-    Column(STATE, "Put off", Kind.TEXT, "snoozed until a day, or dismissed for good; empty: neither.", wide=True),
-    Column(WHY, "Put off because", Kind.TEXT, "Until when, why, and who said so.", wide=True),
+    Column(STATE, "Hidden", Kind.TEXT, "snoozed until a day, or dismissed for good; empty: neither.", wide=True),
+    Column(WHY, "Hidden because", Kind.TEXT, "Until when, why, and who said so.", wide=True),
 )
 SNOOZED: Final = "snoozed"
 DISMISSED: Final = "dismissed"

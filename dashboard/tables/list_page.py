@@ -283,7 +283,7 @@ def _put_off(listing: Listing, snapshot: Snapshot, search: str) -> list[Componen
         return [dcc.Link("Hide them again", href=_href(others), className="quiet-link", id=f"hide-{key}")]
     only = Query((*others.conditions, FilterCondition(key, (value,), negated=True)), query.text, query.sort)
     count = len(filters.select(indexed, only))
-    label = f"{count:,} put off: show them"
+    label = f"{count:,} hidden: show them"
     return [dcc.Link(label, href=_href(only), className="quiet-link", id=f"show-{key}")] if count else []
 
 

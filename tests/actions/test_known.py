@@ -50,7 +50,7 @@ def test_a_damaged_row_is_passed_over_and_named(tmp_path: Path) -> None:
     db.close()
     known = LedgerCache()
     assert list(known.upto(Ledger(path, reading=True))) == ["a"]
-    assert [p.seq for p in known.passed] == [2] and known.passed[0].why.startswith("row 2 was passed over")
+    assert [p.seq for p in known.passed] == [2] and known.passed[0].why.startswith("row 2 was skipped")
 
 
 def test_what_cannot_have_happened_is_passed_over(tmp_path: Path) -> None:

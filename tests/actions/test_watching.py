@@ -208,7 +208,7 @@ def test_a_regression_is_taken_back_only_where_that_is_wanted(
     assert watched.step(0.6 * HOUR) == [("a", ChangeState.REGRESSED)] and templates(control_plane, three[0]) == ["800m"]
     watched.settings["auto_revert"] = True
     assert watched.step(0.6 * HOUR) == [("a", ChangeState.ROLLED_BACK)] and templates(control_plane, three[0]) == ["1"]
-    assert [one.title.split(" ", 3)[-1] for one in watched.news] == ["did harm", "was taken back"]
+    assert [one.title.split(" ", 3)[-1] for one in watched.news] == ["did harm", "was rolled back"]
 
 
 def test_a_thread_looks_until_it_is_told_to_stop(control_plane: ControlPlane, person: Path, tmp_path: Path) -> None:

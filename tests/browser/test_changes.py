@@ -78,7 +78,7 @@ def test_a_change_is_found_by_mouse_told_whole_and_taken_back(open_page: Open, s
         expect(page.locator("#change-what")).to_contain_text("in 1 workload")
         page.locator("#change-confirm").click()
         expect(page.locator("#said")).to_contain_text("rolled-back")
-        expect(told).to_contain_text("Taken back")
+        expect(told).to_contain_text("Rolled back")
         expect(page.locator("#ledger-line")).to_contain_text("6 entries")
         states = {s.change.id: s.state for s in scene.desk().changes(ADMIN)}
         assert sorted(states) == sorted([first, second])
@@ -131,7 +131,7 @@ def test_whoever_may_not_sees_why_and_everybody_sees_what_others_do_at_once(open
         for name in ("Roll back", "Verify now"):
             expect(page.get_by_role("button", name=name, exact=True).first).to_be_disabled()
         scene.desk().roll_back(ADMIN, [first])
-        expect(page.locator("#change-told")).to_contain_text("Taken back", timeout=60_000)
+        expect(page.locator("#change-told")).to_contain_text("Rolled back", timeout=60_000)
 
 
 def test_a_soaking_change_says_how_long_and_one_that_has_soaked_is_judged(
@@ -206,7 +206,7 @@ def test_a_change_made_on_a_real_cluster_is_taken_back_from_the_page(
             page = open_page(f"{url}/changes?open={done.change.id}")
             page.get_by_role("button", name="Roll back", exact=True).first.click()
             page.locator("#change-confirm").click()
-            expect(page.locator("#change-told")).to_contain_text("Taken back", timeout=60_000)
+            expect(page.locator("#change-told")).to_contain_text("Rolled back", timeout=60_000)
         assert scene.resources(ref) == before
 
 

@@ -212,7 +212,7 @@ def test_five_are_reviewed_one_stops_one_warns_and_what_is_accepted_is_taken_bac
     for _ in range(3):  # 45 minutes: longer than changes soak
         page.locator("#steer-quarter").click()
     until("the soak", lambda: minutes(page) - begun >= 44)
-    page.get_by_role("button", name="Judge now").first.click()
+    page.get_by_role("button", name="Verify now").first.click()
     expect(page.locator("#review-outcome")).to_contain_text("verified", timeout=PATIENCE)
     page.get_by_role("button", name="Roll back all").click()
     expect(page.locator("#review-outcome")).to_contain_text("rolled-back", timeout=PATIENCE)

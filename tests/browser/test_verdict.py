@@ -91,7 +91,7 @@ def test_a_regression_shows_usage_through_the_change_and_the_rule_it_broke(
         with acting.served(scene) as address:
             page = open_page(f"{address}/changes?open={done.change.id}")
             told = page.locator("#change-told")
-            rules = told.get_by_role("table", name="Rules by which the change is judged")
+            rules = told.get_by_role("table", name="Rules of the verdict")
             throttled = rules.get_by_role("row").filter(has_text="throttled CPU periods")
             expect(throttled).to_contain_text(re.compile(r"2\.0 %.*(39|40|41)\.\d %.*12\.0 %.*worse"))
             expect(rules.get_by_role("row").filter(has_text="p99 latency")).to_contain_text(

@@ -204,7 +204,7 @@ def test_what_is_put_off_is_hidden_unless_asked_for(scene: Scene) -> None:
     schema = before.tables[RECOMMENDATIONS.name].table.schema
     every = len(before.rows(RECOMMENDATIONS.name, LIST.query("", schema)))
     mine = len(before.rows(RECOMMENDATIONS.name, LIST.query(f"workload={ref.name}", schema)))
-    assert snooze.put_off(view, [reviewing.name_of(ref)], 7, "later").startswith("1 workload put off for 7 days")
+    assert snooze.put_off(view, [reviewing.name_of(ref)], 7, "later").startswith("1 workload hidden for 7 days")
     after = view.source.snapshot()
     assert after.version != before.version
     assert len(after.rows(RECOMMENDATIONS.name, LIST.query("", schema))) == every - mine

@@ -157,7 +157,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.METRIC_MISSING: "The node reports no metric; nothing is reclaimed.",
     Reason.METRIC_EXPIRED: "The node's metric is too old; nothing is reclaimed.",
     Reason.COLOCATION_OFF: "Colocation is not enabled for this node; nothing is reclaimed.",
-    Reason.NO_PEAK: "Usage is too even, or too few of the last days had a peak, to expect one.",
+    Reason.NO_PEAK: "No pronounced peak in the next 24 hours: usage is even, or too few of the last days had a peak.",
     Reason.FROM_PORTRAIT: "Not enough history to test a forecast; quantiles of the portrait are shown.",
     Reason.NO_WINDOW: "No window still to begin is forecast to need more pods than run anyway.",
     Reason.NO_SKILL: "Forecasts of this workload were no better than the same time last week.",

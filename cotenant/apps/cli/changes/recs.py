@@ -93,7 +93,7 @@ def apply(
     workloads: Workloads,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it everything ends with the dry run.")] = False,
     override: Annotated[
-        list[str] | None, typer.Option("--override", metavar="RULE", help="A guardrail to pass over; it is kept.")
+        list[str] | None, typer.Option("--override", metavar="RULE", help="A guardrail to override by name; the ledger records it.")
     ] = None,
     approved_by: Second = "",
     method: MethodOption = Method.TEMPLATE,
@@ -129,7 +129,7 @@ def apply(
         print_table(changes_table(done), output, headers=not no_headers)
         refused = bad + sum(s.state in (ChangeState.FAILED, ChangeState.UNKNOWN) for s in done)
         if waiting := sum(s.state is ChangeState.WAITING for s in done):
-            message(f"{waiting} wait until the others have soaked: cotenant recs watch")
+            message(f"{waiting} wait for the soak time of the others: cotenant recs watch")
         if done:
             message(
                 f"verify after {settings.actions.soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}"
@@ -182,7 +182,7 @@ def settle(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Find out what became of changes whose end nobody saw, by reading the cluster."""
+    """Resolve changes with unknown outcome, by reading the cluster."""
     from changes.soak.reconcile import settle as settled
 
     with opened(settings_of(ctx, None, kubeconfig, context)) as actions:
@@ -190,7 +190,7 @@ def settle(
 
 
 @app.command(
-    epilog=examples("cotenant recs verify", "cotenant recs verify 77ab10cd --revert  # takes back what did harm")
+    epilog=examples("cotenant recs verify", "cotenant recs verify 77ab10cd --revert  # rolls back what did harm")
 )
 def verify(
     ctx: typer.Context,
@@ -201,7 +201,7 @@ def verify(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Judge changes after their soak time; OOM kills, restarts, missing replicas and more are harm (exit code 3)."""
+    """Verify changes after their soak time; OOM kills, restarts, missing replicas and more are harm (exit code 3)."""
     from cotenant.core.model.changes.change import ChangeState
 
     with recs_bundle.compared(settings_of(ctx, None, kubeconfig, context), "changes are judged") as actions:
@@ -245,7 +245,7 @@ def _sorted(
         blocked = review.blocked(overridden)
         if blocked:
             rules = ", ".join(g.rule for g in blocked)
-            message(f"{review.workload}: stopped by {rules}; --override RULE passes over one by name", style="yellow")
+            message(f"{review.workload}: stopped by {rules}; --override RULE overrides one by name", style="yellow")
         elif not review.error and (dry_run is DryRun.NONE or _tried(actions, review)):
             good.append(review)
     return good, len(reviews) - len(good)

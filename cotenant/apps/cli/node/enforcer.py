@@ -24,7 +24,7 @@ WRITES = Schema(
         Column("before", "Now", Kind.TEXT, "What stands there."),
         Column("value", "New value", Kind.TEXT, "What it becomes; -1 = no limit."),
         Column("strategy", "Strategy", Kind.TEXT, "Who says so."),
-        Column("outcome", "Outcome", Kind.TEXT, "What became of it."),
+        Column("outcome", "Outcome", Kind.TEXT, "The result."),
         Column("why", "Why", Kind.TEXT, "The reason."),
         Column("subject", "Cgroup", Kind.TEXT, "The cgroup, or the object of a verdict.", wide=True),
     ),

@@ -199,10 +199,10 @@ class ChangeService(Protocol):
         """Never do what waits for a second person."""
 
     def verify(self, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
-        """Judge now; those that still soak are left out."""
+        """Verify now; those that still soak are left out."""
 
     def settle(self, who: Someone) -> list[ChangeStatus]:
-        """Find out what became of changes without an outcome."""
+        """Resolve changes with unknown outcome."""
 
     def bundle(self, who: Someone, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
         """Files by path, and `PULL_REQUEST.md`; of KUBECTL one text of commands."""

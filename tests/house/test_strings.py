@@ -1,0 +1,55 @@
+"""What people read is in one catalogue, and its words are the glossary's."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tools.write_strings import PAGE, ROOT, catalogue, page, sentences_of
+
+WORDS = {
+    r"\bput off\b": "hidden, snoozed or dismissed",
+    r"\bpass(es|ed)? over\b": "override",
+    r"\b(is|are|was|were|be|been) taken back\b|\b[Tt]ake it back\b": "rolled back",
+    r"\bbecame of\b": "the outcome",
+    r"\bnobody saw\b": "unknown",
+    r"\bsoaked\b": "soak time",
+    r"\bit held\b": "no harm",
+    r"\b1 (cores|workloads|replicas|recommendations|changes)\b": "the singular",
+    r"\bstands in the way\b": "failed guardrails",
+    r"\bleads nowhere\b": "page not found",
+    r"\btoo even\b": "no pronounced peak",
+}
+"""Words that sentences do not use -> what they say instead (docs/glossary.md)."""
+
+
+def test_the_catalogue_has_every_sentence_of_the_code() -> None:
+    """`make docs` renews it; its difference is what a reviewer reads."""
+    assert PAGE.read_text() == page()
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_no_sentence_uses_a_word_for_which_the_glossary_has_another(word: str) -> None:
+    lines = [(name, text) for name, texts in catalogue().items() for text in texts if re.search(word, text)]
+    assert lines == [], f"say: {WORDS[word]}"
+
+
+def test_sentences_are_texts_f_strings_and_the_help_of_commands_but_no_docstrings() -> None:
+    source = '''
+"""A module of this test."""
+@app.command()
+def show(name):
+    """Show one thing."""
+    html.P(f"{name} is not there", className="panel note")
+    re.compile("not a sentence")
+    return "one" if name else "Nothing is selected."
+'''
+    assert sentences_of(ast.parse(source)) == ["Show one thing.", "{…} is not there", "Nothing is selected."]
+
+
+def test_sentences_that_pages_are_known_by_are_in_the_catalogue() -> None:
+    listed = {text for texts in catalogue().values() for text in texts}
+    assert {"Nothing is selected.", "Ready to apply", "Verify now"} <= listed
+    assert (ROOT / "docs" / "glossary.md").exists()
