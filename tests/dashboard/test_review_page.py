@@ -112,7 +112,7 @@ def test_each_step_asks_the_cluster_and_shows_its_answer(scene: Scene) -> None:
     method = step(view, [ref], "method")
     assert all(label in method for label, _ in review_steps.METHODS.values())
     confirm = step(view, [ref], "confirm")
-    assert "Accept 1 change" in confirm and "jane" in confirm and "soaking" in confirm
+    assert "Accept 1 change" in confirm and "jane" in confirm and "soak time" in confirm
     assert scene.desk().changes(ADMIN) == []
 
 
