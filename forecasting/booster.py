@@ -8,7 +8,7 @@ teach each other. It learns from rehearsed days but the newest, and is weighed b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ SEED: Final = 0
 TRAINED_LEVELS: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Levels with a model of their own; those between are linear between them, those above lie as in the mixture."""
 _ITERATIONS, _RATE, _LEAVES, _FEWEST_IN_LEAF, _BINS = 30, 0.15, 15, 60, 63
+_SERIES_PER_BLOCK: Final = 128
 _FARTHEST: Final = 60.0
 """Targets are held within this many scales: one outlier must not bend a tree."""
 _ABSURD: Final = 1e9
@@ -47,6 +48,10 @@ class BoosterInput:
     path: Array
     base: Floats
     stride: int = 1
+
+    def rows(self, some: slice) -> BoosterInput:
+        """These series alone."""
+        return BoosterInput(self.history[some], self.forecasts[:, some], self.path[some], self.base[some], self.stride)
 
     def thinned(self, stride: int) -> BoosterInput:
         """Every stride-th slot ahead."""
@@ -104,6 +109,10 @@ class Booster:
 
         scale: (n,), of `scale_of`. Levels above 0.9 have no model: they keep the mixture's distance from its q90.
         """
+        parts = [self._quantiles(moment.rows(some), scale[some]) for some in _blocks(len(scale))]
+        return np.concatenate(parts) if parts else np.empty(moment.path.shape, dtype=np.float32)
+
+    def _quantiles(self, moment: BoosterInput, scale: Floats) -> Array:
         columns = features(moment, scale)
         away = self.trees.predict(columns.reshape(-1, columns.shape[2])).reshape(*columns.shape[:2], -1)
         path = moment.path[:, :, _MIDDLE, None] + _every_level(away) * scale[:, None, None]
@@ -137,7 +146,13 @@ def _rows(actual: FloatMatrix, most: int) -> npt.NDArray[np.bool_]:
 def _sample(moment: BoosterInput, actual: FloatMatrix, drawn: npt.NDArray[np.bool_]) -> tuple[Array, Floats]:
     scale = scale_of(moment.path, moment.base)
     target = (actual - moment.path[:, :, _MIDDLE]) / scale[:, None]
-    return features(moment, scale)[drawn], np.clip(target[drawn], -_FARTHEST, _FARTHEST)
+    columns = [features(moment.rows(some), scale[some])[drawn[some]] for some in _blocks(len(scale))]
+    return np.concatenate(columns), np.clip(target[drawn], -_FARTHEST, _FARTHEST)
+
+
+def _blocks(series: int) -> Iterator[slice]:
+    """Series whose features exist at the same time: 48 slots and fifty columns of double precision each."""
+    return (slice(first, first + _SERIES_PER_BLOCK) for first in range(0, series, _SERIES_PER_BLOCK))
 
 
 def _fitted(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:

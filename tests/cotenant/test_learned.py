@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import msgspec
@@ -15,13 +15,14 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.core.model.usage.usage import HOUR_SECONDS, Statistic, TimeGrid, Usage
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.backtest.engine import no_portraits
 from forecasting.engine import forecast_and_learn
 from forecasting.learned import Learned
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
+from tests.support.command_line import cotenant
 
 SPEC = SyntheticSpec(nodes=4, workloads=20, days=4, seed=3)
 SETTINGS = msgspec.structs.replace(ForecastingSettings(), booster_rows=3000, booster_minimum_series=20)
@@ -100,3 +101,26 @@ def test_a_later_analysis_goes_on_from_it(store: Store, cluster: SyntheticCluste
     anew = msgspec.structs.replace(settings.forecasting, relearn_hours=0.0)
     third = corridor.analyse(store, msgspec.structs.replace(settings, forecasting=anew), clock, Silent())
     assert len(third.learned) == 8
+
+
+def test_a_scan_says_how_old_its_back_tests_are_and_makes_them_anew_when_they_are_too_old(
+    store: Store, cluster: SyntheticCluster
+) -> None:
+    settings = Settings()
+    analysis = corridor.analyse(store, settings, FixedClock(cluster.inventory.time_seconds), Silent())
+    corridor.publish(analysis, store, settings)
+
+    def scanned_after(hours: float) -> str:
+        """What an offline scan says where all was learned so many hours before the end of the history."""
+        for group in store.block_names("learned-forecasts"):
+            own = learned.settings_of(group, settings.forecasting)
+            if (lessons := learned.read(store, group, own)) is not None:
+                older = replace(lessons, end_seconds=lessons.end_seconds - round(hours * HOUR_SECONDS))
+                learned.write(store, group, older, own)
+        done = cotenant("scan", "--offline", "--store", store.url, "--cluster", store.cluster, "-o", "csv")
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    assert "back-tests of 3 h ago; they are made anew after 12 h" in scanned_after(3)
+    # 3 and 9 hours: as old as the setting
+    assert "back-tests up to now" in scanned_after(9)

@@ -9,11 +9,13 @@ from functools import cache
 import msgspec
 import numpy as np
 import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.booster import Booster, BoosterInput, feature_names, features, scale_of, train
 from forecasting.losses import pinball
+from forecasting.trees import LEAVES, of_models
 
 DEFAULTS = msgspec.structs.replace(ForecastingSettings(), booster_rows=5000)
 STANDARD = np.array([-1.2816, -0.8416, -0.5244, -0.2533, 0, 0.2533, 0.5244, 0.8416, 1.2816, 1.6449, 2.0537])
@@ -101,6 +103,23 @@ def test_levels_above_the_trained_lie_as_in_the_choice() -> None:
     # But where putting the levels in order lifted one of them.
     same = np.isclose(made[..., upper] - made[..., high], moment.path[..., upper] - moment.path[..., high], atol=0.01)
     assert same.mean() > 0.95
+
+
+@pytest.mark.parametrize("target", ["steps", "constant"])
+def test_trees_predict_what_the_library_that_grew_them_predicts(target: str) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(0, 1, (2000, 5)).astype(np.float32)
+    values = np.zeros(2000) if target == "constant" else np.sign(rows[:, 0]) * rows[:, 1] + rng.normal(0, 0.1, 2000)
+    models = [
+        HistGradientBoostingRegressor(
+            loss="quantile", quantile=level, max_iter=8, max_leaf_nodes=LEAVES, early_stopping=False
+        ).fit(rows, values)
+        for level in (0.1, 0.9)
+    ]
+    trees = of_models(models)
+    # rows that were learned from lie next to thresholds; others anywhere
+    for asked in (rows, rng.normal(0, 3, (20_000, 5)).astype(np.float32)):
+        np.testing.assert_array_equal(trees.predict(asked), np.stack([m.predict(asked) for m in models], axis=-1))
 
 
 def test_the_engine_is_imported_without_scikit_learn() -> None:
