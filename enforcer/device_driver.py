@@ -9,7 +9,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
@@ -26,9 +26,6 @@ from enforcer.dra.offer import API_VERSION, OfferedDevice, offered_cores
 from enforcer.dra.publisher import SlicePublisher
 from enforcer.observe.cpu_sysfs import read_topology
 from enforcer.runtime import INSTALL
-
-if TYPE_CHECKING:
-    from enforcer.runtime.dra_service import DraService
 
 HEAL_SECONDS: Final = 5.0
 ClaimedCpus = Callable[[Iterable[str]], Cpus]
@@ -64,7 +61,9 @@ def device_driver(settings: Settings, assembly: Assembled) -> Iterator[ClaimedCp
 
         publisher = SlicePublisher(assembly.client, node, own.device_file, lambda: _cores(settings), offer)
         service = DraService(claims, Path(own.plugin_dir), Path(own.registry_dir), publisher.wake)
-        assembly.agent.parts.metrics.registry.register(DraMetrics(claims, service, publisher))
+        assembly.agent.parts.metrics.registry.register(
+            DraMetrics(lambda: (service.kubelet_knows, not publisher.problem, claims.count))
+        )
         publisher.start()
         try:
             with service, _healed(service.heal):
@@ -89,16 +88,18 @@ class _ClaimReader:
 class DraMetrics(Collector):
     """State of the driver, read when Prometheus asks."""
 
-    def __init__(self, claims: Claims, service: DraService, publisher: SlicePublisher) -> None:
-        self._claims, self._service, self._publisher = claims, service, publisher
+    def __init__(self, read: Callable[[], tuple[bool, bool, int]]) -> None:
+        """read: whether the kubelet knows us, whether all is published, and how many claims are prepared."""
+        self._read = read
 
     def collect(self) -> Iterator[Metric]:
         """As prometheus_client wants it."""
-        registered = float(self._service.kubelet_knows)
-        yield GaugeMetricFamily("cotenant_enforcer_dra_registered", "1 while the kubelet knows the driver.", registered)
+        registered, published, count = self._read()
+        meaning = "1 while the kubelet knows the driver."
+        yield GaugeMetricFamily("cotenant_enforcer_dra_registered", meaning, float(registered))
         meaning = "1 while the node's ResourceSlices are as its devices."
-        yield GaugeMetricFamily("cotenant_enforcer_dra_published", meaning, float(not self._publisher.problem))
-        yield GaugeMetricFamily("cotenant_enforcer_dra_claims", "Claims that are prepared.", float(self._claims.count))
+        yield GaugeMetricFamily("cotenant_enforcer_dra_published", meaning, float(published))
+        yield GaugeMetricFamily("cotenant_enforcer_dra_claims", "Claims that are prepared.", float(count))
 
 
 def _cores(settings: Settings) -> list[OfferedDevice]:

@@ -30,6 +30,7 @@ SWITCHES = (
     "queues",
     "descheduler",
     "enforcement",
+    "devices",
     "webhooks",
     "applier",
 )

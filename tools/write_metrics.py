@@ -15,6 +15,7 @@ from cotenant.apps.manager.controllers.queue_metrics import QueueMetrics
 from cotenant.apps.manager.controllers.reservation_controller import ReservationMetrics
 from cotenant.core.adapters.telemetry import Metrics
 from dashboard.server.health import Health
+from enforcer.device_driver import DraMetrics
 from enforcer.nri_hooks import NriMetrics
 from enforcer.report.action_log import AgentMetrics
 from enforcer.runtime.nri import Counters
@@ -48,6 +49,7 @@ def declared() -> dict[str, list[tuple[str, str, list[str], str]]]:
     Counts(extender)
     AgentMetrics(agent)
     agent.registry.register(NriMetrics(lambda: (False, Counters())))
+    agent.registry.register(DraMetrics(lambda: (False, False, 0)))
     common = _families(everywhere.registry)
     own = {
         "Manager (port 9464)": manager.registry,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cotenant.core.model.allocation.cpu_lists import Cpus
 from cotenant.core.model.allocation.cpu_topology import CpuTopology
-from cotenant.core.model.allocation.devices import GPU_MEMORY, DeviceInventory, DeviceKey, DeviceKind, NodeDevice
+from cotenant.core.model.allocation.devices import DeviceInventory, DeviceKey, NodeDevice
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Intent
 from cotenant.core.model.kubernetes.protocol import NODE_AGENT
@@ -81,9 +81,8 @@ def _offered(device: NodeDevice, edits: ContainerEdits | None) -> OfferedDevice:
         attributes["numaNode"] = device.numa_node
     if device.pcie:
         attributes["pcie"] = device.pcie[:_LONGEST_TEXT]
-    memory_bytes = device.amounts.get(GPU_MEMORY, 0) if device.kind is DeviceKind.GPU else 0
     name, edits = f"{device.kind}-{device.minor}", edits or ContainerEdits()
-    return OfferedDevice(name, device.kind, device.id, frozenset(), edits, attributes, memory_bytes)
+    return OfferedDevice(name, device.kind, device.id, frozenset(), edits, attributes, device.memory_bytes)
 
 
 def publication(

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender import cpus, guard, load_aware, load_rules
+from scheduler_ext.extender import cpus, devices, guard, load_aware, load_rules
 from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.judgement import NodeJudgement
 from scheduler_ext.extender.judgement_cache import Opinions
@@ -93,6 +93,7 @@ def judge(
         guard.let_owners_in(snapshot, pod, rows, judgement.codes)
     guard.apply(judgement.codes, rows, guard.codes(snapshot, pod, stance.reservations_stale))
     cpus.apply(judgement.codes, snapshot, rows, pod, settings.cpus)
+    devices.apply(judgement.codes, snapshot, rows, pod, settings.devices)
     if len(rows) and judgement.codes.all():  # a row that is not known, -1, passes: here all are known
         stance = replace(stance, yielded=load_rules.without_estimates(judgement, snapshot.columns[:, rows], pod))
     return judgement, stance

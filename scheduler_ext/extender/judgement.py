@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.allocation.cpu_allocator import KUBELET_OWNS, NO_TOPOLOGY, OTHER_POLICY, TOO_FEW
+from cotenant.core.model.allocation.device_allocator import NO_DEVICES
 from scheduler_ext.extender.watch.frame import SLOT_SECONDS
 
 Codes = npt.NDArray[np.int8]
@@ -40,6 +41,9 @@ class Code(IntEnum):
     CPU_POLICY = 12
     NO_CPUS = 13
     CPU_REQUEST = 14
+    NO_DEVICES = 15
+    FEW_DEVICES = 16
+    DEVICE_REQUEST = 17
 
 
 RULES: Final[dict[Code, str]] = {
@@ -57,6 +61,9 @@ RULES: Final[dict[Code, str]] = {
     Code.CPU_POLICY: "cpus",
     Code.NO_CPUS: "cpus",
     Code.CPU_REQUEST: "cpus",
+    Code.NO_DEVICES: "devices",
+    Code.FEW_DEVICES: "devices",
+    Code.DEVICE_REQUEST: "devices",
 }
 """The rule behind each refusal."""
 
@@ -72,11 +79,15 @@ _WORDS: Final[dict[Code, str]] = {
     Code.CPU_POLICY: OTHER_POLICY,
     Code.NO_CPUS: TOO_FEW,
     Code.CPU_REQUEST: "LSE and LSR pods get whole CPUs, by policies that exist; this one asks otherwise",
+    Code.NO_DEVICES: NO_DEVICES,
+    Code.FEW_DEVICES: "too few of its devices have so much free",
+    Code.DEVICE_REQUEST: "no device can serve what the pod asks for; docs/devices.md has the combinations",
 }
 """Of refusals that are the same on every node."""
 BY_CPUS: Final = frozenset({Code.NO_CPU_TOPOLOGY, Code.KUBELET_CPUS, Code.CPU_POLICY, Code.NO_CPUS, Code.CPU_REQUEST})
-UNRESOLVABLE: Final = frozenset({Code.HELD, Code.MAY_BE_HELD}) | BY_CPUS
-"""Refusals that no preemption mends: the preempt verb does not look at CPUs."""
+BY_DEVICES: Final = frozenset({Code.NO_DEVICES, Code.FEW_DEVICES, Code.DEVICE_REQUEST})
+UNRESOLVABLE: Final = frozenset({Code.HELD, Code.MAY_BE_HELD}) | BY_CPUS | BY_DEVICES
+"""Refusals that no preemption mends: the preempt verb looks neither at CPUs nor at devices."""
 
 
 @dataclass(frozen=True, slots=True)

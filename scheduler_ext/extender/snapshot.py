@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,12 +24,14 @@ from scheduler_ext.extender.watch.frame import (
     SLOTS,
     CollectionState,
     CpuRoom,
+    DeviceRoom,
     Frame,
     PlaceholderOf,
     ShareOf,
 )
 
 Floats = npt.NDArray[np.float64]
+RoomT = TypeVar("RoomT", CpuRoom, DeviceRoom)
 Rows = npt.NDArray[np.intp]
 NEEDED: Final = ("nodes", "pods", "nodemetrics")
 """Collections that load rules rest on."""
@@ -54,7 +56,7 @@ class NodeSnapshot:
     columns: (WIDTH, nodes); ahead: q95 of each half hour from `first_slot` on, (2, SLOTS, nodes), NaN unknown.
     heads, quoted: the beginning of each node's entry in a prioritize answer, and its name as JSON; bytes.
     guards: node -> pods ("namespace/name") that may go there during a hand-over. placeholders: uid -> what it holds.
-    rooms: CPUs that are free, by node, of nodes that publish theirs.
+    rooms, device_rooms: CPUs and devices that are free, by node, of nodes that publish theirs.
     reserved, reserved_rows: node -> Reservations that have capacity there, and which rows those are, (nodes,).
     taken_seconds: monotonic time at which the watcher sent it. steps: changes of rows so far; trail: which rows each
     of the last ones changed.
@@ -74,6 +76,7 @@ class NodeSnapshot:
     reserved_rows: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     sources: Mapping[str, CollectionState] = field(default_factory=dict)
     rooms: Mapping[str, CpuRoom] = field(default_factory=dict)
+    device_rooms: Mapping[str, DeviceRoom] = field(default_factory=dict)
     taken_seconds: float = -math.inf
     steps: int = 0
     trail: tuple[npt.NDArray[np.int32], ...] = ()
@@ -142,16 +145,18 @@ def following(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
         guards=moved.guards if frame.guards is None else frame.guards,
         placeholders=moved.placeholders if frame.placeholders is None else frame.placeholders,
         sources=frame.sources,
-        rooms=_rooms(moved.rooms, frame),
+        rooms=_rooms(moved.rooms, frame.rooms, frame.fresh),
+        device_rooms=_rooms(moved.device_rooms, frame.device_rooms, frame.fresh),
         taken_seconds=frame.sent_seconds,
     )
 
 
-def _rooms(before: Mapping[str, CpuRoom], frame: Frame) -> Mapping[str, CpuRoom]:
-    if not frame.rooms and not frame.fresh:
+def _rooms(before: Mapping[str, RoomT], changed: Mapping[str, RoomT | None] | None, fresh: bool) -> Mapping[str, RoomT]:
+    """Rooms by node after a frame."""
+    if not changed and not fresh:
         return before
-    changed = frame.rooms or {}
-    kept = {} if frame.fresh else {name: room for name, room in before.items() if name not in changed}
+    changed = changed or {}
+    kept = {} if fresh else {name: room for name, room in before.items() if name not in changed}
     return kept | {name: room for name, room in changed.items() if room is not None}
 
 

@@ -14,6 +14,7 @@ from cryptography import x509
 from cotenant import __version__
 from cotenant.apps.cli.cluster.installation.manifests import FEATURES, bodies, features_off, texts
 from cotenant.apps.manager.features import NAMES
+from cotenant.core.settings.sections.dra import DraSettings
 from tests.cli.chart_policy import violations
 from tests.cli.charts import (
     EVERYTHING,
@@ -21,6 +22,7 @@ from tests.cli.charts import (
     Json,
     chart,
     every_combination,
+    helm,
     named,
     refusal,
     rendered,
@@ -345,3 +347,30 @@ def test_with_cert_manager_nothing_of_ours_issues_a_certificate() -> None:
     (webhook,) = containers(named(objects, "Deployment", "cotenant-webhook"))
     assert webhook["command"][-1] in {m["mountPath"] for m in webhook["volumeMounts"]}
     assert [o["metadata"]["name"] for o in objects if o.get("type") == "kubernetes.io/tls"] == []
+
+
+def test_the_part_devices_gives_the_node_agent_rights_classes_and_folders() -> None:
+    enforcement = frozenset({"enforcement"})
+    objects = rendered(values_of(enforcement, devices={"enabled": True}, crds={"install": False}))
+    plain = rendered(values_of(enforcement, crds={"install": False}))
+    added = {(one["kind"], one["metadata"]["name"]) for one in objects} - {
+        (one["kind"], one["metadata"]["name"]) for one in plain
+    }
+    classes = {("DeviceClass", f"{kind}.node.cotenant.dev") for kind in ("cpu", "fpga", "gpu", "rdma")}
+    roles = {("ClusterRole", "cotenant-devices"), ("ClusterRoleBinding", "cotenant-devices")}
+    policy = "cotenant-devices-own-slices"
+    guards = {("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", policy)}
+    assert added == classes | roles | guards
+    (agent,) = (one["spec"]["template"]["spec"] for one in objects if one["kind"] == "DaemonSet")
+    container = agent["containers"][0]
+    assert {"name": "COTENANT_ENFORCER__DRA__ON", "value": "true"} in container["env"]
+    mounts = {one["mountPath"] for one in container["volumeMounts"]}
+    folders = {one["hostPath"]["path"] for one in agent["volumes"] if "hostPath" in one}
+    own = DraSettings()
+    assert {own.plugin_dir, own.registry_dir, own.cdi_dir} <= mounts & folders
+
+
+def test_devices_without_the_node_agent_are_refused() -> None:
+    done = helm("template", "cotenant", str(chart()), "--namespace", "cotenant", values={"devices": {"enabled": True}})
+    assert done.returncode != 0
+    assert "set enforcement.enabled=true too" in done.stderr

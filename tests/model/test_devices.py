@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant.core.model.allocation.allocator import Allotment, HardwareClaim, Holding, NodeHardware
+from cotenant.core.model.allocation.device_allocator import COLLECTION, NO_DEVICES, DeviceAllocator
 from cotenant.core.model.allocation.device_placement import DevicePlacement, placed
 from cotenant.core.model.allocation.device_request import (
     GPU,
@@ -21,6 +23,7 @@ from cotenant.core.model.allocation.device_request import (
     demand_of,
 )
 from cotenant.core.model.allocation.devices import (
+    DEVICE_ALLOCATED_ANNOTATION,
     FPGA,
     GPU_CORE,
     GPU_MEMORY,
@@ -42,6 +45,7 @@ from cotenant.core.model.allocation.devices import (
     inventory_of,
 )
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.reservations.reservation import PodIdentity
 
 GIB = 1 << 30
 
@@ -370,3 +374,48 @@ def test_a_device_object_that_cannot_be_read_is_named(
 ) -> None:
     with pytest.raises(UsageError, match=words):
         inventory_of({"metadata": {"name": "n1", "annotations": annotations}, "spec": spec})
+
+
+# --- the allocator ----------------------------------------------------------------------------------------------------
+DEVICE_BODY = {
+    "metadata": {"name": "n1"},
+    "spec": {
+        "devices": [
+            {"type": "gpu", "minor": minor, "health": True, "resources": {GPU_CORE: "100", GPU_MEMORY_RATIO: "100"}}
+            for minor in range(2)
+        ]
+    },
+}
+
+
+def claim(name: str, requests: dict[str, int]) -> HardwareClaim:
+    return HardwareClaim(PodIdentity("shop", name, name, {}, {}, ()), requests)
+
+
+def allot(requests: dict[str, int], holdings: Iterable[Holding] = (), body: Any = DEVICE_BODY) -> Allotment:
+    documents = {COLLECTION: body} if body else {}
+    return DeviceAllocator().allocate(NodeHardware("n1", documents=documents), claim("p", requests), list(holdings), {})
+
+
+def test_the_allocator_gives_what_holdings_leave() -> None:
+    first = allot({GPU: 60})
+    assert [share.minor for share in decoded(first.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]] == [0]
+    held = Holding("shop/a", "a", first.annotations)
+    second = allot({GPU: 60}, [held])
+    assert [share.minor for share in decoded(second.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]] == [1]
+    assert "0 of 2 gpu devices" in allot({GPU: 60}, [held, Holding("shop/b", "b", second.annotations)]).refusal
+    assert DeviceAllocator().concerns(claim("p", {GPU: 60}))
+    assert not DeviceAllocator().concerns(claim("p", {"cpu": 60}))
+
+
+def test_an_annotation_that_claims_more_than_its_pod_asks_for_takes_nothing() -> None:
+    stolen = {DEVICE_ALLOCATED_ANNOTATION: encoded({kind: s for m in (0, 1) for kind, s in share(m, 100).items()})}
+    for requests in ({"cpu": 1}, {GPU: 10}):
+        assert allot({GPU: 200}, [Holding("shop/a", "a", stolen, requests)]).refusal == ""
+    assert allot({GPU: 200}, [Holding("shop/a", "a", stolen, {GPU: 100})]).refusal
+    assert allot({GPU: 200}, [Holding("shop/a", "a", {DEVICE_ALLOCATED_ANNOTATION: "{"})]).refusal == ""
+
+
+def test_a_node_without_devices_and_a_pod_that_cannot_be_served_are_refused_with_the_reason() -> None:
+    assert allot({GPU: 50}, body=None).refusal == allot({GPU: 50}, body={"spec": 3}).refusal == NO_DEVICES
+    assert "koordinator.sh/gpu 150 is no number of whole devices" in allot({GPU: 150}).refusal

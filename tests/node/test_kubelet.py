@@ -250,7 +250,8 @@ def first_cpus(node: RealNode, cgroup: str) -> str:
     """What the container wrote at its start, "" before it did."""
     pid = node.runtime.read("cpuset", cgroup, "cgroup.procs").split()[0]
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/root/first").read_text().partition("Cpus_allowed_list:")[2].split("\n")[0].strip()
+        text = Path("/proc", pid, "root", "first").read_text()
+        return text.partition("Cpus_allowed_list:")[2].split("\n")[0].strip()
     return ""
 
 

@@ -27,7 +27,7 @@ from cotenant.core.adapters.http_connection import Request, Response
 from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.model.reservations.reservation import PodIdentity
 from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender import best_nodes, cpus, decide
+from scheduler_ext.extender import best_nodes, cpus, decide, devices
 from scheduler_ext.extender.decide import Moment, Posture, RuleContext
 from scheduler_ext.extender.judgement_cache import Opinions
 from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
@@ -156,6 +156,7 @@ class ExtenderApp:
         if not len(places):
             return wire.refused_all(wire.quoted_names(snapshot, names, rows), judged.refused())
         places = places[cpus.together(snapshot, pod, rows[places], self._settings.cpus)]
+        places = places[devices.begun(snapshot, pod, rows[places], self._settings.devices)]
         places = places[best_nodes.narrowed(snapshot, pod, rows[places], now, self._settings, context)]
         return wire.filtered(wire.quoted_names(snapshot, [names[place] for place in places.tolist()], rows[places]))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cotenant.core.model.allocation.device_request import SHARED_RESOURCES
 from cotenant.core.model.kubernetes.protocol import BIND_RESOURCE
 from cotenant.core.settings.sections.extender import ExtenderSettings
 
@@ -49,9 +50,10 @@ def extenders(reach: Reach, settings: ExtenderSettings) -> list[dict[str, Any]]:
     rules = {"filterVerb": "filter", "preemptVerb": "preempt", "ignorable": True}
     if settings.weight:
         rules |= {"prioritizeVerb": "prioritize", "weight": settings.weight}
+    managed = (BIND_RESOURCE, *(SHARED_RESOURCES if settings.devices.on else ()))
     binding = {
         "bindVerb": "bind",
-        "managedResources": [{"name": BIND_RESOURCE, "ignoredByScheduler": True}],
+        "managedResources": [{"name": name, "ignoredByScheduler": True} for name in managed],
         "ignorable": False,
     }
     return [_common(reach, settings) | verbs for verbs in (rules, binding)]

@@ -8,6 +8,7 @@ from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.model.allocation.allocator import Allocator
+from cotenant.core.model.allocation.device_allocator import DeviceAllocator
 from cotenant.core.settings.sections.extender import ExtenderSettings
 from cotenant.core.settings.sections.telemetry import TelemetrySettings
 from scheduler_ext.extender.cpus import cpu_allocator
@@ -21,7 +22,8 @@ from scheduler_ext.extender.watch.feed import Feed, SnapshotFeed
 
 def allocators(settings: ExtenderSettings) -> tuple[Allocator, ...]:
     """Who gives pods hardware when they are bound; none unless it is switched on."""
-    return (cpu_allocator(settings.cpus),) if settings.cpus.on else ()
+    cpus: tuple[Allocator, ...] = (cpu_allocator(settings.cpus),) if settings.cpus.on else ()
+    return (*cpus, DeviceAllocator()) if settings.devices.on else cpus
 
 
 class ExtenderService:

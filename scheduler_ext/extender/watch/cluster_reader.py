@@ -85,6 +85,8 @@ def look(client: KubeClient, settings: ExtenderSettings) -> ClusterReading:
         table.put_reservation(_name(raw), bytes(raw))
     for raw in _listed(client, "topologies", msgspec.Raw, sources) if settings.cpus.on else ():
         table.put_topology(_name(raw), msgspec.json.decode(raw, type=dict[str, Any]))
+    for raw in _listed(client, "devices", msgspec.Raw, sources) if settings.devices.on else ():
+        table.put_device(_name(raw), msgspec.json.decode(raw, type=dict[str, Any]))
     for raw in _listed(client, "guard", msgspec.Raw, sources):
         if _name(raw) == SWAP_GUARD:
             table.put_guards(msgspec.json.decode(raw, type=GuardWire).spec.nodes or {})

@@ -64,6 +64,16 @@ class CpuRoom(msgspec.Struct, frozen=True, array_like=True):
     strategy: str = ""
 
 
+class DeviceRoom(msgspec.Struct, frozen=True, array_like=True):
+    """What is free of each healthy device of a node, by kind: amounts by resource name, and all of its memory in bytes.
+
+    begun: of devices that are in use.
+    """
+
+    free: dict[str, list[tuple[dict[str, int], int]]] = {}
+    begun: dict[str, list[tuple[dict[str, int], int]]] = {}
+
+
 class Frame(msgspec.Struct, frozen=True):
     """One step from a snapshot to the next; None: as before.
 
@@ -88,6 +98,8 @@ class Frame(msgspec.Struct, frozen=True):
     shares: dict[str, ShareOf] | None = None
     rooms: dict[str, CpuRoom | None] | None = None
     """CPUs that are free, of nodes where that changed; None where a node is gone."""
+    device_rooms: dict[str, DeviceRoom | None] | None = None
+    """Devices that are free, of nodes where that changed; None where a node is gone."""
     gone: list[str] | None = None
     """uids of pods that left."""
 

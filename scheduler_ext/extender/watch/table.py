@@ -15,10 +15,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cotenant.core.model.allocation.allocator import NodeHardware
+from cotenant.core.model.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.core.model.allocation.topology_document import COLLECTION
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.columns import NodeState, rows_of, share_of
 from scheduler_ext.extender.cpus import room_of
+from scheduler_ext.extender.devices import device_room_of
 from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
 from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.snapshot import slot_of
@@ -28,6 +30,7 @@ from scheduler_ext.extender.watch.frame import (
     SLOTS,
     CollectionState,
     CpuRoom,
+    DeviceRoom,
     Frame,
     PlaceholderOf,
     ShareOf,
@@ -63,6 +66,10 @@ class NodeTable:
     _other_nodes: bool = True
     _other_guards: bool = True
     _other_placeholders: bool = True
+    devices: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Device objects as JSON; none unless devices are allocated."""
+    _devices_of: set[str] = field(default_factory=set)
+    """Nodes whose free devices may be others."""
     _room_of: set[str] = field(default_factory=set)
     """Nodes whose free CPUs may be others."""
     _reservations: set[str] = field(default_factory=set)
@@ -139,6 +146,11 @@ class NodeTable:
         _put(self.topologies, name, body)
         self._room_of.add(name)
 
+    def put_device(self, name: str, body: Mapping[str, Any] | None) -> None:
+        """A Device object appeared, changed or vanished."""
+        _put(self.devices, name, body)
+        self._devices_of.add(name)
+
     def state(self, name: str, now_seconds: float) -> NodeState:
         """Everything from which one node's row is computed, as of `now_seconds` (Unix time).
 
@@ -177,6 +189,7 @@ class NodeTable:
             placeholders=self._placeholders() if self._other_placeholders else None,
             reservations={name: self.reservations.get(name) for name in self._reservations} or None,
             rooms=self._rooms() or None,
+            device_rooms=self._device_rooms() or None,
             shares=self._shares(self._changed & index.keys()),
             gone=sorted(self._gone | self._homeless(self._changed - index.keys())),
         )
@@ -184,7 +197,7 @@ class NodeTable:
         return frame
 
     def _forget(self, slot: int) -> None:
-        for marks in (self._changed, self._forecast, self._gone, self._reservations, self._room_of):
+        for marks in (self._changed, self._forecast, self._gone, self._reservations, self._room_of, self._devices_of):
             marks.clear()
         self._other_nodes = self._other_guards = self._other_placeholders = self._fresh = False
         self._slot = slot
@@ -199,6 +212,18 @@ class NodeTable:
                 continue
             hardware = NodeHardware(name, node.labels, node.cpu_annotations, {COLLECTION: body})
             rooms[name] = room_of(hardware, self._on[name].values() if name in self._on else ())
+        return rooms
+
+    def _device_rooms(self) -> dict[str, DeviceRoom | None]:
+        """Of nodes whose Device, pods or labels changed."""
+        rooms: dict[str, DeviceRoom | None] = {}
+        for name in self._devices_of | (self._changed & self.devices.keys()):
+            node, body = self.nodes.get(name), self.devices.get(name)
+            if node is None or body is None:
+                rooms[name] = None
+                continue
+            hardware = NodeHardware(name, node.labels, {}, {DEVICES: body})
+            rooms[name] = device_room_of(hardware, self._on[name].values() if name in self._on else ())
         return rooms
 
     def _ahead(self, names: list[str], slot: int) -> bytes:

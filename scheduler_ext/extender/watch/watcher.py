@@ -20,6 +20,7 @@ import msgspec
 from cotenant.core.adapters.kube import KubeClient, Mirror, connect
 from cotenant.core.adapters.kube.observed import ON_NODES
 from cotenant.core.adapters.telemetry import configure_logging
+from cotenant.core.model.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.core.model.allocation.topology_document import COLLECTION
 from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP, SLO_GROUP, SWAP_GUARD
@@ -40,6 +41,7 @@ PATHS: Final = {
     "reservations": f"/apis/{SCHEDULING_GROUP}/reservations",
     "guard": f"/apis/{OWN_GROUP}/swapguards",
     "topologies": COLLECTION,
+    "devices": DEVICES,
 }
 """Collections that are watched."""
 
@@ -79,6 +81,8 @@ class Watching:
         }
         if settings.cpus.on:
             self.mirrors["topologies"] = Mirror(client, PATHS["topologies"], dict[str, Any], dict, wake)
+        if settings.devices.on:
+            self.mirrors["devices"] = Mirror(client, PATHS["devices"], dict[str, Any], dict, wake)
 
     def start(self) -> None:
         """Begin to list and watch."""
@@ -125,6 +129,8 @@ class Watching:
             table.put_reservation(name, text)
         for (_, name), body in changed.get("topologies", {}).items():
             table.put_topology(name, body)
+        for (_, name), body in changed.get("devices", {}).items():
+            table.put_device(name, body)
         if ("", SWAP_GUARD) in changed["guard"]:
             table.put_guards(changed["guard"]["", SWAP_GUARD] or {})
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.core.adapters.kube import connect
-from cotenant.core.settings.sections.extender import CpuAllocationSettings, ExtenderSettings
+from cotenant.core.settings.sections.extender import CpuAllocationSettings, DeviceAllocationSettings, ExtenderSettings
 from cotenant.core.settings.sections.kube import KubeSettings
 from scheduler_ext.extender.serve.allocation import HardwareAllocation
 from scheduler_ext.extender.serve.bind import Binder
@@ -27,7 +27,8 @@ THREADS = 4
 
 def main(kubeconfig: str) -> None:
     client = connect(KubeSettings(kubeconfig=kubeconfig))
-    allocation = HardwareAllocation(allocators(ExtenderSettings(cpus=CpuAllocationSettings(on=True))))
+    settings = ExtenderSettings(cpus=CpuAllocationSettings(on=True), devices=DeviceAllocationSettings(on=True))
+    allocation = HardwareAllocation(allocators(settings))
     binder, lock = Binder(client.sibling, allocation), threading.Lock()
 
     def work(question: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ CRDS = (
     "reservations.scheduling.koordinator.sh",
     "swapguards.cotenant.dev",
     "nodeallocations.cotenant.dev",
+    "devices.scheduling.koordinator.sh",
 )
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "crds"
 

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from cotenant.core.model.allocation.cpu_topology import regular_topology
+from cotenant.core.model.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.core.model.allocation.topology_document import NodeCpus, annotations_of
-from cotenant.core.settings.sections.extender import CpuAllocationSettings, ExtenderSettings
+from cotenant.core.settings.sections.extender import CpuAllocationSettings, DeviceAllocationSettings, ExtenderSettings
 from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.serve.bind import Binder
 from scheduler_ext.extender.serve.certificates import issue
@@ -70,7 +71,9 @@ def scheduling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduling]
     folder, port = tmp_path_factory.mktemp("extender"), free_port()
     url = f"https://127.0.0.1:{port}"
     issue(folder / "pki", url)
-    settings = ExtenderSettings(port=port, certificate_folder=str(folder / "pki" / "server"), weight=1, cpus=ON)
+    certificates = str(folder / "pki" / "server")
+    gpus = DeviceAllocationSettings(on=True)
+    settings = ExtenderSettings(port=port, certificate_folder=certificates, weight=1, cpus=ON, devices=gpus)
     scheduler = {"extenders": extenders(_reach(folder / "pki" / "scheduler", url), settings)}
     with ControlPlane(folder / "cluster", Options(scheduler=scheduler)) as plane:
         install_crds(plane)
@@ -370,3 +373,30 @@ def test_the_real_bodies_decode_into_what_we_wrote_down(scheduling: Scheduling, 
     assert bodies
     for body in bodies:
         assert EXTENDER_ARGS.decode(body).node_names
+
+
+def test_pods_share_a_gpu_until_it_is_full(scheduling: Scheduling, place: str) -> None:
+    """One GPU on node-2, and none on the others: two pods of 50 percent fit, the third waits for one to leave."""
+    api, head = scheduling.api, {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device"}
+    amounts = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+    card = {"type": "gpu", "minor": 0, "id": "GPU-0", "health": True, "resources": amounts}
+    api.create(DEVICES, {**head, "metadata": {"name": "node-2"}, "spec": {"devices": [card]}})
+    view = scheduling.extender.view
+    wait_for("the extender sees the GPU", lambda: "node-2" in view.snapshot.device_rooms)
+    half = {"koordinator.sh/gpu": "50"}
+    paths = [create(api, place, f"half-{number}", requests=half, limits=half) for number in (1, 2)]
+    for path in paths:
+        assert bound(api, path) == "node-2"
+        text = api.get(path)["metadata"]["annotations"]["scheduling.koordinator.sh/device-allocated"]
+        share = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
+        assert json.loads(text) == {"gpu": [{"minor": 0, "resources": share, "id": "GPU-0"}]}
+    full_room = [({"koordinator.sh/gpu-core": 0, "koordinator.sh/gpu-memory-ratio": 0}, 0)]
+    wait_for("the GPU to be full", lambda: view.snapshot.device_rooms["node-2"].free["gpu"] == full_room)
+    third = create(api, place, "half-3", requests=half, limits=half)
+    said = refusal(api, third)
+    assert "2 it has no Device object" in said and "1 too few of its devices" in said
+    api.delete(paths[0], gracePeriodSeconds="0")
+    wait_for("a half to be free", lambda: view.snapshot.device_rooms["node-2"].free["gpu"] != full_room)
+    wake(scheduling, place)
+    assert bound(api, third) == "node-2"
+    api.delete(f"{DEVICES}/node-2")

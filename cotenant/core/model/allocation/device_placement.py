@@ -247,7 +247,7 @@ class _Options:
 
 def candidate_on(device: NodeDevice, taken: TakenDevices, request: KindRequest) -> _Candidate | None:
     """The share that a request would have of a device; None when that much is not free."""
-    amounts = _amounts(device, request.share)
+    amounts = amounts_on(request.share, device.memory_bytes)
     free = taken.left(device)
     if not fits(amounts, free):
         return None
@@ -265,12 +265,13 @@ def candidate_on(device: NodeDevice, taken: TakenDevices, request: KindRequest) 
     return _Candidate(device, share, left / max(len(amounts), 1))
 
 
-def _amounts(device: NodeDevice, share: Room) -> dict[str, int]:
-    """The share in this device's own amounts: memory in percent and in bytes, as Koordinator writes both.
+def amounts_on(share: Room, memory_bytes: int) -> dict[str, int]:
+    """The share in a device's own amounts: memory in percent and in bytes, as Koordinator writes both.
+
+    memory_bytes: all that the device has, 0 = none or not known.
 
     A percent of bytes is rounded down, and so are bytes in percent: neither ever adds up to more than the device has.
     """
-    memory_bytes = device.amounts.get(GPU_MEMORY, 0)
     amounts = dict(share)
     if GPU_MEMORY_RATIO in share and memory_bytes:
         amounts[GPU_MEMORY] = share[GPU_MEMORY_RATIO] * memory_bytes // WHOLE

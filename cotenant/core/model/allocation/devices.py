@@ -80,6 +80,11 @@ class NodeDevice:
         """Its name within the node."""
         return self.kind, self.minor
 
+    @property
+    def memory_bytes(self) -> int:
+        """All of a GPU's memory; 0 = none or not known."""
+        return self.amounts.get(GPU_MEMORY, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class GpuPartition:

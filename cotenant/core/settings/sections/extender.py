@@ -119,6 +119,18 @@ class CpuAllocationSettings(Section, frozen=True):
     ] = "LeastAllocated"
 
 
+class DeviceAllocationSettings(Section, frozen=True):
+    """Shares of devices for pods that ask for koordinator.sh/{gpu, gpu-core, gpu-memory, gpu.shared, rdma, fpga}."""
+
+    on: Annotated[
+        bool,
+        setting(
+            "Bind such pods with devices of their node's Device object, the best fit. The scheduler's configuration "
+            "must name these resources: take it anew from `cotenant extender config`."
+        ),
+    ] = False
+
+
 class ExtenderSettings(Section, frozen=True):
     """Where the extender listens, what it accepts, how fresh its view must be."""
 
@@ -198,3 +210,4 @@ class ExtenderSettings(Section, frozen=True):
     prediction: PredictionSettings = PredictionSettings()
     balance: BalanceSettings = BalanceSettings()
     cpus: CpuAllocationSettings = CpuAllocationSettings()
+    devices: DeviceAllocationSettings = DeviceAllocationSettings()

@@ -1,0 +1,108 @@
+"""The allocator of devices: GPUs, RDMA cards and FPGAs, or shares of them, out of the node's Device object. Pure.
+
+What it decides is the annotation `device-allocated`. Whether a process keeps to its share is the matter of the device's
+driver and of the container's own libraries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.core.model.allocation.allocator import Allotment, HardwareClaim, Holding, NodeHardware
+from cotenant.core.model.allocation.device_placement import placed
+from cotenant.core.model.allocation.device_request import DeviceDemand, asks_for_devices, demand_of
+from cotenant.core.model.allocation.devices import (
+    DEVICE_ALLOCATED_ANNOTATION,
+    GPU_PARTITION_POLICY_LABEL,
+    Allocations,
+    DeviceInventory,
+    TakenDevices,
+    decoded,
+    encoded,
+    inventory_of,
+)
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
+
+COLLECTION: Final = f"/apis/{SCHEDULING_GROUP}/devices"
+NO_DEVICES: Final = "it has no Device object that can be read"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAllocator:
+    """See the module."""
+
+    collection: str = COLLECTION
+    annotations: tuple[str, ...] = (DEVICE_ALLOCATED_ANNOTATION,)
+
+    def concerns(self, claim: HardwareClaim) -> bool:
+        """Whether the pod asks for a device."""
+        return asks_for_devices(claim.requests)
+
+    def request(self, claim: HardwareClaim) -> DeviceDemand:
+        """What the pod asks for, whatever the node; UsageError names the pod and what cannot be served."""
+        return demand_of(claim.requests, claim.pod.annotations, f"{claim.pod.namespace}/{claim.pod.name}")
+
+    def allocate(
+        self,
+        node: NodeHardware,
+        claim: HardwareClaim,
+        holdings: Sequence[Holding],
+        earlier: Mapping[str, str],  # noqa: ARG002 - the protocol's
+    ) -> Allotment:
+        """The pod's devices on this node; `earlier` decides nothing here."""
+        try:
+            demand = self.request(claim)
+        except UsageError as error:
+            return Allotment(refusal=error.message)
+        inventory = inventory_on(node)
+        if inventory is None:
+            return Allotment(refusal=NO_DEVICES)
+        placement = placed(inventory, taken_by(holdings), demand)
+        if placement.refusal:
+            return Allotment(refusal=placement.refusal)
+        return Allotment({DEVICE_ALLOCATED_ANNOTATION: encoded(placement.allocations)})
+
+
+def inventory_on(node: NodeHardware) -> DeviceInventory | None:
+    """Devices of a node, with its own label for partitions; None where it has no Device that can be read."""
+    body = node.documents.get(COLLECTION)
+    if body is None:
+        return None
+    try:
+        inventory = inventory_of(body)
+    except UsageError:
+        return None
+    honoured = inventory.honoured or node.labels.get(GPU_PARTITION_POLICY_LABEL) == "Honor"
+    return DeviceInventory(inventory.devices, inventory.partitions, honoured)
+
+
+def taken_by(holdings: Iterable[Holding]) -> TakenDevices:
+    """What these pods have."""
+    return TakenDevices.of(_allocations(holdings))
+
+
+def _allocations(holdings: Iterable[Holding]) -> Iterator[Allocations]:
+    """Of an annotation that claims kinds or numbers of devices that its pod does not ask for: nothing."""
+    for holding in holdings:
+        try:
+            allocations = decoded(holding.annotations.get(DEVICE_ALLOCATED_ANNOTATION, ""), holding.pod)
+            if holding.requests is not None and not _covered(allocations, demand_of(holding.requests, {})):
+                continue
+        except UsageError:
+            continue
+        yield allocations
+
+
+def _covered(allocations: Allocations, demand: DeviceDemand) -> bool:
+    for kind, shares in allocations.items():
+        request = demand.requests.get(kind)
+        if shares and (request is None or len(shares) > (request.count or len(shares))):
+            return False
+        if request is not None and any(
+            share.amounts.get(name, 0) > amount for share in shares for name, amount in request.share.items()
+        ):
+            return False
+    return True

@@ -1,0 +1,102 @@
+"""Which nodes have devices for a pod that asks for shares of them: a summary a node, and one answer a pod. Pure.
+
+The filter looks at what is free of each device. Hints, joint allocation and partitions the bind verb decides, on what
+it reads itself; a node that passes may still refuse there, and the scheduler then asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
+from cotenant.core.model.allocation.device_allocator import DeviceAllocator, inventory_on, taken_by
+from cotenant.core.model.allocation.device_placement import amounts_on
+from cotenant.core.model.allocation.device_request import DeviceDemand, KindRequest
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.pod_request import fits
+from cotenant.core.settings.sections.extender import DeviceAllocationSettings
+from scheduler_ext.extender.judgement import Code
+from scheduler_ext.extender.pod import PodFacts
+from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from scheduler_ext.extender.watch.frame import DeviceRoom
+
+Codes = npt.NDArray[np.int8]
+
+
+def device_room_of(node: NodeHardware, pods: Iterable[PodFacts]) -> DeviceRoom | None:
+    """What is free of a node's healthy devices beside these pods; None where it has no Device that can be read."""
+    inventory = inventory_on(node)
+    if inventory is None:
+        return None
+    taken = taken_by(Holding(pod.key, pod.identity.uid, pod.identity.annotations, pod.requests) for pod in pods)
+    free: dict[str, list[tuple[dict[str, int], int]]] = {}
+    begun: dict[str, list[tuple[dict[str, int], int]]] = {}
+    for device in inventory.devices:
+        if device.healthy:
+            left = taken.left(device)
+            free.setdefault(device.kind.value, []).append((left, device.memory_bytes))
+            if left != device.amounts:
+                begun.setdefault(device.kind.value, []).append((left, device.memory_bytes))
+    return DeviceRoom(free, begun)
+
+
+def refusal(room: DeviceRoom | None, demand: DeviceDemand) -> Code:
+    """Whether a node with this room may take the pod; None: it has no Device."""
+    if room is None:
+        return Code.NO_DEVICES
+    for kind, request in demand.requests.items():
+        devices = room.free.get(kind.value, [])
+        if not devices or _serving(devices, request) < (request.count or 1):
+            return Code.FEW_DEVICES
+    return Code.PASS
+
+
+def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: PodFacts, settings: DeviceAllocationSettings) -> None:
+    """Refuse, in place, the rows that have no devices for the pod; an unknown node, -1, passes. codes: (n,)."""
+    demand, unread = _demand(pod, settings)
+    if demand is None and not unread:
+        return
+    for place, row in enumerate(rows.tolist()):
+        if row >= 0:
+            room = snapshot.device_rooms.get(snapshot.names[row])
+            code = refusal(room, demand) if demand else Code.DEVICE_REQUEST
+            if code != Code.PASS:
+                codes[place] = code
+
+
+def begun(snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, settings: DeviceAllocationSettings) -> Rows:
+    """Places, (m,), of the rows where a share fits on devices that others use already, so that whole ones stay free.
+
+    All of them where there is no such row, and for a pod that asks for no share.
+    """
+    demand, _ = _demand(pod, settings)
+    everywhere = np.arange(len(rows), dtype=np.intp)
+    shares = {kind: r for kind, r in demand.requests.items() if not r.whole} if demand else {}
+    if not shares:
+        return everywhere
+    rooms = [snapshot.device_rooms.get(snapshot.names[row]) if row >= 0 else None for row in rows.tolist()]
+    fitting = [
+        room is not None and all(_serving(room.begun.get(k.value, []), r) >= (r.count or 1) for k, r in shares.items())
+        for room in rooms
+    ]
+    near = np.array(fitting, np.bool_)
+    return everywhere[near] if near.any() else everywhere
+
+
+def _serving(devices: list[tuple[dict[str, int], int]], request: KindRequest) -> int:
+    """How many of them have the share free."""
+    return sum(fits(amounts_on(request.share, memory_bytes), free) for free, memory_bytes in devices)
+
+
+def _demand(pod: PodFacts, settings: DeviceAllocationSettings) -> tuple[DeviceDemand | None, bool]:
+    """What the pod asks for, None = no devices of ours; and whether it asks in a way that cannot be served."""
+    claim, allocator = HardwareClaim(pod.identity, pod.requests), DeviceAllocator()
+    if not (settings.on and pod.wants_bind and allocator.concerns(claim)):
+        return None, False
+    try:
+        return allocator.request(claim), False
+    except UsageError:
+        return None, True

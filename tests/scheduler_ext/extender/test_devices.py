@@ -1,0 +1,152 @@
+"""Nodes that have devices for a pod: the filter's counts against the allocator itself, and what nodes without say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
+from cotenant.core.model.allocation.device_allocator import COLLECTION, NO_DEVICES, DeviceAllocator
+from cotenant.core.model.allocation.device_request import SHARED_RESOURCES
+from cotenant.core.model.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from cotenant.core.model.reservations.reservation import PodIdentity
+from cotenant.core.settings.sections.extender import DeviceAllocationSettings, ExtenderSettings, LoadAwareSettings
+from scheduler_ext.extender import devices
+from scheduler_ext.extender.judgement import Code, words_of
+from scheduler_ext.extender.metric import ExtenderNode
+from scheduler_ext.extender.pod import PodFacts
+from scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
+from scheduler_ext.extender.snapshot import NodeSnapshot, following
+from scheduler_ext.extender.watch.frame import DeviceRoom
+from scheduler_ext.extender.watch.table import NodeTable
+
+ON = DeviceAllocationSettings(on=True)
+GPU = "koordinator.sh/gpu"
+
+
+def body(gpus: int) -> dict[str, Any]:
+    amounts = {GPU_CORE: "100", GPU_MEMORY_RATIO: "100", GPU_MEMORY: "16Gi"}
+    listed = [{"type": "gpu", "minor": minor, "health": True, "resources": amounts} for minor in range(gpus)]
+    return {"metadata": {"name": "n"}, "spec": {"devices": listed}}
+
+
+def pod(
+    requests: dict[str, int], name: str = "p", node: str = "", annotations: dict[str, str] | None = None
+) -> PodFacts:
+    return PodFacts(PodIdentity("shop", name, f"u-{name}", {}, annotations or {}, ()), node=node, requests=requests)
+
+
+def hardware(gpus: int) -> NodeHardware:
+    return NodeHardware("n", documents={COLLECTION: body(gpus)})
+
+
+def placed_on(node: NodeHardware, holders: list[PodFacts], requests: dict[str, int]) -> PodFacts | None:
+    """The pod as it is bound there beside the holders; None where it is refused."""
+    holdings = [Holding(p.key, p.identity.uid, p.identity.annotations, p.requests) for p in holders]
+    facts = pod(requests, f"p-{len(holders)}")
+    allotment = DeviceAllocator().allocate(node, HardwareClaim(facts.identity, requests), holdings, {})
+    if allotment.refusal:
+        return None
+    return pod(requests, facts.identity.name, node.name, dict(allotment.annotations))
+
+
+amounts = st.one_of(
+    st.integers(1, 99).map(lambda n: {GPU: n}),
+    st.integers(1, 3).map(lambda n: {GPU: 100 * n}),
+    st.integers(1, 16 << 30).map(lambda n: {GPU_MEMORY: n}),
+    st.integers(1, 100).map(lambda n: {GPU_CORE: n, GPU_MEMORY_RATIO: 100 - n // 2}),
+)
+
+
+@given(st.lists(amounts, max_size=10), amounts)
+def test_the_filter_passes_a_node_where_the_bind_verb_would_place_the_pod(
+    earlier: list[dict[str, int]], requests: dict[str, int]
+) -> None:
+    node, holders = hardware(3), list[PodFacts]()
+    for one in earlier:
+        bound = placed_on(node, holders, one)
+        holders += [bound] if bound else []
+    room = devices.device_room_of(node, holders)
+    demand = DeviceAllocator().request(HardwareClaim(pod(requests).identity, requests))
+    passes = devices.refusal(room, demand) is Code.PASS
+    assert passes is (placed_on(node, holders, requests) is not None)
+
+
+def snapshot_of(table: NodeTable) -> NodeSnapshot:
+    return following(NodeSnapshot(), table.take({}, (0.0, 0.0)))
+
+
+def world() -> NodeTable:
+    """a: two GPUs, one with 60 percent in use; b: two that are free; c: none."""
+    table = NodeTable(LoadAwareSettings())
+    for name in "abc":
+        table.put_node(name, ExtenderNode(name))
+    table.put_device("a", body(2))
+    table.put_device("b", body(2))
+    bound = placed_on(NodeHardware("a", documents={COLLECTION: body(2)}), [], {GPU: 60})
+    assert bound is not None
+    table.put_pod(("shop", "p-0"), bound, 0.0)
+    return table
+
+
+def judged(snapshot: NodeSnapshot, requests: dict[str, int], settings: DeviceAllocationSettings = ON) -> list[Code]:
+    rows = snapshot.rows_of(["a", "b", "c", "x"])
+    codes = np.zeros(len(rows), np.int8)
+    devices.apply(codes, snapshot, rows, pod(requests), settings)
+    return [Code(code) for code in codes.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("requests", "codes"),
+    [
+        ({GPU: 50}, [Code.PASS, Code.PASS, Code.NO_DEVICES, Code.PASS]),
+        ({GPU: 200}, [Code.FEW_DEVICES, Code.PASS, Code.NO_DEVICES, Code.PASS]),
+        ({GPU: 150}, [Code.DEVICE_REQUEST] * 3 + [Code.PASS]),
+        ({"cpu": 1}, [Code.PASS] * 4),
+    ],
+)
+def test_nodes_without_enough_devices_are_refused(requests: dict[str, int], codes: list[Code]) -> None:
+    snapshot = snapshot_of(world())
+    assert judged(snapshot, requests) == codes
+    assert judged(snapshot, requests, DeviceAllocationSettings()) == [Code.PASS] * 4
+
+
+def test_refusals_say_the_allocators_words() -> None:
+    assert words_of(Code.NO_DEVICES, (0, 0), (0, 0)) == NO_DEVICES
+
+
+def test_a_share_goes_where_a_device_is_in_use_already() -> None:
+    snapshot = snapshot_of(world())
+    rows = snapshot.rows_of(["b", "a"])
+
+    def names(requests: dict[str, int]) -> list[str]:
+        return [["b", "a"][place] for place in devices.begun(snapshot, pod(requests), rows, ON).tolist()]
+
+    # 40 percent are free beside the 60 on a
+    assert names({GPU: 40}) == ["a"]
+    assert names({GPU: 41}) == names({GPU: 100}) == names({"cpu": 1}) == ["b", "a"]
+
+
+def test_rooms_follow_pods_and_devices() -> None:
+    table = world()
+    snapshot = snapshot_of(table)
+    table.put_pod(("shop", "p-0"), None, 1.0)
+    table.put_device("b", None)
+    after = following(snapshot, table.take({}, (1.0, 1.0)))
+    assert after.device_rooms["a"].begun == {}
+    assert set(after.device_rooms) == {"a"}
+    assert isinstance(snapshot.device_rooms["b"], DeviceRoom)
+
+
+def test_the_scheduler_leaves_these_resources_to_us_only_where_we_give_them() -> None:
+    reach = Reach("http://127.0.0.1:9445")
+    for settings, extra in ((ExtenderSettings(), ()), (ExtenderSettings(devices=ON), SHARED_RESOURCES)):
+        _, binding = extenders(reach, settings)
+        names = [one["name"] for one in binding["managedResources"]]
+        assert names == ["cotenant.dev/bind", *extra]
+    assert pod({GPU: 1}).wants_bind
+    assert not pod({"cpu": 1, DEVICE_ALLOCATED_ANNOTATION: 1}).wants_bind
