@@ -93,8 +93,10 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: PodFacts, setti
     Also rows that other rules refuse: those may take their refusal back.
     """
     request, unread = _request(pod, settings)
+    if request is None and not unread:
+        return
     for place, row in enumerate(rows.tolist()):
-        if row >= 0 and (request or unread):
+        if row >= 0:
             code = refusal(snapshot.rooms.get(snapshot.names[row]), request) if request else Code.CPU_REQUEST
             if code != Code.PASS:
                 codes[place] = code
@@ -104,7 +106,7 @@ def together(snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, settings: CpuAll
     """Places, (m,), of the rows one of whose NUMA nodes has all the pod's CPUs; all of them where none has."""
     request, _ = _request(pod, settings)
     everywhere = np.arange(len(rows), dtype=np.intp)
-    if request is None:
+    if request is None:  # nearly every pod
         return everywhere
     rooms = [snapshot.rooms.get(snapshot.names[row]) if row >= 0 else None for row in rows.tolist()]
     near = np.array([room is not None and max(room.free, default=0) >= request.count for room in rooms], np.bool_)
@@ -113,8 +115,10 @@ def together(snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, settings: CpuAll
 
 def _request(pod: PodFacts, settings: CpuAllocationSettings) -> tuple[CpuRequest | None, bool]:
     """What the pod asks for, None = no CPUs of its own; and whether it asks in a way that cannot be followed."""
+    if not (settings.on and pod.wants_bind):
+        return None, False
     claim, allocator = HardwareClaim(pod.identity, pod.requests), cpu_allocator(settings)
-    if not (settings.on and pod.wants_bind and allocator.concerns(claim)):
+    if not allocator.concerns(claim):
         return None, False
     try:
         return allocator.request(claim), False
