@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from cotenant.apps.cli.main import root
 from cotenant.core.model.allocation.cpu_annotations import assignment_of
 from cotenant.core.model.allocation.cpu_topology import CpuTopology, regular_topology
 from cotenant.core.model.allocation.topology_document import NodeCpus, annotations_of
@@ -244,3 +246,18 @@ def test_a_node_without_a_topology_is_refused_and_a_pod_of_another_class_is_boun
     kinds.patch(f"/api/v1/namespaces/{namespace}/pods/ls", {"metadata": {"labels": {"koordinator.sh/qosClass": "LS"}}})
     assert binds.bind(asked(shared, node)) == ""
     assert not kinds.exists(f"{LEDGERS}/{node}")
+
+
+def test_the_command_draws_the_cpus_of_a_node_and_names_one_that_publishes_none(
+    control_plane: ControlPlane, fake_nodes: FakeNodes, kinds: Api
+) -> None:
+    node, silent = fake_nodes(2)
+    publish(kinds, node, regular_topology(1, 2, 2))
+    kubeconfig = str(account(control_plane, EXTENDER))
+
+    def drawn(name: str) -> Result:
+        return CliRunner().invoke(root, ["node", "topology", name, "--kubeconfig", kubeconfig])
+
+    assert drawn(node).stdout.splitlines()[:2] == ["socket 0, NUMA node 0: 2 cores, 4 CPUs", "  core    0  .. .."]
+    refused = drawn(silent)
+    assert refused.exit_code != 0 and f"{silent}: no NodeResourceTopology" in refused.stderr
