@@ -224,16 +224,18 @@ def _add_acting(routes: APIRouter, view: View) -> None:
 
     who = view.given.people
     doing("/changes/{change}/rollback", "Put back what stood there before", lambda d, id_: d.roll_back(who(), [id_]))
-    doing("/changes/{change}/verify", "Verify it now; nothing while its soak time runs", lambda d, id_: d.verify(who(), [id_]))
+    doing(
+        "/changes/{change}/verify",
+        "Verify it now; nothing while its soak time runs",
+        lambda d, id_: d.verify(who(), [id_]),
+    )
     doing("/changes/{change}/confirm", "As its second person: do it, and all that was accepted with it",
           lambda d, id_: d.confirm(who(), id_))  # fmt: skip
     doing("/changes/{change}/decline", "Never do what waits for a second person", lambda d, id_: d.decline(who(), id_))
     doing("/batches/{change}/rollback", "Put back all that was accepted together",
           lambda d, key: d.roll_back(who(), _in_force(d, view, key)))  # fmt: skip
 
-    @routes.post(
-        "/changes/settle", summary="Resolve changes with unknown outcome", **_doc(_CHANGED, 403, 503)
-    )
+    @routes.post("/changes/settle", summary="Resolve changes with unknown outcome", **_doc(_CHANGED, 403, 503))
     def settle() -> Response:
         return _acted(lambda: _json({"changes": _rows(_desk(view).settle(who()))}))
 

@@ -93,7 +93,8 @@ def apply(
     workloads: Workloads,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it everything ends with the dry run.")] = False,
     override: Annotated[
-        list[str] | None, typer.Option("--override", metavar="RULE", help="A guardrail to override by name; the ledger records it.")
+        list[str] | None,
+        typer.Option("--override", metavar="RULE", help="A guardrail to override by name; the ledger records it."),
     ] = None,
     approved_by: Second = "",
     method: MethodOption = Method.TEMPLATE,
