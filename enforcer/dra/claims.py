@@ -37,8 +37,8 @@ class Claims:
 
     def __init__(self, folder: Path, cdi_folder: Path, node: str, read: Callable[[str, str], ClaimWire | None]) -> None:
         """Take up what was prepared before; read: a claim of the API server by namespace and name. StoreError."""
-        self.offers: Mapping[str, OfferedDevice] = {}
-        """What the node offers now, by name."""
+        self.offers: Mapping[str, OfferedDevice] | None = None
+        """What the node offers now, by name; None: it was not read yet."""
         self._note, self._cdi, self._node, self._read = folder / NOTE, cdi_folder, node, read
         self._lock = threading.Lock()
         self._claims: dict[str, PreparedClaim] = {one.uid: one for one in self._noted()}
@@ -75,6 +75,8 @@ class Claims:
         return frozenset[int]().union(*(by_key.get(key, frozenset()) for key in keys))
 
     def _prepared(self, namespace: str, name: str, uid: str) -> PreparedClaim:
+        if self.offers is None:
+            raise ClaimRefused("the node's devices have not been read yet", fix="The kubelet tries again.")
         claim = self._read(namespace, name)
         if claim is None or claim.metadata.uid != uid:
             raise ClaimRefused(f"claim {namespace}/{name} with uid {uid} is gone", fix="Its pod is created anew.")

@@ -181,6 +181,16 @@ def test_a_claim_is_the_same_after_a_restart_whatever_is_offered_then(tmp_path: 
     assert after.count == Claims(tmp_path / "state", tmp_path / "cdi", "n1", cluster).count == 0
 
 
+def test_a_new_claim_waits_until_the_nodes_devices_are_read(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.claims["c"] = claim("u-1", "one=gpu-0")
+    claims = Claims(tmp_path / "state", tmp_path / "cdi", "n1", cluster)
+    with pytest.raises(ClaimRefused, match="not been read yet"):
+        claims.prepare("shop", "c", "u-1")
+    claims.offers = OFFERS
+    assert claims.prepare("shop", "c", "u-1").exclusive == {"gpu-0"}
+
+
 def test_a_note_that_cannot_be_read_costs_a_read_of_the_claim(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.claims["c"] = claim("u-1", "one=gpu-0")
