@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from cotenant.core.adapters.kube import client as kube_client
 from cotenant.core.adapters.kube import connect
 from cotenant.core.adapters.kube.auth import load_access, store_name
 from cotenant.core.adapters.store import Store
-from cotenant.core.model.errors import ClusterError, ClusterForbidden
+from cotenant.core.model.errors import ClusterError, ClusterForbidden, ClusterUnreachable
 from cotenant.core.settings.sections.kube import KubeSettings
 from tests.support import api_server
 
@@ -96,6 +97,41 @@ def test_credentials_that_are_refused_twice_are_an_error_that_says_log_in(api: A
         connect(KubeSettings(kubeconfig=kubeconfig(api.url))).list(NODES)
     assert "Log in again" in caught.value.fix
     assert [path.partition("?")[0] for path, _, _ in api.requests] == [NODES, NODES, "/readyz"]
+
+
+@pytest.mark.parametrize(
+    ("answered", "readiness", "error"),
+    [
+        (False, 500, ClusterUnreachable),  # it says that it is not ready
+        (False, 200, ClusterForbidden),
+        (False, 403, ClusterForbidden),  # nobody is granted /readyz there, as far as anybody knows
+        (True, 403, ClusterUnreachable),  # it let us in before, so it may still load roles
+    ],
+)
+def test_a_server_that_still_loads_roles_is_starting_and_has_not_refused_a_right(
+    api: Any, kubeconfig: Any, answered: bool, readiness: int, error: type[ClusterError]
+) -> None:
+    api.objects[NODES] = []
+    client = connect(KubeSettings(kubeconfig=kubeconfig(api.url)))
+    if answered:
+        client.list(NODES)
+    api.once = [lambda handler, status=status: handler.status(status, "no rights yet") for status in (403, readiness)]
+    with pytest.raises(error) as caught:
+        client.list(NODES)
+    assert type(caught.value) is error
+    assert ("is starting and knows no rights yet (403)" in caught.value.message) is (error is ClusterUnreachable)
+
+
+def test_a_server_that_refuses_for_longer_than_a_start_takes_has_refused_a_right(
+    api: Any, kubeconfig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kube_client, "STARTING_SECONDS", 0.0)
+    api.objects[NODES] = []
+    client = connect(KubeSettings(kubeconfig=kubeconfig(api.url)))
+    client.list(NODES)
+    api.forbidden = {NODES, "/readyz"}
+    with pytest.raises(ClusterForbidden):
+        client.list(NODES)
 
 
 def test_a_certificate_of_a_stranger_is_refused_unless_told_otherwise(
