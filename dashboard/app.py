@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,8 +44,14 @@ from dashboard.sources.source import ResultSource
 
 _log = structlog.get_logger(__name__)
 ASSETS: Final = Path(__file__).parent / "assets"
-NOT_FOUND: Final = """<!DOCTYPE html><html lang="en"><title>cotenant</title>
-<h1>Page not found</h1><p>Nothing is served at this address.</p></html>"""
+NOT_FOUND: Final = """<!DOCTYPE html><html lang="en"><meta name="viewport" content="width=device-width">
+<title>Page not found - cotenant</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 34rem; margin: 18vh auto; padding: 0 1rem }}
+</style>
+<main><h1>Page not found</h1><p>Nothing is served at this address.</p><p><a href="{home}">To the overview</a></p></main>
+</html>"""
 
 
 def create_app(
@@ -132,18 +139,22 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
         page.register(dash, view)
     dash.layout = lambda: dash.joined(shell.layout(view, pages.ALL))
     app.state.dash = dash
-    app.add_api_route(f"{base}{{path:path}}", _missing, methods=["GET"], include_in_schema=False)
+
+    def missing(path: str) -> Response:
+        return _missing(base, path)
+
+    app.add_api_route(f"{base}{{path:path}}", missing, methods=["GET"], include_in_schema=False)
     app.add_middleware(PageAddresses, base=base)
     return [*dash.csp_hashes(), *headers.hashes_of(dash.index_string)]
 
 
-def _missing(path: str) -> Response:
-    """The answer for an address without a page or endpoint."""
+def _missing(base: str, path: str) -> Response:
+    """The answer for an address without a page or endpoint; base: path of the overview."""
     if "api/" in path:
         return Response(
             '{"error":"NotFound","message":"no such endpoint"}', media_type="application/json", status_code=404
         )
-    return Response(NOT_FOUND, media_type="text/html", status_code=404)
+    return Response(NOT_FOUND.format(home=escape(base)), media_type="text/html", status_code=404)
 
 
 class PageAddresses:

@@ -171,8 +171,8 @@ def _verdict(passed: bool, message: str) -> list[Any]:
 
 def approve_form(plan: Plan, now_seconds: float) -> Component:
     """For which occurrences, and why."""
-    both = [{"value": "Series", "label": "Every occurrence"}, {"value": "Once", "label": "The next only"}]
-    scope = dmc.SegmentedControl(id="plan-approve-scope", value="Series", data=both, size="xs")
+    both = [{"value": "Once", "label": "The next only"}, {"value": "Series", "label": "Every occurrence"}]
+    scope = dmc.SegmentedControl(id="plan-approve-scope", value="Once", data=both, size="xs")
     return _form(
         "Approve",
         [html.P(story.reserve_words(plan, now_seconds), className="said"), _group("For", scope), _why("approve")],

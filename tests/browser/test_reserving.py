@@ -225,10 +225,10 @@ def test_a_plan_is_approved_by_keys_alone(
     expect(page.locator("#plan-done")).to_contain_text(
         "will be reserved at Thu 25 Feb 17:40 UTC (start 18:00 − lead 19 min)"
     )
-    expect(page.locator("#said")).to_contain_text("Approved shop/deployment-web for every occurrence.")
+    expect(page.locator("#said")).to_contain_text("Approved shop/deployment-web for the next occurrence.")
     record_property("actions by keyboard", hand.actions)
     assert hand.actions <= MOST_ACTIONS
-    assert found.spec("deployment-web")["approval"]["scope"] == "Series"
+    assert found.spec("deployment-web")["approval"]["scope"] == "Once"
     assert found.spec("deployment-web")["approval"]["by"] == "ann"
 
 

@@ -119,6 +119,11 @@ def test_an_address_nobody_serves_is_not_found(address: str, path: str) -> None:
     assert Answer(address + path).status == 404
 
 
+def test_the_answer_for_a_page_that_is_not_there_leads_home(address: str) -> None:
+    answer = Answer(f"{address}/nowhere")
+    assert (answer.status, '<a href="/">To the overview</a>' in answer.text) == (404, True)
+
+
 def test_large_answers_are_compressed(address: str) -> None:
     answer = Answer(f"{address}/api/v1/workloads", **{"Accept-Encoding": "gzip"})
     assert answer.headers["content-encoding"] == "gzip"
