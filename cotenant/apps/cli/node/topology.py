@@ -50,7 +50,7 @@ def topology(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Draw the CPUs of a node: a cell a core, a letter a thread, and whose they are. Writes nothing."""
+    """Draw the CPUs of a node: a cell a core, a letter a thread, and whose they are; list its devices."""
     from cotenant.apps.cli.node.cpu_drawing import drawn
 
     if bool(node) is (file is not None):
@@ -58,7 +58,8 @@ def topology(
     settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
     cpu_owners = _described(file) if file is not None else _published(settings, node)
     if output is Format.TABLE:
-        sys.stdout.writelines(f"{line}\n" for line in drawn(cpu_owners))
+        devices = _devices(settings, node) if node else []
+        sys.stdout.writelines(f"{line}\n" for line in (*drawn(cpu_owners), *devices))
         return
     rows = [{column.name: getattr(owner, column.name) for column in TOPOLOGY.columns} for owner in cpu_owners]
     print_table(Table.from_rows(TOPOLOGY, rows), output, headers=not no_headers)
@@ -91,3 +92,28 @@ def _published(settings: Settings, node: str) -> list[CpuOwner]:
     finally:
         client.close()
     return list(owners(cpus, mapping(mapping(body.get("metadata")).get("annotations")), node))
+
+
+def _devices(settings: Settings, node: str) -> list[str]:
+    """Lines of the node's Device object and its pods' annotations; none where it has no such object."""
+    from cotenant.apps.cli.node.device_list import listed
+    from cotenant.core.adapters.kube import connect
+    from cotenant.core.model.allocation.device_allocator import COLLECTION
+    from cotenant.core.model.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, decoded, inventory_of
+
+    client = connect(settings.kube)
+    try:
+        body = client.get(f"{COLLECTION}/{node}")
+        pods = client.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node}") if body else []
+    finally:
+        client.close()
+    if body is None:
+        return []
+    allocations = {}
+    for pod in pods:
+        metadata = mapping(pod.get("metadata"))
+        name = f"{metadata.get('namespace')}/{metadata.get('name')}"
+        text = str(mapping(metadata.get("annotations")).get(DEVICE_ALLOCATED_ANNOTATION, ""))
+        if mapping(pod.get("status")).get("phase") not in ("Succeeded", "Failed"):
+            allocations[name] = decoded(text, name)
+    return ["", *listed(inventory_of(body), allocations)]

@@ -1,0 +1,58 @@
+"""`cotenant node topology` of a node of a real API server: its cores, its devices, and whose they are."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from cotenant.apps.cli.main import root
+from cotenant.core.model.allocation.cpu_topology import regular_topology
+from cotenant.core.model.allocation.device_allocator import COLLECTION
+from cotenant.core.model.allocation.devices import GPU_CORE, GPU_MEMORY_RATIO
+from tests.cluster import topologies
+from tests.cluster.accounts import account
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import install_crd
+from tests.cluster.fixtures import FakeNodes
+from tests.scheduler_ext.extender.live import EXTENDER
+from tests.scheduler_ext.extender.test_cpus_on_a_cluster import publish
+
+ALLOCATED = (
+    '{"gpu": [{"minor": 1, "resources": {"koordinator.sh/gpu-core": "30", "koordinator.sh/gpu-memory-ratio": "40"}}]}'
+)
+
+
+@pytest.mark.cluster
+def test_topology_lists_devices_and_who_has_how_much(
+    control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    api = control_plane.api()
+    install_crd(api, "devices.scheduling.koordinator.sh")
+    topologies.install_topologies(api)
+    (node,) = fake_nodes(1)
+    publish(api, node, regular_topology(1, 1, 2))
+    whole = {GPU_CORE: "100", GPU_MEMORY_RATIO: "100"}
+    cards = [
+        {"type": "gpu", "minor": 0, "id": "GPU-a", "health": False, "resources": whole},
+        {"type": "gpu", "minor": 1, "id": "GPU-b", "health": True, "resources": whole,
+         "topology": {"socketID": 0, "nodeID": 0, "pcieID": "p0"}},
+    ]  # fmt: skip
+    head = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device"}
+    api.create(COLLECTION, {**head, "metadata": {"name": node}, "spec": {"devices": cards}})
+    container = {"name": "m", "image": "example.invalid/a:1"}
+    metadata = {"name": "train", "annotations": {"scheduling.koordinator.sh/device-allocated": ALLOCATED}}
+    api.create(
+        f"/api/v1/namespaces/{namespace}/pods",
+        {"metadata": metadata, "spec": {"nodeName": node, "containers": [container]}},
+    )
+    words = ["node", "topology", node, "--kubeconfig", str(account(control_plane, EXTENDER))]
+    shown = CliRunner().invoke(root, words)
+    assert shown.exit_code == 0, shown.output
+    assert "socket 0, NUMA node 0: 1 cores, 2 CPUs" in shown.stdout
+    # of the memory 100 - 40 percent are free, of the cores 100 - 30
+    assert shown.stdout.splitlines()[-2:] == [
+        "gpu 0  GPU-a  place not known  ill",
+        f"gpu 1  GPU-b  NUMA node 0, PCIe p0  60 % free  {namespace}/train 40 %",
+    ]
+    api.delete(f"{COLLECTION}/{node}")
+    topologies.remove_topologies(api)
