@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
@@ -17,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.cluster import Pod
-from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.identity import NodeRef, WorkloadRef
+from cotenant.core.model.kubernetes.owners import TEMPLATE_HASH_LABEL
 from cotenant.core.model.kubernetes.qos import PriorityClass
 from cotenant.core.model.reservations.reservation import PodIdentity, Reference
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.forecast import LEVELS, Forecasts
 from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.backtest.engine import no_portraits
@@ -30,7 +32,7 @@ from profiler.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate
 from profiler.synthetic.cluster import system_level
 from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
 from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod
+from scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod, WorkloadOutlook
 
 Floats = npt.NDArray[np.float64]
 SIGNALS = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
@@ -92,6 +94,7 @@ class World:
     slot: int = 0
     outlooks: list[Outlook | None] = field(default_factory=list)
     cache: dict[int, RebalancePod] = field(default_factory=dict)
+    workloads: dict[WorkloadRef, WorkloadOutlook] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spec: WorldSpec) -> World:
@@ -217,6 +220,44 @@ class World:
             for row in range(len(refs))
         ]
 
+    def know_workloads(self) -> None:
+        """What no forecast knows: the mean of each workload's pods over each of the coming half hours."""
+        refs = sorted({pod.workload for pod in self.pods})
+        place = {ref: row for row, ref in enumerate(refs)}
+        first, steps = self.slot // 6 * 6, DAY_SECONDS // STEP_SECONDS
+        days = np.zeros((len(refs), steps * 6))
+        last = min(first + steps * 6, self.grid.size)
+        for pod, one in enumerate(self.pods):
+            begin, end = max(int(self.begins[pod]), first), min(int(self.ends[pod]), last)
+            if begin < end:
+                days[place[one.workload], begin - first : end - first] += self.usage[0, pod, begin:end]
+        medians = days.reshape(len(refs), steps, 6).mean(axis=2).tolist()
+        start = float(self.grid.start_seconds + first * 300)
+        self.workloads = {
+            ref: WorkloadOutlook(start, (tuple(median), ())) for ref, median in zip(refs, medians, strict=True)
+        }
+
+    def forecast_workloads(self) -> None:
+        """Forecast the CPU of workloads as the product does it every hour: totals of their pods up to now."""
+        first = max(self.slot - (SETTINGS.history_days + 1) * self.grid.slots_per_day, 0)
+        refs = tuple(sorted({pod.workload for pod in self.pods}))
+        place = {ref: row for row, ref in enumerate(refs)}
+        totals = np.full((len(refs), self.slot - first), np.nan, np.float32)
+        for pod, one in enumerate(self.pods):
+            begin, end = max(int(self.begins[pod]), first), min(int(self.ends[pod]), self.slot)
+            if begin < end:
+                part = totals[place[one.workload], begin - first : end - first]
+                part[:] = np.nan_to_num(part) + self.usage[0, pod, begin:end]
+        grid = TimeGrid(int(self.grid.start_seconds + first * 300), 300, self.slot - first)
+        past: Usage[Any] = Usage(refs, grid, totals, Resource.CPU, Signal.CPU_USAGE_MEAN.spec.statistic)
+        forecasts: Forecasts[Any] = forecast(past, no_portraits(Resource.CPU), SETTINGS, fine=False)
+        medians = forecasts.level(0.5)
+        self.workloads = {
+            ref: WorkloadOutlook(float(forecasts.grid.start_seconds), (tuple(median.tolist()), ()))
+            for ref, median in zip(refs, medians, strict=True)
+            if np.isfinite(median).all()
+        }
+
     def taint(self, taints: Mapping[int, tuple[tuple[str, str, str], ...]]) -> None:
         """Set the taints of nodes."""
         self.nodes = tuple(replace(node, taints=taints.get(row, node.taints)) for row, node in enumerate(self.nodes))
@@ -241,7 +282,7 @@ class World:
             for row, node in enumerate(self.nodes)
             if row not in gone
         ]
-        return RebalanceInputs.of(loads, (), now)
+        return replace(RebalanceInputs.of(loads, (), now), workloads=self.workloads)
 
     def rebalance_pod(self, pod: int) -> RebalancePod:
         """The pod as rounds see it."""
@@ -281,8 +322,10 @@ def _filled(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 def _rebalance_pod(pod: Pod, placed: float) -> RebalancePod:
     kind = "ReplicaSet" if pod.workload.kind == "Deployment" else pod.workload.kind
-    owner = Reference(kind, pod.workload.name, pod.namespace, "", "apps/v1", True)
-    identity = PodIdentity(pod.namespace, pod.name, pod.name, {"app": pod.workload.name}, {}, (owner,))
+    name = f"{pod.workload.name}-1" if kind == "ReplicaSet" else pod.workload.name
+    owner = Reference(kind, name, pod.namespace, "", "apps/v1", True)
+    labels = {"app": pod.workload.name, TEMPLATE_HASH_LABEL: "1"}
+    identity = PodIdentity(pod.namespace, pod.name, pod.name, labels, {}, (owner,))
     chosen = PriorityClass.PROD if pod.effective_priority is PriorityClass.NONE else pod.effective_priority
     facts = PodFacts(
         identity, pod.node, chosen, kind == "DaemonSet", {r.value: int(pod.requests.get(r, 0)) for r in Resource},

@@ -78,7 +78,8 @@ class PoolThresholds:
 class Classification:
     """Rows of a pool. high, prod_high: the nodes to relieve, highest usage first; a node is in one of them at most.
 
-    low: receivers of any pod; prod_low: receivers of prod pods. forecast: high by the next half hour alone.
+    low: receivers of any pod; prod_low: receivers of prod pods. expected: high ones whose overload a forecast expects;
+    forecast: those of them that are not above the threshold now.
     stopped, prod_stopped: why nothing is moved in the pass, OK when it goes on.
     """
 
@@ -86,6 +87,7 @@ class Classification:
     prod_high: tuple[int, ...]
     low: npt.NDArray[np.intp]
     prod_low: npt.NDArray[np.intp]
+    expected: frozenset[int]
     forecast: frozenset[int]
     stopped: Reason
     prod_stopped: Reason
@@ -195,17 +197,17 @@ def _amounts(
 
 
 def classify(
-    table: LoadTable, pool: PoolThresholds, number_of_nodes: int, *, with_forecast: bool,
+    table: LoadTable, pool: PoolThresholds, number_of_nodes: int, *, expected: Flags | None = None,
     confirm: Confirm | None = None,
 ) -> Classification:  # fmt: skip
     """Classes of a pool's nodes. confirm: what anomaly detectors say of high nodes; None: every one is acted on.
 
-    With forecasts a node is also high when one of the next LOOK_AHEAD_STEPS half hours passes the threshold.
+    expected: nodes that are also high because a forecast expects it, (nodes,).
     """
     rows = pool.rows[table.judged[pool.rows]]
     usage, prod = table.usage[rows], table.prod[rows]
     observed: Flags = np.logical_or.reduce(usage > pool.high[rows], axis=1)
-    coming = forecast_high(table, pool.high)[rows] if with_forecast else np.zeros(len(rows), dtype=np.bool_)
+    coming = np.zeros(len(rows), dtype=np.bool_) if expected is None else expected[rows]
     is_high = observed | coming
     schedulable = table.schedulable[rows]
     is_low = (usage <= pool.low[rows]).all(axis=1) & schedulable & ~coming
@@ -220,6 +222,7 @@ def classify(
         prod_high=_by_usage(table, rows[confirmed_prod], table.prod, pool.pool),
         low=rows[low],
         prod_low=rows[prod_low],
+        expected=frozenset(rows[coming].tolist()),
         forecast=frozenset(rows[coming & ~observed].tolist()),
         stopped=_stopped(is_high, is_high & confirmed, low, stop),
         prod_stopped=_stopped(over_prod, confirmed_prod, prod_low, stop),

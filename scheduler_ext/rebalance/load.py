@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.owners import TEMPLATE_HASH_LABEL, cron_job_of, deployment_of
 from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.settings.sections.extender import LoadAwareSettings
@@ -103,6 +105,16 @@ class RebalancePod:
         return ""
 
     @property
+    def workload(self) -> WorkloadRef:
+        """What it belongs to, as forecasts of workloads name it."""
+        identity = self.facts.identity
+        for one in identity.controllers:
+            if one.controlling:
+                owner = WorkloadRef(identity.namespace, one.kind, one.name)
+                return cron_job_of(deployment_of(owner, identity.labels.get(TEMPLATE_HASH_LABEL, "")))
+        return WorkloadRef(identity.namespace, "Pod", identity.name)
+
+    @property
     def is_job(self) -> bool:
         """Whether a restart loses the work that it has done so far."""
         return any(one.controlling and one.kind == "Job" for one in self.facts.identity.controllers)
@@ -192,10 +204,21 @@ class NodeLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkloadOutlook:
+    """Median of what all pods of a workload use, in each of the 48 half hours from `start_seconds` on.
+
+    median: (millicores, bytes), each empty where nothing is forecast.
+    """
+
+    start_seconds: float
+    median: tuple[tuple[float, ...], tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class RebalanceInputs:
     """The cluster at one moment. replicas, unready: pods of each owner, and those of them that are not ready.
 
-    waiting: pods that the scheduler found no node for.
+    waiting: pods that the scheduler found no node for. workloads: their forecasts, empty where there are none.
     """
 
     loads: Sequence[NodeLoad]
@@ -204,6 +227,7 @@ class RebalanceInputs:
     replicas: Mapping[str, int] = field(default_factory=dict)
     unready: Mapping[str, int] = field(default_factory=dict)
     waiting: Sequence[RebalancePod] = ()
+    workloads: Mapping[WorkloadRef, WorkloadOutlook] = field(default_factory=dict)
 
     @classmethod
     def of(

@@ -43,6 +43,19 @@ def test_a_forecast_knows_only_what_was_used_before() -> None:
     assert len(world.outlooks) == 6 and all(one and one.start_seconds == world.now(0.0) for one in world.outlooks)
 
 
+def test_a_forecast_of_workloads_knows_only_what_was_used_before_and_the_oracle_what_comes() -> None:
+    world, altered = World.of(SMALL), World.of(SMALL)
+    altered.usage[:, :, altered.slot :] *= 3
+    world.forecast_workloads()
+    altered.forecast_workloads()
+    assert world.workloads and world.workloads == altered.workloads
+    world.know_workloads()
+    altered.know_workloads()
+    foreseen = next(ref for ref, outlook in world.workloads.items() if sum(outlook.median[0]) > 0)
+    before, after = (np.array(one.workloads[foreseen].median[0]) for one in (world, altered))
+    assert after == pytest.approx(3 * before, rel=1e-5)
+
+
 def test_the_rule_empties_nodes_of_a_cluster_that_has_too_many() -> None:
     result = rebalance_binpack.course(SMALL, rebalance_binpack.high_node_load, with_forecast=True)
     assert 0 < len(result.gone) < 6 and result.moves > 0 and result.present < 6 * 288

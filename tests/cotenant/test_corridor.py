@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cotenant.apps.manager.controllers.colocation_controller import _peak
+from cotenant.apps.manager.controllers.descheduler_controller import outlooks_of
 from cotenant.apps.manager.decisions.results import RunResults, collect
 from cotenant.apps.pipeline import browse, corridor, day_margins, tables
 from cotenant.apps.pipeline.analysis import Analysis
@@ -182,6 +183,28 @@ def test_every_surface_shows_the_same_peak_window(overview: Overview, analysis: 
     assert peak.end_seconds - peak.start_seconds == 2 * HOUR_SECONDS
     assert peak.height_millicores == int(window.height)
     assert peak.above_mean == pytest.approx(window.height / float(forecast.level(0.5)[0].mean()) - 1, abs=1e-6)
+
+
+def test_the_descheduler_gets_the_medians_of_workloads_where_it_is_on(analysis: Analysis) -> None:
+    assert collect(analysis).workload_medians == ()
+    results = msgspec.json.decode(msgspec.json.encode(collect(analysis, with_medians=True)), type=RunResults)
+    foreseen = outlooks_of(lambda: results)
+    forecast = analysis.forecasts[Resource.CPU]
+    paths = forecast.level(0.5)
+    finite = [row for row in range(len(paths)) if np.isfinite(paths[row]).all()]
+    assert finite and {forecast.refs[row] for row in finite} <= foreseen.keys()
+    for row in finite:
+        outlook = foreseen[forecast.refs[row]]
+        assert outlook.start_seconds == forecast.grid.start_seconds
+        # whole millicores, rounded up
+        assert outlook.median[0] == tuple(np.ceil(paths[row].astype(float)).tolist())
+
+
+def test_without_a_run_of_the_pipeline_no_workload_is_foreseen() -> None:
+    def no_run() -> RunResults:
+        raise NoData("the first run of the pipeline has not ended yet")
+
+    assert outlooks_of(no_run) == {}
 
 
 def test_the_managers_peaks_are_those_behind_the_amounts(analysis: Analysis) -> None:

@@ -120,7 +120,8 @@ def _descheduling(parts: FeatureDependencies) -> Feature:
     registry = parts.metrics.registry if parts.metrics else None
     own, load_aware = parts.settings.descheduler, parts.settings.extender.load_aware
     arguments = (configured(own.configuration), emptying_configured(own.configuration))
-    return DeschedulerController(parts.client.sibling(), parts.mirrors, (own, load_aware), arguments, registry)
+    settings = (own, load_aware)
+    return DeschedulerController(parts.client.sibling(), parts.mirrors, settings, arguments, parts.results, registry)
 
 
 def _planning(parts: FeatureDependencies) -> Feature:

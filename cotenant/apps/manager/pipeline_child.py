@@ -65,7 +65,7 @@ def run(job: PipelineJob) -> RunResults:
     analysis = corridor.analyse(store, settings, clock, Silent())
     if job.keep:
         corridor.publish(analysis, store, settings)
-    return collect(analysis)
+    return collect(analysis, with_medians=settings.descheduler.enabled and settings.descheduler.mode == "forecast")
 
 
 def _observed(settings: Settings) -> LiveCluster | None:

@@ -7,7 +7,7 @@ out by the feature `migrations`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +16,13 @@ from prometheus_client import CollectorRegistry
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.controllers.migration_metrics import DeschedulerMetrics
 from cotenant.apps.manager.controllers.node_marks import NodeMarks, marks_notes
+from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.manager.loop import Changes
 from cotenant.core.adapters.kube import KubeClient, Mirror
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Intent, Outcome
+from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.rebalance.anomaly import AnomalyDetectors
@@ -29,6 +33,7 @@ from scheduler_ext.rebalance.emptying import decide_emptying
 from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
 from scheduler_ext.rebalance.joint_round import RoundMode, RoundWrites, writes_of
 from scheduler_ext.rebalance.limits import churn_of
+from scheduler_ext.rebalance.load import WorkloadOutlook
 from scheduler_ext.rebalance.migration.arbitration import resting_workloads
 from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.migration.planned_jobs import (
@@ -63,12 +68,14 @@ class DeschedulerController:
         mirrors: Mapping[str, Mirror[Any]],
         settings: tuple[DeschedulerSettings, LoadAwareSettings],
         arguments: tuple[RebalanceArgs, EmptyingArgs],
+        results: Callable[[], RunResults],
         registry: CollectorRegistry | None = None,
     ) -> None:
         """No round yet; without a registry nothing is counted."""
         self._client, self._mirrors = client, mirrors
         self._arguments, self._emptying_arguments = arguments
         self._settings, self._load_aware = settings
+        self._results = results
         self.interval_seconds = self._settings.interval_seconds
         self.plan: RebalancePlan | None = None
         """What the last round of LowNodeLoad decided; its anomaly detectors are what the next one begins with."""
@@ -156,7 +163,8 @@ class DeschedulerController:
             resting=caps.resting,
         )
         detectors = self.plan.detectors if self.plan else AnomalyDetectors()
-        return decide(reading.inputs, arguments, with_forecast=self._with_forecast(reading), detectors=detectors)
+        inputs = replace(reading.inputs, workloads=outlooks_of(self._results))
+        return decide(inputs, arguments, with_forecast=self._with_forecast(reading), detectors=detectors)
 
     def _emptying(self, reading: RebalanceReading, caps: _Caps, jobs: Sequence[MigrationJob]) -> RebalancePlan:
         """A round of HighNodeLoad."""
@@ -172,3 +180,16 @@ class DeschedulerController:
 
     def _with_forecast(self, reading: RebalanceReading) -> bool:
         return self._settings.mode == "forecast" and reading.forecasts > 0
+
+
+def outlooks_of(results: Callable[[], RunResults]) -> dict[WorkloadRef, WorkloadOutlook]:
+    """Forecasts of workloads of the pipeline's last run; none where no run has ended well yet."""
+    try:
+        medians = results().workload_medians
+    except CotenantError:
+        return {}
+    cpu, memory = Resource.CPU, Resource.MEMORY
+    return {
+        one.ref: WorkloadOutlook(one.start_seconds, (tuple(one.median.get(cpu, ())), tuple(one.median.get(memory, ()))))
+        for one in medians
+    }

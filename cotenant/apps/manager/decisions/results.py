@@ -91,6 +91,21 @@ class NodeOutlook(msgspec.Struct, frozen=True):
         return self.start_seconds + self.step_seconds * max((len(s.high) for s in self.series.values()), default=0)
 
 
+class WorkloadMedian(msgspec.Struct, frozen=True, array_like=True):
+    """Median of what all pods of a workload use in each half hour from start_seconds on, in the resources' units."""
+
+    namespace: str
+    kind: str
+    name: str
+    start_seconds: int
+    median: dict[Resource, list[int]]
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload."""
+        return WorkloadRef(self.namespace, self.kind, self.name)
+
+
 class ProdPeak(msgspec.Struct, frozen=True):
     """Calibrated 24-hour peak of prod's use of one node, in the resource's unit, and how such forecasts did.
 
@@ -155,9 +170,12 @@ class RunResults(msgspec.Struct, frozen=True):
     proposals: tuple[Proposal, ...] = ()
     """Room to reserve for the next peaks of workloads."""
 
+    workload_medians: tuple[WorkloadMedian, ...] = ()
+    """What the descheduler looks ahead with; empty where it is off."""
 
-def collect(analysis: Analysis) -> RunResults:
-    """Everything that is published of an analysis."""
+
+def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
+    """Everything that is published of an analysis. with_medians: workload_medians too, 400 bytes a workload."""
     return RunResults(
         computed_seconds=analysis.computed_seconds,
         workloads=advice(analysis.recommendations, _figures(analysis)),
@@ -166,6 +184,20 @@ def collect(analysis: Analysis) -> RunResults:
         prod_peaks=_prod_peaks(analysis),
         prod_census=StoredCensus.of(_census(analysis)),
         proposals=analysis.proposals,
+        workload_medians=medians(analysis.forecasts) if with_medians else (),
+    )
+
+
+def medians(forecasts: Mapping[Resource, Forecasts[WorkloadRef]]) -> tuple[WorkloadMedian, ...]:
+    """Of each workload with a forecast of at least one resource, in the order of their names."""
+    by_workload: dict[WorkloadRef, dict[Resource, list[int]]] = defaultdict(dict)
+    for resource, forecast in forecasts.items():
+        paths = forecast.level(MEDIAN)
+        for row in np.flatnonzero(np.isfinite(paths).all(axis=1)).tolist():
+            by_workload[forecast.refs[row]][resource] = _whole(paths[row])
+    start = min((forecast.grid.start_seconds for forecast in forecasts.values()), default=0)
+    return tuple(
+        WorkloadMedian(ref.namespace, ref.kind, ref.name, start, by_workload[ref]) for ref in sorted(by_workload)
     )
 
 

@@ -1,0 +1,130 @@
+"""For how long each node is expected above its threshold over the next day, from the forecasts of its workloads. Pure.
+
+A node's own forecast is made from its past and goes stale with every move. Here its load is what its system uses now
+and the paths of the pods that it has now, so that a pod takes its part of the load along. A pod's share of its
+workload's median forecast is drawn to what the pod uses now by LEVEL_WEIGHT.
+
+Around that path load is taken as logistic with a standard deviation of SPREAD: single minutes leave the mean of their
+half hour, and forecasts err. A node is then above its threshold `high` in a half hour with probability
+1 / (1 + exp((high - load) / scale)), scale = SPREAD * sqrt(3) / pi.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.identity import WorkloadRef
+from scheduler_ext.rebalance.classification import DAY_STEPS, HALF_HOUR
+from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
+from scheduler_ext.rebalance.price import step_seconds
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.intp]
+SPREAD: Final = 0.03
+"""Standard deviation of load around its path, as a share of capacity."""
+LEVEL_WEIGHT: Final = 0.2
+"""Exponent of (usage now / forecast of now) by which a pod's path is scaled: one report is mostly noise."""
+LEVEL_RANGE: Final = (0.25, 4.0)
+LEAST_SPARED_SECONDS: Final = 2700.0
+"""A node that is expected above its threshold for less in a day is left alone, and so is a pod that spares it less."""
+
+
+@dataclass(slots=True)
+class DayAhead:
+    """The next day of nodes and pods; a round changes its own. Loads are (steps, nodes, 2) and (steps, pods, 2).
+
+    capacity: (nodes, 2), millicores and bytes; columns: of each pod in `paths`; seconds: of each step, (steps,).
+    """
+
+    capacity: Floats
+    loads: Floats
+    paths: Floats
+    columns: dict[str, int]
+    seconds: Floats
+
+    @classmethod
+    def of(cls, inputs: RebalanceInputs, capacity: Floats) -> DayAhead:
+        """Pods of workloads without a forecast stay at what they use now."""
+        pods, rows, usage = _measured(inputs)
+        paths = _paths(inputs, pods, usage)
+        loads = np.zeros((DAY_STEPS + 1, len(inputs.loads), 2))
+        for step, resource in np.ndindex(DAY_STEPS + 1, 2):
+            loads[step, :, resource] = np.bincount(rows, paths[step, :, resource], len(inputs.loads))
+        loads += np.array([load.metric.system if load.metric else (0.0, 0.0) for load in inputs.loads]).reshape(-1, 2)
+        columns = {pod.key: column for column, pod in enumerate(pods)}
+        return cls(capacity, loads, paths, columns, step_seconds(DAY_STEPS + 1, inputs.now_seconds))
+
+    def path(self, pod: RebalancePod) -> Floats:
+        """What a measured pod is expected to use, (steps, 2)."""
+        path: Floats = self.paths[:, self.columns[pod.key]]
+        return path
+
+    def above(self, high: Floats, rows: Rows | slice, more: Floats | float = 0.0) -> Floats:
+        """Expected seconds above `high` of nodes in the next day with `more` load, (rows,).
+
+        high: (nodes, 2); more: broadcasts to (steps, rows, 2). A node above it in one resource is above it.
+        """
+        capacity = self.capacity[rows]
+        distance = (high[rows] - self.loads[:, rows] - more) / np.where(capacity > 0, capacity, np.inf)
+        chance = 1 / (1 + np.exp(np.clip(distance / (SPREAD * math.sqrt(3) / math.pi), -50.0, 50.0)))
+        seconds: Floats = self.seconds @ np.maximum(chance[:, :, 0], chance[:, :, 1])
+        return seconds
+
+    def move(self, pod: RebalancePod, source: int, target: int) -> None:
+        """The pod takes its part of the load along."""
+        path = self.path(pod)
+        self.loads[:, source] = np.maximum(self.loads[:, source] - path, 0)
+        self.loads[:, target] += path
+
+
+def _measured(inputs: RebalanceInputs) -> tuple[list[RebalancePod], Rows, Floats]:
+    """Pods whose usage their node reports, the row of each one's node (pods,), and that usage (pods, 2)."""
+    pods, rows, usages = [], [], []
+    for row, load in enumerate(inputs.loads):
+        for pod in load.pods:
+            usage = usage_of(pod, load.metric)
+            if usage is not None:
+                pods.append(pod)
+                rows.append(row)
+                usages.append(usage)
+    return pods, np.array(rows, dtype=np.intp), np.array(usages, dtype=np.float64).reshape(-1, 2)
+
+
+def _paths(inputs: RebalanceInputs, pods: Sequence[RebalancePod], usage: Floats) -> Floats:
+    """What each pod is expected to use, (steps, pods, 2)."""
+    workloads = [pod.workload for pod in pods]
+    places = {workload: place for place, workload in enumerate(dict.fromkeys(workloads))}
+    of_pods = np.array([places[workload] for workload in workloads], dtype=np.intp)
+    replicas = np.maximum(np.bincount(of_pods, minlength=len(places)), 1)
+    each = _medians(inputs, list(places)) / replicas[:, None]
+    paths: Floats = each[:, of_pods]
+    has_forecast = np.isfinite(paths).all(axis=0) & (paths[0] >= 1.0)
+    level = np.clip(usage / np.where(has_forecast, paths[0], 1.0), *LEVEL_RANGE) ** LEVEL_WEIGHT
+    return np.where(has_forecast, paths * level, usage)
+
+
+def _medians(inputs: RebalanceInputs, workloads: Sequence[WorkloadRef]) -> Floats:
+    """Median of each workload's total in the half hours from the present one on, (steps, workloads, 2), NaN without.
+
+    A half hour beyond the forecast's end is taken from the day before.
+    """
+    medians = np.full((DAY_STEPS + 1, len(workloads), 2), np.nan)
+    for place, workload in enumerate(workloads):
+        outlook = inputs.workloads.get(workload)
+        if outlook is None:
+            continue
+        first = int(inputs.now_seconds - outlook.start_seconds) // HALF_HOUR
+        if not 0 <= first < DAY_STEPS:
+            continue
+        steps = (first + np.arange(DAY_STEPS + 1)) % DAY_STEPS
+        for resource, series in enumerate(outlook.median):
+            if len(series) == DAY_STEPS:
+                medians[:, place, resource] = np.array(series)[steps]
+    return medians

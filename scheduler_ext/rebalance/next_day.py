@@ -1,0 +1,128 @@
+"""The pass that spares nodes the overload of the next day, by the forecasts of workloads. Pure.
+
+Of a node that is expected above its threshold for long, the pods that spare it most leave first, each to the receiver
+that it brings the least seconds above its own threshold. A move spares LEAST_SPARED_SECONDS at least, and pays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.reasons import Reason
+from scheduler_ext.rebalance.classification import Classification, PoolThresholds
+from scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS
+from scheduler_ext.rebalance.load import RebalancePod, usage_of
+from scheduler_ext.rebalance.plan import MoveRefusal, PlannedMove
+from scheduler_ext.rebalance.price import price
+from scheduler_ext.rebalance.receivers import Receivers
+from scheduler_ext.rebalance.round_state import (
+    FORECAST_MARGIN,
+    SHORT_LIST,
+    RebalanceRound,
+    ThresholdPass,
+    apply_move,
+    both,
+    fits_on,
+    larger,
+    path_of,
+    shares_of,
+)
+
+Floats = npt.NDArray[np.float64]
+
+
+def spare_next_day(work: RebalanceRound, pool: PoolThresholds, classes: Classification) -> None:
+    """Spare nodes the overload of the next day: of each, the pods that spare it most, to where they harm least."""
+    if work.day is None or work.arguments.low_node_load.paused:
+        return
+    sources = [row for row in classes.high if row in classes.expected]
+    rows = pool.rows[work.table.judged[pool.rows] & work.table.schedulable[pool.rows]]
+    if not sources or not len(rows):
+        return
+    current = ThresholdPass(pool, False, Receivers.of(work.inputs.loads, rows, work.arrivals))
+    refused = {refusal.node for refusal in work.refusals if not refusal.pod}
+    for row in sources:
+        while (reason := _spare_once(work, current, row)) is Reason.OK:
+            pass
+        name = work.table.names[row]
+        if name not in refused and _is_expected(work, current, row):
+            work.refusals.append(MoveRefusal("", name, reason))
+
+
+def _is_expected(work: RebalanceRound, current: ThresholdPass, row: int) -> bool:
+    """Whether the node is still expected above its threshold for long."""
+    assert work.day is not None
+    return bool(work.day.above(current.high, np.array([row]))[0] > LEAST_SPARED_SECONDS)
+
+
+def _spare_once(work: RebalanceRound, current: ThresholdPass, row: int) -> Reason:
+    """Move the pod of a node that spares it most; OK, or why none was moved."""
+    assert work.day is not None
+    load, reason = work.inputs.loads[row], work.limits.node_refusal(work.table.names[row])
+    if reason is not Reason.OK or not _is_expected(work, current, row):
+        return reason if reason is not Reason.OK else Reason.NOTHING_GAINED
+    pods = [
+        pod
+        for pod in load.pods
+        if pod.key in work.day.columns
+        and pod.key not in work.moved
+        and work.eligibility.refusal(pod) is Reason.OK
+        and work.limits.refusal(pod) is Reason.OK
+    ]
+    if not pods:
+        return Reason.MOVE_DOES_NOT_PAY
+    above = work.day.above(current.high, np.array([row]))
+    paths = np.stack([work.day.path(pod) for pod in pods], axis=1)
+    spared = (above - work.day.above(current.high, np.full(len(pods), row), -paths)).tolist()
+    for place in np.argsort(-np.array(spared), kind="stable")[:SHORT_LIST].tolist():
+        if spared[place] <= LEAST_SPARED_SECONDS:
+            return Reason.MOVE_DOES_NOT_PAY
+        move = _spared(work, current, (pods[place], row), spared[place])
+        if move is not None:
+            work.moves.append(move)
+            return Reason.OK
+    return Reason.TARGETS_TOO_FULL
+
+
+def _spared(
+    work: RebalanceRound, current: ThresholdPass, where: tuple[RebalancePod, int], spared: float
+) -> PlannedMove | None:
+    """The move of a pod that spares its node so many seconds, carried out on the table; None when none pays."""
+    assert work.day is not None
+    (pod, row), table = where, work.table
+    usage = usage_of(pod, work.inputs.loads[row].metric)
+    place, harm = _least_harmed(work, current, where)
+    shares = shares_of(work, pod, row)
+    cost = price(pod, shares, (spared - harm) * float(shares.max()), spared, work.inputs.now_seconds)
+    if place is None or usage is None or spared - harm <= LEAST_SPARED_SECONDS:
+        return None
+    if cost.gain < FORECAST_MARGIN * cost.cost:
+        return None
+    target = int(current.receivers.rows[place])
+    by_forecast = not (table.usage[row] > current.high[row]).any()
+    apply_move(work, pod, (row, target), path_of(work, pod, (row, np.array(usage))))
+    current.receivers.take(place, pod)
+    return PlannedMove(pod.key, table.names[row], table.names[target], usage, cost, by_forecast, False, pod.unjudged())
+
+
+def _least_harmed(
+    work: RebalanceRound, current: ThresholdPass, where: tuple[RebalancePod, int]
+) -> tuple[int | None, float]:
+    """The receiver's place that the pod brings the least seconds above its threshold in a day, and these seconds."""
+    assert work.day is not None
+    (pod, row), table, rows = where, work.table, current.receivers.rows
+    usage = np.array(usage_of(pod, work.inputs.loads[row].metric))
+    high, path = current.pool.high[rows], work.day.path(pod)
+    possible = fits_on(work, current, pod) & (rows != row) & both(table.usage[rows] + usage <= high)
+    if pod.facts.prod:
+        possible &= both(table.prod[rows] + usage <= current.pool.prod_high[rows])
+    places = np.flatnonzero(possible)
+    if not len(places):
+        return None, 0.0
+    chosen = rows[places]
+    fullest = larger((table.peak[chosen] + path.max(axis=0)) / table.capacity[chosen])
+    places = places[np.argsort(fullest, kind="stable")[:SHORT_LIST]]
+    chosen = rows[places]
+    harm = work.day.above(current.high, chosen, path[:, None]) - work.day.above(current.high, chosen)
+    return int(places[np.argmin(harm)]), float(harm.min())

@@ -1,0 +1,115 @@
+"""What a round of rebalancing knows and changes, and what its passes share. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler_ext.rebalance.anomaly import DetectorRound
+from scheduler_ext.rebalance.arguments import RebalanceArgs
+from scheduler_ext.rebalance.classification import LoadTable, PoolThresholds
+from scheduler_ext.rebalance.day_ahead import DayAhead
+from scheduler_ext.rebalance.eligibility import Eligibility
+from scheduler_ext.rebalance.limits import MoveLimits
+from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
+from scheduler_ext.rebalance.plan import MoveRefusal, PlannedMove
+from scheduler_ext.rebalance.pod_path import pod_path
+from scheduler_ext.rebalance.receivers import Receivers
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+FORECAST_MARGIN: Final = 3.0
+"""How many times its cost a move must gain where the overload is not there yet."""
+SHORT_LIST: Final = 32
+"""Receivers whose whole day is looked at where none stays under its threshold."""
+
+
+@dataclass(slots=True)
+class RebalanceRound:
+    """What a round knows and changes: loads after the moves so far, limits, and its decisions.
+
+    day: the next day by the forecasts of workloads; None: the nodes' own forecasts serve, or none.
+    """
+
+    inputs: RebalanceInputs
+    arguments: RebalanceArgs
+    table: LoadTable
+    with_forecast: bool
+    eligibility: Eligibility
+    limits: MoveLimits
+    detectors: DetectorRound | None = None
+    day: DayAhead | None = None
+    moves: list[PlannedMove] = field(default_factory=list)
+    refusals: list[MoveRefusal] = field(default_factory=list)
+    moved: set[str] = field(default_factory=set)
+    arrivals: list[tuple[RebalancePod, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdPass:
+    """One pass over a pool: all usage, or prod usage alone."""
+
+    pool: PoolThresholds
+    prod: bool
+    receivers: Receivers
+
+    @property
+    def high(self) -> Floats:
+        """The threshold that makes a node a source, (nodes, 2)."""
+        return self.pool.prod_high if self.prod else self.pool.high
+
+
+def shares_of(work: RebalanceRound, pod: RebalancePod, row: int) -> Floats:
+    """A pod's measured usage as shares of its node, (2,); zero where nothing is measured."""
+    usage = usage_of(pod, work.inputs.loads[row].metric) or (0.0, 0.0)
+    shares: Floats = np.array(usage) / work.table.capacity[row]
+    return shares
+
+
+def path_of(work: RebalanceRound, pod: RebalancePod, present: tuple[int, Floats]) -> Floats:
+    """What the pod is expected to use, (DAY_STEPS + 1, 2), beginning with what it uses now."""
+    if work.day is None:
+        return pod_path(work.table, pod, present, with_forecast=work.with_forecast)
+    path: Floats = work.day.path(pod).copy()
+    path[0] = present[1]
+    return path
+
+
+def both(flags: Flags) -> Flags:
+    """Whether it holds of CPU and of memory, (n,); several times faster than all(axis=1) over two columns."""
+    both: Flags = flags[:, 0] & flags[:, 1]
+    return both
+
+
+def larger(shares: Floats) -> Floats:
+    """The larger of CPU and memory, (n,); NaN counts as absent."""
+    larger: Floats = np.fmax(shares[:, 0], shares[:, 1])
+    return larger
+
+
+def fits_on(work: RebalanceRound, current: ThresholdPass, pod: RebalancePod) -> Flags:
+    """Receivers that have what the pod requests and may run it, (receivers,); all of them without nodeFit."""
+    if not work.arguments.low_node_load.node_fit:
+        return np.ones(len(current.receivers.rows), dtype=np.bool_)
+    return current.receivers.fits(pod)
+
+
+def apply_move(work: RebalanceRound, pod: RebalancePod, between: tuple[int, int], path: Floats) -> None:
+    """Change the loads as if the pod had moved."""
+    source, target = between
+    table, usage = work.table, path[0]
+    for column in (table.usage, table.prod) if pod.facts.prod else (table.usage,):
+        column[source] = np.maximum(column[source] - usage, 0)
+        column[target] += usage
+    if work.day is not None:
+        work.day.move(pod, source, target)
+    else:
+        table.ahead[:, source] = np.maximum(table.ahead[:, source] - path, 0)
+        table.ahead[:, target] += path
+    table.peak[[source, target]] = np.fmax.reduce(table.ahead[:, [source, target]], axis=0)
+    work.limits.count(pod, table.names[source])
+    work.moved.add(pod.key)
+    work.arrivals.append((pod, target))

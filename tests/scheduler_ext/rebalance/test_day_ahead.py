@@ -1,0 +1,144 @@
+"""The next day from the forecasts of workloads: expected seconds above the threshold, and moves that spare them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reservations.reservation import Reference
+from scheduler_ext.rebalance.anomaly import AnomalyDetectors
+from scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS, SPREAD, DayAhead
+from scheduler_ext.rebalance.decide import decide
+from scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, WorkloadOutlook
+from tests.scheduler_ext.rebalance.small_cluster import CPU, MEMORY, NOW, arguments, inputs, node, pod
+
+HIGH = np.array([[0.7 * CPU, 0.8 * MEMORY]])
+DAY, NIGHT = (10.0,) * 24 + (50.0,) * 24, (50.0,) * 24 + (10.0,) * 24
+
+
+def foreseen(*loads: NodeLoad, forecasts: Mapping[str, tuple[float, ...]]) -> RebalanceInputs:
+    """The nodes, with forecasts of ReplicaSets by name: percent of a node's CPU in each of 48 half hours from now."""
+    workloads = {
+        WorkloadRef("shop", "ReplicaSet", name): WorkloadOutlook(NOW, (tuple(CPU * x / 100 for x in percents), ()))
+        for name, percents in forecasts.items()
+    }
+    return replace(inputs(*loads), workloads=workloads)
+
+
+def day(cluster: RebalanceInputs) -> DayAhead:
+    """Its next day."""
+    return DayAhead.of(cluster, np.array([load.node.capacity for load in cluster.loads]))
+
+
+def moves(plan: Any) -> list[tuple[str, str, str]]:
+    """(pod, source, target) of each move."""
+    return [(move.pod.partition("/")[2], move.source, move.target) for move in plan.moves]
+
+
+def test_a_nodes_load_is_that_of_its_system_and_of_the_pods_it_has_now() -> None:
+    cluster = foreseen(
+        node("n", pod("a-1", 10), pod("b-1", 5), system=3), node("m", pod("a-2", 10)), forecasts={"a": (20.0, *DAY[1:])}
+    )
+    # a has two pods, which use 10 % each now and, by its forecast of 20 %, did so all along: 10 % -> 25 % at noon;
+    # b has no forecast and stays at 5 %
+    loads = day(cluster).loads[:, :, 0] / CPU
+    assert loads[0].tolist() == pytest.approx([0.18, 0.10])
+    assert loads[30].tolist() == pytest.approx([0.33, 0.25])
+    # the half hour after the forecast's end is its first one again
+    assert loads[48].tolist() == pytest.approx([0.18, 0.10])
+
+
+def test_a_pod_that_uses_twice_its_forecast_is_drawn_to_what_it_uses() -> None:
+    # 2 ** 0.2 = 1.1487 times 10 %
+    cluster = foreseen(node("n", pod("a-1", 20)), forecasts={"a": (10.0,) * 48})
+    assert day(cluster).loads[5, 0, 0] / CPU == pytest.approx(0.11487, rel=1e-4)
+
+
+def test_expected_seconds_above_the_threshold() -> None:
+    # at the threshold all day: half of the day, which is 48 half hours and the present one
+    cluster = foreseen(node("n", pod("a-1", 70)), forecasts={"a": (70.0,) * 48})
+    assert day(cluster).above(HIGH, slice(None))[0] == pytest.approx(49 * 1800 / 2, rel=1e-3)
+    # one scale below it: 1 / (1 + e) of the day
+    below = 0.7 - SPREAD * math.sqrt(3) / math.pi
+    cluster = foreseen(node("n", pod("a-1", 100 * below)), forecasts={"a": (100 * below,) * 48})
+    assert day(cluster).above(HIGH, slice(None))[0] == pytest.approx(49 * 1800 / (1 + math.e), rel=1e-3)
+
+
+def test_a_pod_leaves_before_its_peak_meets_another_and_goes_where_it_meets_none() -> None:
+    # at night nobody is above 70 %; by day both pods of `hot` use 50 %, and so does the one of `day`. `night` is busy
+    # when they are not: 10 + 50 = 60 % at any time
+    hot = node("hot", pod("a-1", 10), pod("b-1", 10))
+    cluster = foreseen(
+        hot,
+        node("day", pod("c-1", 10)),
+        node("night", pod("d-1", 50)),
+        forecasts={"a": DAY, "b": DAY, "c": DAY, "d": NIGHT},
+    )
+    plan = decide(cluster, arguments(), with_forecast=True)
+    assert moves(plan) == [("a-1", "hot", "night")]
+    assert plan.moves[0].by_forecast
+    # 24 half hours at 100 % become none
+    assert plan.moves[0].price.overload_seconds == pytest.approx(24 * 1800, rel=0.01)
+    assert decide(cluster, arguments(), with_forecast=False).moves == ()
+
+
+def test_a_day_that_is_bad_everywhere_moves_nothing() -> None:
+    hot = node("hot", pod("a-1", 10), pod("b-1", 10))
+    cluster = foreseen(hot, node("day", pod("c-1", 10)), forecasts={"a": DAY, "b": DAY, "c": DAY})
+    assert decide(cluster, arguments(), with_forecast=True).moves == ()
+
+
+def test_a_coming_day_is_confirmed_by_as_many_rounds_as_a_present_overload() -> None:
+    hot = node("hot", pod("a-1", 10), pod("b-1", 10))
+    cluster = foreseen(hot, node("free", pod("c-1", 1)), forecasts={"a": DAY, "b": DAY})
+    detectors, rounds = AnomalyDetectors(), 0
+    while not (plan := decide(cluster, arguments(), with_forecast=True, detectors=detectors)).moves:
+        detectors, rounds = plan.detectors, rounds + 1
+        assert rounds < 10
+    assert rounds == 5  # more than consecutiveAbnormalities, 5
+
+
+def test_pods_are_of_the_deployment_whose_hash_their_replica_set_bears() -> None:
+    owner = Reference("ReplicaSet", "web-7d4b9", "shop", "", "apps/v1", True)
+    web, _ = pod("web-7d4b9-x", 1, owner=owner)
+    assert web.workload == WorkloadRef("shop", "ReplicaSet", "web-7d4b9")
+    labels = {"pod-template-hash": "7d4b9"}
+    labelled = replace(web, facts=replace(web.facts, identity=replace(web.facts.identity, labels=labels)))
+    assert labelled.workload == WorkloadRef("shop", "Deployment", "web")
+    bare, _ = pod("alone", 1, owner=None)
+    assert bare.workload == WorkloadRef("shop", "Pod", "alone")
+
+
+shares = st.floats(0, 60)
+node_pods = st.lists(st.tuples(shares, st.lists(shares, min_size=2, max_size=4)), max_size=4)
+
+
+@given(st.lists(node_pods, min_size=1, max_size=5))
+def test_no_move_ahead_brings_its_target_more_than_it_spares_its_source(cluster_pods: list[Any]) -> None:
+    forecasts, loads = {}, []
+    for number, pods in enumerate(cluster_pods):
+        for place, (_, parts) in enumerate(pods):
+            forecasts[f"n{number}p{place}"] = tuple(parts[step * len(parts) // 48] for step in range(48))
+        loads.append(node(f"n{number}", *(pod(f"n{number}p{i}-1", now) for i, (now, _) in enumerate(pods))))
+    cluster = foreseen(*loads, forecasts=forecasts)
+    plan = decide(cluster, arguments(), with_forecast=True)
+    high = np.repeat(HIGH, len(loads), axis=0)
+    current = day(cluster)
+    rows = {load.node.name: row for row, load in enumerate(loads)}
+    pods = {one.key: one for load in loads for one in load.pods}
+    for move in plan.moves:
+        before = current.above(high, slice(None)).sum()
+        current.move(pods[move.pod], rows[move.source], rows[move.target])
+        if move.by_forecast:
+            assert current.above(high, slice(None)).sum() < before - LEAST_SPARED_SECONDS + 1e-6
+    assert len({move.pod for move in plan.moves}) == len(plan.moves)
+    after = {n.name for n in plan.nodes if n.after[0] > n.high[0] + 1e-9}
+    assert after <= {n.name for n in plan.nodes if n.now[0] > n.high[0] + 1e-9}
