@@ -99,7 +99,9 @@ def _measured(inputs: RebalanceInputs) -> tuple[list[RebalancePod], Rows, Floats
 
 def _paths(inputs: RebalanceInputs, pods: Sequence[RebalancePod], usage: Floats) -> Floats:
     """What each pod is expected to use, (steps, pods, 2)."""
-    workloads = [pod.workload for pod in pods]
+    by_owner = {pod.owner: pod for pod in pods}
+    workload_of = {owner: pod.workload for owner, pod in by_owner.items()}
+    workloads = [workload_of[pod.owner] if pod.owner else pod.workload for pod in pods]
     places = {workload: place for place, workload in enumerate(dict.fromkeys(workloads))}
     of_pods = np.array([places[workload] for workload in workloads], dtype=np.intp)
     replicas = np.maximum(np.bincount(of_pods, minlength=len(places)), 1)

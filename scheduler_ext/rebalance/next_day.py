@@ -122,7 +122,8 @@ def _least_harmed(
         return None, 0.0
     chosen = rows[places]
     fullest = larger((table.peak[chosen] + path.max(axis=0)) / table.capacity[chosen])
-    places = places[np.argsort(fullest, kind="stable")[:SHORT_LIST]]
+    if len(places) > SHORT_LIST:
+        places = places[np.argpartition(fullest, SHORT_LIST)[:SHORT_LIST]]
     chosen = rows[places]
     harm = work.day.above(current.high, chosen, path[:, None]) - work.day.above(current.high, chosen)
     return int(places[np.argmin(harm)]), float(harm.min())
