@@ -21,6 +21,7 @@ from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from scheduler_ext.rebalance.classification import HALF_HOUR, LoadTable, NodeClass, forecast_high, state_of, table_of
+from scheduler_ext.rebalance.day_ahead import pod_path
 from scheduler_ext.rebalance.eligibility import Eligibility
 from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
 from scheduler_ext.rebalance.limits import MoveLimits
@@ -35,7 +36,6 @@ from scheduler_ext.rebalance.plan import (
     RebalancedNode,
     RebalancePlan,
 )
-from scheduler_ext.rebalance.pod_path import pod_path
 from scheduler_ext.rebalance.price import MovePrice, price
 from scheduler_ext.rebalance.receivers import Receivers
 

@@ -11,12 +11,11 @@ import numpy.typing as npt
 from scheduler_ext.rebalance.anomaly import DetectorRound
 from scheduler_ext.rebalance.arguments import RebalanceArgs
 from scheduler_ext.rebalance.classification import LoadTable, PoolThresholds
-from scheduler_ext.rebalance.day_ahead import DayAhead
+from scheduler_ext.rebalance.day_ahead import DayAhead, pod_path
 from scheduler_ext.rebalance.eligibility import Eligibility
 from scheduler_ext.rebalance.limits import MoveLimits
 from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
 from scheduler_ext.rebalance.plan import MoveRefusal, PlannedMove
-from scheduler_ext.rebalance.pod_path import pod_path
 from scheduler_ext.rebalance.receivers import Receivers
 
 Floats = npt.NDArray[np.float64]
