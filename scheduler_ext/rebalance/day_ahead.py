@@ -110,7 +110,11 @@ def _paths(inputs: RebalanceInputs, pods: Sequence[RebalancePod], usage: Floats)
     paths: Floats = each[:, of_pods]
     has_forecast = np.isfinite(paths).all(axis=0) & (paths[0] >= 1.0)
     level = np.clip(usage / np.where(has_forecast, paths[0], 1.0), *LEVEL_RANGE) ** LEVEL_WEIGHT
-    return np.where(has_forecast, paths * level, usage)
+    paths = np.where(has_forecast, paths * level, usage)
+    for column, pod in enumerate(pods):
+        if PREDICTED_USAGE_ANNOTATION in pod.facts.identity.annotations:
+            paths[:, column] = np.maximum(paths[:, column], pod.facts.predicted)
+    return paths
 
 
 def _medians(inputs: RebalanceInputs, workloads: Sequence[WorkloadRef]) -> Floats:
