@@ -420,17 +420,15 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class BandSeries:
-    """History and forecast of one cluster total, on two grids; amounts in the resource's unit, missing = NaN.
-
-    `times`/`usage`/`request` are history (hourly means); `ahead`/`quantiles` are the forecast, keyed "0.1", "0.5", "0.9", "0.95".
-    """
+    """History and forecast of one cluster total, on two grids; amounts in the resource's unit, missing = NaN."""
 
     times: list[int]
+    """Of the history: hourly means of `usage` and `request`; `ahead` is of the forecast."""
     usage: list[float]
     request: list[float]
     allocatable: float
     ahead: list[int]
-    quantiles: Mapping[str, list[float]]
+    quantiles: Mapping[str, list[float]]  # by "0.1", "0.5", "0.9", "0.95"
     batch_now: float
     mid_now: float
     batch: list[float] = field(default_factory=list)
