@@ -71,6 +71,16 @@ def test_upstreams_rule_empties_what_is_below_its_threshold_onto_what_is_above()
     assert result.moves > 0 and result.gone <= set(np.flatnonzero(requested <= np.median(requested)).tolist())
 
 
+def test_rules_are_compared_at_equal_violation() -> None:
+    def course(gone: int, over: int) -> rebalance_binpack.Course:
+        return rebalance_binpack.Course(set(range(gone)), over=over, present=100)
+
+    upstream = {30: course(1, 0), 40: course(3, 2), 50: course(9, 3)}
+    compared = rebalance_binpack.RuleComparison(course(4, 2), course(0, 0), upstream)
+    # 50 % empties nine nodes, at 3 % of node time above the thresholds; ours has 2 %
+    assert compared.emptied == 3
+
+
 def test_a_week_without_a_descheduler_moves_nothing() -> None:
     result = rebalance_forecast.week(SMALL, rebalance_forecast.NONE)
     assert result.moves == 0 and result.node_minutes >= 0
