@@ -31,13 +31,21 @@ def body(
     name: tuple[str, str, str, str],
     patch: Callable[..., str],
     portrait: str = "",
+    charts: Sequence[Component] = (),
 ) -> Component:
-    """The drawer's content, with a way to the workload's page; says so when the container has nothing stored."""
+    """The drawer's content, with a way to the workload's page and its charts; says so where nothing is stored."""
     if recommendation is None:
         why = "It may have gone with the latest results, or the link is old."
         return panels.empty(f"Nothing is stored about {'/'.join(name)}.", why=why)
     way = [dcc.Link("Portrait of the workload", href=portrait, id="to-portrait")] if portrait else []
-    parts = [_head(recommendation), *way, *values(recommendation), *trust([recommendation]), *said(recommendation)]
+    parts = [
+        _head(recommendation),
+        *way,
+        *charts,
+        *values(recommendation),
+        *trust([recommendation]),
+        *said(recommendation),
+    ]
     return html.Div([*parts, patches([recommendation], patch)], className="explain")
 
 

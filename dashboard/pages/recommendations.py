@@ -51,7 +51,7 @@ ACTIONS: Final = {
     "memory_limit": "memory_limit_action",
 }
 NAME_PARTS: Final = 4
-CHART_HEIGHT: Final = 210
+CHART_HEIGHT: Final = 260
 READY_SENTENCES: Final = {
     Ready.WHOLE: "Passes the guardrails as a whole.",
     Ready.FIRST_STEP: "Larger than one step may be: the first step passes the guardrails now.",
@@ -183,9 +183,9 @@ def register(app: Dash, view: View) -> None:
         acts = panels.guarded(lambda: snooze.one(view, ref))
         recommendation = view.source.explain(*name)
         taken = panels.guarded(lambda: _taken(view, name, recommendation))
-        body = panels.guarded(lambda: explanation.body(recommendation, name, view.given.patch, way))
-        drawn = panels.guarded(lambda: _usage(view, ref))
-        return True, html.Div([acts, taken, drawn, body, panels.guarded(lambda: _changed(view, ref))])
+        drawn = [panels.guarded(lambda: _usage(view, ref, recommendation))]
+        body = panels.guarded(lambda: explanation.body(recommendation, name, view.given.patch, way, drawn))
+        return True, html.Div([acts, taken, body, panels.guarded(lambda: _changed(view, ref))])
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "closed"), Input("drawer", "opened"), prevent_initial_call=True
@@ -207,15 +207,16 @@ def _taken(view: View, name: tuple[str, str, str, str], recommendation: Recommen
     return html.Section([line, *review_steps.steps(steps, "Steps")], className="explain", id="ready-now")
 
 
-def _usage(view: View, ref: WorkloadRef) -> Component:
-    """Usage, request and proposal of the whole workload over time."""
+def _usage(view: View, ref: WorkloadRef, recommendation: Recommendation | None) -> Component:
+    """Usage, request and proposal of the whole workload over time, of each resource whose request would change."""
     workload_story = view.source.story(ref)
-    if workload_story is None:
+    moved = {value.resource for value in recommendation.values if value.change} if recommendation else set()
+    if workload_story is None or not moved:
         return html.Div()
     charts = [
         panels.figure(chart.chart(portrait.line(workload_story, resource)), f"drawer-{resource}", CHART_HEIGHT)
         for resource in Resource
-        if resource.value in workload_story.portraits
+        if resource in moved and resource.value in workload_story.portraits
     ]
     return html.Section([html.H2("Usage, request and proposal"), *charts], className="explain")
 

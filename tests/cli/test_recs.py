@@ -86,6 +86,8 @@ def test_a_canary_waits_and_the_watcher_does_the_rest(scene: acting.Scene) -> No
     # They soak for no time here: what waited is done and judged in the same look.
     assert {row["workload"]: row["state"] for row in moved} == dict.fromkeys((first.name, rest.name), "verified")
     assert scene.resources(rest) != before
+    # Changed a moment ago: the list says that the next cut waits for the cool-down.
+    assert f"waiting: {rest} was changed lately" in " ".join(run(scene, "list").stderr.split())
 
 
 @pytest.mark.parametrize("form", ["kustomize", "helm", "ssa", "kubectl"])

@@ -107,12 +107,7 @@ RECOMMENDATIONS: Final = Schema(
         Column(
             "confidence", "Confidence", Kind.RATIO, "How far the proposal can be relied on; the explanation says why."
         ),
-        Column(
-            "saving_month",
-            "Saving/month",
-            Kind.NUMBER,
-            "Money a month over all replicas, in the price sheet's currency.",
-        ),
+        Column("saving_month", "Saving/month", Kind.NUMBER, "Money over all replicas, in the price sheet's currency."),
         Column(
             "backtest_oom_kills",
             "Back-test OOMs",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,7 @@ from cotenant.apps.cli.analysis.results import (
     chosen,
     open_store,
 )
+from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.changes.ledger_access import opened, recommended
 from cotenant.apps.cli.changes.recs_options import Context, Kubeconfig, Workloads, settings_of
 from cotenant.apps.cli.command import examples, new_app, session_of
@@ -29,8 +31,10 @@ from cotenant.apps.cli.output import (
     print_document,
     print_table,
 )
+from cotenant.core.model.table import Kind
 
 if TYPE_CHECKING:
+    from cotenant.core.adapters.ledger import Ledger
     from cotenant.core.model.changes.service import PostponedRecommendation
     from cotenant.core.model.identity import WorkloadRef
     from cotenant.core.settings.root import Settings
@@ -71,6 +75,9 @@ def list_(
     print_table(shown, output, headers=not no_headers)
     for ref in dict.fromkeys(ref for ref in refs if ref in hidden):
         message(f"hidden: {_postponement_text(hidden[ref])}")
+    for ref, until in _cool_downs(settings).items():
+        if ref in refs and ref not in hidden:
+            message(f"waiting: {ref} was changed lately; its requests are not cut before {human(Kind.TIME, until)}")
 
 
 @app.command(
@@ -164,16 +171,37 @@ def _refs(settings: Settings, cluster: str | None, names: list[str]) -> list[Wor
 
 def _hidden(settings: Settings) -> Mapping[WorkloadRef, PostponedRecommendation]:
     """What is hidden now; a ledger that is not there hides nothing."""
+    from changes.snooze import postponed
+    from cotenant.core.adapters.clock import SystemClock
+
+    with _ledger(settings) as ledger:
+        return postponed(ledger, SystemClock().now_seconds())
+
+
+def _cool_downs(settings: Settings) -> Mapping[WorkloadRef, float]:
+    """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
+    from changes.change_ledger import ChangeJournal
+    from cotenant.core.adapters.clock import SystemClock
+    from cotenant.core.model.changes.change import last_changed
+    from cotenant.core.model.usage.usage import HOUR_SECONDS
+
+    clock, wait = SystemClock(), settings.actions.guardrails.cool_down_hours * HOUR_SECONDS
+    with _ledger(settings) as ledger:
+        changed = last_changed(ChangeJournal(ledger, clock, "").standings().values())
+    return {ref: seconds + wait for ref, seconds in changed.items() if seconds + wait > clock.now_seconds()}
+
+
+@contextmanager
+def _ledger(settings: Settings) -> Iterator[Ledger]:
+    """The ledger in force, to be read; none is made."""
     import os
 
-    from changes.snooze import postponed
     from cotenant.core.adapters.bucket_ledger import open_ledger
-    from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.settings.sections.actions import ledger_place
 
     ledger = open_ledger(ledger_place(settings.actions, os.environ), reading=True)
     try:
-        return postponed(ledger, SystemClock().now_seconds())
+        yield ledger
     finally:
         ledger.close()
 
