@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from changes.decide.autoscaler_targets import moves
 from changes.decide.manifests import helm, kustomize, server_side_apply
 from changes.decide.patches import kubectl_command
+from changes.decide.steps import first_step
 from cotenant.apps.cli.analysis.export import as_yaml
 from cotenant.apps.cli.cluster.dashboard import manifest
 from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, Workload
@@ -25,6 +26,7 @@ from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.settings.sections.actions import GuardrailSettings
 from cotenant.core.settings.sections.recommender import PatchSettings
 from recommender.strategies.cotenant import autoscaler
 from recommender.strategies.cotenant.draft import Draft, Slot
@@ -52,6 +54,13 @@ def made(*values: Value, container: str = "app", of: WorkloadRef = WEB, **more: 
 
 # 1000 m at 50 % add a pod at 500 m; so do 625 m at 80 %.
 LOWERED = made(solved(CPU, 1000, 625, (50, 80), 500))
+
+
+def test_the_target_of_a_first_step_keeps_the_trigger_with_the_step() -> None:
+    stepped = first_step([LOWERED], GuardrailSettings(most_cpu_cut=0.2))
+    # 1000 m may be cut to 800 m; a pod is added at 500 m as before: 500 / 800 = 62.5 %, rounded to even 62.
+    (move,) = moves(stepped)
+    assert (stepped[0].values[0].amount, move.before, move.after) == (800, 50, 62)
 
 
 def test_the_command_moves_the_target_after_requests_that_fall_and_before_requests_that_rise() -> None:
