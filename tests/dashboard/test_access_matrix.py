@@ -28,6 +28,7 @@ from cotenant.core.model.kubernetes.intent import Address, Create
 from cotenant.core.model.reservations.plan import Span, moment
 from cotenant.core.model.reservations.plan_service import PlanTerms
 from dashboard.changes import review as reviewing
+from dashboard.sources.source import StoreSource
 from tests.cluster.crds import FOLDER
 from tests.support import access, acting, sweep
 from tests.support.access import Browser
@@ -114,9 +115,9 @@ def _opened(scene: Scene) -> Iterator[House]:
     begin = scene.end_seconds + 6 * HOUR_SECONDS
     plan = plans.make(HOUSE, second, PlanTerms(1, Span(begin, begin + HOUR_SECONDS)))
     with served(app) as url:
-        yield House(
-            scene, app, url, _values(reviewing.name_of(second), done.change.id, f"{plan.namespace}/{plan.name}", url)
-        )
+        results = StoreSource(scene.store, scene.settings.dashboard).snapshot().version
+        names = reviewing.name_of(second), done.change.id, f"{plan.namespace}/{plan.name}"
+        yield House(scene, app, url, _values(*names, url, results))
 
 
 def _install_plans(scene: Scene) -> None:
@@ -127,10 +128,13 @@ def _install_plans(scene: Scene) -> None:
     client.close()
 
 
-def _values(name: str, change: str, plan: str, url: str) -> Values:
-    """What does something: a workload to accept and to put off, a change to roll back, a plan to decide on."""
+def _values(name: str, change: str, plan: str, url: str, results: str) -> Values:
+    """What does something: a workload to accept and to put off, a change to roll back, a plan to decide on.
+
+    results: version of the results that a review is of, whatever has been accepted since.
+    """
     version = Browser(url, **{"X-Forwarded-User": "x"}).get("/api/v1/recommendations?limit=1").json()["version"]
-    seen = {"ids": [name], "version": version, "method": "template"}
+    seen = {"ids": [name], "version": results, "method": "template"}
     return Values(
         plain={
             "url.search": f"?ids={name}&step=confirm&key=abcdef01&because=test",

@@ -14,7 +14,9 @@ import typer
 from cotenant.apps.cli.main import root
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CATALOGUE = "strings.md"
+"""Sentences of the code with holes in them, some of which begin with a command."""
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != CATALOGUE)]
 ENDS = {">", ">>", "|", "||", "&", "&&", ";", "2>"}
 
 
