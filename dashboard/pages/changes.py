@@ -30,7 +30,7 @@ from dashboard.tables.list_page import Listing
 NEWS: Final = "changes-news"
 SECONDS_PER_MINUTE: Final = 60.0
 SHOWN: Final = (
-    "time", "actor", "namespace", "workload", "kind", "moved", "method", "overridden", "state", "verdict",
+    "time", "state", "actor", "namespace", "workload", "kind", "moved", "method", "overridden", "verdict",
     "saved_cpu", "saved_memory", "batch", "words",
 )  # fmt: skip
 WIDTHS: Final = {"moved": 330, "words": 220, "time": 128, "actor": 130, "overridden": 120, "state": 100, "batch": 96}
