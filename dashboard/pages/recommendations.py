@@ -182,17 +182,17 @@ def register(app: Dash, view: View) -> None:
         way = portrait.href(view.settings.base_path, ref, search or "", "recommendations")
         acts = panels.guarded(lambda: snooze.one(view, ref))
         recommendation = view.source.explain(*name)
-        taken = panels.guarded(lambda: _taken(view, name, recommendation))
+        steps = panels.guarded(lambda: _steps_panel(view, name, recommendation))
         drawn = [panels.guarded(lambda: _usage(view, ref, recommendation))]
         body = panels.guarded(lambda: explanation.body(recommendation, name, view.given.patch, way, drawn))
-        return True, html.Div([acts, taken, body, panels.guarded(lambda: _changed(view, ref))])
+        return True, html.Div([acts, steps, body, panels.guarded(lambda: _changed(view, ref))])
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "closed"), Input("drawer", "opened"), prevent_initial_call=True
     )
 
 
-def _taken(view: View, name: tuple[str, str, str, str], recommendation: Recommendation | None) -> Component:
+def _steps_panel(view: View, name: tuple[str, str, str, str], recommendation: Recommendation | None) -> Component:
     """What of it can be applied now, and the steps of a cut that is too large for one, with their dates."""
     indexed = view.source.snapshot().tables[RECOMMENDATIONS.name]
     key = "/".join(quote(part, safe="") for part in name)

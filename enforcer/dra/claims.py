@@ -41,7 +41,7 @@ class Claims:
         """What the node offers now, by name; None: it was not read yet."""
         self._note, self._cdi, self._node, self._read = folder / NOTE, cdi_folder, node, read
         self._lock = threading.Lock()
-        self._claims: dict[str, PreparedClaim] = {one.uid: one for one in self._noted()}
+        self._claims: dict[str, PreparedClaim] = {one.uid: one for one in self._noted_claims()}
         self._restore()
 
     @property
@@ -83,7 +83,7 @@ class Claims:
         return prepared(claim, self._node, self.offers, self._claims.values())
 
     # --- files --------------------------------------------------------------------------------------------------------
-    def _noted(self) -> list[PreparedClaim]:
+    def _noted_claims(self) -> list[PreparedClaim]:
         try:
             return msgspec.json.decode(self._note.read_bytes(), type=_Note).claims
         except FileNotFoundError:

@@ -118,7 +118,7 @@ class DraService:
             try:
                 ready = self._claims.prepare(claim.namespace, claim.name, claim.uid)
             except Exception as error:  # noqa: BLE001 - the kubelet tries again, and tells the pod's owner why
-                entry.value.error = _told(error, "prepared", claim)
+                entry.value.error = _log_refusal(error, "prepared", claim)
             else:
                 entry.value.devices.extend(_devices(ready))
         return response
@@ -131,7 +131,7 @@ class DraService:
             try:
                 self._claims.unprepare(claim.uid)
             except Exception as error:  # noqa: BLE001 - the kubelet tries again
-                entry.value.error = _told(error, "unprepared", claim)
+                entry.value.error = _log_refusal(error, "unprepared", claim)
         return response
 
 
@@ -149,7 +149,7 @@ def _devices(claim: PreparedClaim) -> list[Any]:
     ]
 
 
-def _told(error: Exception, what: str, claim: Any) -> str:
+def _log_refusal(error: Exception, what: str, claim: Any) -> str:
     reason = error.message if isinstance(error, CotenantError) else f"{type(error).__name__}: {error}"
     _log.warning(f"claim not {what}", claim=f"{claim.namespace}/{claim.name}", reason=reason)
     return f"{reason}. {error.fix}" if isinstance(error, CotenantError) and error.fix else reason

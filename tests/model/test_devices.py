@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cotenant.core.model.allocation.allocator import Allotment, HardwareClaim, Holding, NodeHardware
 from cotenant.core.model.allocation.device_allocator import COLLECTION, NO_DEVICES, DeviceAllocator
-from cotenant.core.model.allocation.device_placement import DevicePlacement, placed
+from cotenant.core.model.allocation.device_placement import DevicePlacement, place_devices
 from cotenant.core.model.allocation.device_request import (
     GPU,
     GPU_SHARED,
@@ -72,7 +72,7 @@ def place(
     inventory = devices if isinstance(devices, DeviceInventory) else DeviceInventory(tuple(devices))
     names = {"hint": HINT_ANNOTATION, "joint": JOINT_ANNOTATION, "partition": PARTITION_ANNOTATION}
     texts = {names[key]: json.dumps(value) for key, value in annotations.items()}
-    return placed(inventory, TakenDevices.of(pods), demand_of(requests, texts))
+    return place_devices(inventory, TakenDevices.of(pods), demand_of(requests, texts))
 
 
 def minors(placement: DevicePlacement, kind: DeviceKind = DeviceKind.GPU) -> list[int]:

@@ -67,7 +67,7 @@ def analyse(
     portraits = {r: _portraits(totals[s], settings, progress) for r, s in POD_SIGNAL.items()}
     progress.stage("Forecasts", 4 * len(POD_SIGNAL))
     nodes = {r: history.node_usage[s] for r, s in NODE_SIGNAL.items()}
-    models = _Models(store, settings, progress)
+    models = _LearnedForecasts(store, settings, progress)
     clusters = {r: _cluster_total(history, totals, r) for r in Resource}
     forecasts = {r: models.forecast("workloads", totals[s], portraits[r]) for r, s in POD_SIGNAL.items()}
     node_forecasts = {r: models.forecast("nodes", u) for r, u in nodes.items()}
@@ -254,7 +254,7 @@ def _portraits(usage: Usage[Any], settings: Settings, progress: Progress | None 
     return portraits
 
 
-class _Models:
+class _LearnedForecasts:
     """Forecasts groups of series by what earlier analyses learned, and collects what this one learned."""
 
     def __init__(self, store: Store, settings: Settings, progress: Progress) -> None:

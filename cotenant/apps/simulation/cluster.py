@@ -18,7 +18,7 @@ from cotenant.apps.simulation.batch_load import Evening
 from cotenant.apps.simulation.clock import SteeredClock
 from cotenant.apps.simulation.controllers.autoscaler import CpuDemand
 from cotenant.apps.simulation.controllers.cluster_controllers import ClusterControllers
-from cotenant.apps.simulation.controllers.node_agents import NodeAgents
+from cotenant.apps.simulation.controllers.node_metrics import NodeMetricReports
 from cotenant.apps.simulation.definitions import define
 from cotenant.apps.simulation.local_client import LocalClient
 from cotenant.apps.simulation.population import stocked
@@ -84,7 +84,7 @@ class DemoCluster:
         self.server.write_kubeconfig(self.kubeconfig)
         demand, batch = self._story.demand, evening_of(self._story.inventory.time_seconds)
         living = ClusterControllers(self.server.state, LocalClient(self.server.api), demand, batch)
-        agents = NodeAgents(self.server.state, LocalClient(self.server.api, "cotenant-demo-agents"))
+        agents = NodeMetricReports(self.server.state, LocalClient(self.server.api, "cotenant-demo-agents"))
         manager = self._manager()
         parts = ClusterParts(self.server.state, living, agents, manager, manager.mirrors["plans"], demand, batch)
         self._course = TimeCourse(parts, self.clock)

@@ -1,7 +1,7 @@
 """What a round of rebalancing reads of the demo's cluster: NodeMetrics at the end of its history, and forecasts. Pure.
 
 Pods and nodes use what the history's last five minutes say; from then on reports follow the pods
-(`controllers.node_agents`). The thresholds are lower than the built-in ones, so that
+(`controllers.node_metrics`). The thresholds are lower than the built-in ones, so that
 the demo, whose nodes use a quarter of their CPU, has nodes to relieve.
 """
 

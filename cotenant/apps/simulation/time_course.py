@@ -20,7 +20,7 @@ from cotenant.apps.simulation.batch_load import Evening
 from cotenant.apps.simulation.clock import SteeredClock
 from cotenant.apps.simulation.controllers.autoscaler import NOTHING, CpuDemand
 from cotenant.apps.simulation.controllers.cluster_controllers import ClusterControllers
-from cotenant.apps.simulation.controllers.node_agents import NodeAgents
+from cotenant.apps.simulation.controllers.node_metrics import NodeMetricReports
 from cotenant.apps.simulation.shortage import ClusterSnapshot, ShortageCount, origin, without
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.demo_clock import Stop
@@ -50,7 +50,7 @@ class ClusterParts:
 
     state: ObjectState
     living: ClusterControllers
-    agents: NodeAgents
+    agents: NodeMetricReports
     manager: Manager
     plans: Mirror[Any]
     demand: CpuDemand = NOTHING

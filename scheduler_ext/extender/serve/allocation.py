@@ -39,14 +39,14 @@ ATTEMPTS: Final = 16
 CROWDED: Final = "others allocate on this node all the time; the scheduler will ask again"
 
 
-class _NodeMeta(msgspec.Struct):
+class _NodeMetadata(msgspec.Struct):
     uid: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
 
 class _LabelledNode(msgspec.Struct):
-    metadata: _NodeMeta = msgspec.field(default_factory=_NodeMeta)
+    metadata: _NodeMetadata = msgspec.field(default_factory=_NodeMetadata)
 
 
 class HardwareAllocation:
@@ -69,13 +69,13 @@ class HardwareAllocation:
         for _ in range(ATTEMPTS):
             ledger = read_ledger(client, node)
             if own := ledger.holdings.get(pod.identity.uid):
-                return Allotment(self._written(own.annotations, pod))
+                return Allotment(self._missing_annotations(own.annotations, pod))
             on_node = self._pods_on(client, node)
             entries = remaining(ledger, self._fates(client, ledger, on_node))
             allotment, uid = self._allotment(client, concerned, claim, node, all_holdings(entries, on_node.values()))
             if allotment.refusal:
                 return allotment
-            annotations = self._kept(pod.identity.annotations) | dict(allotment.annotations)
+            annotations = self._own_annotations(pod.identity.annotations) | dict(allotment.annotations)
             entry = Holding(pod.key, pod.identity.uid, annotations)
             entered = ledger_write(ledger, uid, [*entries.values(), entry]) if ledger.version else new_ledger(node, uid)
             try:
@@ -106,10 +106,10 @@ class HardwareAllocation:
             annotations |= allotment.annotations
         return Allotment(annotations), wire.metadata.uid
 
-    def _kept(self, annotations: Mapping[str, str]) -> dict[str, str]:
+    def _own_annotations(self, annotations: Mapping[str, str]) -> dict[str, str]:
         return {key: text for key, text in annotations.items() if key in self._keys}
 
-    def _written(self, annotations: Mapping[str, str], pod: PodFacts) -> dict[str, str]:
+    def _missing_annotations(self, annotations: Mapping[str, str], pod: PodFacts) -> dict[str, str]:
         """Of an entry that is there already what the pod does not say itself."""
         own = pod.identity.annotations
         return {key: text for key, text in annotations.items() if own.get(key) != text}
@@ -119,7 +119,9 @@ class HardwareAllocation:
         wires = client.list("/api/v1/pods", PodWire, limit=None, fieldSelector=f"spec.nodeName={node}")
         pods = (facts_of(wire, LoadAwareSettings()) for wire in wires)
         return {
-            pod.identity.uid: Holding(pod.key, pod.identity.uid, self._kept(pod.identity.annotations), pod.requests)
+            pod.identity.uid: Holding(
+                pod.key, pod.identity.uid, self._own_annotations(pod.identity.annotations), pod.requests
+            )
             for pod in pods
             if not pod.ended
         }

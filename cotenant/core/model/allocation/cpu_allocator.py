@@ -151,7 +151,7 @@ def occupation(cpus: NodeCpus, node: NodeHardware, holdings: Iterable[Holding]) 
     cores: set[int] = set()
     numa_nodes: set[int] = set()
     for holding in holdings:
-        own, exclusive = _held(holding)
+        own, exclusive = _cpus_of(holding)
         taken |= own
         places = [cpus.topology.by_id[cpu] for cpu in own if cpu in cpus.topology.by_id]
         if exclusive == CpuExclusivePolicy.PCPU_LEVEL:
@@ -161,7 +161,7 @@ def occupation(cpus: NodeCpus, node: NodeHardware, holdings: Iterable[Holding]) 
     return CpuOccupation(taken, frozenset(cores), frozenset(numa_nodes))
 
 
-def _held(holding: Holding) -> tuple[Cpus, str]:
+def _cpus_of(holding: Holding) -> tuple[Cpus, str]:
     """CPUs of a holding, and its exclusive policy; of an annotation that claims more than its pod asks for nothing."""
     try:
         cpus = assignment_of(holding.annotations, holding.pod).cpus

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.core.model.allocation.allocator import Allotment, HardwareClaim, Holding, NodeHardware
-from cotenant.core.model.allocation.device_placement import placed
+from cotenant.core.model.allocation.device_placement import place_devices
 from cotenant.core.model.allocation.device_request import DeviceDemand, asks_for_devices, demand_of
 from cotenant.core.model.allocation.devices import (
     DEVICE_ALLOCATED_ANNOTATION,
@@ -60,7 +60,7 @@ class DeviceAllocator:
         inventory = inventory_on(node)
         if inventory is None:
             return Allotment(refusal=NO_DEVICES)
-        placement = placed(inventory, taken_by(holdings), demand)
+        placement = place_devices(inventory, taken_by(holdings), demand)
         if placement.refusal:
             return Allotment(refusal=placement.refusal)
         return Allotment({DEVICE_ALLOCATED_ANNOTATION: encoded(placement.allocations)})

@@ -54,7 +54,7 @@ class _Candidate(NamedTuple):
 _Picks = Mapping[DeviceKind, tuple[_Candidate, ...]]
 
 
-def placed(inventory: DeviceInventory, taken: TakenDevices, demand: DeviceDemand) -> DevicePlacement:
+def place_devices(inventory: DeviceInventory, taken: TakenDevices, demand: DeviceDemand) -> DevicePlacement:
     """The best fit for a pod on one node."""
     chosen: dict[DeviceKind, tuple[_Candidate, ...]] = {}
     for group in _groups(demand):

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 PODS: Collection = ("", "pods")
 
 
-class NodeAgents:
+class NodeMetricReports:
     """For one thread at a time; the reports at the beginning are true."""
 
     def __init__(self, state: ObjectState, hand: LocalClient) -> None:
