@@ -158,13 +158,17 @@ def _stop(work: _EmptyingRound) -> Reason:
 
 
 def _somebody_waits(work: _EmptyingRound) -> bool:
-    """Whether a pod without a node could run on one that is, or may be, emptied: by rules and by what it requests."""
+    """Whether a pod without a node could run on one that is, or may be, emptied: by rules and by what it requests.
+
+    A pod that fits on a node as it is waits for something else, such as its volume.
+    """
     if not work.inputs.waiting:
         return False
-    loads = [replace(load, pods=()) for load in work.inputs.loads]
-    marked = np.array([load.mark is not None for load in loads], dtype=np.bool_)
-    whole = Receivers.of(loads, np.flatnonzero(marked | _under_used(work)))
-    return any(bool(whole.fits(pod).any()) for pod in work.inputs.waiting)
+    emptied = [replace(load, pods=()) for load in work.inputs.loads]
+    marked = np.array([load.mark is not None for load in emptied], dtype=np.bool_)
+    offered = Receivers.of(emptied, np.flatnonzero(marked | _under_used(work)))
+    present = Receivers.of(work.inputs.loads, np.flatnonzero(work.table.schedulable))
+    return any(bool(offered.fits(pod).any()) and not present.fits(pod).any() for pod in work.inputs.waiting)
 
 
 def _covered(work: _EmptyingRound, staying: Flags) -> bool:

@@ -61,11 +61,15 @@ HELD_BACK = {
     ("queues", "elasticquotas"): "cotenant-queue-writer",
     ("queues", "podgroups"): "cotenant-queue-writer",
     ("uninstall", "pods"): "cotenant-uninstall-pods",
+    ("descheduler", "nodes"): "cotenant-emptying",
+    ("uninstall", "nodes"): "cotenant-uninstall-nodes",
     ("enforcer", "nodes"): "cotenant-enforcer-own-node",
     ("webhook", "mutatingwebhookconfigurations"): "cotenant-webhook-registration",
     ("webhook", "validatingwebhookconfigurations"): "cotenant-webhook-registration",
 }
 """(file, resource) that RBAC must grant as a whole -> the admission policy that lets a part of it through."""
+FURTHER = {"prometheus": "cotenant-reader", "devices": "cotenant-enforcer"}
+"""File without an account of its own -> the account that it gives more to; the manager's unless named here."""
 GATE_LIFTER = "cotenant-gate-lifter"
 """Role, binding and policy of the one change that the webhook makes to pods."""
 
@@ -110,8 +114,8 @@ def test_every_role_is_given_to_the_account_of_its_file(path: Path) -> None:
     accounts = {(d["metadata"]["name"], d["metadata"]["namespace"]) for d in found if d["kind"] == "ServiceAccount"}
     roles = {(d["kind"], d["metadata"]["name"]) for d in found if d["kind"] in ("Role", "ClusterRole")}
     bindings = [d for d in found if d["kind"].endswith("Binding")]
-    manager = {("cotenant-manager", "cotenant")}  # what its further features need comes in files of their own
-    accounts = accounts or ({("cotenant-reader", "cotenant")} if path == PROXY else manager)
+    # What further features of a component need comes in files of their own.
+    accounts = accounts or {(FURTHER.get(path.stem, "cotenant-manager"), "cotenant")}
     assert len(accounts) == 1
     assert {(b["roleRef"]["kind"], b["roleRef"]["name"]) for b in bindings} == roles
     lifting = [b for b in bindings if b["metadata"]["name"] == GATE_LIFTER]

@@ -217,13 +217,16 @@ def call(socket: Path, service: str, method: str, request: Any, answer: Any) -> 
         return send(request, timeout=20)
 
 
-def test_the_kubelets_calls_are_answered_claim_by_claim(tmp_path: Path) -> None:
+def test_the_kubelets_calls_are_answered_claim_by_claim(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    sockets = tmp_path_factory.mktemp("dra")  # a socket's path has 107 bytes at most
     cluster = Cluster()
     cluster.claims |= {"c": claim("u-1", "one=gpu-0", "one=cpu-0"), "d": claim("u-2", "one=gpu-7")}
     told: list[bool] = []
     claims = begin(tmp_path, cluster)
-    with DraService(claims, tmp_path / "plugin", tmp_path / "registry", lambda: told.append(True)) as service:
-        door = tmp_path / "registry" / f"{DRIVER}-reg.sock"
+    with DraService(claims, sockets / "plugin", sockets / "registry", lambda: told.append(True)) as service:
+        door = sockets / "registry" / f"{DRIVER}-reg.sock"
         info = call(door, REGISTRATION_SERVICE, "GetInfo", registration.InfoRequest(), registration.PluginInfo)
         assert (info.type, info.name, list(info.supported_versions)) == ("DRAPlugin", DRIVER, ["v1.DRAPlugin"])
         status = registration.RegistrationStatus(plugin_registered=True)
@@ -242,12 +245,12 @@ def test_the_kubelets_calls_are_answered_claim_by_claim(tmp_path: Path) -> None:
         given_back = call(endpoint, SERVICE, "NodeUnprepareResources", request, dra.UnprepareResponse)
         assert [(entry.key, entry.value.error) for entry in given_back.claims] == [("u-1", ""), ("u-2", "")]
 
-        with pytest.raises(SocketTaken), DraService(claims, tmp_path / "plugin", tmp_path / "registry", list):
+        with pytest.raises(SocketTaken), DraService(claims, sockets / "plugin", sockets / "registry", list):
             pass
         door.unlink()
         service.heal()
         assert door.is_socket()
-    assert not list(tmp_path.glob("*/*.sock"))
+    assert not list(sockets.glob("*/*.sock"))
 
 
 def test_a_contract_field_is_where_the_kubelet_reads_it() -> None:

@@ -102,7 +102,7 @@ def test_one_under_used_node_is_left_while_a_node_is_above_its_threshold() -> No
 @pytest.mark.parametrize(
     ("full", "changes", "load", "reason"),
     [
-        (50, {"waiting": (pod("w-1", 20)[0],)}, {}, Reason.PODS_WAIT),
+        (50, {"waiting": (pod("w-1", 97)[0],)}, {}, Reason.PODS_WAIT),  # 95 are free on the node as it is
         (75, {}, {}, Reason.LOAD_RISES),
         (50, {}, {"paused": True}, Reason.REBALANCE_PAUSED),
     ],
@@ -114,6 +114,13 @@ def test_marks_are_taken_away_when_somebody_needs_the_room(
     plan = observed(marked, node("full", pod("f-1", full)), changes=changes, **load)
     assert marks(plan) == [("low", "taken away", reason)] and plan.moves == ()
     assert [stop.reason for stop in plan.stops] == [reason]
+
+
+def test_a_pod_that_fits_as_it_is_waits_for_something_else_than_room() -> None:
+    # 50 are free on the other node: the scheduler would have placed 20, were it not for its volume or the like
+    marked, changes = node("low", pod("a-1", 5), taints=MARK), {"waiting": (pod("w-1", 20)[0],)}
+    plan = observed(marked, node("full", pod("f-1", 50)), changes=changes)
+    assert marks(plan) == [("low", "stays", Reason.OK)] and moves(plan) == [("a-1", "low", "full")]
 
 
 def test_a_node_that_was_begun_waits_for_a_young_pod_and_not_for_one_that_never_leaves() -> None:

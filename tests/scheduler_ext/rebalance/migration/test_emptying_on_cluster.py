@@ -14,7 +14,9 @@ from cotenant.core.adapters.kube import Writer
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Patch
 from scheduler_ext.rebalance.marks import NODES, node_address
+from tests.cluster import needing
 from tests.cluster.api import Json
+from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import running
 from tests.scheduler_ext.rebalance.migration.fake_agents import FakeAgents
@@ -43,6 +45,14 @@ class EmptyingScene:
         """Pods that are on the under-used node."""
         bound = self.moves.api.items(self.moves.pods_path, fieldSelector=f"spec.nodeName={self.low}")
         return [pod["metadata"]["name"] for pod in bound]
+
+
+@pytest.fixture(scope="module")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One of its own: a pod that waits for room anywhere, such as one of another test, stops the emptying of nodes."""
+    needing.kubernetes()
+    with ControlPlane(tmp_path_factory.mktemp("emptying")) as plane:
+        yield plane
 
 
 @pytest.fixture
