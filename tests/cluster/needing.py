@@ -55,6 +55,11 @@ def promtool() -> None:
     _require(shutil.which("promtool") is not None, "promtool is missing: make system installs the package prometheus")
 
 
+def two_cpus() -> None:
+    """A CPU for one pod alone leaves one for all others."""
+    _require((os.cpu_count() or 1) >= 2, "CPUs of one's own are not tested: this machine has one")
+
+
 def _require(present: bool, message: str) -> None:
     if not present and not os.environ.get("CI"):
         pytest.skip(message)

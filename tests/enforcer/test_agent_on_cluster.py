@@ -14,7 +14,6 @@ import pytest
 
 from cotenant.core.adapters.kube import KubeClient, Writer, access_review
 from cotenant.core.adapters.kube.incluster import service_account
-from cotenant.core.model.allocation.topology_document import NodeCpus, PodCpus, parse_topology
 from cotenant.core.model.colocation.collect_policy import CollectPolicy
 from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.errors import ClusterForbidden
@@ -27,10 +26,8 @@ from enforcer.apply.eviction_queue import EvictionAnswer
 from enforcer.apply.eviction_requests import Evictor
 from enforcer.contract import CpuUse, Evict, MemoryUse
 from enforcer.decide.evictions import request_of
-from enforcer.observe.cpu_sysfs import read_topology
 from enforcer.report.node_metric_writer import NOTE_SECONDS, PATH, Reporter, Whose
 from enforcer.report.suppressed import SuppressionHistory, note
-from enforcer.report.topology_writer import TopologyPublisher
 from enforcer.report.usage import UsageHistory, node_metric, own_object
 from enforcer.sources.documents import inventory_of, policy_of
 from enforcer.sources.sources import ApiSources
@@ -42,8 +39,6 @@ from tests.cluster.accounts import account
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace, unique_name
-from tests.cluster.topologies import PATH as TOPOLOGIES_PATH
-from tests.cluster.topologies import install_topologies, remove_topologies
 from tests.cluster.waiting import wait_for
 from tests.enforcer import readings
 from tests.enforcer.agents import BATCH, KNOBS, SUPPRESS, Running
@@ -120,46 +115,6 @@ def test_an_agent_writes_the_metric_of_its_own_node_and_of_no_other(plane: Contr
         writer.send(status_of("b-0"))
     writer.send(status_of("a-0"))
     assert "status" in plane.api().get(f"{PATH}/a-0") and "status" not in plane.api().get(f"{PATH}/b-0")
-
-
-def publisher(plane: ControlPlane, node: str, pods: tuple[PodCpus, ...] = ()) -> TopologyPublisher:
-    """Of this machine's CPUs under the name of a node."""
-    uid = plane.api().get(f"/api/v1/nodes/{node}")["metadata"]["uid"]
-    return TopologyPublisher(node, lambda: uid, lambda machine: NodeCpus(machine.topology, pods=pods), Path("/sys"))
-
-
-def test_an_agent_publishes_the_cpus_of_its_own_node_and_leaves_the_zones_amounts_of_others(
-    plane: ControlPlane, agent: KubeClient
-) -> None:
-    api, writer = plane.api(), Writer(agent, "cotenant-enforcer")
-    install_topologies(api)
-    try:
-        guarded(plane, agent)
-        assert publisher(plane, "a-0").publish(agent, writer)
-        assert parse_topology(api.get(f"{TOPOLOGIES_PATH}/a-0")).topology == read_topology(Path("/sys"))
-        assert not publisher(plane, "a-0").publish(agent, writer)  # nothing new
-        lent = {"name": "kubernetes.io/batch-cpu", "capacity": "1", "allocatable": "1", "available": "1"}
-        zones = api.get(f"{TOPOLOGIES_PATH}/a-0")["zones"]
-        zones[0]["resources"].append(lent)  # as the manager does
-        api.patch(f"{TOPOLOGIES_PATH}/a-0", {"zones": zones})
-        owner = (PodCpus("shop", "web-0", "u", frozenset({0})),)
-        assert publisher(plane, "a-0", owner).publish(agent, writer)
-        published = api.get(f"{TOPOLOGIES_PATH}/a-0")
-        assert parse_topology(published).pods == owner
-        assert lent in published["zones"][0]["resources"]
-        wait_for("the guard", lambda: not_published(plane, agent))
-    finally:
-        remove_topologies(api)
-
-
-def not_published(plane: ControlPlane, agent: KubeClient) -> bool:
-    """Whether the agent of a-0 is refused to write b-0's."""
-    try:
-        publisher(plane, "b-0").publish(agent, Writer(agent, "cotenant-enforcer"))
-    except ClusterForbidden as error:
-        return "its own node alone" in error.message
-    plane.api().delete(f"{TOPOLOGIES_PATH}/b-0")
-    return False
 
 
 def node_of_name(plane: ControlPlane, name: str) -> dict[str, Any]:

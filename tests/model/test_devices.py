@@ -394,7 +394,7 @@ def claim(name: str, requests: dict[str, int]) -> HardwareClaim:
 
 def allot(requests: dict[str, int], holdings: Iterable[Holding] = (), body: Any = DEVICE_BODY) -> Allotment:
     documents = {COLLECTION: body} if body else {}
-    return DeviceAllocator().allocate(NodeHardware("n1", documents=documents), claim("p", requests), list(holdings), {})
+    return DeviceAllocator().allocate(NodeHardware("n1", documents=documents), claim("p", requests), list(holdings))
 
 
 def test_the_allocator_gives_what_holdings_leave() -> None:
@@ -418,4 +418,5 @@ def test_an_annotation_that_claims_more_than_its_pod_asks_for_takes_nothing() ->
 
 def test_a_node_without_devices_and_a_pod_that_cannot_be_served_are_refused_with_the_reason() -> None:
     assert allot({GPU: 50}, body=None).refusal == allot({GPU: 50}, body={"spec": 3}).refusal == NO_DEVICES
-    assert "koordinator.sh/gpu 150 is no number of whole devices" in allot({GPU: 150}).refusal
+    with pytest.raises(UsageError, match=r"koordinator\.sh/gpu 150 is no number of whole devices"):
+        allot({GPU: 150})

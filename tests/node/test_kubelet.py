@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from scheduler_ext.extender.serve.allocation import HardwareAllocation
 from scheduler_ext.extender.serve.bind import Binder
 from scheduler_ext.extender.serve.service import allocators
 from scheduler_ext.extender.serve.wire import BindArgs
-from tests.cluster import topologies
+from tests.cluster import needing, topologies
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
@@ -255,11 +254,11 @@ def first_cpus(node: RealNode, cgroup: str) -> str:
     return ""
 
 
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="CPUS OF THEIR OWN ARE NOT TESTED: needs two CPUs")
 def test_an_lse_pod_starts_on_its_cpu_batch_is_kept_off_it_and_all_is_given_back(
     control_plane: ControlPlane, namespace: str, node: RealNode, tmp_path: Path
 ) -> None:
     """The whole way: the agent publishes, the bind verb chooses, NRI sets it at creation, ticks keep the others off."""
+    needing.two_cpus()
     api = control_plane.api()
     install_crd(api, "nodeallocations.cotenant.dev")
     topologies.install_topologies(api)

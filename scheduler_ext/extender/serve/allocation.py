@@ -53,7 +53,7 @@ class HardwareAllocation:
     """Allocates with all allocators in one step; it remembers nothing between calls, and any thread may call."""
 
     def __init__(self, allocators: Sequence[Allocator]) -> None:
-        """In this order; a later one sees what the earlier ones gave."""
+        """Asked in this order."""
         self._allocators = tuple(allocators)
         self._keys = frozenset(key for allocator in allocators for key in allocator.annotations)
 
@@ -100,7 +100,10 @@ class HardwareAllocation:
         hardware = NodeHardware(node, wire.metadata.labels or {}, wire.metadata.annotations or {}, documents)
         annotations: dict[str, str] = {}
         for allocator in allocators:
-            allotment = allocator.allocate(hardware, claim, holdings, annotations)
+            try:
+                allotment = allocator.allocate(hardware, claim, holdings)
+            except UsageError as error:
+                allotment = Allotment(refusal=error.message)
             if allotment.refusal:
                 return allotment, wire.metadata.uid
             annotations |= allotment.annotations

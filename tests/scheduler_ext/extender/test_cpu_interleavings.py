@@ -49,13 +49,13 @@ class World:
             self.create(Address("v1", "nodes", node), {"kind": "Node", "metadata": {"name": node}})
             metadata = {"name": node, "annotations": annotations_of(NodeCpus(TOPOLOGY))}
             self.create(topology_address(node), {"kind": "NodeResourceTopology", "metadata": metadata})
-        self.uids = {name: self._pod(name)["metadata"]["uid"] for name in PODS}
+        self.uids = {name: self.pod(name)["metadata"]["uid"] for name in PODS}
 
     def create(self, address: Address, body: dict[str, Any]) -> dict[str, Any]:
         return self.writer.send(Create(address, {"apiVersion": address.api_version, **body}))
 
-    def _pod(self, name: str) -> dict[str, Any]:
-        amounts = {"cpu": "2", "cotenant.dev/bind": "1"}
+    def pod(self, name: str, cpu: str = "2") -> dict[str, Any]:
+        amounts = {"cpu": cpu, "cotenant.dev/bind": "1"}
         container = {"name": "m", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
         metadata = {"name": name, "namespace": "default", "labels": {"koordinator.sh/qosClass": "LSR"}}
         body = {"kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
@@ -106,3 +106,10 @@ def test_no_interleaving_gives_a_cpu_twice_and_every_pod_gets_its_own_in_the_end
             for node in NODES:
                 world.bind(pod, node)
     assert world.check() == len(waiting)
+
+
+def test_a_pod_that_no_node_could_serve_is_refused_in_words_and_gets_nothing() -> None:
+    world = World()
+    world.uids["half"] = world.pod("half", "1500m")["metadata"]["uid"]
+    assert "default/half asks for 1500m CPU: LSE and LSR pods get whole CPUs" in world.bind("half", "n0")
+    assert world.check() == 0

@@ -86,7 +86,7 @@ def test_the_filter_refuses_no_node_on_which_the_pod_would_get_its_cpus(
     texts = {STATUS: json.dumps({"cpuset": format_cpus(taken)})}
     other = pod(1000 * len(taken), name="other", annotations=texts)
     node, facts = hardware(topology), pod(1000 * count, wish, numa=numa)
-    allotment = ALLOCATOR.allocate(node, claim(facts), [Holding("shop/other", "u2", texts)], {})
+    allotment = ALLOCATOR.allocate(node, claim(facts), [Holding("shop/other", "u2", texts)])
     if not allotment.refusal:
         assert verdict(facts, cpus.room_of(node, [other])) == Code.PASS
         assert not assignment_of(allotment.annotations, "p").cpus & taken
@@ -108,7 +108,7 @@ def test_on_a_regular_machine_the_filter_lets_only_nodes_pass_where_it_would(
     texts = {STATUS: json.dumps({"cpuset": format_cpus(taken)})}
     node, facts = hardware(topology), pod(1000 * count, wish, numa=numa)
     room = cpus.room_of(node, [pod(1000 * len(taken), name="other", annotations=texts)])
-    refused = bool(ALLOCATOR.allocate(node, claim(facts), [Holding("shop/other", "u2", texts)], {}).refusal)
+    refused = bool(ALLOCATOR.allocate(node, claim(facts), [Holding("shop/other", "u2", texts)]).refusal)
     assert (verdict(facts, room) != Code.PASS) == refused
 
 
@@ -126,7 +126,7 @@ def test_nodes_refuse_by_what_they_publish_and_demand(machine: NodeCpus, labels:
     facts = pod(2000, {"requiredCPUBindPolicy": "FullPCPUs"}, numa="Restricted")
     node = hardware(machine, labels)
     assert verdict(facts, cpus.room_of(node, ())) == code
-    assert bool(ALLOCATOR.allocate(node, claim(facts), (), {}).refusal) == (code != Code.PASS)
+    assert bool(ALLOCATOR.allocate(node, claim(facts), ()).refusal) == (code != Code.PASS)
 
 
 def test_a_node_that_publishes_nothing_is_refused():

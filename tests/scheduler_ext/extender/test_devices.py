@@ -48,7 +48,7 @@ def placed_on(node: NodeHardware, holders: list[PodFacts], requests: dict[str, i
     """The pod as it is bound there beside the holders; None where it is refused."""
     holdings = [Holding(p.key, p.identity.uid, p.identity.annotations, p.requests) for p in holders]
     facts = pod(requests, f"p-{len(holders)}")
-    allotment = DeviceAllocator().allocate(node, HardwareClaim(facts.identity, requests), holdings, {})
+    allotment = DeviceAllocator().allocate(node, HardwareClaim(facts.identity, requests), holdings)
     if allotment.refusal:
         return None
     return pod(requests, facts.identity.name, node.name, dict(allotment.annotations))

@@ -1,7 +1,7 @@
 """What the bind verb needs of each kind of hardware: one pure allocator a kind, all asked in the same step. Pure.
 
     holdings = what pods on the node have    (the node's ledger, and annotations of its pods)
-    for each allocator that the pod concerns: allocate(node, claim, holdings, annotations so far) -> Allotment
+    for each allocator that the pod concerns: allocate(node, claim, holdings) -> Allotment
     one write of the ledger, one Binding that carries all annotations
 
 An allocator keeps nothing: everything that it knows of earlier pods it reads from their holdings.
@@ -75,8 +75,6 @@ class Allocator(Protocol):
         """Whether the pod asks for hardware of this kind."""
         ...
 
-    def allocate(
-        self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding], earlier: Mapping[str, str]
-    ) -> Allotment:
-        """What the pod gets on the node beside the holdings; earlier: annotations of allocators before it."""
+    def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
+        """What the pod gets on the node beside the holdings. UsageError for what no node could give."""
         ...

@@ -92,18 +92,9 @@ class CpuAllocator:
             strategy=self.strategy,
         )
 
-    def allocate(
-        self,
-        node: NodeHardware,
-        claim: HardwareClaim,
-        holdings: Sequence[Holding],
-        earlier: Mapping[str, str],  # noqa: ARG002 - the protocol's
-    ) -> Allotment:
-        """The pod's resource-status on this node; `earlier` decides nothing here."""
-        try:
-            request = self.request(claim)
-        except UsageError as error:
-            return Allotment(refusal=error.message)
+    def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
+        """The pod's resource-status on this node. UsageError as `request`."""
+        request = self.request(claim)
         try:
             cpus = parse_topology(node.documents.get(COLLECTION, {}))
         except UsageError:

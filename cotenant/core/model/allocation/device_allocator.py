@@ -6,7 +6,7 @@ driver and of the container's own libraries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,22 +45,12 @@ class DeviceAllocator:
         """What the pod asks for, whatever the node; UsageError names the pod and what cannot be served."""
         return demand_of(claim.requests, claim.pod.annotations, f"{claim.pod.namespace}/{claim.pod.name}")
 
-    def allocate(
-        self,
-        node: NodeHardware,
-        claim: HardwareClaim,
-        holdings: Sequence[Holding],
-        earlier: Mapping[str, str],  # noqa: ARG002 - the protocol's
-    ) -> Allotment:
-        """The pod's devices on this node; `earlier` decides nothing here."""
-        try:
-            demand = self.request(claim)
-        except UsageError as error:
-            return Allotment(refusal=error.message)
+    def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
+        """The pod's devices on this node. UsageError as `request`."""
         inventory = inventory_on(node)
         if inventory is None:
             return Allotment(refusal=NO_DEVICES)
-        placement = place_devices(inventory, taken_by(holdings), demand)
+        placement = place_devices(inventory, taken_by(holdings), self.request(claim))
         if placement.refusal:
             return Allotment(refusal=placement.refusal)
         return Allotment({DEVICE_ALLOCATED_ANNOTATION: encoded(placement.allocations)})
