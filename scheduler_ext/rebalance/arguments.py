@@ -23,6 +23,9 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Object = dict[str, Any]
 PLUGIN: Final = "LowNodeLoad"
 EMPTYING_PLUGIN: Final = "HighNodeLoad"
+UPSTREAM_PLUGIN: Final = "HighNodeUtilization"
+EMPTYING_PLUGINS: Final = (EMPTYING_PLUGIN, UPSTREAM_PLUGIN)
+"""Names under which a configuration has what empties nodes, the one that goes before first."""
 CONTROLLER: Final = "MigrationController"
 FIX: Final = "Compare with the table of fields in docs/descheduler.md."
 
@@ -209,21 +212,24 @@ DEFAULT_ARGS: Final = RebalanceArgs(
 
 def configured(document: Mapping[str, Any]) -> RebalanceArgs:
     """Arguments of a configuration in the settings, where scalars are text; defaults for one without LowNodeLoad."""
-    if not document:
+    if not document or document.get("kind") == "HighNodeLoadArgs":
         return DEFAULT_ARGS
-    return arguments_of(completed(document, PLUGIN, DEFAULT_ARGS.low_node_load, EMPTYING_PLUGIN))
+    return arguments_of(completed(document, (PLUGIN,), DEFAULT_ARGS.low_node_load, EMPTYING_PLUGINS))
 
 
-def completed(document: Any, plugin: str, defaults: msgspec.Struct, other_plugin: str) -> Any:
-    """The configuration, typed; where it has arguments of the other plugin alone, with the defaults of this one."""
+def completed(document: Any, plugins: Sequence[str], defaults: msgspec.Struct, others: Sequence[str]) -> Any:
+    """The configuration, typed; where it has arguments of other plugins alone, with the defaults of `plugins[0]`.
+
+    plugins: names of which one suffices.
+    """
     configuration = _configuration(_typed(document))
     profiles = configuration.get("profiles") if isinstance(configuration, Mapping) else None
     if not isinstance(profiles, list):
         return configuration
-    names = plugin_configs(configuration, "", (plugin, other_plugin))
-    if plugin in names or other_plugin not in names:
+    names = plugin_configs(configuration, "", (*plugins, *others)).keys()
+    if names & set(plugins) or not names & set(others):
         return configuration
-    entry = {"name": plugin, "args": msgspec.to_builtins(defaults)}
+    entry = {"name": plugins[0], "args": msgspec.to_builtins(defaults)}
     return {**configuration, "profiles": [*profiles, {"pluginConfig": [entry]}]}
 
 

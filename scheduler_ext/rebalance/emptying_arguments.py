@@ -19,8 +19,10 @@ from scheduler_ext.rebalance.arguments import (
     ACTING_FIELDS,
     CONTROLLER,
     EMPTYING_PLUGIN,
+    EMPTYING_PLUGINS,
     PAUSE_SECONDS,
     PLUGIN,
+    UPSTREAM_PLUGIN,
     Count,
     MigrationArgs,
     Namespaces,
@@ -33,7 +35,6 @@ from scheduler_ext.rebalance.arguments import (
     unreadable_selector,
 )
 
-UPSTREAM_PLUGIN: Final = "HighNodeUtilization"
 DEFAULT_LOW: Final = ResourcePercents(35, 50)
 DEFAULT_HIGH: Final = ResourcePercents(65, 80)
 
@@ -91,12 +92,12 @@ def emptying_configured(document: Mapping[str, Any]) -> EmptyingArgs:
     """Arguments of a configuration in the settings; the defaults for one that has LowNodeLoad alone."""
     if not document or document.get("kind") == "LowNodeLoadArgs" or not {"kind", "profiles"} & document.keys():
         return DEFAULT_EMPTYING
-    return emptying_arguments_of(completed(document, EMPTYING_PLUGIN, DEFAULT_EMPTYING.high_node_load, PLUGIN))
+    return emptying_arguments_of(completed(document, EMPTYING_PLUGINS, DEFAULT_EMPTYING.high_node_load, (PLUGIN,)))
 
 
 def emptying_arguments_of(document: Any) -> EmptyingArgs:
     """Arguments of a parsed YAML or JSON document. UsageError names every value that cannot be used."""
-    plugins = plugin_configs(document, "HighNodeLoadArgs", (EMPTYING_PLUGIN, UPSTREAM_PLUGIN, CONTROLLER))
+    plugins = plugin_configs(document, "HighNodeLoadArgs", (*EMPTYING_PLUGINS, CONTROLLER))
     path, load = plugins.get(EMPTYING_PLUGIN, ("", None))
     migration_path, migration = plugins.get(CONTROLLER, ("", {}))
     if isinstance(migration, dict):

@@ -10,7 +10,8 @@ import yaml
 
 from cotenant.core.model.errors import UsageError
 from cotenant.core.settings.load import load
-from scheduler_ext.rebalance.arguments import arguments_of, configured, limit_of
+from scheduler_ext.rebalance.arguments import DEFAULT_ARGS, arguments_of, configured, limit_of
+from scheduler_ext.rebalance.emptying_arguments import DEFAULT_EMPTYING, emptying_configured
 
 FILE = """
 apiVersion: descheduler/v1alpha2
@@ -131,3 +132,26 @@ def test_a_duration_of_zero_in_the_settings_stays_a_text() -> None:
     migration = configured({"kind": "DeschedulerConfiguration", "profiles": [{"pluginConfig": plugins}]}).migration
     assert migration.object_limiters.workload.duration == migration.default_job_ttl == "0"
     assert migration.max_migrating_per_node == 3
+
+
+UPSTREAM = {"name": "HighNodeUtilization", "args": {"thresholds": {"cpu": "20", "memory": "30"}}}
+"""As in the settings, where scalars are text."""
+
+
+def test_a_configuration_in_the_settings_that_only_empties_nodes_leaves_low_node_load_its_defaults() -> None:
+    policy = {"kind": "DeschedulerPolicy", "profiles": [{"pluginConfig": [UPSTREAM]}]}
+    alone = {"kind": "HighNodeLoadArgs", "lowThresholds": {"cpu": "20", "memory": "30"}}
+    for document in (policy, alone):
+        assert configured(document).low_node_load == DEFAULT_ARGS.low_node_load
+        assert emptying_configured(document).high_node_load.low_thresholds.pair(100) == (20, 30)
+    with pytest.raises(UsageError, match="no arguments of the plugin LowNodeLoad"):
+        configured({"kind": "DeschedulerPolicy", "profiles": [{"pluginConfig": [{"name": "RemoveDuplicates"}]}]})
+
+
+def test_upstream_thresholds_beside_low_node_load_hold_and_not_the_defaults() -> None:
+    load = {"name": "LowNodeLoad", "args": {"highThresholds": {"cpu": "70"}}}
+    both = {"kind": "DeschedulerPolicy", "profiles": [{"pluginConfig": [load, UPSTREAM]}]}
+    assert emptying_configured(both).high_node_load.low_thresholds.pair(100) == (20, 30)
+    assert configured(both).low_node_load.high_thresholds.cpu == 70
+    of_load = {"kind": "DeschedulerPolicy", "profiles": [{"pluginConfig": [load]}]}
+    assert emptying_configured(of_load).high_node_load == DEFAULT_EMPTYING.high_node_load
