@@ -25,7 +25,7 @@ from cotenant.core.adapters.health import Checks, HealthServer
 from cotenant.core.adapters.kube import EventRecorder, KubeClient
 from cotenant.core.adapters.kube.incluster import AccountFiles, service_account
 from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.allocation.cpu_lists import parse_cpus
+from cotenant.core.model.allocation.cpu_lists import Cpus, parse_cpus
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.errors import NodeUnreadable, UsageError
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
@@ -75,6 +75,7 @@ class KubeletTreeReader:
         self._kernel = SwitchFiles(Path(settings.sysctl_root), Path(settings.sysfs_root))
         self._looked_seconds = -AROUND_SECONDS
         self._hierarchy, self._settings, self._kubelet = hierarchy, settings, kubelet
+        self._offered_cpus = _offered_cpus(settings)
         self._observer: Observer | None = None
         self._layout = Layout()
         self._policy: NodePolicy | None = None
@@ -94,6 +95,7 @@ class KubeletTreeReader:
             annotations=inputs.node.annotations,
             kubelet_static_cpus=self._kubelet.static_cpus or bool(inputs.kubelet.allocatable),
             kubelet_cpus=inputs.kubelet.exclusive,
+            offered_cpus=self._offered_cpus,
             uplink=uplink,
             resctrl=resctrl,
             kernel_switches=switches,
@@ -259,8 +261,13 @@ def _reporter(
 
 def _topology(settings: EnforcerSettings, whose: Whose, agent: Agent, kubelet: KubeletConfig) -> TopologyPublisher:
     reserved = parse_cpus(kubelet.reserved_cpus, f"{settings.kubelet_config}: reservedSystemCPUs")
-    reserved |= parse_cpus(settings.dra.cpus, "enforcer.dra.cpus") if settings.dra.on else frozenset()
+    reserved |= _offered_cpus(settings)
     return TopologyPublisher(whose.name, whose.uid, agent.cpus, Path(settings.sysfs_root), reserved)
+
+
+def _offered_cpus(settings: EnforcerSettings) -> Cpus:
+    """CPUs whose cores ResourceClaims may have. UsageError."""
+    return parse_cpus(settings.dra.cpus, "enforcer.dra.cpus") if settings.dra.on else frozenset()
 
 
 def _checks(agent: Agent, reporter: Reporter | None) -> Checks:

@@ -92,6 +92,8 @@ class PodSpec:
     addresses: tuple[str, ...] = ()
     """Its IPs; the node's own when it is on the host's network."""
     host_network: bool = False
+    claims: bool = False
+    """Whether it names ResourceClaims."""
     resources_known: bool = True
     """Whether the containers' requests and limits are the API server's; a container runtime does not tell them."""
 
@@ -239,6 +241,8 @@ class NodeReading:
     """Whether the kubelet's own CPU manager hands out CPUs."""
     kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Those that it gave to a pod exclusively, by the pod's key."""
+    offered_cpus: frozenset[int] = frozenset()
+    """Those whose cores ResourceClaims may have (`enforcer.dra.cpus`)."""
     uplink: Uplink | None = None
     resctrl: ResctrlReading | None = None
     kernel_switches: Mapping[str, str] = field(default_factory=dict)

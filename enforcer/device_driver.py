@@ -28,11 +28,11 @@ from enforcer.observe.cpu_sysfs import read_topology
 from enforcer.runtime import INSTALL
 
 HEAL_SECONDS: Final = 5.0
-ClaimedCpus = Callable[[Iterable[str]], Cpus]
-"""CPUs of requests of claims, by `claim.request_key`."""
+ClaimedCpus = Callable[[str, Iterable[str]], Cpus]
+"""CPUs of requests of a namespace's claims, by `claim.request_key`."""
 
 
-def no_cpus(_: Iterable[str]) -> Cpus:
+def no_cpus(_: str, __: Iterable[str]) -> Cpus:
     """As where nothing is claimed."""
     return frozenset()
 

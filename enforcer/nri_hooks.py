@@ -91,7 +91,10 @@ class NriMetrics(Collector):
 
 @dataclass(frozen=True, slots=True)
 class HookDecision:
-    """Decides the resources of a container by the last tick; leaves containers alone once the agent stops."""
+    """Decides the resources of a container by the last tick, its CPUs by its claims.
+
+    Without a policy, or once the agent stops, claims alone decide: nobody else ever sets their CPUs.
+    """
 
     agent: Agent
     waker: Waker
@@ -100,11 +103,14 @@ class HookDecision:
 
     def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerResources:
         """As `facts.Decide`."""
+        resources = self._by_policy(pod, container)
+        if cpus := self.claimed_cpus(pod.namespace, container.claims):
+            resources = replace(resources, cpuset_cpus=format_cpus(cpus))
+        return self.parents.fitted(resources, cgroup_parent, container.id)
+
+    def _by_policy(self, pod: PodSpec, container: ContainerSpec) -> ContainerResources:
         policy_and_ratio = None if self.waker.asked else self.agent.container_policy()
         if policy_and_ratio is None:
             return LEAVE
         policy, cpu_ratio = policy_and_ratio
-        resources = container_resources(self.agent.admitted(pod), container, policy, cpu_ratio)
-        if cpus := self.claimed_cpus(container.claims):
-            resources = replace(resources, cpuset_cpus=format_cpus(cpus))
-        return self.parents.fitted(resources, cgroup_parent, container.id)
+        return container_resources(self.agent.admitted(pod), container, policy, cpu_ratio)

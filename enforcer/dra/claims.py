@@ -69,9 +69,14 @@ class Claims:
                 self._save({key: one for key, one in self._claims.items() if key != uid})
                 _log.info("claim unprepared", claim=f"{claim.namespace}/{claim.name}")
 
-    def cpus_of(self, keys: Iterable[str]) -> Cpus:
-        """CPUs of these requests of claims (`claim.request_key`); a container's variables only point at them."""
-        by_key = {key: cpus for one in self._claims.values() for key, cpus in one.cpus().items()}
+    def cpus_of(self, namespace: str, keys: Iterable[str]) -> Cpus:
+        """CPUs of these requests (`claim.request_key`) of the namespace's claims.
+
+        A container's variables only point at them, and anybody may write a variable: what a pod gets by one it could
+        have by naming the claim, which Kubernetes allows within the claim's namespace alone.
+        """
+        own = (one for one in self._claims.values() if one.namespace == namespace)
+        by_key = {key: cpus for one in own for key, cpus in one.cpus().items()}
         return frozenset[int]().union(*(by_key.get(key, frozenset()) for key in keys))
 
     def _prepared(self, namespace: str, name: str, uid: str) -> PreparedClaim:

@@ -58,7 +58,8 @@ def overclaims(pod: PodSpec) -> bool:
 def forbidden_cpus(node: NodeReading, pods: Iterable[PodSpec]) -> Cpus:
     """CPUs that neither the share pools nor best effort may touch.
 
-    Of LSE pods, reserved, exclusively SYSTEM's, and those that the kubelet gave to a pod alone.
+    Of LSE pods, reserved, exclusively SYSTEM's, offered to ResourceClaims, and those that the kubelet gave to a pod
+    alone.
     """
     system, exclusive = system_cpus(node.annotations, node.name)
     closed = (
@@ -66,7 +67,12 @@ def forbidden_cpus(node: NodeReading, pods: Iterable[PodSpec]) -> Cpus:
         | reserved_cpus(node.annotations, node.name)
         | (system if exclusive else frozenset())
     )
-    return closed.union(*node.kubelet_cpus.values())
+    return closed.union(node.offered_cpus, *node.kubelet_cpus.values())
+
+
+def may_have_claimed_cores(pod: PodSpec, node: NodeReading) -> bool:
+    """Whether its containers' CPUs may be those of a claim, which the hook at creation sets and nobody may move."""
+    return pod.claims and bool(node.offered_cpus)
 
 
 def online_cpus(node: NodeReading) -> Cpus:

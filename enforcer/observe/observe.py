@@ -88,6 +88,7 @@ class NodeFacts:
     annotations: Mapping[str, str] = field(default_factory=dict)
     kubelet_static_cpus: bool = False
     kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    offered_cpus: frozenset[int] = frozenset()
     uplink: Uplink | None = None
     resctrl: ResctrlReading | None = None
     kernel_switches: Mapping[str, str] = field(default_factory=dict)
@@ -215,6 +216,7 @@ class Observer:
             block_devices=machine.block_devices,
             kubelet_static_cpus=facts.kubelet_static_cpus,
             kubelet_cpus=facts.kubelet_cpus,
+            offered_cpus=facts.offered_cpus,
             uplink=facts.uplink,
             resctrl=facts.resctrl,
             kernel_switches=facts.kernel_switches,

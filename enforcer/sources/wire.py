@@ -67,6 +67,7 @@ class _PodSpecWire(msgspec.Struct, rename="camel"):
     node_name: str = ""
     priority: int | None = None
     host_network: bool = False
+    resource_claims: list[dict[str, Any]] | None = None
 
 
 class _ContainerStateWire(msgspec.Struct):
@@ -205,6 +206,7 @@ def pod_of(pod: NodePodWire) -> PodSpec:
         owner=(owner.kind, owner.name) if owner else ("", ""),
         addresses=tuple(one.ip for one in status.pod_ips or ()),
         host_network=spec.host_network,
+        claims=bool(spec.resource_claims),
     )
 
 

@@ -1,9 +1,10 @@
 """CPU orchestration on the node: who runs on which CPUs, as the scheduler gave them out.
 
 LSE and LSR pods own the CPUs of their annotation `resource-status`; everybody else shares the rest, but for those that
-the kubelet itself gave to one pod. Per pod the first rule that fits decides:
+the kubelet itself gave to one pod and those that the node offers to ResourceClaims. Per pod the first rule decides that
+fits:
 
-0. CPUs that the kubelet gave it alone (its static CPU manager): nothing
+0. CPUs that the kubelet gave it alone (its static CPU manager), or claims where the node offers cores: nothing
 1. CPUs in its annotation: exactly these, and no CFS quota on pod and containers, which could only throttle it there;
    unless it names more than the pod asks for, which no scheduler does, or the kubelet's static CPU manager gives CPUs
    out here: two owners would take them from each other, so that nothing is set, and the pod is told why
@@ -15,9 +16,10 @@ the kubelet itself gave to one pod. Per pod the first rule that fits decides:
 
 Best effort, whatever its annotations say, is `suppress`'s while that moves cpusets: its tier is smaller then.
 
-Share pool: CPUs without those of LSE and LSR pods, the node's reserved and SYSTEM's exclusive ones. Best effort's pool:
-with LSR's, which lend what they leave idle. Only containers are moved; tiers and pods keep all CPUs, so nothing here
-can take a CPU from a parent while a child still has it. A pool without a CPU is reported and moves no container.
+Share pool: CPUs without those of LSE and LSR pods and claims, the node's reserved and SYSTEM's exclusive ones. Best
+effort's pool: with LSR's, which lend what they leave idle. Only containers are moved; tiers and pods keep all CPUs, so
+nothing here can take a CPU from a parent while a child still has it. A pool without a CPU is reported and moves no
+container.
 Source: Koordinator's koordlet, hook `cpuset`.
 """
 
@@ -48,7 +50,15 @@ from enforcer.contract import (
 from enforcer.decide.container_resources import skipped
 from enforcer.decide.kubelet_values import kubelet_amounts
 from enforcer.decide.overrides import UNREADABLE, active
-from enforcer.observe.cpusets import Assigned, assigned, forbidden_cpus, online_cpus, overclaims, owned_cpus
+from enforcer.observe.cpusets import (
+    Assigned,
+    assigned,
+    forbidden_cpus,
+    may_have_claimed_cores,
+    online_cpus,
+    overclaims,
+    owned_cpus,
+)
 
 NAME: Final = "cpuset-pools"
 EMPTY_POOL: Final = "SharePoolEmpty"
@@ -66,7 +76,7 @@ class Pools:
     best_effort: Cpus
     system: Cpus
     exclusive: Cpus = frozenset()
-    """Of LSE pods."""
+    """Of LSE pods, and those that claims may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,8 @@ class CpusetPools:
         assignment = assigned(pod)
         if (pod.best_effort and suppressed_by_cpuset) or pod.key in node.kubelet_cpus:
             return CpusetPlacement()
+        if may_have_claimed_cores(pod, node):
+            return CpusetPlacement()
         if assignment.cpus and node.kubelet_static_cpus:
             return CpusetPlacement()
         if assignment.cpus and not overclaims(pod):
@@ -115,20 +127,23 @@ class CpusetPools:
 def pools_of(node: NodeReading, pods: Iterable[PodSpec]) -> Pools:
     """The CPUs that each kind of pod may use now; `pods` are all pods of the node, because LSE and LSR own CPUs.
 
-    free = online CPUs without those of LSE pods, reserved ones, SYSTEM's exclusive ones and those that the kubelet gave
-    to one pod. The share pool is that without LSR's CPUs; best effort's pool is all of it, because LSR lends what it
-    leaves idle.
+    free = online CPUs without `forbidden_cpus`. The share pool is that without LSR's CPUs; best effort's pool is all of
+    it, because LSR lends what it leaves idle.
     """
     everybody = list(pods)
     free = online_cpus(node) - forbidden_cpus(node, everybody)
     shared = free - owned_cpus(everybody, QosClass.LSR)
     system = system_cpus(node.annotations, node.name)[0] & online_cpus(node)
-    return Pools(online_cpus(node), shared, free, system, owned_cpus(everybody, QosClass.LSE))
+    return Pools(online_cpus(node), shared, free, system, owned_cpus(everybody, QosClass.LSE) | node.offered_cpus)
 
 
 def _best_effort(assignment: Assigned, node: NodeReading, pools: Pools) -> CpusetPlacement:
     if not assignment.numa_nodes:
-        return CpusetPlacement(pools.best_effort, "CPUs that no LSE pod owns") if pools.exclusive else CpusetPlacement()
+        return (
+            CpusetPlacement(pools.best_effort, "CPUs that no LSE pod or claim has")
+            if pools.exclusive
+            else CpusetPlacement()
+        )
     return CpusetPlacement(
         pools.best_effort & _cpus_on(node, assignment.numa_nodes), "best effort's CPUs of its NUMA nodes"
     )

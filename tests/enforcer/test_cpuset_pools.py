@@ -113,6 +113,21 @@ def test_cpus_that_the_kubelet_gave_to_one_pod_are_nobody_elses_and_it_keeps_the
     assert cpus(own, web(), node=node) == {WEB: "0-1,4-7"}
 
 
+def test_where_the_node_offers_cores_a_pod_with_claims_keeps_its_cpus_and_the_others_are_kept_off() -> None:
+    batch = given_pod("job", QosClass.BE, kube=KubeQos.BEST_EFFORT)
+    claimed = [
+        pod(f"own-{qos}", container(), qos=qos, kube=kube, claims=True)
+        for qos, kube in [(QosClass.LS, KubeQos.BURSTABLE), (QosClass.BE, KubeQos.BEST_EFFORT)]
+    ]
+    at = "kubepods/besteffort/podu-job/id-"
+    # 8 CPUs without the offered 2 and 3, for best effort too; containers of pods with claims stay where they are
+    offering = machine(offered_cpus=frozenset({2, 3}))
+    assert cpus(*claimed, web(), batch, node=offering) == dict.fromkeys((WEB, f"{at}main", f"{at}side"), "0-1,4-7")
+    # without offered cores a claim is of another device, and its pod shares as all do: beside an LSE pod on CPU 5
+    found = cpus(given_pod("rt", QosClass.LSE, "5"), claimed[0])
+    assert found["kubepods/burstable/podu-own-LS/id-main"] == "0-4,6-7"
+
+
 def test_best_effort_is_placed_by_numa_only_when_switched_on_and_not_held_otherwise() -> None:
     pods = (given_pod("db", QosClass.LSR, "4"), given_pod("rt", QosClass.LSE, "5"))
     batch = given_pod("job", QosClass.BE, numa=(1,), kube=KubeQos.BEST_EFFORT)

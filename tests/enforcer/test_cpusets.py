@@ -125,8 +125,9 @@ def test_cpus_that_a_sidecar_asks_for_are_its_pods_too() -> None:
     assert owned_cpus([three], QosClass.LSE) == {0, 1, 2}
 
 
-def test_cpus_of_lse_pods_of_the_reservation_and_of_system_are_forbidden() -> None:
+def test_cpus_of_lse_pods_of_the_reservation_of_system_and_of_claims_are_forbidden() -> None:
     pods = [pod(QosClass.LSE, '{"cpuset":"6-7"}'), pod(QosClass.LSR, '{"cpuset":"4-5"}')]
     assert forbidden_cpus(node(reservation='{"reservedCPUs":"0"}', system='{"cpuset":"1"}'), pods) == {0, 1, 6, 7}
     assert forbidden_cpus(node(system='{"cpuset":"1","cpusetExclusive":false}'), pods) == {6, 7}
     assert forbidden_cpus(node(reservation="not json"), pods) == {6, 7}
+    assert forbidden_cpus(replace(node(), offered_cpus=frozenset({2, 3})), pods) == {2, 3, 6, 7}

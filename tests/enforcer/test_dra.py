@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ from cotenant.core.model.allocation.cpu_topology import regular_topology
 from cotenant.core.model.allocation.devices import GPU_MEMORY, DeviceInventory, DeviceKind, NodeDevice
 from cotenant.core.model.errors import StoreError, UsageError
 from cotenant.core.model.kubernetes.intent import Apply, Delete
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.telemetry import TelemetrySettings
+from enforcer.assembly import assembled
+from enforcer.contract import ContainerSpec, PodSpec
+from enforcer.decide.container_resources import LEAVE
 from enforcer.dra.claim import ClaimRefused, ClaimWire, cdi_spec, keys_in, prepared, request_key
 from enforcer.dra.claims import NOTE, Claims
 from enforcer.dra.offer import (
@@ -26,9 +33,12 @@ from enforcer.dra.offer import (
     offered_devices,
     publication,
 )
+from enforcer.nri_hooks import HookDecision
 from enforcer.runtime.dra_service import REGISTRATION_SERVICE, SERVICE, DraService
 from enforcer.runtime.messages import dra, registration
+from enforcer.runtime.parents import Parents
 from enforcer.runtime.socket_guard import SocketTaken
+from tests.cluster.process import free_port
 
 NODE = ("n1", "u-n1")
 CARD = NodeDevice(DeviceKind.GPU, 0, "GPU-0", amounts={GPU_MEMORY: 8 << 30}, labels={"model": "T4", "a/b": "c"})
@@ -174,11 +184,48 @@ def test_a_claim_is_the_same_after_a_restart_whatever_is_offered_then(tmp_path: 
     assert [one.read_bytes() for one in (tmp_path / "cdi").iterdir()] == [text]
     assert after.prepare("shop", "c", "u-1") == ready
     assert cluster.reads == 1
-    assert after.cpus_of(["u_1_two", "u_9_two"]) == {0, 2}
+    assert after.cpus_of("shop", ["u_1_two", "u_9_two"]) == {0, 2}
     after.unprepare("u-1")
     after.unprepare("u-1")
     assert not list((tmp_path / "cdi").iterdir())
     assert after.count == Claims(tmp_path / "state", tmp_path / "cdi", "n1", cluster).count == 0
+
+
+def test_a_variable_that_a_pod_of_another_namespace_wrote_itself_gives_it_no_cpus(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.claims["c"] = claim("u-1", "cores=cpu-0")
+    claims = begin(tmp_path, cluster)
+    claims.prepare("shop", "c", "u-1")
+    assert claims.cpus_of("elsewhere", keys_in(["COTENANT_CLAIM_u_1_cores=0,2"])) == set()
+
+
+@dataclass
+class Waiting:
+    """Between ticks."""
+
+    asked: bool
+
+    def wake(self) -> None:
+        """Nobody waits."""
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+def test_a_container_gets_its_claimed_cpus_before_the_first_tick_and_when_the_agent_stops(
+    tmp_path: Path, stopping: bool
+) -> None:
+    cluster = Cluster()
+    cluster.claims["c"] = claim("u-1", "cores=cpu-0")
+    claims = begin(tmp_path, cluster)
+    claims.prepare("shop", "c", "u-1")
+    own = EnforcerSettings(node_name="n1", state_dir=str(tmp_path / "state"), pods_file=str(tmp_path / "pods.json"))
+    settings = Settings(enforcer=own, telemetry=TelemetrySettings(health_port=free_port()))
+    (tmp_path / "cgroup.controllers").touch()  # version 2, where no parent's CPUs narrow a container's
+    with assembled(settings, {}) as assembly:
+        decide = HookDecision(assembly.agent, Waiting(stopping), Parents(tmp_path), claims.cpus_of)
+        pod, plain = PodSpec("shop", "web", "u-web"), ContainerSpec("main")
+        # regular_topology(1, 2, 2): core 0 has threads 0 and 2
+        assert decide(pod, replace(plain, claims=("u_1_cores",)), "").cpuset_cpus == "0,2"
+        assert decide(pod, plain, "") == LEAVE
 
 
 def test_a_new_claim_waits_until_the_nodes_devices_are_read(tmp_path: Path) -> None:

@@ -248,6 +248,15 @@ def test_under_the_kubelets_static_manager_only_containers_are_moved() -> None:
     assert found == {f"{TIER}/podu-job/id-main": "0-4"}
 
 
+@pytest.mark.parametrize("by", ["cpuset", "cfsQuota"])
+def test_pods_with_claims_keep_their_cpus_where_the_node_offers_cores_and_others_are_kept_off(by: str) -> None:
+    one = world(2000.0, offered_cpus=frozenset({0, 1}))
+    (plan,), _ = run(replace(one, pods=(*one.pods, pod("own", container(), claims=True, **BE))), at=slo(by))
+    # 10 CPUs without the offered two; by cpuset the 5 of them that the target fills. The tier keeps the offered too.
+    expected = {"cpuset": "2-6", "cfsQuota": "2-9"}
+    assert values(plan, Knob.CPUSET_CPUS) == {f"{TIER}/podu-job/id-main": expected[by]}
+
+
 def test_one_cpu_is_never_taken_away() -> None:
     (found,) = cpusets(world(900.0, cpus=1))
     assert set(found.values()) == {"0"}

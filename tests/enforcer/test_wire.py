@@ -76,6 +76,12 @@ def test_a_batch_pod_is_read_with_its_class_its_amounts_and_its_container() -> N
     assert pod.containers == (wanted,)
 
 
+@pytest.mark.parametrize(("named", "claims"), [(None, False), ([], False), ([{"name": "core"}], True)])
+def test_a_pod_that_names_resource_claims_is_known_by_it(named: list[object] | None, claims: bool) -> None:
+    body = {**BATCH_POD, "spec": {**BATCH_POD["spec"], "resourceClaims": named}}
+    assert pod_of(read(body)).claims is claims
+
+
 def test_only_labels_and_annotations_of_the_protocol_are_kept() -> None:
     pod = pod_of(read(BATCH_POD))
     assert set(pod.labels) == {"koordinator.sh/qosClass", "koordinator.sh/priority"}

@@ -51,7 +51,7 @@ from enforcer.contract import (
     Want,
 )
 from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE, SHARES_MAX, SHARES_MIN
-from enforcer.observe.cpusets import assigned, forbidden_cpus, online_cpus
+from enforcer.observe.cpusets import assigned, forbidden_cpus, may_have_claimed_cores, online_cpus
 from enforcer.strategies.forecast_ahead import online_ahead
 from enforcer.strategies.suppression.suppress_cpuset import LEAST_CPUS, choose, wanted_count
 from enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, with_least
@@ -277,7 +277,7 @@ def _kept_off(observation: Observation, tier: GroupReading) -> Iterator[Want]:
     open_cpus = online_cpus(observation.node) - closed
     if not closed or not open_cpus:
         return
-    why = "off the CPUs of LSE pods and reservations"
+    why = "off the CPUs of LSE pods, claims and reservations"
     for group in _groups(observation, tier, placed=False):
         yield _want(group, Knob.CPUSET_CPUS, format_cpus(open_cpus), why)
 
@@ -302,12 +302,17 @@ def _count(target: Target, all_cpus: int, before: int) -> int:
 
 
 def _groups(observation: Observation, tier: GroupReading, placed: bool = True) -> Iterator[GroupReading]:
-    """Cgroups whose CPUs are best effort's, from the tier down; placed: containers on CPUs of their own too."""
+    """Cgroups whose CPUs are best effort's, from the tier down; placed: containers on CPUs of their own too.
+
+    Containers alone where one inside may have CPUs of the kubelet or of a claim: the tier must have those too.
+    """
+    node = observation.node
     inside = [p for p in observation.pods if p.spec.kube_qos is KubeQos.BEST_EFFORT]
-    if not observation.node.kubelet_static_cpus:
+    if not node.kubelet_static_cpus and not node.offered_cpus:
         yield tier
         yield from (p.group for p in inside if p.group is not None)
-    moved = [p for p in inside if placed or not assigned(p.spec).cpus]
+    unclaimed = [p for p in inside if not may_have_claimed_cores(p.spec, node)]
+    moved = [p for p in unclaimed if placed or not assigned(p.spec).cpus]
     yield from (c.group for p in moved for c in p.containers if c.group is not None)
 
 
