@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.model.allocation.device_request import SHARED_RESOURCES
+from cotenant.core.model.allocation.device_request import shared_resources_of
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.kubernetes.pod_qos import PodQos
@@ -169,7 +169,7 @@ class PodFacts:
     @property
     def wants_bind(self) -> bool:
         """Whether it asks that we bind it: by name, or for shares of devices, which nobody else gives."""
-        return BIND_RESOURCE in self.requests or any(self.requests.get(name) for name in SHARED_RESOURCES)
+        return BIND_RESOURCE in self.requests or bool(shared_resources_of(self.requests))
 
 
 def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:

@@ -11,13 +11,15 @@ pod's fate (`ledger`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.model.allocation.allocator import Allocator, Allotment, HardwareClaim, Holding, NodeHardware
+from cotenant.core.model.allocation.device_request import shared_resources_of
+from cotenant.core.model.allocation.devices import DEVICE_ALLOCATED_ANNOTATION
 from cotenant.core.model.allocation.ledger import (
     NodeLedger,
     PodFate,
@@ -39,6 +41,9 @@ ATTEMPTS: Final = 16
 CROWDED: Final = "others allocate on this node all the time; the scheduler will ask again"
 
 
+NO_SHARES: Final = "the pod asks for {}, and extender.devices.on is false: nobody gives shares of devices"
+
+
 class _NodeMetadata(msgspec.Struct):
     uid: str = ""
     labels: dict[str, str] | None = None
@@ -55,15 +60,19 @@ class HardwareAllocation:
     def __init__(self, allocators: Sequence[Allocator]) -> None:
         """Asked in this order."""
         self._allocators = tuple(allocators)
-        self._keys = frozenset(key for allocator in allocators for key in allocator.annotations)
+        self._keys = frozenset(key for one in allocators for key in (*one.wishes, one.result))
 
     def allocate(self, client: KubeClient, pod: PodFacts, node: str) -> Allotment:
         """Annotations for the Binding of the pod, or why it gets nothing on this node. ClusterError, UsageError.
 
-        A pod that no allocator concerns gets none and touches no ledger.
+        A pod that no allocator concerns gets none and touches no ledger, unless it asks for shares of devices: nobody
+        else would give them.
         """
         claim = HardwareClaim(pod.identity, pod.requests)
         concerned = [allocator for allocator in self._allocators if allocator.concerns(claim)]
+        shares = shared_resources_of(pod.requests)
+        if shares and DEVICE_ALLOCATED_ANNOTATION not in {allocator.result for allocator in concerned}:
+            return Allotment(refusal=NO_SHARES.format(" and ".join(shares)))
         if not concerned:
             return Allotment()
         for _ in range(ATTEMPTS):
@@ -75,7 +84,8 @@ class HardwareAllocation:
             allotment, uid = self._allotment(client, concerned, claim, node, all_holdings(entries, on_node.values()))
             if allotment.refusal:
                 return allotment
-            annotations = self._own_annotations(pod.identity.annotations) | dict(allotment.annotations)
+            wishes = (key for allocator in concerned for key in allocator.wishes)  # no results: pods may forge them
+            annotations = _of_keys(pod.identity.annotations, wishes) | dict(allotment.annotations)
             entry = Holding(pod.key, pod.identity.uid, annotations)
             entered = ledger_write(ledger, uid, [*entries.values(), entry]) if ledger.version else new_ledger(node, uid)
             try:
@@ -109,9 +119,6 @@ class HardwareAllocation:
             annotations |= allotment.annotations
         return Allotment(annotations), wire.metadata.uid
 
-    def _own_annotations(self, annotations: Mapping[str, str]) -> dict[str, str]:
-        return {key: text for key, text in annotations.items() if key in self._keys}
-
     def _missing_annotations(self, annotations: Mapping[str, str], pod: PodFacts) -> dict[str, str]:
         """Of an entry that is there already what the pod does not say itself."""
         own = pod.identity.annotations
@@ -123,7 +130,7 @@ class HardwareAllocation:
         pods = (facts_of(wire, LoadAwareSettings()) for wire in wires)
         return {
             pod.identity.uid: Holding(
-                pod.key, pod.identity.uid, self._own_annotations(pod.identity.annotations), pod.requests
+                pod.key, pod.identity.uid, _of_keys(pod.identity.annotations, self._keys), pod.requests
             )
             for pod in pods
             if not pod.ended
@@ -141,6 +148,10 @@ def read_ledger(client: KubeClient, node: str) -> NodeLedger:
     """The node's ledger as it is now. UsageError for one that cannot be read, ClusterError."""
     body: dict[str, Any] | None = client.get(ledger_address(node).path)
     return parse_ledger(node, body)
+
+
+def _of_keys(annotations: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
+    return {key: annotations[key] for key in keys if key in annotations}
 
 
 def _fate(client: KubeClient, holding: Holding, node: str) -> PodFate:

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from cotenant.core.model.errors import UsageError
 from cotenant.core.model.reservations.reservation import PodIdentity
+
+LONGEST_WISH: Final = 4096
+"""Characters of an annotation by which a pod wishes; the ledger copies it, and all pods of a node share one object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,16 @@ class Allocator(Protocol):
         ...
 
     @property
-    def annotations(self) -> tuple[str, ...]:
-        """Keys of pods' annotations that it reads and writes; the ledger keeps these of every holding."""
+    def wishes(self) -> tuple[str, ...]:
+        """Keys of annotations that it reads of a pod, and later of its holding: their author is whoever made the pod.
+
+        `allocate` refuses one that is too long (`check_length`).
+        """
+        ...
+
+    @property
+    def result(self) -> str:
+        """Key of the annotation that it writes, and reads of holdings; in a ledger it is never copied from a pod."""
         ...
 
     def concerns(self, claim: HardwareClaim) -> bool:
@@ -78,3 +90,12 @@ class Allocator(Protocol):
     def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
         """What the pod gets on the node beside the holdings. UsageError for what no node could give."""
         ...
+
+
+def check_length(annotations: Mapping[str, str], key: str, whose: str) -> None:
+    """UsageError names the pod (`whose`) and the annotation where a wish is longer than LONGEST_WISH."""
+    length = len(annotations.get(key, ""))
+    if length > LONGEST_WISH:
+        raise UsageError(
+            f"{whose}: annotation {key} has {length} characters", fix=f"Write at most {LONGEST_WISH} of them."
+        )

@@ -65,7 +65,8 @@ class CpuAllocator:
     bind: CpuBindPolicy = CpuBindPolicy.FULL_PCPUS
     strategy: NumaStrategy = NumaStrategy.LEAST_ALLOCATED
     collection: str = COLLECTION
-    annotations: tuple[str, ...] = (RESOURCE_STATUS_ANNOTATION, RESOURCE_SPEC_ANNOTATION, NUMA_SPEC_ANNOTATION)
+    wishes: tuple[str, ...] = (RESOURCE_SPEC_ANNOTATION, NUMA_SPEC_ANNOTATION)
+    result: str = RESOURCE_STATUS_ANNOTATION
 
     def concerns(self, claim: HardwareClaim) -> bool:
         """Whether the pod is LSE or LSR, asks for CPU and does not want to share."""

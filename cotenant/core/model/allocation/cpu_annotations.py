@@ -15,6 +15,7 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
+from cotenant.core.model.allocation.allocator import check_length
 from cotenant.core.model.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
 from cotenant.core.model.allocation.cpu_topology import CpuTopology
 from cotenant.core.model.colocation.reclaimable import Band
@@ -107,7 +108,9 @@ def assignment_text(topology: CpuTopology, cpus: Cpus) -> str:
 
 
 def wish_of(annotations: Mapping[str, str], pod: str) -> CpuWish:
-    """What a pod wants; UsageError names the pod and the annotation that cannot be read."""
+    """What a pod wants; UsageError names the pod and the annotation that cannot be read or is too long."""
+    for key in (RESOURCE_SPEC_ANNOTATION, NUMA_SPEC_ANNOTATION):
+        check_length(annotations, key, pod)
     spec = _decoded(annotations, RESOURCE_SPEC_ANNOTATION, _ResourceSpec, pod) or _ResourceSpec()
     numa = _decoded(annotations, NUMA_SPEC_ANNOTATION, _NumaSpec, pod) or _NumaSpec()
     return CpuWish(spec.required, spec.preferred, spec.exclusive, numa.policy)

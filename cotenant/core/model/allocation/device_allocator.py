@@ -35,7 +35,8 @@ class DeviceAllocator:
     """See the module."""
 
     collection: str = COLLECTION
-    annotations: tuple[str, ...] = (DEVICE_ALLOCATED_ANNOTATION,)
+    wishes: tuple[str, ...] = ()
+    result: str = DEVICE_ALLOCATED_ANNOTATION
 
     def concerns(self, claim: HardwareClaim) -> bool:
         """Whether the pod asks for a device."""

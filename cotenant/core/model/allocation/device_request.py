@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from cotenant.core.model.allocation.allocator import check_length
 from cotenant.core.model.allocation.devices import (
     FPGA,
     GPU_CORE,
@@ -120,6 +121,11 @@ class _Joint(msgspec.Struct, rename="camel"):
 class _Partitioning(msgspec.Struct, rename="camel"):
     allocate_policy: Literal["", "BestEffort", "Restricted"] = ""
     ring_bus_bandwidth: str | int | float = 0
+
+
+def shared_resources_of(requests: Room) -> tuple[str, ...]:
+    """Those of SHARED_RESOURCES that a pod asks for."""
+    return tuple(name for name in SHARED_RESOURCES if requests.get(name))
 
 
 def asks_for_devices(requests: Room) -> bool:
@@ -230,6 +236,7 @@ def _hinted(kind: DeviceKind, request: KindRequest, hint: _Hint | None, what: st
 
 def _annotation(annotations: Mapping[str, str], name: str, kind: Any, what: str) -> Any:
     """An annotation's value; None where it is not there."""
+    check_length(annotations, name, what)
     text = annotations.get(name)
     if text is None:
         return None
