@@ -416,6 +416,30 @@ def test_an_annotation_that_claims_more_than_its_pod_asks_for_takes_nothing() ->
     assert allot({GPU: 200}, [Holding("shop/a", "a", {DEVICE_ALLOCATED_ANNOTATION: "{"})]).refusal == ""
 
 
+CARD_BODY = {"spec": {"devices": [{"type": "rdma", "minor": minor, "health": True} for minor in (0, 1)]}}
+
+
+@pytest.mark.parametrize(
+    ("percent", "hint", "percent_of_each", "refused"),
+    [
+        (100, '{"rdma": {"allocateStrategy": "ApplyForAll"}}', 100, True),
+        (2, '{"rdma": {"allocateStrategy": "RequestsAsCount", "exclusivePolicy": "DeviceLevel"}}', 100, True),
+        # one percent of each of the two cards is what was asked for, so that 100 percent take nothing
+        (2, '{"rdma": {"allocateStrategy": "RequestsAsCount"}}', 100, False),
+        (2, '{"rdma": {"allocateStrategy": "RequestsAsCount"}}', 1, True),
+        (100, '{"rdma": {"allocateStrategy": "OfAnotherScheduler"}}', 100, False),
+        (200, '{"rdma": {"allocateStrategy": "OfAnotherScheduler"}}', 100, True),
+    ],
+)
+def test_a_holding_takes_what_its_hint_asked_for_and_no_more(
+    percent: int, hint: str, percent_of_each: int, refused: bool
+) -> None:
+    cards = {DeviceKind.RDMA: tuple(DeviceShare(minor, {RDMA: percent_of_each}) for minor in (0, 1))}
+    annotations = {DEVICE_ALLOCATED_ANNOTATION: encoded(cards), HINT_ANNOTATION: hint}
+    holding = Holding("shop/a", "a", annotations, {RDMA: percent})
+    assert bool(allot({RDMA: 100}, [holding], CARD_BODY).refusal) is refused
+
+
 def test_a_node_without_devices_and_a_pod_that_cannot_be_served_are_refused_with_the_reason() -> None:
     assert allot({GPU: 50}, body=None).refusal == allot({GPU: 50}, body={"spec": 3}).refusal == NO_DEVICES
     with pytest.raises(UsageError, match=r"koordinator\.sh/gpu 150 is no number of whole devices"):

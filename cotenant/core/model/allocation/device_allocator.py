@@ -12,7 +12,7 @@ from typing import Final
 
 from cotenant.core.model.allocation.allocator import Allotment, HardwareClaim, Holding, NodeHardware
 from cotenant.core.model.allocation.device_placement import place_devices
-from cotenant.core.model.allocation.device_request import DeviceDemand, asks_for_devices, demand_of
+from cotenant.core.model.allocation.device_request import HINT_ANNOTATION, DeviceDemand, asks_for_devices, demand_of
 from cotenant.core.model.allocation.devices import (
     DEVICE_ALLOCATED_ANNOTATION,
     GPU_PARTITION_POLICY_LABEL,
@@ -24,6 +24,7 @@ from cotenant.core.model.allocation.devices import (
     inventory_of,
 )
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.pod_request import Room
 from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
 
 COLLECTION: Final = f"/apis/{SCHEDULING_GROUP}/devices"
@@ -35,7 +36,7 @@ class DeviceAllocator:
     """See the module."""
 
     collection: str = COLLECTION
-    wishes: tuple[str, ...] = ()
+    wishes: tuple[str, ...] = (HINT_ANNOTATION,)
     result: str = DEVICE_ALLOCATED_ANNOTATION
 
     def concerns(self, claim: HardwareClaim) -> bool:
@@ -80,11 +81,22 @@ def _allocations(holdings: Iterable[Holding]) -> Iterator[Allocations]:
     for holding in holdings:
         try:
             allocations = decoded(holding.annotations.get(DEVICE_ALLOCATED_ANNOTATION, ""), holding.pod)
-            if holding.requests is not None and not _covered(allocations, demand_of(holding.requests, {})):
+            if holding.requests is not None and not _covered(allocations, _largest_demand(holding.requests, holding)):
                 continue
         except UsageError:
             continue
         yield allocations
+
+
+def _largest_demand(requests: Room, holding: Holding) -> DeviceDemand:
+    """What a pod may have by its requests and hint; by its requests alone where only another scheduler reads its hint.
+
+    Its other annotations do not change how much it gets.
+    """
+    try:
+        return demand_of(requests, {HINT_ANNOTATION: holding.annotations.get(HINT_ANNOTATION, "{}")}, holding.pod)
+    except UsageError:
+        return demand_of(requests, {}, holding.pod)
 
 
 def _covered(allocations: Allocations, demand: DeviceDemand) -> bool:
