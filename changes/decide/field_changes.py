@@ -38,6 +38,7 @@ __all__ = [
     "hpa_writes",
     "inverse",
     "moved",
+    "on_new_pods",
     "planned",
     "quiet",
     "swaps_of",
@@ -76,9 +77,11 @@ def planned(live: Json, recommendations: Sequence[Recommendation], change: str) 
     spec = _at(live, TEMPLATE_PATHS[workload.kind])
     before: dict[str, Any] = {}
     now: dict[str, Any] = {}
-    for recommendation, pointer, old in _moving(spec, base, recommendations):
-        new = moved(old, resources(recommendation))
-        if new != old:
+    moving = {pointer: resources(one) for one, pointer, _ in _moving(spec, base, recommendations)}
+    for (pointer, _, old), (_, present) in zip(_placed(spec, base), on_new_pods(live, workload.kind), strict=True):
+        # A container that only an earlier change set on new pods moves too: its annotation goes.
+        new = moved(present, moving.get(pointer, {}))
+        if moving and not same(new, old):
             before[pointer], now[pointer] = old, new
     if not now:
         return None
@@ -106,9 +109,8 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
     earlier = swaps_of(live)
     for recommendation, pointer, old in _moving(spec, base, recommendations):
         name = recommendation.container.container
-        # What an earlier change set on new pods stays, unless the template has changed since.
         swap = earlier.get(name)
-        new = moved(swap.after if swap and same(swap.before, old) else old, resources(recommendation))
+        new = moved(_swapped(old, swap), resources(recommendation))
         if same(old, new) and swap is None:
             continue
         templates[pointer] = old
@@ -183,17 +185,38 @@ def carries(live: Json, write: Write, change: str) -> bool:
     return noted == change or all(_plain(_pointed(live, p)) == _plain(v) for p, v in write.after.items())
 
 
+def _placed(spec: Json, base: str) -> Iterator[tuple[str, str, Any]]:
+    """Pointer of its resources, name and present resources of each container of a pod spec."""
+    for list_name in dict.fromkeys(LISTS.values()):
+        for place, container in enumerate(spec.get(list_name) or []):
+            yield f"{base}/{list_name}/{place}/resources", str(container.get("name", "")), container.get("resources")
+
+
 def _container(spec: Json, base: str, recommendation: Recommendation) -> tuple[str, Any]:
     """Pointer and present value of a container's resources."""
-    list_name = LISTS[recommendation.role]
-    for place, container in enumerate(spec.get(list_name) or []):
-        if container.get("name") == recommendation.container.container:
-            return f"{base}/{list_name}/{place}/resources", container.get("resources")
+    start = f"{base}/{LISTS[recommendation.role]}/"
+    for pointer, name, old in _placed(spec, base):
+        if name == recommendation.container.container and pointer.startswith(start):
+            return pointer, old
     role = "" if recommendation.role is ContainerRole.MAIN else f"{recommendation.role} "
     raise UsageError(
         f"{recommendation.container.workload} has no {role}container {recommendation.container.container} any more",
         fix="Scan again: cotenant scan.",
     )
+
+
+def on_new_pods(live: Json, kind: str) -> Iterator[tuple[str, Any]]:
+    """Name and resources of each container of the template, as a new pod gets them: see `swaps_of`."""
+    path, swaps = TEMPLATE_PATHS.get(kind, ()), swaps_of(live)
+    for _, name, old in _placed(_at(live, path), ""):
+        yield name, _swapped(old, swaps.get(name))
+
+
+def _swapped(old: Any, swap: ResourceSwap | None) -> Any:
+    """Resources after what an earlier change set on new pods; as they are where the template has changed since."""
+    if swap is None or not same(swap.before, old):
+        return old
+    return {**{key: part for key, part in (old or {}).items() if key not in FIELDS.values()}, **swap.after}
 
 
 def moved(old: Any, moves: Mapping[str, Mapping[str, str | None]]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A cut that is larger than one step may be: its first step now, the others after the cool-down. Pure.
 
 The largest cut of one step is a guardrail (`cpu-step`, `memory-step`); who overrides it takes the whole cut at once.
+A rest that another guardrail (`dead-band`) finds too small to be worth a change is no step.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from dataclasses import replace
 from math import ceil
 from typing import Any, Final
 
-from changes.decide.capacity_checks import containers, template
-from changes.decide.field_changes import swaps_of
-from changes.decide.patches import TEMPLATE_PATHS, changes
+from changes.decide.capacity_checks import containers
+from changes.decide.field_changes import on_new_pods
+from changes.decide.patches import changes
 from changes.decide.rule import STEP_RULES
 from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.recommendation import Action, Clamp, Field, Recommendation, Value
@@ -87,9 +88,8 @@ def rebased(
     running pods where that is more. What cannot be read stays as it was scanned.
     """
     kind = recommendations[0].container.workload.kind
-    present = {c.name: c for c in template(live, TEMPLATE_PATHS.get(kind, ()))}
-    annotated = [{"name": name, "resources": swap.after} for name, swap in swaps_of(live).items()]
-    present |= {c.name: c for c in containers({"containers": annotated}) if c.name in present}
+    new_pods = [{"name": name, "resources": resources} for name, resources in on_new_pods(live, kind)]
+    present = {c.name: c for c in containers({"containers": new_pods})}
     running = [c for pod in pods for c in containers(pod.get("spec") or {})]
 
     def now(name: str, value: Value) -> Value:
@@ -133,12 +133,15 @@ def _step(request: Value, settings: GuardrailSettings) -> int | None:
 
 
 def _walk(resource: Resource, now: int, target: int, settings: GuardrailSettings) -> Iterator[tuple[int, int]]:
-    """The request before and after each step; none where so small an amount cannot be cut by the share."""
+    """The request before and after each step.
+
+    It ends before a step that the dead band would stop, and where so small an amount cannot be cut by the share.
+    """
     for _ in range(MOST_STEPS):
         least = least_amount(now, largest_cut(resource, settings))
         unit = MIB if resource is Resource.MEMORY and now >= COARSE_BYTES else 1
         amount = target if target >= least else -(-least // unit) * unit
-        if amount >= now:
+        if amount >= now or (now - amount) / now < settings.least_change:
             return
         yield now, amount
         now = amount

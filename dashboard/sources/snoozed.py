@@ -128,13 +128,14 @@ def _waiting(indexed: Indexed, cool_downs: Mapping[WorkloadRef, float]) -> Index
     """Rows whose step lowers something, of workloads that were changed lately: no step now, and from when on."""
     columns = indexed.table.columns
     assert isinstance(columns, Cells)
-    rows_by_text: dict[str, Index] = {}
+    parts_by_text: dict[str, list[Index]] = {}  # of workloads that were accepted together the text is the same
     for rows, until in zip(_rows_of(indexed, list(cool_downs)), cool_downs.values(), strict=True):
         if any((columns[name][rows] < 0).any() for name in LOWERING):
             going = rows[np.isin(columns["ready"][rows], [ready.value for ready in Ready if ready.now])]
-            rows_by_text[f"cool-down until {display.moment(until)}"] = going
-    if not rows_by_text:
+            parts_by_text.setdefault(f"cool-down until {display.moment(until)}", []).append(going)
+    if not parts_by_text:
         return indexed
+    rows_by_text = {text: np.concatenate(parts) for text, parts in parts_by_text.items()}
     every = np.concatenate(list(rows_by_text.values()))
     added = {
         "ready": _coded(columns["ready"], dict.fromkeys([Ready.WAITING.value], every)),

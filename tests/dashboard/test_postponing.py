@@ -123,3 +123,19 @@ def test_a_workload_that_was_changed_lately_has_no_step_now_and_says_from_when_o
     ]
     query = filters.parse("ready=whole,first-step", indexed.table.schema)
     assert filters.select(indexed, query).tolist() == [1, 2]
+
+
+def test_of_workloads_that_were_cut_together_every_one_waits() -> None:
+    key = {"namespace": "pay", "kind": "Deployment", "container": "app", "ready": "first-step"}
+    rows = [{**key, "workload": name, "cpu_step": 700, "cpu_step_total": -600.0} for name in ("a", "b", "c")]
+    table = Indexed.of(Table.from_rows(RECOMMENDATIONS, rows))
+    snapshot = Snapshot("v1", None, {**Snapshot.empty().tables, RECOMMENDATIONS.name: table})
+    # Accepted within one second: until 2026-11-19 12:00:00 and 12:00:01, which is one text.
+    until = {WorkloadRef("pay", "Deployment", name): 1_795_089_600.0 + late for late, name in enumerate("ab")}
+    indexed = postponing.marked(snapshot, LedgerMarks({}, until), "v2").tables[RECOMMENDATIONS.name]
+    text = "cool-down until Thu 19 Nov 12:00 UTC"
+    assert [(row["ready"], row["stopped_by"], row["cpu_step_total"]) for row in indexed.table.rows()] == [
+        ("waiting", text, None),
+        ("waiting", text, None),
+        ("first-step", "", -600.0),
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,17 +14,24 @@ from hypothesis import strategies as st
 
 from changes.decide.admission_diff import added
 from changes.decide.bundle import COMMANDS, PULL_REQUEST, JudgedWorkload, bundle
-from changes.decide.field_changes import annotated, carries, inverse, planned
+from changes.decide.field_changes import annotated, carries, inverse, planned, swaps_of
 from changes.decide.guardrails import Guardrail, GuardrailOutcome
 from changes.decide.in_place import Resized, ResizeOutcome, answer, judged, owned, pod_writes
 from changes.decide.methods import MethodContext, first_of, impossible, suggested, waves, writes
-from cotenant.core.model.changes.annotated_resources import RESOURCES_ANNOTATION, RESOURCES_LABEL, ResourceSwap, decoded
+from changes.decide.steps import rebased
+from cotenant.core.model.changes.annotated_resources import (
+    RESOURCES_ANNOTATION,
+    RESOURCES_LABEL,
+    ResourceSwap,
+    decoded,
+    encoded,
+)
 from cotenant.core.model.changes.service import BundleForm, FieldMove, Method
 from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.resource import MIB, Resource
 from cotenant.core.settings.sections.recommender import PatchSettings
 
 WEB = WorkloadRef("shop", "Deployment", "web")
@@ -180,6 +188,54 @@ def test_an_annotation_leaves_the_template_alone_and_comes_off_again(
     whole = planned(made, [recommendation(amount, now)], "c2")
     if whole is not None:
         assert RESOURCES_ANNOTATION not in applied(made, whole.operations)["metadata"]["annotations"]
+
+
+def annotated_to(cpu: str, memory: str, body: dict[str, Any], containers: Sequence[str] = ("app",)) -> dict[str, Any]:
+    """The workload after an earlier change set these requests on new pods of the containers."""
+    swaps = {}
+    for container in body["spec"]["template"]["spec"]["containers"]:
+        if container["name"] in containers:
+            old = container.get("resources") or {}
+            swaps[container["name"]] = ResourceSwap(old, {**old, "requests": {"cpu": cpu, "memory": memory}})
+    marks = {RESOURCES_ANNOTATION: encoded(swaps)}
+    return {**body, "metadata": {**body["metadata"], "annotations": marks, "labels": {RESOURCES_LABEL: "annotated"}}}
+
+
+def test_a_template_takes_over_what_an_earlier_step_set_on_new_pods() -> None:
+    # The first step, by annotation: 10 cores to 7, 1000 MiB to 800. The second lowers memory alone, in the template.
+    body = live()
+    body["spec"]["template"]["spec"]["containers"][1]["resources"] = {"requests": {"cpu": "10", "memory": "1000Mi"}}
+    body = annotated_to("7", "800Mi", body, ("app", "proxy"))
+    values = (
+        Value(Resource.CPU, Field.REQUEST, 10_000, 7_000, Action.SET, Reason.OK),
+        Value(Resource.MEMORY, Field.REQUEST, 1000 * MIB, 700 * MIB, Action.SET, Reason.OK),
+    )
+    second = rebased(body, [], [replace(recommendation(), values=values)])
+    write = planned(body, second, "c2")
+    assert write is not None
+    made = applied(body, write.operations)
+    proxy, app = made["spec"]["template"]["spec"]["containers"]
+    assert app["resources"] == {"requests": {"cpu": "7", "memory": "700Mi"}}
+    # The proxy's own step is in the annotation alone, which goes.
+    assert proxy["resources"] == {"requests": {"cpu": "7", "memory": "800Mi"}}
+    assert RESOURCES_ANNOTATION not in made["metadata"]["annotations"]
+    assert write.before["/spec/template/spec/containers/1/resources"]["requests"]["cpu"] == "10"
+    back = applied(made, inverse(write, made, "c2-undone"))
+    assert [c.get("resources") or {} for c in back["spec"]["template"]["spec"]["containers"]] == [
+        {}, {"requests": {"cpu": "10", "memory": "1000Mi"}},
+    ]  # fmt: skip
+    assert swaps_of(back) == swaps_of(body)
+
+
+def test_an_annotation_that_is_older_than_its_template_is_neither_taken_over_nor_a_present_value() -> None:
+    body = annotated_to("7", "800Mi", live())
+    body["spec"]["template"]["spec"]["containers"][1]["resources"]["requests"]["cpu"] = "2"
+    (over,) = rebased(body, [], [recommendation(800)])
+    assert over.values[0].now == 2_000
+    write = planned(body, [over], "c2")
+    assert write is not None
+    after = applied(body, write.operations)["spec"]["template"]["spec"]["containers"][1]["resources"]
+    assert after == {**OLD, "requests": {"cpu": "800m", "memory": "1Gi"}}
 
 
 def test_what_admission_adds_is_told_from_what_was_sent() -> None:

@@ -53,18 +53,40 @@ def test_every_step_passes_its_rule_and_goes_on_from_the_one_before(
         assert [one.now for one in later] == [step.amount, *(one.amount for one in later[:-1])]
 
 
-def test_a_cut_of_ten_cores_to_four_and_a_half_is_three_steps_a_day_apart() -> None:
-    whole = cpu(10_000, 4_500)
+def test_a_cut_of_ten_cores_to_four_is_three_steps_a_day_apart() -> None:
+    whole = cpu(10_000, 4_000)
     (first,) = first_step([whole], LIMITS)
-    # 10 x 0.7 = 7; 7 x 0.7 = 4.9; 4.9 x 0.7 = 3.43 is below the proposal of 4.5.
+    # 10 x 0.7 = 7; 7 x 0.7 = 4.9; 4.9 x 0.7 = 3.43 is below the proposal of 4.
     assert first.values[0].amount == 7_000
     steps = later_steps([whole], [first], LIMITS, 1_000.0)
     assert [(s.from_seconds, s.now, s.amount) for s in steps] == [
         (1_000.0 + 86_400, 7_000, 4_900),
-        (1_000.0 + 2 * 86_400, 4_900, 4_500),
+        (1_000.0 + 2 * 86_400, 4_900, 4_000),
     ]
     # Who overrides the rule takes it whole.
     assert first_step([whole], LIMITS, ("cpu-step",)) == (whole,)
+
+
+def test_a_rest_that_the_dead_band_would_stop_is_no_step() -> None:
+    whole = cpu(10_000, 4_500)
+    (first,) = first_step([whole], LIMITS)
+    # 4.9 to 4.5 is 8 %, below the 10 % that are worth a change.
+    assert [(s.now, s.amount) for s in later_steps([whole], [first], LIMITS, 0.0)] == [(7_000, 4_900)]
+    # 7 to 6.9 is 1 %: the first step is the only one.
+    whole = cpu(10_000, 6_900)
+    (first,) = first_step([whole], LIMITS)
+    assert first.values[0].amount == 7_000 and later_steps([whole], [first], LIMITS, 0.0) == ()
+
+
+@given(st.sampled_from(Resource), st.integers(1, 10**13), st.integers(0, 10**13), st.floats(0, 1), st.floats(0, 1))
+def test_every_later_step_passes_all_rules_that_need_no_cluster(
+    resource: Resource, now: int, amount: int, most: float, least: float
+) -> None:
+    limits = GuardrailSettings(most_cpu_cut=most, most_memory_cut=most, least_change=least)
+    whole = proposed(value(resource, Field.REQUEST, now, amount))
+    for step in later_steps([whole], first_step([whole], limits), limits, 0.0):
+        one = proposed(value(resource, Field.REQUEST, step.now, step.amount))
+        assert [r.rule for r in judge_recorded([one], limits) if r.outcome.value == "fail"] == []
 
 
 def test_memory_is_cut_in_whole_mebibytes_and_a_limit_never_falls_below_its_request() -> None:
