@@ -33,7 +33,7 @@ from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.ledger import Anchor, Ledger, LedgerRow
-from cotenant.core.model.changes.change import ChangeState, ChangeStatus, last_changed
+from cotenant.core.model.changes.change import ChangeState, ChangeStatus, cool_downs
 from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Right, Someone
 from cotenant.core.model.changes.service import (
     BundleForm,
@@ -217,8 +217,7 @@ class ClusterChangeService:
     def cool_downs(self) -> Mapping[WorkloadRef, float]:
         """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
         now, wait = self._office.clock.now_seconds(), self._office.settings.guardrails.cool_down_hours * HOUR_SECONDS
-        changed = last_changed(self._standings().values())
-        return {ref: seconds + wait for ref, seconds in changed.items() if seconds + wait > now}
+        return cool_downs(self._standings().values(), wait, now)
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """What is hidden now; asks no cluster."""

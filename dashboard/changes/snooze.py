@@ -20,7 +20,6 @@ from dashboard.changes.callbacks import acts
 from dashboard.frame import panels
 from dashboard.frame.view import View
 from dashboard.sources import snoozed
-from dashboard.sources.snoozed import Postponing
 from dashboard.tables import display, select_bar
 from dashboard.tables import selection as choosing
 from dashboard.tables.list_page import Listing
@@ -186,8 +185,7 @@ def put_off(view: View, names: list[str], days: float | None, reason: str) -> st
 
 def _anew(view: View) -> str:
     """The version of the results with what was just put off."""
-    if isinstance(view.source, Postponing):
-        view.source.forget()
+    view.source.forget()
     return view.source.snapshot().version
 
 

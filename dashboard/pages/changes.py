@@ -320,8 +320,7 @@ def _register_acting(app: Dash, view: View) -> None:
             return [no_update] * 2
         desk = change_tables.required(view)
         done = desk.roll_back(view.given.people(), [str(id_) for id_ in ids or []])
-        acting.tell(visible(change_tables.done_words(done, "roll back")))
-        return [False, _version(view)]
+        return [False, _answered(view, done, "roll back")]
 
     @app.callback(
         Output(NEWS, "data", allow_duplicate=True),
@@ -334,8 +333,7 @@ def _register_acting(app: Dash, view: View) -> None:
         if not clicks:
             return no_update
         done = change_tables.required(view).verify(view.given.people(), [opened(search or "")])
-        acting.tell(visible(change_tables.done_words(done, "judge yet")))
-        return _version(view)
+        return _answered(view, done, "judge yet")
 
     @app.callback(
         Output(NEWS, "data", allow_duplicate=True), Input(change_story.SETTLE, "n_clicks"), prevent_initial_call=True
@@ -345,8 +343,7 @@ def _register_acting(app: Dash, view: View) -> None:
         if not clicks:
             return no_update
         done = change_tables.required(view).settle(view.given.people())
-        acting.tell(visible(change_tables.done_words(done, "settle")))
-        return _version(view)
+        return _answered(view, done, "settle")
 
 
 def _register_seconding(app: Dash, view: View) -> None:
@@ -361,8 +358,7 @@ def _register_seconding(app: Dash, view: View) -> None:
         if not clicks:
             return no_update
         done = change_tables.required(view).confirm(view.given.people(), opened(search or ""))
-        acting.tell(visible(change_tables.done_words(done, "confirm")))
-        return _version(view)
+        return _answered(view, done, "confirm")
 
     @app.callback(
         Output(NEWS, "data", allow_duplicate=True),
@@ -375,8 +371,14 @@ def _register_seconding(app: Dash, view: View) -> None:
         if not clicks:
             return no_update
         done = change_tables.required(view).decline(view.given.people(), opened(search or ""))
-        acting.tell(visible(change_tables.done_words(done, "decline")))
-        return _version(view)
+        return _answered(view, done, "decline")
+
+
+def _answered(view: View, done: Sequence[ChangeStatus], deed: str) -> str:
+    """Say what came of it; the page's news and the list of recommendations are then as of now."""
+    acting.tell(visible(change_tables.done_words(done, deed)))
+    view.source.forget()
+    return _version(view)
 
 
 def _pressed() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Final
 from urllib.parse import urlencode
 
@@ -21,6 +22,7 @@ from dashboard.figures import band, heat, waste
 from dashboard.frame import panels
 from dashboard.frame.view import Page, View
 from dashboard.nodes import policy_offer
+from dashboard.pages import recommendations
 from dashboard.sources.namespace_filter import OF_THESE
 from dashboard.tables import display, filters, select_bar
 from dashboard.tables import selection as choosing
@@ -29,6 +31,8 @@ from dashboard.tables.selection import ReadyNow
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
 BAND_HEIGHT: Final = 310
 WORTH_MOST: Final = 3
+READY: Final = f"ready={','.join(choosing.READY)}"
+"""The filter of what can be applied now."""
 RESOURCES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}]
 
 
@@ -45,11 +49,12 @@ def contents(view: View) -> Component:
     if overview is None:
         return panels.no_results()
     base = view.settings.base_path
+    ready = cache(lambda: _ready(view))
     rows: tuple[tuple[str, Sequence[Callable[[], Component]]], ...] = (
-        ("", [lambda: _verdict(overview, view)]),
+        ("", [lambda: _verdict(overview, view, ready())]),
         ("", [lambda: html.P(_lead(overview, view), className="lead")]),
         ("", [lambda: _headline(overview)]),
-        ("", [lambda: _present(overview, view)]),
+        ("", [lambda: _present(overview, view, ready())]),
         ("", [lambda: _policy(view)]),
         ("row wide-narrow", [lambda: _band_panel(overview), lambda: _heat_panel(overview)]),
         (
@@ -71,11 +76,10 @@ def _lead(overview: Overview, view: View) -> str:
     )
 
 
-def _verdict(overview: Overview, view: View) -> Component:
+def _verdict(overview: Overview, view: View, ready: ReadyNow) -> Component:
     """One sentence before anything else: what can be lent, what can be saved, what is at risk."""
     lent = [panels.amount(overview.cpu.batch_now, Resource.CPU), " and ",
             panels.amount(overview.memory.batch_now, Resource.MEMORY), " can be lent to batch pods now; "]  # fmt: skip
-    ready = choosing.ready_now(view.source.snapshot().tables[RECOMMENDATIONS.name])
     saved = [panels.amount(ready.millicores, Resource.CPU), " and ", panels.amount(ready.bytes, Resource.MEMORY),
              f" of requests can be saved now{_money(ready, view)}; "]  # fmt: skip
     counts = dict(filters.facet(view.source.snapshot().tables[FINDINGS.name], filters.Query(), "severity"))
@@ -87,6 +91,13 @@ def _verdict(overview: Overview, view: View) -> Component:
         else ["no critical finding."]
     )
     return html.P([*lent, *saved, *risk], className="verdict", id="overview-verdict")
+
+
+def _ready(view: View) -> ReadyNow:
+    """Of the rows that the list shows under the same filter."""
+    snapshot = view.source.snapshot()
+    query = recommendations.LIST.query(READY, snapshot.tables[RECOMMENDATIONS.name].table.schema)
+    return choosing.ready_now(snapshot, query)
 
 
 def _money(ready: ReadyNow, view: View) -> str:
@@ -110,7 +121,7 @@ def _headline(overview: Overview) -> Component:
     return html.Div(stats, className="stats six")
 
 
-def _present(overview: Overview, view: View) -> Component:
+def _present(overview: Overview, view: View, ready: ReadyNow) -> Component:
     """What could be used now, what comes next, what is worth doing."""
     return html.Div(
         [
@@ -127,7 +138,7 @@ def _present(overview: Overview, view: View) -> Component:
                 "from what prod pods will not use for long",
             ),
             _peak(overview),
-            _worth(overview, view),
+            _worth(overview, view, ready),
         ],
         className="stats four",
     )
@@ -166,15 +177,14 @@ def _peak(overview: Overview) -> Component:
     return panels.stat("Next peak", [panels.clock(peak.start_seconds), ", ", height], detail)
 
 
-def _worth(overview: Overview, view: View) -> Component:
+def _worth(overview: Overview, view: View, ready: ReadyNow) -> Component:
     """What passes the guardrails now, as the list and its order have it; all recommendations together beside it."""
-    ready = choosing.ready_now(view.source.snapshot().tables[RECOMMENDATIONS.name])
     whole = [panels.amount(overview.saving_cpu_millicores, Resource.CPU), " and ",
              panels.amount(overview.saving_memory_bytes, Resource.MEMORY)]  # fmt: skip
     if not ready.count:
         return panels.stat("Ready to apply", "nothing", html.Span(["All recommendations together: ", *whole, "."]))
     now = [panels.amount(ready.millicores, Resource.CPU), " and ", panels.amount(ready.bytes, Resource.MEMORY)]
-    link = dcc.Link("See them", href=f"{view.settings.base_path}recommendations?ready={','.join(choosing.READY)}")
+    link = dcc.Link("See them", href=f"{view.settings.base_path}recommendations?{READY}")
     detail = [*now, f" less requested now{_money(ready, view)}, ", *whole, " after all steps. ", link]
     return panels.stat("Ready to apply", display.counted(ready.count, "recommendation"), html.Span(detail))
 

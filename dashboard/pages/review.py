@@ -29,7 +29,6 @@ from dashboard.changes.callbacks import acts
 from dashboard.changes.review import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, ReviewTerms
 from dashboard.frame import panels
 from dashboard.frame.view import View
-from dashboard.sources.snoozed import Postponing
 from dashboard.tables import display
 from dashboard.tables import selection as choosing
 from dashboard.tables.list_page import Listing
@@ -395,8 +394,7 @@ def accepted(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
         raise UsageError("an override takes a reason", fix="Give it in step 2.")
     method = Method(shown.get("method", Method.TEMPLATE.value))
     done = _desk(view).accept(view.given.people(), terms.wanted(refs, method))
-    if isinstance(view.source, Postponing):
-        view.source.forget()
+    view.source.forget()
     return done
 
 
@@ -414,7 +412,9 @@ def afterwards(view: View, kind: str, ids: Sequence[str]) -> str:
     """Roll back or judge; the result in a sentence."""
     desk, who = _desk(view), view.given.people()
     if kind == "review-back":
-        return f"Rolled back: {review_end.counted(desk.roll_back(who, ids))}"
+        done = desk.roll_back(who, ids)
+        view.source.forget()
+        return f"Rolled back: {review_end.counted(done)}"
     judged = desk.verify(who, ids)
     waiting = len(ids) - len(judged)
     text = f"Verified: {review_end.counted(judged)}" if judged else "No soak time is over yet."

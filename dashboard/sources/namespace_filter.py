@@ -55,7 +55,7 @@ class Narrowing:
 
     def forget(self) -> None:
         """Drop what the wrapped source has cached."""
-        getattr(self._behind, "forget", lambda: None)()
+        self._behind.forget()
 
     def snapshot(self) -> Snapshot:
         """The newest results; made once for each set of namespaces."""

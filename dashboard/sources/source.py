@@ -115,6 +115,9 @@ class ResultSource(Protocol):
     def snapshot(self) -> Snapshot:
         """The newest results."""
 
+    def forget(self) -> None:
+        """Look again at the next question: somebody has just acted."""
+
     def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
         """The full recommendation of one container with its inputs; None when there is none."""
 
@@ -174,6 +177,10 @@ class StoreSource:
             return self._snapshot
         finally:
             self._lock.release()
+
+    def forget(self) -> None:
+        """The store is looked at again by the next snapshot."""
+        self._looked_seconds = float("-inf")
 
     def _look(self) -> None:
         before = self._store

@@ -142,10 +142,10 @@ class ReadyNow:
     monthly: float | None
 
 
-def ready_now(indexed: Indexed) -> ReadyNow:
-    """Over the rows of READY; raised requests do not count against what others free."""
-    columns: Mapping[str, Any] = indexed.table.columns
-    rows = np.flatnonzero(np.isin(columns["ready"].astype(str), READY))
+def ready_now(snapshot: Snapshot, query: Query) -> ReadyNow:
+    """Over the recommendations of a query; raised requests do not count against what others free."""
+    columns: Mapping[str, Any] = snapshot.tables[RECOMMENDATIONS.name].table.columns
+    rows = snapshot.rows(RECOMMENDATIONS.name, query)
 
     def freed(name: str) -> float:
         return float(np.maximum(0.0, -np.nan_to_num(columns[name][rows].astype(np.float64))).sum())

@@ -85,6 +85,19 @@ def test_a_damaged_file_is_as_if_there_were_none(
     assert learned.read(place, "workloads-cpu", settings) is not None
 
 
+def test_series_and_trees_of_two_learnings_are_nothing(place: Store, case: tuple[ForecastingSettings, Learned]) -> None:
+    settings, lessons = case
+    learned.write(place, "workloads-cpu", lessons, settings)
+    (trees,) = Path(place.url.removeprefix("file://")).rglob("workloads-cpu-trees.parquet")
+    older = trees.read_bytes()
+    later = replace(lessons, end_seconds=lessons.end_seconds + HOUR_SECONDS)
+    learned.write(place, "workloads-cpu", later, settings)
+    assert learned.read(place, "workloads-cpu", settings) is not None
+    # What a process leaves that ends after the first of its two writes.
+    trees.write_bytes(older)
+    assert learned.read(place, "workloads-cpu", settings) is None
+
+
 def test_a_later_analysis_goes_on_from_it(store: Store, cluster: SyntheticCluster) -> None:
     settings, clock = Settings(), FixedClock(cluster.inventory.time_seconds)
     first = corridor.analyse(store, settings, clock, Silent())

@@ -29,9 +29,10 @@ from dashboard.frame import panels
 from dashboard.frame.view import DashboardContext, View
 from dashboard.pages import overview, portrait, review
 from dashboard.pages.recommendations import LIST
+from dashboard.sources.namespace_filter import Narrowing
 from dashboard.sources.snoozed import Postponing
 from dashboard.sources.source import StoreSource
-from dashboard.tables import filters, select_bar
+from dashboard.tables import display, filters, select_bar
 from dashboard.tables.selection import Selection
 from tests.cluster.waiting import wait_for
 from tests.support import acting
@@ -57,12 +58,13 @@ def scene(made: Prepared, tmp_path: Path) -> Iterator[Scene]:
 
 
 def view_of(scene: Scene, who: Someone = ADMIN, age_seconds: float = 0.0, **given: Any) -> View:
-    """What a page of this scene is given."""
+    """What a page of this scene is given, with the sources that the application puts before the store."""
     now = FixedClock(scene.end_seconds + age_seconds).now_seconds
     known = DashboardContext(people=lambda: who, **{"desk": scene.desk(), "actions": scene.settings.actions, **given})
     source = StoreSource(scene.store, support.QUICK)
-    behind = source if known.desk is None else Postponing(source, known.desk, now, 0.0)
-    return View(behind, support.QUICK, now, known)
+    # The clock stands: only who is told to forget asks the ledger again.
+    behind = source if known.desk is None else Postponing(source, known.desk, now, 3600.0)
+    return View(Narrowing(behind, known.people), support.QUICK, now, known)
 
 
 def text(made: Component) -> str:
@@ -231,6 +233,23 @@ def test_overview_portrait_and_drawer_lead_into_the_review(scene: Scene) -> None
     assert "Read-only: start it with" in text(portrait.contents(alone, ref, ""))
 
 
+def test_the_overview_counts_what_the_list_behind_its_link_shows(scene: Scene) -> None:
+    view = view_of(scene)
+
+    def listed() -> int:
+        snapshot = view.source.snapshot()
+        schema = snapshot.tables[RECOMMENDATIONS.name].table.schema
+        return len(snapshot.rows(RECOMMENDATIONS.name, LIST.query(overview.READY, schema)))
+
+    before = listed()
+    assert f'"{display.counted(before, "recommendation")}"' in text(overview.contents(view))
+    row = next(r for r in view.source.snapshot().tables[RECOMMENDATIONS.name].table.rows() if r["ready"] == "whole")
+    ref = WorkloadRef(row["namespace"], row["kind"], row["workload"])
+    snooze.put_off(view, [reviewing.name_of(ref)], 7, "later")
+    assert listed() < before
+    assert f'"{display.counted(listed(), "recommendation")}"' in text(overview.contents(view))
+
+
 def test_files_and_commands_are_made_without_touching_the_cluster(scene: Scene) -> None:
     view, (ref,) = view_of(scene), free(scene)
     before = scene.live(ref)["metadata"]["resourceVersion"]
@@ -258,7 +277,9 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
         assert "Left for later" in step(view, [ref], "confirm", method="template")
         whole = step(view, [ref], "guardrails", method="template", override=f"{look.next_steps[0].resource}-step")
         assert "overridden" in whole
-        (done,) = desk.accept(ADMIN, ChangeRequest((ref,), key=KEY))
+        version = view.source.snapshot().results_version
+        shown = {"ids": [reviewing.name_of(ref)], "version": version, "method": "template"}
+        (done,) = review.accepted(view, reviewing.asked(search_of([ref], step="confirm")), shown)
         taken = [(one.container, one.resource, one.amount) for one in done.change.next_steps]
         assert taken == [(one.container, one.resource, one.amount) for one in look.next_steps]
         # Afterwards the list says when the next step may be taken, and what is shown goes on from the cluster's values.
@@ -269,3 +290,6 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
         (again,) = desk.review(ADMIN, ChangeRequest((ref,)))
         assert "cool-down" in [rule.name for rule in again.blocked(())]
         assert len(again.next_steps) < len(look.next_steps)
+        assert review.afterwards(view, "review-back", [done.change.id]) == "Rolled back: 1 rolled back."
+        rows = view.source.snapshot().tables[RECOMMENDATIONS.name].table.rows()
+        assert "waiting" not in [r["ready"] for r in rows if r["workload"] == ref.name]

@@ -17,6 +17,7 @@ from cotenant.core.model.changes.change import (
     ChangeState,
     ChangeStatus,
     after,
+    cool_downs,
     folded,
 )
 from cotenant.core.model.errors import UsageError
@@ -45,6 +46,14 @@ def test_a_change_is_judged_at_two_ages_and_then_no_more() -> None:
     assert steps(verified, now=86_399.0) == [] and steps(verified, now=86_400.0) == [(Due.VERIFY, "a")]
     again = standing("a", ChangeState.VERIFIED, since=86_401.0)
     assert steps(again, now=900_000.0) == [] and next_seconds([again], 86_402.0, PACE) is None
+
+
+def test_a_workload_cools_down_from_its_last_change_in_force_or_of_unknown_outcome() -> None:
+    changed = [standing(state.value, state) for state in ChangeState]
+    cooling = {ref.name for ref in cool_downs(changed, 3600.0, 3599.0)}
+    assert cooling == {"unknown", "applied", "verified", "regressed", "rollback-unknown"}
+    assert set(cool_downs(changed, 3600.0, 0.0).values()) == {3600.0}
+    assert cool_downs(changed, 3600.0, 3600.0) == {}
 
 
 def test_a_regression_is_taken_back_only_when_that_is_wanted_and_only_once() -> None:

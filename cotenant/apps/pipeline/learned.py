@@ -30,6 +30,8 @@ from forecasting.trees import LEAVES, Trees
 _FOLDER: Final = "learned-forecasts"
 _FORM: Final = "1"
 """Rises whenever what is learned, or how it is stored, changes its meaning."""
+_END: Final = "end_seconds"
+"""Of the learning, in the stamps of both blocks."""
 _SERIES_PARTS: Final = ("scores", "booster_scores", "lifts", "errors")
 _TREE_PARTS: Final = ("features", "thresholds", "remaining", "leaves")
 _Block = dict[str, npt.NDArray[Any]]
@@ -46,6 +48,8 @@ def read(store: Store, group: str, settings: ForecastingSettings) -> Learned | N
         stored, grown = store.read_block(_FOLDER, group), store.read_block(_FOLDER, _trees_of(group))
         if stored is None or grown is None or any(stamp.get("key") != _key(settings) for _, stamp in (stored, grown)):
             return None
+        if stored[1][_END] != grown[1][_END]:  # the process ended between the two writes
+            return None
         return _decoded(*stored, grown[0])
     except (StoreError, KeyError, ValueError, IndexError, msgspec.MsgspecError) as error:
         structlog.get_logger(__name__).info("forecasts learn anew", group=group, reason=str(error))
@@ -58,7 +62,7 @@ def write(store: Store, group: str, learned: Learned, settings: ForecastingSetti
         return
     series, trees, stamp = _encoded(learned)
     store.write_block(_FOLDER, group, series, {**stamp, "key": _key(settings)})
-    store.write_block(_FOLDER, _trees_of(group), trees, {"key": _key(settings)})
+    store.write_block(_FOLDER, _trees_of(group), trees, {_END: stamp[_END], "key": _key(settings)})
 
 
 def _trees_of(group: str) -> str:
@@ -92,7 +96,7 @@ def _encoded(learned: Learned) -> tuple[_Block, _Block, dict[str, str]]:
     grown = [fit.booster.trees for fit in fits if fit.booster]
     trees = {part: _rows([getattr(of, part) for of in grown], part) for part in _TREE_PARTS}
     boosted = msgspec.json.encode([_boosted(fit) for fit in fits]).decode()
-    return series, trees, {"end_seconds": str(learned.end_seconds), "fits": boosted}
+    return series, trees, {_END: str(learned.end_seconds), "fits": boosted}
 
 
 def _boosted(fit: MixtureFit) -> _Boosted:
@@ -125,7 +129,7 @@ def _decoded(series: Mapping[str, npt.NDArray[Any]], stamp: Mapping[str, str], t
     names = tuple(series["name"].tolist())
     if first != len(names):
         raise ValueError(f"{len(names)} series, {first} of them in fits")
-    return Learned(names, int(stamp["end_seconds"]), tuple(fits))
+    return Learned(names, int(stamp[_END]), tuple(fits))
 
 
 def _booster(of: _Boosted, trees: Mapping[str, npt.NDArray[Any]]) -> Booster:

@@ -182,13 +182,12 @@ def _cool_downs(settings: Settings) -> Mapping[WorkloadRef, float]:
     """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
     from changes.change_ledger import ChangeJournal
     from cotenant.core.adapters.clock import SystemClock
-    from cotenant.core.model.changes.change import last_changed
+    from cotenant.core.model.changes.change import cool_downs
     from cotenant.core.model.usage.usage import HOUR_SECONDS
 
     clock, wait = SystemClock(), settings.actions.guardrails.cool_down_hours * HOUR_SECONDS
     with _ledger(settings) as ledger:
-        changed = last_changed(ChangeJournal(ledger, clock, "").standings().values())
-    return {ref: seconds + wait for ref, seconds in changed.items() if seconds + wait > clock.now_seconds()}
+        return cool_downs(ChangeJournal(ledger, clock, "").standings().values(), wait, clock.now_seconds())
 
 
 @contextmanager

@@ -185,6 +185,12 @@ def last_changed(standings: Iterable[ChangeStatus]) -> dict[WorkloadRef, float]:
     }
 
 
+def cool_downs(standings: Iterable[ChangeStatus], wait_seconds: float, now_seconds: float) -> dict[WorkloadRef, float]:
+    """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
+    ends = {ref: seconds + wait_seconds for ref, seconds in last_changed(standings).items()}
+    return {ref: end for ref, end in ends.items() if end > now_seconds}
+
+
 def after(state: ChangeState | None, happened: ChangeEvent) -> ChangeState:
     """The next state; UsageError when this cannot happen now."""
     next_state = TRANSITIONS.get((state, happened))
