@@ -58,6 +58,10 @@ class ClaimWire(msgspec.Struct):
     status: _ClaimStatus = msgspec.field(default_factory=_ClaimStatus)
 
 
+class _CdiWire(msgspec.Struct):
+    annotations: dict[str, str] = {}
+
+
 class ClaimDevice(msgspec.Struct, frozen=True):
     """One device of a claim; shared: by administrators' access, beside whoever has it."""
 
@@ -156,10 +160,11 @@ def _request(
 
 
 def cdi_spec(claim: PreparedClaim) -> dict[str, Any]:
-    """The CDI file of a claim: one CDI device a request."""
+    """The CDI file of a claim: one CDI device a request, and the claim itself for `claim_in`."""
     return {
         "cdiVersion": CDI_VERSION,
         "kind": CDI_KIND,
+        "annotations": {CDI_KIND: msgspec.json.encode(claim).decode()},
         "devices": [
             {
                 "name": request_key(claim.uid, request.name),
@@ -171,6 +176,12 @@ def cdi_spec(claim: PreparedClaim) -> dict[str, Any]:
             for request in claim.requests
         ],
     }
+
+
+def claim_in(cdi_file: bytes) -> PreparedClaim:
+    """The claim of a CDI file. msgspec.MsgspecError for one without it; UnicodeError as of its decoder."""
+    annotations = msgspec.json.decode(cdi_file, type=_CdiWire).annotations
+    return msgspec.json.decode(annotations.get(CDI_KIND, ""), type=PreparedClaim)
 
 
 def keys_in(env: Iterable[str]) -> tuple[str, ...]:

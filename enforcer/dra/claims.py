@@ -1,15 +1,16 @@
 """EDGE: prepared claims, noted before anything is given and kept over every restart; their files for the runtime.
 
 One JSON file in the agent's folder is replaced whole before a CDI file is written, and after one is taken away, so that
-a kubelet or an agent that starts again finds the same devices with the same claims. What the scheduler allocated stands
-in the claim itself, so that a lost note only costs a read.
+a kubelet or an agent that starts again finds the same devices with the same claims. Each CDI file has its claim in it,
+so that a lost note is made again from them; where they are lost too, the kubelet asks for each claim anew when it
+starts.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ import structlog
 from cotenant.core.model.allocation.cpu_lists import Cpus
 from cotenant.core.model.errors import StoreError
 from enforcer.apply.atomic_write import UNUSABLE, replace_whole, set_aside
-from enforcer.dra.claim import ClaimRefused, ClaimWire, PreparedClaim, cdi_spec, prepared
+from enforcer.dra.claim import ClaimRefused, ClaimWire, PreparedClaim, cdi_spec, claim_in, prepared
 from enforcer.dra.offer import DRIVER, OfferedDevice
 
 NOTE: Final = "claims.json"
@@ -42,7 +43,8 @@ class Claims:
         self._note, self._cdi, self._node, self._read = folder / NOTE, cdi_folder, node, read
         self._lock = threading.Lock()
         self._claims: dict[str, PreparedClaim] = {one.uid: one for one in self._noted_claims()}
-        self._restore()
+        for claim in self._claims.values():  # a machine that booted has no files
+            self._write(claim)
 
     @property
     def count(self) -> int:
@@ -92,20 +94,18 @@ class Claims:
         try:
             return msgspec.json.decode(self._note.read_bytes(), type=_Note).claims
         except FileNotFoundError:
-            return []
+            return list(self._claims_of_files())
         except UNUSABLE as bad:
-            _log.warning("claims are read from the API server again", problem=set_aside(self._note, bad))
-            return []
+            _log.warning("claims are read from the runtime's files", problem=set_aside(self._note, bad))
+            return list(self._claims_of_files())
 
-    def _restore(self) -> None:
-        """Files of the runtime as they are noted: a machine that booted has none, a kill may have left one too many."""
-        for claim in self._claims.values():
-            self._write(claim)
-        expected = {self._file(uid) for uid in self._claims}
-        for file in self._cdi.glob(f"{_PREFIX}*.json"):
-            if file not in expected:
-                with contextlib.suppress(OSError):
-                    file.unlink()
+    def _claims_of_files(self) -> Iterator[PreparedClaim]:
+        """A file that cannot be read stays: a running pod may need it, and with the pod's end it is taken away."""
+        for file in sorted(self._cdi.glob(f"{_PREFIX}*.json")):
+            try:
+                yield claim_in(file.read_bytes())
+            except UNUSABLE as bad:
+                _log.warning("claim unknown until the kubelet asks for it", file=str(file), problem=str(bad))
 
     def _save(self, claims: dict[str, PreparedClaim]) -> None:
         self._replace(self._note, msgspec.json.encode(_Note(list(claims.values()))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from cotenant.core.settings.sections.telemetry import TelemetrySettings
 from enforcer.assembly import assembled
 from enforcer.contract import ContainerSpec, PodSpec
 from enforcer.decide.container_resources import LEAVE
-from enforcer.dra.claim import ClaimRefused, ClaimWire, cdi_spec, keys_in, prepared, request_key
+from enforcer.dra.claim import CDI_KIND, ClaimRefused, ClaimWire, cdi_spec, claim_in, keys_in, prepared, request_key
 from enforcer.dra.claims import NOTE, Claims
 from enforcer.dra.offer import (
     DRIVER,
@@ -179,7 +180,6 @@ def test_a_claim_is_the_same_after_a_restart_whatever_is_offered_then(tmp_path: 
     (file,) = (tmp_path / "cdi").iterdir()
     text = file.read_bytes()
     file.unlink()  # the machine booted
-    (tmp_path / "cdi" / f"{DRIVER}-claim-u-0.json").write_text("{}")
     after = Claims(tmp_path / "state", tmp_path / "cdi", "n1", cluster)
     assert [one.read_bytes() for one in (tmp_path / "cdi").iterdir()] == [text]
     assert after.prepare("shop", "c", "u-1") == ready
@@ -238,14 +238,45 @@ def test_a_new_claim_waits_until_the_nodes_devices_are_read(tmp_path: Path) -> N
     assert claims.prepare("shop", "c", "u-1").exclusive == {"gpu-0"}
 
 
-def test_a_note_that_cannot_be_read_costs_a_read_of_the_claim(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [Path.unlink, lambda note: note.write_text("{")], ids=["lost", "damaged"])
+def test_without_its_note_an_agent_takes_the_claims_of_running_pods_from_their_files(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
     cluster = Cluster()
-    cluster.claims["c"] = claim("u-1", "one=gpu-0")
-    ready = begin(tmp_path, cluster).prepare("shop", "c", "u-1")
-    (tmp_path / "state" / NOTE).write_text("{")
+    cluster.claims |= {"c": claim("u-1", "one=gpu-0", "two=cpu-0"), "d": claim("u-2", "one=cpu-1", name="d")}
+    before = begin(tmp_path, cluster)
+    ready = before.prepare("shop", "c", "u-1")
+    before.prepare("shop", "d", "u-2")
+    unreadable = tmp_path / "cdi" / f"{DRIVER}-claim-u-2.json"
+    unreadable.write_text("{}")
+    files = {file: file.read_bytes() for file in (tmp_path / "cdi").iterdir()}
+    damage(tmp_path / "state" / NOTE)
     again = begin(tmp_path, cluster)
+    assert {file: file.read_bytes() for file in (tmp_path / "cdi").iterdir()} == files
+    assert again.cpus_of("shop", ["u_1_two", "u_2_one"]) == {0, 2}
     assert again.prepare("shop", "c", "u-1") == ready
     assert cluster.reads == 2
+    again.prepare("shop", "d", "u-2")
+    # regular_topology(1, 2, 2): core 1 has threads 1 and 3
+    assert again.cpus_of("shop", ["u_1_two", "u_2_one"]) == {0, 1, 2, 3}
+
+
+@given(
+    st.binary(max_size=60)
+    | st.text(max_size=60).map(lambda text: msgspec.json.encode({"annotations": {CDI_KIND: text}}))
+)
+def test_a_file_that_is_none_of_ours_is_told_by_one_error(text: bytes) -> None:
+    with pytest.raises((msgspec.MsgspecError, UnicodeError)):
+        claim_in(text)
+
+
+names = st.text("abc-", min_size=1, max_size=9)
+
+
+@given(names, st.dictionaries(st.sampled_from(sorted(OFFERS)), names, max_size=3))
+def test_a_claim_is_read_from_its_file_as_it_was_prepared(uid: str, requests: dict[str, str]) -> None:
+    ready = prepared(claim(uid, *(f"{request}={device}" for device, request in requests.items())), "n1", OFFERS, [])
+    assert claim_in(msgspec.json.encode(cdi_spec(ready))) == ready
 
 
 def test_nothing_is_given_that_could_not_be_noted(tmp_path: Path) -> None:
