@@ -24,7 +24,6 @@ from cotenant.core.model.colocation.collect_policy import CollectPolicy
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.errors import CotenantError, NodeUnreadable
 from cotenant.core.model.kubernetes.intent import Apply
-from cotenant.core.model.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.core.settings.sections.enforcer import EnforcerSettings
 from enforcer.apply.atomic_write import replace_whole
 from enforcer.apply.journal import OriginalsJournal
@@ -34,6 +33,7 @@ from enforcer.decide.changes import Done, Place, wants_of
 from enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
 from enforcer.decide.quotas import ratio_of
 from enforcer.decide.unsupported import Unsupported, unsupported
+from enforcer.observe.cpusets import beside_static_kubelet
 from enforcer.report.action_log import ActionReporter, AgentMetrics
 from enforcer.report.acts import sample_of
 from enforcer.report.recorder import Recorder
@@ -321,13 +321,12 @@ class Agent:
     def admitted(self, pod: PodSpec) -> PodSpec:
         """A pod of a runtime's message, with the containers' resources from the API server if known. Any thread.
 
-        Without its CPUs by annotation where the kubelet gives CPUs out itself, as `cpuset_pools` has it.
+        Without its CPUs by annotation where the kubelet gives CPUs out itself, as in a tick.
         """
         with self._lock:
             last = self._last
-        if last and last.observation.node.kubelet_static_cpus and RESOURCE_STATUS_ANNOTATION in pod.annotations:
-            others = {key: text for key, text in pod.annotations.items() if key != RESOURCE_STATUS_ANNOTATION}
-            pod = replace(pod, annotations=others)
+        if last and last.observation.node.kubelet_static_cpus:
+            pod = beside_static_kubelet(pod)
         api_pod = next((one for one in last.inputs.pods if one.uid == pod.uid), None) if last else None
         if api_pod is None:
             return pod

@@ -46,6 +46,7 @@ from enforcer.contract import Observation, ResctrlReading, Uplink
 from enforcer.decide.changes import Place
 from enforcer.decide.registry import strategies
 from enforcer.observe.cgroupfs import Hierarchy, raise_file_limit
+from enforcer.observe.cpusets import beside_static_kubelet
 from enforcer.observe.cycles import CycleReader
 from enforcer.observe.layout import Driver, Layout, checked_path, host_application_path
 from enforcer.observe.observe import HostApplicationSpec, NodeFacts, Observer
@@ -87,20 +88,22 @@ class KubeletTreeReader:
         if inputs.policy is not self._policy:
             self._policy, self._applications = inputs.policy, applications(inputs.policy, self._layout)
         uplink, resctrl, switches = self._look_around(time.monotonic())
+        static = self._kubelet.static_cpus or bool(inputs.kubelet.allocatable)
         facts = NodeFacts(
             name=inputs.node.name,
             allocatable=inputs.node.allocatable,
             capacity=inputs.node.capacity,
             labels=inputs.node.labels,
             annotations=inputs.node.annotations,
-            kubelet_static_cpus=self._kubelet.static_cpus or bool(inputs.kubelet.allocatable),
+            kubelet_static_cpus=static,
             kubelet_cpus=inputs.kubelet.exclusive,
             offered_cpus=self._offered_cpus,
             uplink=uplink,
             resctrl=resctrl,
             kernel_switches=switches,
         )
-        return observer.read(inputs.pods, self._applications, facts, fresh)
+        pods = tuple(map(beside_static_kubelet, inputs.pods)) if static else inputs.pods
+        return observer.read(pods, self._applications, facts, fresh)
 
     def close(self) -> None:
         """Let go of files."""

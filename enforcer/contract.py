@@ -94,6 +94,8 @@ class PodSpec:
     host_network: bool = False
     claims: bool = False
     """Whether it names ResourceClaims."""
+    refused_cpus: frozenset[int] = frozenset()
+    """CPUs of an annotation that is not followed, because the kubelet's own CPU manager gives CPUs out here."""
     resources_known: bool = True
     """Whether the containers' requests and limits are the API server's; a container runtime does not tell them."""
 

@@ -9,11 +9,12 @@ Sources: cpuset(7) "List format"; Koordinator's annotations `scheduling.koordina
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cotenant.core.model.allocation.cpu_annotations import assignment_of, reserved_cpus, system_cpus
 from cotenant.core.model.allocation.cpu_lists import Cpus
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.resource import MILLICORES_PER_CORE
 from enforcer.contract import NodeReading, PodSpec
@@ -36,6 +37,18 @@ def assigned(pod: PodSpec) -> Assigned:
     except UsageError as bad:
         return Assigned(broken=bad.message)
     return Assigned(assignment.cpus, assignment.numa_nodes)
+
+
+def beside_static_kubelet(pod: PodSpec) -> PodSpec:
+    """The pod without CPUs by annotation, for nodes whose kubelet gives CPUs out itself; they become `refused_cpus`.
+
+    Two owners would take them from each other. NUMA nodes alone are followed: they choose among shared CPUs.
+    """
+    cpus = assigned(pod).cpus
+    if not cpus:
+        return pod
+    others = {key: text for key, text in pod.annotations.items() if key != RESOURCE_STATUS_ANNOTATION}
+    return replace(pod, annotations=others, refused_cpus=cpus)
 
 
 def owned_cpus(pods: Iterable[PodSpec], *classes: QosClass) -> Cpus:

@@ -6,8 +6,8 @@ fits:
 
 0. CPUs that the kubelet gave it alone (its static CPU manager), or claims where the node offers cores: nothing
 1. CPUs in its annotation: exactly these, and no CFS quota on pod and containers, which could only throttle it there;
-   unless it names more than the pod asks for, which no scheduler does, or the kubelet's static CPU manager gives CPUs
-   out here: two owners would take them from each other, so that nothing is set, and the pod is told why
+   unless it names more than the pod asks for, which no scheduler does. Where the kubelet's static CPU manager gives
+   CPUs out, no pod comes here with such an annotation (`cpusets.beside_static_kubelet`), and it is told why
 2. CPU on NUMA nodes in its annotation: the share pool of these nodes (best effort: its own pool, when switched on)
 3. SYSTEM: the CPUs that the node keeps for it, when it keeps any
 4. LS: the share pool
@@ -115,8 +115,6 @@ class CpusetPools:
             return CpusetPlacement()
         if may_have_claimed_cores(pod, node):
             return CpusetPlacement()
-        if assignment.cpus and node.kubelet_static_cpus:
-            return CpusetPlacement()
         if assignment.cpus and not overclaims(pod):
             return CpusetPlacement(assignment.cpus & pools.online, "CPUs that the scheduler gave it", bound=True)
         if pod.best_effort:
@@ -193,10 +191,11 @@ def _placement_verdicts(
         assignment = assigned(pod.spec)
         if assignment.broken:
             yield Verdict(pod.spec.key, UNREADABLE, assignment.broken, warning=True)
-        if assignment.cpus and node.kubelet_static_cpus:
+        if pod.spec.refused_cpus:
+            cpus = format_cpus(pod.spec.refused_cpus)
             message = (
-                f"{pod.spec.key}: its annotation names CPUs {format_cpus(assignment.cpus)}, but the kubelet's static"
-                f" CPU manager gives CPUs out on {node.name}: not followed"
+                f"{pod.spec.key}: its annotation names CPUs {cpus}, but the kubelet's static CPU manager"
+                f" gives CPUs out on {node.name}: not followed"
             )
             yield Verdict(pod.spec.key, KUBELET_OWNS, message, warning=True)
         elif overclaims(pod.spec):

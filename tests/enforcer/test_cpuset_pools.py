@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.core.model.allocation.cpu_lists import parse_cpus
-from cotenant.core.model.allocation.cpu_topology import Processor
+from cotenant.core.model.allocation.cpu_topology import Processor, regular_topology
 from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import NO_LIMIT, Knob, KubeQos, NodeReading, PodReading, StrategyPlan
+from enforcer.decide.container_resources import container_resources
+from enforcer.observe.cpusets import beside_static_kubelet
+from enforcer.report.topology_report import MachineCpus, node_cpus
 from enforcer.strategies.cpuset_pools import CpusetPools
 from tests.enforcer.readings import GIB, container, pod, policy, seen, values
 
@@ -152,8 +156,14 @@ def test_best_effort_is_kept_off_the_cpus_of_lse_pods_and_lent_those_of_lsr_pods
 
 
 def test_where_the_kubelet_gives_cpus_out_an_annotation_is_not_followed_and_the_pod_is_told() -> None:
-    plan = decided(given_pod("db", QosClass.LSR, "1-2"), node=machine(kubelet_static_cpus=True))
+    one = given_pod("db", QosClass.LSE, "1-2")
+    bound, node = replace(one, spec=beside_static_kubelet(one.spec)), machine(kubelet_static_cpus=True)
+    plan = decided(bound, web(), node=node)
+    # all 8 CPUs are shared, which is what the kubelet sets: nobody is moved
     assert values(plan, Knob.CPUSET_CPUS) == {} and values(plan, Knob.CPU_QUOTA) == {}
+    assert container_resources(bound.spec, bound.spec.containers[0], policy()).cpuset_cpus is None
+    published = node_cpus(seen(bound, machine=node), MachineCpus(regular_topology(1, 8, 1), {}))
+    assert (published.pods, published.shared) == ((), set(range(8)))
     (verdict,) = plan.verdicts
     assert verdict.reason == "KubeletOwnsCpus" and "names CPUs 1-2" in verdict.message
 

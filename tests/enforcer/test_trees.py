@@ -5,14 +5,20 @@ The files are real files but not a kernel: values are kept as written, nothing i
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cotenant.core.model.allocation.cpu_topology import Processor
+from cotenant.core.model.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.settings.sections.dra import DraSettings
+from cotenant.core.settings.sections.enforcer import EnforcerSettings
 from enforcer.apply.apply import Applier
 from enforcer.apply.journal import OriginalsJournal
+from enforcer.assembly import KubeletTreeReader
 from enforcer.contract import (
     NO_LIMIT,
     ContainerSpec,
@@ -33,6 +39,8 @@ from enforcer.decide.changes import WriteOutcome
 from enforcer.observe.cgroupfs import Hierarchy
 from enforcer.observe.layout import Driver, Layout, Runtime
 from enforcer.observe.observe import NodeFacts, Observer
+from enforcer.sources.kubelet import KubeletConfig
+from enforcer.sources.sources import AgentInputs
 
 TREES = Path(__file__).with_name("trees")
 MIB = 1 << 20
@@ -148,3 +156,16 @@ def test_a_knob_is_written_and_given_back(
         assert (at / file.format(tier)).read_text() == text
         assert [d.outcome for d in applier.give_back()] == [WriteOutcome.RESTORED]
         assert hierarchy.read_knob(tier, wanted[0]) == before
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_cpus_by_annotation_do_not_enter_where_the_kubelet_gives_cpus_out_itself(tmp_path: Path, static: bool) -> None:
+    at = grown("systemd-v2-crio-numa", tmp_path)
+    settings = EnforcerSettings(proc_root=str(at / "proc"), dra=DraSettings(on=True, cpus="2-3"))
+    reader = KubeletTreeReader(Hierarchy(at / "cgroup"), settings, KubeletConfig(static_cpus=static))
+    bound = replace(POD, annotations={RESOURCE_STATUS_ANNOTATION: '{"cpuset": "1"}', "cotenant.dev/other": "kept"})
+    with contextlib.closing(reader):
+        seen = reader.read(AgentInputs((bound,)), frozenset())
+    stripped = replace(bound, annotations={"cotenant.dev/other": "kept"}, refused_cpus=frozenset({1}))
+    assert seen.pods[0].spec == (stripped if static else bound)
+    assert seen.node.offered_cpus == {2, 3}
