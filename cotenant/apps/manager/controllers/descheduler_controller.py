@@ -1,8 +1,8 @@
 """EDGE: rounds of the descheduler as the loop runs them: the cluster is read, plans decided, jobs and marks made.
 
 A round waits until the moves of the one before have ended and every node can have reported since; whether somebody
-needs a marked node is looked at in every interval. `descheduler.dry_run` leaves it at the plans. The jobs are carried
-out by the feature `migrations`.
+needs a marked node is looked at in every interval, as long as there may be one. `descheduler.dry_run` leaves it at the
+plans. The jobs are carried out by the feature `migrations`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.controllers.migration_metrics import DeschedulerMetrics
-from cotenant.apps.manager.controllers.node_marks import NodeMarks, marks_notes
+from cotenant.apps.manager.controllers.node_marks import EVENTS, NodeMarks, marks_notes
 from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.manager.loop import Changes
 from cotenant.core.adapters.kube import KubeClient, Mirror
@@ -44,7 +44,7 @@ from scheduler_ext.rebalance.migration.planned_jobs import (
     withdrawn_from,
 )
 from scheduler_ext.rebalance.migration.view import MigrationView
-from scheduler_ext.rebalance.plan import RebalancePlan
+from scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,8 @@ class DeschedulerController:
         self.plan: RebalancePlan | None = None
         """What the last round of LowNodeLoad decided; its anomaly detectors are what the next one begins with."""
         self._marks = NodeMarks(client)
-        self._has_marks = False
+        self._has_marks = True
+        """Whether nodes may bear the mark; a manager that was killed left them."""
         self._notes: tuple[ObjectNote, ...] = ()
         self._due_seconds = 0.0
         self._metrics = DeschedulerMetrics(registry) if registry else None
@@ -92,9 +93,8 @@ class DeschedulerController:
         under_way = JobsUnderWay.of(jobs, now_seconds)
         settled_seconds = under_way.last_seconds + self._settings.interval_seconds
         is_settled = not under_way.open and now_seconds >= settled_seconds
-        looks_at_marks = self._has_marks or EMPTYING_PLUGIN in self._settings.plugins
-        due_seconds = self._due_seconds if looks_at_marks else max(self._due_seconds, settled_seconds)
-        if now_seconds < due_seconds or not (is_settled or looks_at_marks):
+        due_seconds = self._due_seconds if self._has_marks else max(self._due_seconds, settled_seconds)
+        if now_seconds < due_seconds or not (is_settled or self._has_marks):
             self.interval_seconds = max(due_seconds - now_seconds, 0.0) or self._settings.interval_seconds
             return ControllerDecision(notes=notes)
         self._due_seconds = now_seconds + self._settings.interval_seconds
@@ -107,9 +107,9 @@ class DeschedulerController:
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """What became of marks is told in the next round; of jobs the mirror shows it."""
         self._notes = tuple(marks_notes(outcomes))
-        for note in self._notes if self._metrics else ():
-            assert self._metrics is not None
-            self._metrics.mark_changed(away=note.reason == "EmptyingEnded")
+        if self._metrics:
+            for note in self._notes:
+                self._metrics.mark_changed(away=note.reason == EVENTS["remove"])
 
     def closing(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - marks do not depend on time
         """What to write when the manager ends: no node keeps a mark that nobody would take away."""
@@ -130,7 +130,9 @@ class DeschedulerController:
                 self._metrics.show(self.plan)
             self._metrics.show_marks(emptying or RebalancePlan(False, (), (), (), ()))
         mode = RoundMode(is_settled, relieves and not settings.dry_run, empties and not settings.dry_run)
-        return writes_of(self.plan if is_settled and relieves else None, emptying, mode)
+        writes = writes_of(self.plan if is_settled and relieves else None, emptying, mode)
+        self._has_marks |= any(mark.change is MarkChange.SET for mark in writes.marks)
+        return writes
 
     def _intents(
         self, writes: RoundWrites, reading: RebalanceReading, jobs: Sequence[MigrationJob]

@@ -1,0 +1,132 @@
+"""When rounds of the descheduler look at marked nodes, step by step on the embedded API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from cotenant.apps.manager.controllers.contract import ControllerDecision
+from cotenant.apps.manager.controllers.descheduler_controller import DeschedulerController
+from cotenant.apps.manager.decisions.results import RunResults
+from cotenant.core.adapters.kube import KubeClient, Mirror, Writer, connect
+from cotenant.core.model.errors import NoData
+from cotenant.core.model.kubernetes.intent import Outcome, Patch
+from scheduler_ext.rebalance.arguments import DEFAULT_ARGS
+from scheduler_ext.rebalance.emptying_arguments import emptying_arguments_of
+from scheduler_ext.rebalance.migration.job import MigrationJob
+from scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL
+from tests.cluster.api import Json
+from tests.support import moves
+from tests.support.moves import COLD, GROUP, HOT, METRICS, MoveScene
+
+pytestmark = pytest.mark.server
+MARK = {"key": "cotenant.dev/emptying", "effect": "PreferNoSchedule"}
+BOTH = ["LowNodeLoad", "HighNodeLoad"]
+EMPTYING = emptying_arguments_of({"kind": "HighNodeLoadArgs", "highThresholds": {"cpu": 100, "memory": 100}})
+"""The hot node carries all ten cores that are used; the cold one is under-used, and empty."""
+INTERVAL = 120.0
+
+
+def no_run() -> RunResults:
+    """No run of the pipeline has ended yet."""
+    raise NoData("no run has ended yet", fix="Wait.")
+
+
+@dataclass
+class Rounds:
+    """A controller on the scene's cluster; each step has its mirrors as they are, an interval later."""
+
+    controller: DeschedulerController
+    client: KubeClient
+    jobs: Mirror[Any]
+    registry: CollectorRegistry
+    now_seconds: float
+
+    def step(self) -> ControllerDecision:
+        self.jobs.look()
+        self.now_seconds += INTERVAL
+        return self.controller.decide({}, self.now_seconds)
+
+    def send(self, decision: ControllerDecision) -> None:
+        writer = Writer(self.client, "cotenant-manager")
+        outcomes = []
+        for intent in decision.intents:
+            writer.send(intent)
+            outcomes.append(Outcome(intent))
+        self.controller.sent(outcomes)
+
+    def marks(self, change: str) -> float | None:
+        return self.registry.get_sample_value("cotenant_descheduler_marks_total", {"change": change})
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[MoveScene]:
+    with moves.embedded(tmp_path) as made:
+        yield made
+
+
+def rounds(scene: MoveScene, **own: Any) -> Rounds:
+    """Of a manager that has just begun."""
+    client, registry = connect(scene.settings.kube), CollectorRegistry()
+    settings = msgspec.structs.replace(scene.settings.descheduler, interval_seconds=INTERVAL, **own)
+    jobs: Mirror[Any] = Mirror(client, f"{GROUP}/podmigrationjobs", dict[str, Any], MigrationJob.parse)
+    both = (settings, scene.settings.extender.load_aware)
+    controller = DeschedulerController(
+        client, {"migration-jobs": jobs}, both, (DEFAULT_ARGS, EMPTYING), no_run, registry
+    )
+    return Rounds(controller, client, jobs, registry, scene.clock.now_seconds() - INTERVAL)
+
+
+def move_under_way(scene: MoveScene) -> None:
+    """A job of a plan that has not ended."""
+    spec = {"podRef": {"namespace": "shop", "name": "web-0"}}
+    kind: Json = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "PodMigrationJob"}
+    meta = {"name": "open", "labels": DESCHEDULER_LABEL}
+    scene.api.create(f"{GROUP}/podmigrationjobs", {**kind, "metadata": meta, "spec": spec})
+
+
+def taints(scene: MoveScene) -> list[Json]:
+    return list(scene.api.get(f"/api/v1/nodes/{COLD}").get("spec", {}).get("taints") or ())
+
+
+def test_a_mark_that_a_killed_manager_left_is_looked_at_at_once_while_pods_are_moved(scene: MoveScene) -> None:
+    scene.api.patch(f"/api/v1/nodes/{COLD}", [{"op": "add", "path": "/spec", "value": {"taints": [MARK]}}], "json")
+    move_under_way(scene)
+    # a dry run of LowNodeLoad alone: nobody goes on with what rounds of HighNodeLoad marked
+    after = rounds(scene)
+    after.send(after.step())
+    assert taints(scene) == []
+    assert (after.marks("set"), after.marks("taken")) == (0, 1)
+
+
+def test_without_a_mark_nothing_is_read_while_pods_are_moved(scene: MoveScene) -> None:
+    move_under_way(scene)
+    acting = rounds(scene, plugins=BOTH, dry_run=False)
+    assert acting.step().intents == ()  # the first look, which finds no mark
+    for name in (HOT, COLD):
+        scene.api.delete(f"{METRICS}/{name}")
+    assert acting.step().intents == ()  # a look would end for want of reports
+    scene.api.delete(f"{GROUP}/podmigrationjobs/open")
+    with pytest.raises(NoData):
+        acting.step()
+
+
+def test_a_mark_that_was_set_just_now_is_looked_at_while_pods_are_moved(scene: MoveScene) -> None:
+    acting = rounds(scene, plugins=["HighNodeLoad"], dry_run=False)
+    acting.send(acting.step())
+    assert [taint["key"] for taint in taints(scene)] == [MARK["key"]] and acting.marks("set") == 1
+    move_under_way(scene)
+    # eight cores of the system and five of pods are more than the ten of the hot node, and no other is left for it
+    busier = {"op": "replace", "path": "/status/nodeMetric/systemUsage/resources/cpu", "value": "8"}
+    scene.api.patch(f"{METRICS}/{HOT}/status", [busier], "json")
+    decision = acting.step()
+    assert [type(intent) for intent in decision.intents] == [Patch]
+    assert [(note.reason, note.event) for note in decision.notes] == [("EmptyingBegun", True)]
+    acting.send(decision)
+    assert taints(scene) == [] and acting.marks("taken") == 1
