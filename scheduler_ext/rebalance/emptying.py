@@ -70,6 +70,7 @@ class _Placement:
 class _EmptyingRound:
     """What a round knows and changes. high, low: (nodes, 2). open: nodes that are neither begun nor marked.
 
+    limits: of the moves of this round together; lone_limits: of a pod that leaves on its own.
     arrived: rows to which a pod goes in this round, and which therefore are not begun in it.
     """
 
@@ -79,6 +80,7 @@ class _EmptyingRound:
     with_forecast: bool
     eligibility: Eligibility
     limits: MoveLimits
+    lone_limits: MoveLimits
     low: Floats
     high: Floats
     chosen: Flags
@@ -127,6 +129,7 @@ def _begin(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: b
         with_forecast,
         Eligibility.of(load_args, arguments.migration, inputs.now_seconds, arguments.pause_seconds, arguments.resting),
         MoveLimits.of(arguments.migration, inputs, arguments.most_moves),
+        MoveLimits.of(arguments.migration, inputs),
         table.capacity * load_args.low_thresholds.pair(100.0) / 100,
         table.capacity * load_args.high_thresholds.pair(100.0) / 100,
         chosen,
@@ -191,8 +194,8 @@ def _under_used(work: _EmptyingRound) -> Flags:
 
 def _begin_nodes(work: _EmptyingRound) -> Reason:
     """Begin nodes, cheapest first, while fewer than maxEmptyingNodes are on the way; OK when one was begun."""
-    busy = sum(mark.change is not MarkChange.TAKEN and _leaving(work, mark.node) > 0 for mark in work.marks)
-    most, begun_nodes = work.arguments.high_node_load.max_emptying_nodes - busy, 0
+    under_way = sum(mark.change is not MarkChange.TAKEN and mark.pods > 0 for mark in work.marks)
+    most, begun_nodes, reason = work.arguments.high_node_load.max_emptying_nodes - under_way, 0, Reason.NODES_BUSY
     for row in _cheapest_first(work):
         if begun_nodes >= most:
             return Reason.OK if begun_nodes else Reason.EMPTYING_LIMIT
@@ -205,25 +208,21 @@ def _begin_nodes(work: _EmptyingRound) -> Reason:
             begun_nodes += 1
         else:
             work.refusals.append(refusal)
-    return Reason.OK if begun_nodes else Reason.NO_NODE_CAN_BE_EMPTIED
+            reason = Reason.NO_NODE_CAN_BE_EMPTIED
+    return Reason.OK if begun_nodes else reason
 
 
 def _mark(work: _EmptyingRound, row: int, change: MarkChange, reason: Reason) -> NodeMark:
     pods = _must_leave(work, row)
-    cost = sum(_cost(work, pod, row) for pod in pods)
+    cost = _cost(work, pods, row)
     approved = work.inputs.loads[row].mark == APPROVED
     return NodeMark(work.table.names[row], change, reason, len(pods), _horizon(work), cost, approved)
-
-
-def _leaving(work: _EmptyingRound, node: str) -> int:
-    """Pods of a node that have yet to leave."""
-    return len(_must_leave(work, work.table.names.index(node)))
 
 
 def _cheapest_first(work: _EmptyingRound) -> list[int]:
     """Under-used nodes by the price of all their moves; an empty one costs nothing."""
     rows = np.flatnonzero(_under_used(work)).tolist()
-    return sorted(rows, key=lambda row: sum(_cost(work, pod, row) for pod in _must_leave(work, row)))
+    return sorted(rows, key=lambda row: _cost(work, _must_leave(work, row), row))
 
 
 def _must_leave(work: _EmptyingRound, row: int) -> list[RebalancePod]:
@@ -237,9 +236,11 @@ def _must_leave(work: _EmptyingRound, row: int) -> list[RebalancePod]:
     return sorted(pods, key=share)
 
 
-def _cost(work: _EmptyingRound, pod: RebalancePod, row: int) -> float:
-    usage = usage_of(pod, work.inputs.loads[row].metric) or (0.0, 0.0)
-    return price(pod, np.array(usage) / work.table.capacity[row], 0.0, 0.0, work.inputs.now_seconds).cost
+def _cost(work: _EmptyingRound, pods: Sequence[RebalancePod], row: int) -> float:
+    """What moving these pods of a node costs, node-seconds."""
+    metric, capacity, now_seconds = work.inputs.loads[row].metric, work.table.capacity[row], work.inputs.now_seconds
+    shares = [np.array(usage_of(pod, metric) or (0.0, 0.0)) / capacity for pod in pods]
+    return sum(price(pod, share, 0.0, 0.0, now_seconds).cost for pod, share in zip(pods, shares, strict=True))
 
 
 def _go_on(work: _EmptyingRound, row: int) -> None:
@@ -295,7 +296,7 @@ def _placement(work: _EmptyingRound, pod: RebalancePod, row: int, pods: int) -> 
     if reason is Reason.OK and usage is None:
         reason = Reason.POD_UNMEASURED
     if reason is Reason.OK:
-        reason = MoveLimits.of(work.arguments.migration, work.inputs).refusal(pod)
+        reason = work.lone_limits.refusal(pod)
     if reason is not Reason.OK or usage is None:
         return reason
     path = pod_path(work.table, pod, (row, np.array(usage)), with_forecast=work.with_forecast)

@@ -62,16 +62,11 @@ def _spare_once(work: RebalanceRound, current: ThresholdPass, row: int) -> Reaso
     load, reason = work.inputs.loads[row], work.limits.node_refusal(work.table.names[row])
     if reason is not Reason.OK or not _is_expected(work, current, row):
         return reason if reason is not Reason.OK else Reason.NOTHING_GAINED
-    pods = [
-        pod
-        for pod in load.pods
-        if pod.key in work.day.columns
-        and pod.key not in work.moved
-        and work.eligibility.refusal(pod) is Reason.OK
-        and work.limits.refusal(pod) is Reason.OK
-    ]
+    foreseen = [pod for pod in load.pods if pod.key in work.day.columns and pod.key not in work.moved]
+    reasons = [_pod_refusal(work, pod) for pod in foreseen]
+    pods = [pod for pod, one in zip(foreseen, reasons, strict=True) if one is Reason.OK]
     if not pods:
-        return Reason.MOVE_DOES_NOT_PAY
+        return next(iter(reasons), Reason.MOVE_DOES_NOT_PAY)
     above = work.day.above(current.high, np.array([row]))
     paths = np.stack([work.day.path(pod) for pod in pods], axis=1)
     spared = (above - work.day.above(current.high, np.full(len(pods), row), -paths)).tolist()
@@ -85,34 +80,43 @@ def _spare_once(work: RebalanceRound, current: ThresholdPass, row: int) -> Reaso
     return Reason.TARGETS_TOO_FULL
 
 
+def _pod_refusal(work: RebalanceRound, pod: RebalancePod) -> Reason:
+    """Why the pod may not leave; OK when it may."""
+    reason = work.eligibility.refusal(pod)
+    return work.limits.refusal(pod) if reason is Reason.OK else reason
+
+
 def _spared(
     work: RebalanceRound, current: ThresholdPass, where: tuple[RebalancePod, int], spared: float
 ) -> PlannedMove | None:
     """The move of a pod that spares its node so many seconds, carried out on the table; None when none pays."""
     assert work.day is not None
     (pod, row), table = where, work.table
-    usage = usage_of(pod, work.inputs.loads[row].metric)
-    place, harm = _least_harmed(work, current, where)
+    usage = np.array(usage_of(pod, work.inputs.loads[row].metric))
+    place, harm = _least_harmed(work, current, (row, usage), pod)
+    if place is None or spared - harm <= LEAST_SPARED_SECONDS:
+        return None
     shares = shares_of(work, pod, row)
     cost = price(pod, shares, (spared - harm) * float(shares.max()), spared, work.inputs.now_seconds)
-    if place is None or usage is None or spared - harm <= LEAST_SPARED_SECONDS:
-        return None
     if cost.gain < FORECAST_MARGIN * cost.cost:
         return None
     target = int(current.receivers.rows[place])
     by_forecast = not (table.usage[row] > current.high[row]).any()
-    apply_move(work, pod, (row, target), path_of(work, pod, (row, np.array(usage))))
+    apply_move(work, pod, (row, target), path_of(work, pod, (row, usage)))
     current.receivers.take(place, pod)
-    return PlannedMove(pod.key, table.names[row], table.names[target], usage, cost, by_forecast, False, pod.unjudged())
+    nodes, (cpu, memory) = (table.names[row], table.names[target]), usage.tolist()
+    return PlannedMove(pod.key, *nodes, (cpu, memory), cost, by_forecast, False, pod.unjudged())
 
 
 def _least_harmed(
-    work: RebalanceRound, current: ThresholdPass, where: tuple[RebalancePod, int]
+    work: RebalanceRound, current: ThresholdPass, present: tuple[int, Floats], pod: RebalancePod
 ) -> tuple[int | None, float]:
-    """The receiver's place that the pod brings the least seconds above its threshold in a day, and these seconds."""
+    """The receiver's place that the pod brings the least seconds above its threshold in a day, and these seconds.
+
+    present: (row of its node, usage now).
+    """
     assert work.day is not None
-    (pod, row), table, rows = where, work.table, current.receivers.rows
-    usage = np.array(usage_of(pod, work.inputs.loads[row].metric))
+    (row, usage), table, rows = present, work.table, current.receivers.rows
     high, path = current.pool.high[rows], work.day.path(pod)
     possible = fits_on(work, current, pod) & (rows != row) & both(table.usage[rows] + usage <= high)
     if pod.facts.prod:

@@ -116,6 +116,7 @@ class Reason(StrEnum):
     PEAK_NOT_COVERED = "peak-not-covered"
     NO_NODE_UNDER_USED = "no-node-under-used"
     NO_NODE_CAN_BE_EMPTIED = "no-node-can-be-emptied"
+    NODES_BUSY = "nodes-busy"
     EMPTYING_LIMIT = "emptying-limit"
     EMPTYING_OFF = "emptying-off"
     UNDER_USED = "under-used"
@@ -218,6 +219,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.PEAK_NOT_COVERED: "What would stay could not carry the load of the next 24 hours below the high thresholds.",
     Reason.NO_NODE_UNDER_USED: "No node stays below its low thresholds, now and at its peak.",
     Reason.NO_NODE_CAN_BE_EMPTIED: "Each under-used node has a pod that cannot leave or that no other node takes.",
+    Reason.NODES_BUSY: "Pods are being moved from or to each under-used node; none is begun before that has ended.",
     Reason.EMPTYING_LIMIT: "maxEmptyingNodes nodes are being emptied already.",
     Reason.EMPTYING_OFF: "The manager's rounds of HighNodeLoad are off or a dry run; marks that it set before are taken away.",
     Reason.UNDER_USED: "The node is under-used, all its pods fit elsewhere, and it pays to empty it.",

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reasons import Reason
 from cotenant.core.model.reservations.reservation import Reference
 from scheduler_ext.rebalance.anomaly import AnomalyDetectors
 from scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS, SPREAD, DayAhead
@@ -94,6 +95,24 @@ def test_a_day_that_is_bad_everywhere_moves_nothing() -> None:
     hot = node("hot", pod("a-1", 10), pod("b-1", 10))
     cluster = foreseen(hot, node("day", pod("c-1", 10)), forecasts={"a": DAY, "b": DAY, "c": DAY})
     assert decide(cluster, arguments(), with_forecast=True).moves == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "migration", "reason"),
+    [
+        ({"local_storage": True}, {}, Reason.LOCAL_STORAGE),
+        ({}, {"maxMigratingPerNamespace": 0}, Reason.NAMESPACE_MOVE_LIMIT),
+        ({}, {"maxMigratingGlobally": 0}, Reason.MOVE_LIMIT),
+    ],
+)
+def test_a_node_that_nothing_may_leave_says_why(
+    changes: dict[str, Any], migration: dict[str, Any], reason: Reason
+) -> None:
+    hot = node("hot", pod("a-1", 10, **changes), pod("b-1", 10, **changes))
+    cluster = foreseen(hot, node("free", pod("c-1", 1)), forecasts={"a": DAY, "b": DAY})
+    plan = decide(cluster, arguments(**migration), with_forecast=True)
+    assert plan.moves == ()
+    assert [(one.pod, one.node, one.reason) for one in plan.refusals] == [("", "hot", reason)]
 
 
 def test_a_coming_day_is_confirmed_by_as_many_rounds_as_a_present_overload() -> None:

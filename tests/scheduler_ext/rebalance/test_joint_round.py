@@ -65,10 +65,12 @@ def test_nodes_that_pods_are_moved_from_or_to_are_not_begun() -> None:
     open_job = MigrationJob("j", target="low", decided_source="full")
     args = replace(settings(), busy=busy_nodes([open_job]))
     assert args.busy == {"low", "full"}
-    assert decide_emptying(cluster, args, with_forecast=False).marks == ()
+    plan = decide_emptying(cluster, args, with_forecast=False)
+    assert plan.marks == () and [stop.reason for stop in plan.stops] == [Reason.NODES_BUSY]
     failed = replace(settings(), failed=frozenset({"a-1"}))
-    (refusal,) = decide_emptying(cluster, failed, with_forecast=False).refusals
-    assert (refusal.pod, refusal.reason) == ("shop/a-1", Reason.MOVE_FAILED)
+    plan = decide_emptying(cluster, failed, with_forecast=False)
+    assert [(one.pod, one.reason) for one in plan.refusals] == [("shop/a-1", Reason.MOVE_FAILED)]
+    assert [stop.reason for stop in plan.stops] == [Reason.NO_NODE_CAN_BE_EMPTIED]
 
 
 def plan_of(*marks: NodeMark) -> RebalancePlan:
