@@ -103,8 +103,8 @@ class PreparedClaim(msgspec.Struct, frozen=True):
 
 
 def request_key(uid: str, request: str) -> str:
-    """One request of one claim, as a variable's name and a CDI device may have it."""
-    return f"{uid}_{request}".replace("-", "_").replace("/", "_").replace(".", "_")
+    """One request of one claim, as a variable's name and a CDI device may have it; both are DNS labels."""
+    return f"{uid}_{request}".replace("-", "_")
 
 
 def prepared(

@@ -25,6 +25,8 @@ DEVICES_PER_SLICE: Final = 128
 """The API server takes no more."""
 _ATTRIBUTE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 _LONGEST_TEXT: Final = 64
+OWN_ATTRIBUTES: Final = frozenset({"kind", "minor", "id", "numaNode", "pcie"})
+"""No label of a Device takes the place of one, also where the device has none of it: claims trust what they say."""
 
 Json = dict[str, Any]
 
@@ -74,7 +76,9 @@ def offered_cores(topology: CpuTopology, cpus: Cpus) -> list[OfferedDevice]:
 
 def _offered(device: NodeDevice, edits: ContainerEdits | None) -> OfferedDevice:
     attributes: dict[str, str | int] = {
-        key: value[:_LONGEST_TEXT] for key, value in sorted(device.labels.items()) if _ATTRIBUTE.fullmatch(key)
+        key: value[:_LONGEST_TEXT]
+        for key, value in sorted(device.labels.items())
+        if _ATTRIBUTE.fullmatch(key) and key not in OWN_ATTRIBUTES
     }
     attributes |= {"minor": device.minor, "id": device.id[:_LONGEST_TEXT]}
     if device.numa_node >= 0:

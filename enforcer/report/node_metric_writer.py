@@ -114,7 +114,6 @@ class Reporter:
                 self._say(error.message)
             except Exception as error:  # noqa: BLE001 - a dead reporter would look like a dead node
                 self._say(f"{type(error).__name__}: {error}")
-
             self._publish_cpus()
 
     def _publish_cpus(self) -> None:
@@ -125,6 +124,8 @@ class Reporter:
                 self._topology.publish(self._client, self._writer)
         except CotenantError as error:
             problem = error.message
+        except Exception as error:  # noqa: BLE001 - nor does the thread that reports
+            problem = f"{type(error).__name__}: {error}"
         if problem and problem != self._unpublished:
             self._log.warning("CPUs not published", error=problem)
         self._unpublished = problem

@@ -7,8 +7,9 @@ own, so that one that cannot be prepared holds up no other pod.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,44 +43,47 @@ class DraService:
         self._claims, self._registered = claims, registered
         self._plugin = SocketGuard(plugin_folder / "dra.sock")
         self._registration = SocketGuard(registry_folder / f"{DRIVER}-reg.sock")
-        self._servers: list[Any] = []
+        self._listening = ExitStack()
 
     def __enter__(self) -> DraService:
         """Listen; SocketTaken when another agent does. The service's socket is there before the kubelet hears of it."""
-        self._serve(
-            self._plugin,
-            SERVICE,
-            {
-                "NodePrepareResources": (dra.ClaimsRequest, self._prepare),
-                "NodeUnprepareResources": (dra.ClaimsRequest, self._unprepare),
-            },
-        )
-        self._serve(
-            self._registration,
-            REGISTRATION_SERVICE,
-            {
-                "GetInfo": (registration.InfoRequest, self._info),
-                "NotifyRegistrationStatus": (registration.RegistrationStatus, self._notified),
-            },
-        )
+        claim_calls = {
+            "NodePrepareResources": (dra.ClaimsRequest, self._prepare),
+            "NodeUnprepareResources": (dra.ClaimsRequest, self._unprepare),
+        }
+        registration_calls = {
+            "GetInfo": (registration.InfoRequest, self._info),
+            "NotifyRegistrationStatus": (registration.RegistrationStatus, self._notified),
+        }
+        with ExitStack() as started:
+            self._serve(self._plugin, SERVICE, claim_calls, started)
+            self._serve(self._registration, REGISTRATION_SERVICE, registration_calls, started)
+            self._listening = started.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Stop to listen; what is prepared stays so."""
-        for guard, server in reversed(self._servers):
-            server.stop(STOP_SECONDS).wait(2 * STOP_SECONDS)
-            guard.release()
-        self._servers.clear()
+        self._listening.close()
 
     def heal(self) -> None:
         """Put sockets back that somebody took away."""
-        for guard, _ in self._servers:
+        for guard in (self._plugin, self._registration):
             if guard.heal():
                 _log.warning("socket put back", socket=str(guard.public))
 
-    def _serve(self, guard: SocketGuard, service: str, methods: dict[str, tuple[Any, Callable[[Any], Any]]]) -> None:
-        """One thread a server: calls of one kind wait for each other, and registration for no claim."""
+    def _serve(
+        self,
+        guard: SocketGuard,
+        service: str,
+        methods: Mapping[str, tuple[Any, Callable[[Any], Any]]],
+        started: ExitStack,
+    ) -> None:
+        """One thread a server: calls of one kind wait for each other, and registration for no claim.
+
+        started: undoes each step, also when a later one fails.
+        """
         guard.take()
+        started.callback(guard.release)
         server = grpc.server(ThreadPoolExecutor(1, thread_name_prefix="dra"), options=SERVER_OPTIONS)
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
@@ -92,7 +96,7 @@ class DraService:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         server.add_insecure_port(f"unix:{guard.private}")
         server.start()
-        self._servers.append((guard, server))
+        started.callback(lambda: server.stop(STOP_SECONDS).wait(2 * STOP_SECONDS))
         guard.publish()
 
     # --- registration -------------------------------------------------------------------------------------------------

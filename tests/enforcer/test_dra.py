@@ -38,7 +38,7 @@ from enforcer.nri_hooks import HookDecision
 from enforcer.runtime.dra_service import REGISTRATION_SERVICE, SERVICE, DraService
 from enforcer.runtime.messages import dra, registration
 from enforcer.runtime.parents import Parents
-from enforcer.runtime.socket_guard import SocketTaken
+from enforcer.runtime.socket_guard import SocketGuard, SocketTaken
 from tests.cluster.process import free_port
 
 NODE = ("n1", "u-n1")
@@ -97,6 +97,20 @@ def test_a_slice_says_of_a_device_what_a_claim_may_select_by() -> None:
                 "capacity": {"memory": {"value": "8Gi"}},
             }
         ],
+    }
+
+
+def test_a_label_of_a_device_takes_the_place_of_none_of_its_attributes() -> None:
+    labels = {"kind": "cpu", "numaNode": "1", "pcie": "p9", "minor": "7", "id": "x", "model": "T4"}
+    offers = offered_devices(DeviceInventory((replace(CARD, labels=labels),)))
+    (write,) = publication(NODE, offers, [])
+    assert isinstance(write, Apply)
+    # CARD has no NUMA node and no PCIe switch: its labels do not give it one
+    assert write.body["spec"]["devices"][0]["attributes"] == {
+        "kind": {"string": "gpu"},
+        "model": {"string": "T4"},
+        "minor": {"int": 0},
+        "id": {"string": "GPU-0"},
     }
 
 
@@ -329,6 +343,21 @@ def test_the_kubelets_calls_are_answered_claim_by_claim(
         service.heal()
         assert door.is_socket()
     assert not list(sockets.glob("*/*.sock"))
+
+
+def test_a_driver_that_may_not_register_leaves_no_socket_behind(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    sockets = tmp_path_factory.mktemp("dra")
+    other = SocketGuard(sockets / "registry" / f"{DRIVER}-reg.sock")
+    other.take()
+    service = DraService(begin(tmp_path, Cluster()), sockets / "plugin", sockets / "registry", list)
+    with pytest.raises(SocketTaken), service:
+        pass
+    assert not list(sockets.glob("plugin/*.sock"))
+    other.release()
+    with service:  # nor does it hold the lock of the first socket
+        assert (sockets / "plugin" / "dra.sock").is_socket()
 
 
 def test_a_contract_field_is_where_the_kubelet_reads_it() -> None:

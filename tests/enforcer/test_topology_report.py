@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.adapters.kube.auth import Access
 from cotenant.core.model.allocation.cpu_topology import regular_topology
 from cotenant.core.model.allocation.topology_document import NodeCpus, parse_topology
 from cotenant.core.model.kubernetes.intent import Apply, Create, Patch
-from enforcer.report.topology_report import topology_write
+from cotenant.core.settings.sections.kube import KubeSettings
+from enforcer.report.node_metric_writer import Reporter, Whose
+from enforcer.report.topology_report import MachineCpus, topology_write
+from enforcer.report.topology_writer import TopologyPublisher
+from tests.cluster.process import free_port
+from tests.cluster.waiting import wait_for
 
 SMALL = NodeCpus(regular_topology(1, 2, 2))
 LARGER = NodeCpus(regular_topology(2, 2, 2))
@@ -40,3 +48,20 @@ def test_other_cpus_replace_the_zones_of_the_object_that_was_read():
     assert isinstance(intent, Patch)
     assert intent.operations[0] == {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}
     assert [zone["name"] for zone in intent.operations[1]["value"]] == ["node-0", "node-1"]
+
+
+def test_a_topology_that_cannot_be_told_ends_no_thread_that_reports():
+    calls: list[MachineCpus] = []
+
+    def broken(machine: MachineCpus) -> None:
+        calls.append(machine)
+        raise ZeroDivisionError
+
+    unreachable = KubeClient(Access("nowhere", f"http://127.0.0.1:{free_port()}", str), KubeSettings(retries=0))
+    topology = TopologyPublisher("n1", lambda: "u1", broken, Path("/sys"))
+    reporter = Reporter(unreachable, Whose("n1", lambda: "u1"), lambda _: None, 0.0, topology=topology)
+    reporter.start()
+    try:
+        wait_for("a second try", lambda: len(calls) > 1)
+    finally:
+        reporter.stop()
