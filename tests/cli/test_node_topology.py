@@ -40,19 +40,29 @@ def test_topology_lists_devices_and_who_has_how_much(
     head = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device"}
     api.create(COLLECTION, {**head, "metadata": {"name": node}, "spec": {"devices": cards}})
     container = {"name": "m", "image": "example.invalid/a:1"}
-    metadata = {"name": "train", "annotations": {"scheduling.koordinator.sh/device-allocated": ALLOCATED}}
-    api.create(
-        f"/api/v1/namespaces/{namespace}/pods",
-        {"metadata": metadata, "spec": {"nodeName": node, "containers": [container]}},
-    )
-    words = ["node", "topology", node, "--kubeconfig", str(account(control_plane, EXTENDER))]
-    shown = CliRunner().invoke(root, words)
-    assert shown.exit_code == 0, shown.output
-    assert "socket 0, NUMA node 0: 1 cores, 2 CPUs" in shown.stdout
+    for name, allocated in (("train", ALLOCATED), ("odd", "{")):
+        metadata = {"name": name, "annotations": {"scheduling.koordinator.sh/device-allocated": allocated}}
+        api.create(
+            f"/api/v1/namespaces/{namespace}/pods",
+            {"metadata": metadata, "spec": {"nodeName": node, "containers": [container]}},
+        )
+
+    def lines(name: str) -> list[str]:
+        shown = CliRunner().invoke(root, ["node", "topology", node, "--kubeconfig", str(account(control_plane, name))])
+        assert shown.exit_code == 0, shown.output
+        return shown.stdout.splitlines()
+
+    drawing, cards_and_pods = lines(EXTENDER)[:-3], lines(EXTENDER)[-3:]
+    assert "socket 0, NUMA node 0: 1 cores, 2 CPUs" in drawing
     # of the memory 100 - 40 percent are free, of the cores 100 - 30
-    assert shown.stdout.splitlines()[-2:] == [
+    assert cards_and_pods[:2] == [
         "gpu 0  GPU-a  place not known  ill",
         f"gpu 1  GPU-b  NUMA node 0, PCIe p0  60 % free  {namespace}/train 40 %",
     ]
+    assert cards_and_pods[2].startswith(f"left out: {namespace}/odd: annotation scheduling.koordinator.sh/device-alloc")
+    # the manager may read topologies and no Device: it draws the CPUs, and says what it may not
+    *same_drawing, denied = lines("cotenant-manager")
+    assert same_drawing == drawing
+    assert denied.startswith("devices: cannot get devices.scheduling.koordinator.sh")
     api.delete(f"{COLLECTION}/{node}")
     topologies.remove_topologies(api)

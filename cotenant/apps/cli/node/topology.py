@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,11 +12,14 @@ from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
 from cotenant.apps.cli.command import examples, session_of
 from cotenant.apps.cli.documents import documents, mapping
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, print_table
-from cotenant.core.model.errors import NoData, UsageError
+from cotenant.core.model.errors import ClusterError, NoData, UsageError
 from cotenant.core.model.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from cotenant.core.model.allocation.cpu_ownership import CpuOwner
+    from cotenant.core.model.allocation.devices import Allocations
     from cotenant.core.settings.root import Settings
 
 TOPOLOGY: Final = Schema(
@@ -76,7 +79,7 @@ def _described(file: Path) -> list[CpuOwner]:
 
 
 def _published(settings: Settings, node: str) -> list[CpuOwner]:
-    """By the node's NodeResourceTopology and the annotations of the Node and of its pods."""
+    """By the node's NodeResourceTopology, which lists the pods too, and the annotations of the Node."""
     from cotenant.core.adapters.kube import connect
     from cotenant.core.model.allocation.cpu_ownership import owners
     from cotenant.core.model.allocation.topology_document import parse_topology, topology_address
@@ -95,25 +98,47 @@ def _published(settings: Settings, node: str) -> list[CpuOwner]:
 
 
 def _devices(settings: Settings, node: str) -> list[str]:
-    """Lines of the node's Device object and its pods' annotations; none where it has no such object."""
+    """Lines of the node's Device object and its pods' annotations, or why there are none; [] without such an object."""
     from cotenant.apps.cli.node.device_list import listed
+    from cotenant.core.model.allocation.devices import inventory_of
+
+    try:
+        body, pods = _device_objects(settings, node)
+        inventory = inventory_of(body) if body is not None else None
+    except (ClusterError, UsageError) as error:
+        return ["", f"devices: {error.message}"]
+    if inventory is None:
+        return []
+    allocations, unread = _shares(pods)
+    return ["", *listed(inventory, allocations), *unread]
+
+
+def _device_objects(settings: Settings, node: str) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """The node's Device, None = it has none, and its pods. ClusterError."""
     from cotenant.core.adapters.kube import connect
     from cotenant.core.model.allocation.device_allocator import COLLECTION
-    from cotenant.core.model.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, decoded, inventory_of
 
     client = connect(settings.kube)
     try:
         body = client.get(f"{COLLECTION}/{node}")
-        pods = client.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node}") if body else []
+        return body, client.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node}") if body else []
     finally:
         client.close()
-    if body is None:
-        return []
-    allocations = {}
+
+
+def _shares(pods: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Allocations], list[str]]:
+    """What each pod ("namespace/name") that has not ended has of devices; and lines about those that cannot be read."""
+    from cotenant.core.model.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, decoded
+
+    allocations: dict[str, Allocations] = {}
+    unread: list[str] = []
     for pod in pods:
         metadata = mapping(pod.get("metadata"))
         name = f"{metadata.get('namespace')}/{metadata.get('name')}"
         text = str(mapping(metadata.get("annotations")).get(DEVICE_ALLOCATED_ANNOTATION, ""))
         if mapping(pod.get("status")).get("phase") not in ("Succeeded", "Failed"):
-            allocations[name] = decoded(text, name)
-    return ["", *listed(inventory_of(body), allocations)]
+            try:
+                allocations[name] = decoded(text, name)
+            except UsageError as error:
+                unread.append(f"left out: {error.message}")
+    return allocations, unread
