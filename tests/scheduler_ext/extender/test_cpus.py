@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
-from cotenant.core.model.allocation.cpu_accumulator import CpuExclusivePolicy
+from cotenant.core.model.allocation.cpu_accumulator import CpuBindPolicy, CpuExclusivePolicy
 from cotenant.core.model.allocation.cpu_allocator import NO_TOPOLOGY, TOO_FEW, CpuAllocator
 from cotenant.core.model.allocation.cpu_annotations import assignment_of
 from cotenant.core.model.allocation.cpu_lists import format_cpus
@@ -140,13 +140,39 @@ def test_a_node_that_publishes_nothing_is_refused():
         (pod(1500), Code.CPU_REQUEST),
         (pod(1000, {"requiredCPUBindPolicy": "Sideways"}), Code.CPU_REQUEST),
         (pod(1000, {"requiredCPUBindPolicy": "ConstrainedBurst"}), Code.PASS),
+        (pod(1500, {"requiredCPUBindPolicy": "FullPCPUs", "note": "no ConstrainedBurst"}), Code.CPU_REQUEST),
+        (pod(1000, annotations={SPEC: "{ConstrainedBurst"}), Code.CPU_REQUEST),
         (pod(1000, qos="LS"), Code.PASS),
         (PodFacts(pod(1000).identity, requests={"cpu": 1000}), Code.PASS),
     ],
-    ids=["half a CPU", "a policy that nobody knows", "shares", "another class", "does not ask to be bound by us"],
+    ids=[
+        "half a CPU",
+        "a policy that nobody knows",
+        "shares",
+        "speaks of shares",
+        "not JSON",
+        "another class",
+        "does not ask to be bound by us",
+    ],
 )
 def test_the_pod_decides_whether_the_rule_looks_at_it(facts: PodFacts, code: Code):
     assert verdict(facts, None if code == Code.PASS else cpus.room_of(hardware(SMALL), ())) == code
+
+
+@pytest.mark.parametrize(
+    ("required", "preferred", "bind", "is_required"),
+    [
+        ("Default", "SpreadByPCPUs", CpuBindPolicy.SPREAD_BY_PCPUS, False),
+        ("SpreadByPCPUs", "FullPCPUs", CpuBindPolicy.SPREAD_BY_PCPUS, True),
+        ("Default", "None", CpuBindPolicy.FULL_PCPUS, False),
+    ],
+)
+def test_the_first_bind_policy_that_is_one_counts_and_else_the_allocators(
+    required: str, preferred: str, bind: CpuBindPolicy, is_required: bool
+):
+    facts = pod(1000, {"requiredCPUBindPolicy": required, "preferredCPUBindPolicy": preferred})
+    request = ALLOCATOR.request(claim(facts))
+    assert (request.bind, request.required) == (bind, is_required)
 
 
 def test_reserved_cpus_and_those_of_class_system_are_not_given():

@@ -20,7 +20,7 @@ from cotenant.core.model.allocation.cpu_accumulator import (
     NumaStrategy,
     allocate_cpus,
 )
-from cotenant.core.model.allocation.cpu_annotations import assignment_of, assignment_text, wish_of
+from cotenant.core.model.allocation.cpu_annotations import CpuWish, assignment_of, assignment_text, wish_of
 from cotenant.core.model.allocation.cpu_lists import Cpus
 from cotenant.core.model.allocation.cpu_ownership import withheld_cpus
 from cotenant.core.model.allocation.topology_document import COLLECTION, STATIC, NodeCpus, parse_topology
@@ -72,7 +72,10 @@ class CpuAllocator:
         """Whether the pod is LSE or LSR, asks for CPU and does not want to share."""
         if qos_of(claim.pod.labels) not in EXCLUSIVE or not claim.requests.get("cpu"):
             return False
-        return BURST not in claim.pod.annotations.get(RESOURCE_SPEC_ANNOTATION, "")
+        try:
+            return _bind_text(wish_of(claim.pod.annotations, claim.pod.name)) != BURST
+        except UsageError:
+            return True  # `request` says why
 
     def request(self, claim: HardwareClaim) -> CpuRequest:
         """What the pod asks for, whatever the node; UsageError names the pod and what cannot be followed."""
@@ -83,7 +86,7 @@ class CpuAllocator:
                 f"{pod} asks for {millicores}m CPU: LSE and LSR pods get whole CPUs", fix="Ask for a whole number."
             )
         wish = wish_of(claim.pod.annotations, pod)
-        bind = _policy(CpuBindPolicy, wish.required_bind or wish.preferred_bind, pod)
+        bind = _policy(CpuBindPolicy, _bind_text(wish), pod)
         return CpuRequest(
             count=millicores // MILLICORES_PER_CORE,
             bind=bind or self.bind,
@@ -165,6 +168,11 @@ def _cpus_of(holding: Holding) -> tuple[Cpus, str]:
         return cpus, wish_of(holding.annotations, holding.pod).exclusive
     except UsageError:
         return cpus, ""
+
+
+def _bind_text(wish: CpuWish) -> str:
+    """The required bind policy, else the preferred one, else ""."""
+    return next((text for text in (wish.required_bind, wish.preferred_bind) if text not in _NO_POLICY), "")
 
 
 def _policy(kind: type[PolicyT], text: str, pod: str) -> PolicyT | None:
