@@ -93,8 +93,10 @@ def _serving(devices: list[tuple[dict[str, int], int]], request: KindRequest) ->
 
 def _demand(pod: PodFacts, settings: DeviceAllocationSettings) -> tuple[DeviceDemand | None, bool]:
     """What the pod asks for, None = no devices of ours; and whether it asks in a way that cannot be served."""
+    if not (settings.on and pod.wants_bind):  # nearly every pod
+        return None, False
     claim, allocator = HardwareClaim(pod.identity, pod.requests), DeviceAllocator()
-    if not (settings.on and pod.wants_bind and allocator.concerns(claim)):
+    if not allocator.concerns(claim):
         return None, False
     try:
         return allocator.request(claim), False

@@ -30,7 +30,6 @@ def test_a_regular_machine_is_numbered_as_linux_does():
 def test_cores_of_a_hybrid_machine_have_different_threads():
     topology = hybrid_topology(wide_cores=2, narrow_cores=1)
     assert topology.cores == {0: (0, 1), 1: (2, 3), 2: (4,)}
-    assert topology.threads_per_core == 2
 
 
 @pytest.mark.parametrize(

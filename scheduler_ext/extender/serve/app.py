@@ -155,8 +155,10 @@ class ExtenderApp:
         places = np.flatnonzero(judged.passed)
         if not len(places):
             return wire.refused_all(wire.quoted_names(snapshot, names, rows), judged.refused())
-        places = places[cpus.together(snapshot, pod, rows[places], self._settings.cpus)]
-        places = places[devices.begun(snapshot, pod, rows[places], self._settings.devices)]
+        if self._settings.cpus.on:
+            places = places[cpus.together(snapshot, pod, rows[places], self._settings.cpus)]
+        if self._settings.devices.on:
+            places = places[devices.begun(snapshot, pod, rows[places], self._settings.devices)]
         places = places[best_nodes.narrowed(snapshot, pod, rows[places], now, self._settings, context)]
         return wire.filtered(wire.quoted_names(snapshot, [names[place] for place in places.tolist()], rows[places]))
 

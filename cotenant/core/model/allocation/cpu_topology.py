@@ -72,11 +72,6 @@ class CpuTopology:
         return {core: tuple(sorted(ids)) for core, ids in sorted(threads.items())}
 
     @cached_property
-    def threads_per_core(self) -> int:
-        """Of the widest core; cores of a hybrid processor differ."""
-        return max(map(len, self.cores.values()), default=1)
-
-    @cached_property
     def cores_of_numa_node(self) -> Mapping[int, tuple[int, ...]]:
         """Cores of each NUMA node, both by rising number."""
         cores: dict[int, dict[int, None]] = {}

@@ -32,11 +32,10 @@ _NARROW_TO_WIDE: Final = (DeviceScope.PCIE, DeviceScope.NUMA_NODE, DeviceScope.N
 
 @dataclass(frozen=True, slots=True)
 class DevicePlacement:
-    """The devices that a pod gets, or why it gets none. left: free share of these devices afterwards, 0 to 1."""
+    """The devices that a pod gets, or why it gets none."""
 
     allocations: Allocations = field(default_factory=dict)
     refusal: str = ""
-    left: float = 0.0
 
 
 class _Candidate(NamedTuple):
@@ -63,13 +62,11 @@ def place_devices(inventory: DeviceInventory, taken: TakenDevices, demand: Devic
         if picks is None:
             return DevicePlacement(refusal=options.refusal())
         chosen |= picks
-    candidates = [one for picked in chosen.values() for one in picked]
-    left = sum(one.left for one in candidates) / len(candidates) if candidates else 0.0
     allocations = {
         kind: tuple(sorted((one.share for one in picked), key=lambda share: share.minor))
         for kind, picked in chosen.items()
     }
-    return DevicePlacement(allocations, "", left)
+    return DevicePlacement(allocations)
 
 
 def _groups(demand: DeviceDemand) -> list[tuple[DeviceKind, ...]]:

@@ -186,19 +186,19 @@ class _DeviceMetaWire(msgspec.Struct):
     annotations: dict[str, str] | None = None
 
 
-class DeviceObjectWire(msgspec.Struct):
+class _DeviceObjectWire(msgspec.Struct):
     """A Device object as far as it is read here."""
 
     metadata: _DeviceMetaWire = msgspec.field(default_factory=_DeviceMetaWire)
     spec: _DevicesWire = msgspec.field(default_factory=_DevicesWire)
 
 
-def inventory_of(body: Mapping[str, Any] | DeviceObjectWire) -> DeviceInventory:
+def inventory_of(body: Mapping[str, Any]) -> DeviceInventory:
     """The devices of a Device object. UsageError names what cannot be read, and two devices of one minor.
 
     Kinds other than ours are left out. An RDMA card or FPGA that lists no resources has 100 percent of itself.
     """
-    wire = body if isinstance(body, DeviceObjectWire) else _converted(body)
+    wire = _converted(body)
     what = f"Device {wire.metadata.name or '?'}"
     listed = [one for one in wire.spec.devices or () if one.type in set(DeviceKind)]
     devices = tuple(_device(one, f"{what}, {one.type} {one.minor}") for one in listed)
@@ -210,9 +210,9 @@ def inventory_of(body: Mapping[str, Any] | DeviceObjectWire) -> DeviceInventory:
     return DeviceInventory(devices, _partitions((wire.metadata.annotations or {}), what), honoured)
 
 
-def _converted(body: Mapping[str, Any]) -> DeviceObjectWire:
+def _converted(body: Mapping[str, Any]) -> _DeviceObjectWire:
     try:
-        return msgspec.convert(body, DeviceObjectWire)
+        return msgspec.convert(body, _DeviceObjectWire)
     except msgspec.ValidationError as error:
         raise UsageError(f"this is no Device: {error}", fix="See deploy/examples/device.yaml.") from error
 
