@@ -31,7 +31,7 @@ from cotenant.core.model.allocation.ledger import (
     remaining,
 )
 from cotenant.core.model.errors import ClusterAbsent, ClusterConflict, UsageError
-from cotenant.core.model.kubernetes.intent import Address
+from cotenant.core.model.kubernetes.intent import Address, Apply, Create
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
 
@@ -79,45 +79,22 @@ class HardwareAllocation:
             ledger = read_ledger(client, node)
             if own := ledger.holdings.get(pod.identity.uid):
                 return Allotment(self._missing_annotations(own.annotations, pod))
+            wire = _node(client, node)
+            if not ledger.version:
+                _sent(client, new_ledger(node, wire.metadata.uid))
+                continue
             on_node = self._pods_on(client, node)
             entries = remaining(ledger, self._fates(client, ledger, on_node))
-            allotment, uid = self._allotment(client, concerned, claim, node, all_holdings(entries, on_node.values()))
+            hardware = _hardware(client, concerned, node, wire)
+            allotment = _allotment(concerned, hardware, claim, all_holdings(entries, on_node.values()))
             if allotment.refusal:
                 return allotment
             wishes = (key for allocator in concerned for key in allocator.wishes)  # no results: pods may forge them
             annotations = _of_keys(pod.identity.annotations, wishes) | dict(allotment.annotations)
             entry = Holding(pod.key, pod.identity.uid, annotations)
-            entered = ledger_write(ledger, uid, [*entries.values(), entry]) if ledger.version else new_ledger(node, uid)
-            try:
-                Writer(client, FIELD_MANAGER).send(entered, full_response=False)
-            except ClusterConflict:
-                continue  # somebody else allocated on this node in between
-            if ledger.version:
+            if _sent(client, ledger_write(ledger, wire.metadata.uid, [*entries.values(), entry])):
                 return allotment
         return Allotment(refusal=CROWDED)
-
-    def _allotment(
-        self,
-        client: KubeClient,
-        allocators: Sequence[Allocator],
-        claim: HardwareClaim,
-        node: str,
-        holdings: Sequence[Holding],
-    ) -> tuple[Allotment, str]:
-        """What all of them give together, or the first refusal; and the uid of the Node."""
-        wire = _node(client, node)
-        documents = {a.collection: body for a in allocators if (body := _document(client, a.collection, node))}
-        hardware = NodeHardware(node, wire.metadata.labels or {}, wire.metadata.annotations or {}, documents)
-        annotations: dict[str, str] = {}
-        for allocator in allocators:
-            try:
-                allotment = allocator.allocate(hardware, claim, holdings)
-            except UsageError as error:
-                allotment = Allotment(refusal=error.message)
-            if allotment.refusal:
-                return allotment, wire.metadata.uid
-            annotations |= allotment.annotations
-        return Allotment(annotations), wire.metadata.uid
 
     def _missing_annotations(self, annotations: Mapping[str, str], pod: PodFacts) -> dict[str, str]:
         """Of an entry that is there already what the pod does not say itself."""
@@ -148,6 +125,36 @@ def read_ledger(client: KubeClient, node: str) -> NodeLedger:
     """The node's ledger as it is now. UsageError for one that cannot be read, ClusterError."""
     body: dict[str, Any] | None = client.get(ledger_address(node).path)
     return parse_ledger(node, body)
+
+
+def _sent(client: KubeClient, intent: Create | Apply) -> bool:
+    """Whether the ledger was written; not when somebody else wrote that of this node in between."""
+    try:
+        Writer(client, FIELD_MANAGER).send(intent, full_response=False)
+    except ClusterConflict:
+        return False
+    return True
+
+
+def _hardware(client: KubeClient, allocators: Sequence[Allocator], node: str, wire: _LabelledNode) -> NodeHardware:
+    documents = {a.collection: body for a in allocators if (body := _document(client, a.collection, node))}
+    return NodeHardware(node, wire.metadata.labels or {}, wire.metadata.annotations or {}, documents)
+
+
+def _allotment(
+    allocators: Sequence[Allocator], hardware: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]
+) -> Allotment:
+    """What all of them give together, or the first refusal."""
+    annotations: dict[str, str] = {}
+    for allocator in allocators:
+        try:
+            allotment = allocator.allocate(hardware, claim, holdings)
+        except UsageError as error:
+            allotment = Allotment(refusal=error.message)
+        if allotment.refusal:
+            return allotment
+        annotations |= allotment.annotations
+    return Allotment(annotations)
 
 
 def _of_keys(annotations: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:

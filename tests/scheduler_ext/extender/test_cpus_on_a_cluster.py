@@ -241,11 +241,12 @@ def test_a_node_without_a_topology_is_refused_and_a_pod_of_another_class_is_boun
 ) -> None:
     (node,) = fake_nodes(1)
     binds = binder(control_plane, account(control_plane, EXTENDER))
-    assert "publishes no CPU topology" in binds.bind(asked(create_pod(kinds, namespace, "lsr"), node))
     shared = create_pod(kinds, namespace, "ls")
     kinds.patch(f"/api/v1/namespaces/{namespace}/pods/ls", {"metadata": {"labels": {"koordinator.sh/qosClass": "LS"}}})
     assert binds.bind(asked(shared, node)) == ""
     assert not kinds.exists(f"{LEDGERS}/{node}")
+    assert "publishes no CPU topology" in binds.bind(asked(create_pod(kinds, namespace, "lsr"), node))
+    assert kinds.get(f"{LEDGERS}/{node}")["spec"]["pods"] == []
 
 
 def test_the_command_draws_the_cpus_of_a_node_and_names_one_that_publishes_none(
