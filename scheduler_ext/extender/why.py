@@ -13,6 +13,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from cotenant.core.model.allocation.allocator import HardwareClaim
+from cotenant.core.model.allocation.cpu_allocator import CpuAllocator
+from cotenant.core.model.allocation.device_allocator import DeviceAllocator
 from cotenant.core.settings.sections.extender import ExtenderSettings
 from scheduler_ext.extender import decide
 from scheduler_ext.extender.columns import SnapshotColumn
@@ -112,12 +115,13 @@ def explained(
     order = passing[np.argsort(-points, kind="stable")][: BEST if with_rules else 0]
     counted = {key: int(refused.sum()) for key, refused in stock.items() if refused.any()}
     refusals = refusals_of(judged.counts()) + refusals_of(counted)
+    notes = (*_of_rules(stance, with_rules), *_not_tried(pod, settings), pod.unread, snapshot.problem())
     return Explanation(
         pod=pod.key,
         nodes=len(rows),
         fits=len(passing),
         refusals=sorted(refusals, key=lambda one: (-one.nodes, one.rule, one.reason)),
-        notes=[text for text in (*_of_rules(stance, with_rules), pod.unread, snapshot.problem()) if text],
+        notes=[text for text in notes if text],
         best=[snapshot.names[row] for row in order.tolist()],
     )
 
@@ -156,6 +160,17 @@ def _of_rules(stance: Posture, with_rules: bool) -> tuple[str, ...]:
     if not with_rules:
         return ("no running extender was found, so that its rules refuse nothing; --extender tries them all the same",)
     return _silent(stance), _yielded(stance)
+
+
+def _not_tried(pod: PodFacts, settings: ExtenderSettings) -> list[str]:
+    """Rules about hardware that the pod asks for, and that are off where this is run; the extender's may be on."""
+    claim = HardwareClaim(pod.identity, pod.requests)
+    rules = (("cpus", settings.cpus.on, CpuAllocator()), ("devices", settings.devices.on, DeviceAllocator()))
+    return [
+        f"rule {rule} was not tried: extender.{rule}.on is false in the settings of this command"
+        for rule, on, allocator in rules
+        if pod.wants_bind and not on and allocator.concerns(claim)
+    ]
 
 
 def _silent(stance: Posture) -> str:

@@ -32,7 +32,7 @@ from scheduler_ext.extender.pod import PodWire, facts_of
 from scheduler_ext.extender.snapshot import NodeSnapshot, following
 from scheduler_ext.extender.watch.frame import CollectionState
 from scheduler_ext.extender.watch.table import NodeTable
-from scheduler_ext.extender.watch.watcher import PATHS, GuardWire
+from scheduler_ext.extender.watch.watcher import PATHS, GuardWire, hardware_kinds
 
 DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
 EXTENDER_NAME: Final = "cotenant-extender"
@@ -83,10 +83,9 @@ def look(client: KubeClient, settings: ExtenderSettings) -> ClusterReading:
         table.put_outlook(_name(raw), outlook_of(msgspec.json.decode(raw, type=ForecastWire)))
     for raw in _listed(client, "reservations", msgspec.Raw, sources):
         table.put_reservation(_name(raw), bytes(raw))
-    for raw in _listed(client, "topologies", msgspec.Raw, sources) if settings.cpus.on else ():
-        table.put_topology(_name(raw), msgspec.json.decode(raw, type=dict[str, Any]))
-    for raw in _listed(client, "devices", msgspec.Raw, sources) if settings.devices.on else ():
-        table.put_device(_name(raw), msgspec.json.decode(raw, type=dict[str, Any]))
+    for kind in hardware_kinds(settings):
+        for raw in _listed(client, kind, msgspec.Raw, sources):
+            table.put_document(PATHS[kind], _name(raw), msgspec.json.decode(raw, type=dict[str, Any]))
     for raw in _listed(client, "guard", msgspec.Raw, sources):
         if _name(raw) == SWAP_GUARD:
             table.put_guards(msgspec.json.decode(raw, type=GuardWire).spec.nodes or {})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -38,6 +38,7 @@ from scheduler_ext.extender.watch.frame import (
 
 Key = tuple[str, str]
 ValueT = TypeVar("ValueT")
+RoomT = TypeVar("RoomT", CpuRoom, DeviceRoom)
 
 
 @dataclass(slots=True)
@@ -55,8 +56,8 @@ class NodeTable:
     pods: dict[Key, PodFacts] = field(default_factory=dict)
     guards: dict[str, list[str]] = field(default_factory=dict)
     reservations: dict[str, bytes] = field(default_factory=dict)
-    topologies: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """NodeResourceTopologies as JSON, of nodes that have one; none unless CPUs are allocated."""
+    documents: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
+    """Objects that describe nodes' hardware, as JSON, by path of the collection and name; none of what is off."""
     departures: dict[str, list[Departure]] = field(default_factory=dict)
     """Pods that left each node, while its forecast may count them as present."""
     _on: dict[str, dict[Key, PodFacts]] = field(default_factory=lambda: defaultdict(dict))
@@ -66,12 +67,10 @@ class NodeTable:
     _other_nodes: bool = True
     _other_guards: bool = True
     _other_placeholders: bool = True
-    devices: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Device objects as JSON; none unless devices are allocated."""
-    _devices_of: set[str] = field(default_factory=set)
-    """Nodes whose free devices may be others."""
-    _room_of: set[str] = field(default_factory=set)
-    """Nodes whose free CPUs may be others."""
+    _documents: set[Key] = field(default_factory=set)
+    """Collection and node of documents that changed."""
+    _hardware: set[str] = field(default_factory=set)
+    """Nodes whose pods or labels changed, and with them what is free of their hardware."""
     _reservations: set[str] = field(default_factory=set)
     _fresh: bool = True
     _slot: int = -1
@@ -80,13 +79,20 @@ class NodeTable:
 
     def put_node(self, name: str, node: ExtenderNode | None) -> None:
         """A node appeared, changed or (None) vanished; when the set of nodes changes, the next frame is a whole one."""
-        self._other_nodes |= (node is None) == (name in self.nodes)
+        before = self.nodes.get(name)
+        self._other_nodes |= (node is None) == (before is not None)
         if node is None:
             self.nodes.pop(name, None)
             self.departures.pop(name, None)
         else:
             self.nodes[name] = node
         self._changed.add(name)
+        if (
+            node is None
+            or before is None
+            or (node.labels, node.cpu_annotations) != (before.labels, before.cpu_annotations)
+        ):
+            self._hardware.add(name)
 
     def put_metric(self, name: str, metric: LoadMetric | None) -> None:
         """A NodeMetric appeared, changed or vanished."""
@@ -109,15 +115,20 @@ class NodeTable:
             if pod == before:  # most of what a kubelet writes is about things that no rule asks
                 return
             del self.pods[key], self._on[before.node][key]
-            self._changed.add(before.node)
+            self._touch(before.node)
             if pod is None or pod.identity.uid != before.identity.uid:
                 self._gone.add(before.identity.uid)
             self._depart(before, pod, now_seconds)
         if pod is not None and pod.node and not pod.ended:
             self.pods[key] = self._on[pod.node][key] = pod
-            self._changed.add(pod.node)
+            self._touch(pod.node)
         placeholders = (before and before.placeholder_of, pod and pod.placeholder_of)
         self._other_placeholders |= any(one is not None for one in placeholders)
+
+    def _touch(self, node: str) -> None:
+        """Its pods are others."""
+        self._changed.add(node)
+        self._hardware.add(node)
 
     def _depart(self, before: PodFacts, now: PodFacts | None, now_seconds: float) -> None:
         """Remember a pod that is on its node no more, or that has ended there."""
@@ -141,15 +152,10 @@ class NodeTable:
         _put(self.reservations, name, text)
         self._reservations.add(name)
 
-    def put_topology(self, name: str, body: Mapping[str, Any] | None) -> None:
-        """A NodeResourceTopology appeared, changed or vanished."""
-        _put(self.topologies, name, body)
-        self._room_of.add(name)
-
-    def put_device(self, name: str, body: Mapping[str, Any] | None) -> None:
-        """A Device object appeared, changed or vanished."""
-        _put(self.devices, name, body)
-        self._devices_of.add(name)
+    def put_document(self, collection: str, name: str, body: Mapping[str, Any] | None) -> None:
+        """The object of a node's name in a collection that describes hardware appeared, changed or vanished."""
+        _put(self.documents[collection], name, body)
+        self._documents.add((collection, name))
 
     def state(self, name: str, now_seconds: float) -> NodeState:
         """Everything from which one node's row is computed, as of `now_seconds` (Unix time).
@@ -188,8 +194,8 @@ class NodeTable:
             guards=self.guards if self._other_guards else None,
             placeholders=self._placeholders() if self._other_placeholders else None,
             reservations={name: self.reservations.get(name) for name in self._reservations} or None,
-            rooms=self._rooms() or None,
-            device_rooms=self._device_rooms() or None,
+            rooms=self._rooms(COLLECTION, room_of) or None,
+            device_rooms=self._rooms(DEVICES, device_room_of) or None,
             shares=self._shares(self._changed & index.keys()),
             gone=sorted(self._gone | self._homeless(self._changed - index.keys())),
         )
@@ -197,33 +203,24 @@ class NodeTable:
         return frame
 
     def _forget(self, slot: int) -> None:
-        for marks in (self._changed, self._forecast, self._gone, self._reservations, self._room_of, self._devices_of):
+        for marks in (self._changed, self._forecast, self._gone, self._reservations, self._documents, self._hardware):
             marks.clear()
         self._other_nodes = self._other_guards = self._other_placeholders = self._fresh = False
         self._slot = slot
 
-    def _rooms(self) -> dict[str, CpuRoom | None]:
-        """Of nodes whose topology, pods or labels changed."""
-        rooms: dict[str, CpuRoom | None] = {}
-        for name in self._room_of | (self._changed & self.topologies.keys()):
-            node, body = self.nodes.get(name), self.topologies.get(name)
+    def _rooms(
+        self, collection: str, room: Callable[[NodeHardware, Iterable[PodFacts]], RoomT | None]
+    ) -> dict[str, RoomT | None]:
+        """Of nodes whose document of the collection, pods or labels changed."""
+        bodies = self.documents[collection]
+        rooms: dict[str, RoomT | None] = {}
+        for name in {n for path, n in self._documents if path == collection} | (self._hardware & bodies.keys()):
+            node, body = self.nodes.get(name), bodies.get(name)
             if node is None or body is None:
                 rooms[name] = None
                 continue
-            hardware = NodeHardware(name, node.labels, node.cpu_annotations, {COLLECTION: body})
-            rooms[name] = room_of(hardware, self._on[name].values() if name in self._on else ())
-        return rooms
-
-    def _device_rooms(self) -> dict[str, DeviceRoom | None]:
-        """Of nodes whose Device, pods or labels changed."""
-        rooms: dict[str, DeviceRoom | None] = {}
-        for name in self._devices_of | (self._changed & self.devices.keys()):
-            node, body = self.nodes.get(name), self.devices.get(name)
-            if node is None or body is None:
-                rooms[name] = None
-                continue
-            hardware = NodeHardware(name, node.labels, {}, {DEVICES: body})
-            rooms[name] = device_room_of(hardware, self._on[name].values() if name in self._on else ())
+            hardware = NodeHardware(name, node.labels, node.cpu_annotations, {collection: body})
+            rooms[name] = room(hardware, self._on[name].values() if name in self._on else ())
         return rooms
 
     def _ahead(self, names: list[str], slot: int) -> bytes:

@@ -44,6 +44,13 @@ PATHS: Final = {
     "devices": DEVICES,
 }
 """Collections that are watched."""
+HARDWARE: Final = frozenset({"topologies", "devices"})
+"""Those that describe the nodes' hardware."""
+
+
+def hardware_kinds(settings: ExtenderSettings) -> list[str]:
+    """Of HARDWARE what is allocated."""
+    return [kind for kind, own in (("topologies", settings.cpus), ("devices", settings.devices)) if own.on]
 
 
 class WatcherConfig(msgspec.Struct):
@@ -79,10 +86,8 @@ class Watching:
             "reservations": Mirror(client, PATHS["reservations"], msgspec.Raw, bytes, wake),
             "guard": Mirror(client, PATHS["guard"], GuardWire, lambda w: w.spec.nodes or {}, wake),
         }
-        if settings.cpus.on:
-            self.mirrors["topologies"] = Mirror(client, PATHS["topologies"], dict[str, Any], dict, wake)
-        if settings.devices.on:
-            self.mirrors["devices"] = Mirror(client, PATHS["devices"], dict[str, Any], dict, wake)
+        for kind in hardware_kinds(settings):
+            self.mirrors[kind] = Mirror(client, PATHS[kind], dict[str, Any], dict, wake)
 
     def start(self) -> None:
         """Begin to list and watch."""
@@ -127,10 +132,9 @@ class Watching:
             table.put_pod(key, pod, now)
         for (_, name), text in changed["reservations"].items():
             table.put_reservation(name, text)
-        for (_, name), body in changed.get("topologies", {}).items():
-            table.put_topology(name, body)
-        for (_, name), body in changed.get("devices", {}).items():
-            table.put_device(name, body)
+        for kind in HARDWARE & changed.keys():
+            for (_, name), body in changed[kind].items():
+                table.put_document(PATHS[kind], name, body)
         if ("", SWAP_GUARD) in changed["guard"]:
             table.put_guards(changed["guard"]["", SWAP_GUARD] or {})
 

@@ -194,7 +194,7 @@ def test_why_names_the_rule_and_the_number_of_nodes():
     table = NodeTable(LoadAwareSettings(on=False))
     for name in ("n1", "n2"):
         table.put_node(name, ExtenderNode(name, allocatable={"cpu": 64_000}))
-    table.put_topology("n1", hardware(SMALL).documents[COLLECTION])
+    table.put_document(COLLECTION, "n1", hardware(SMALL).documents[COLLECTION])
     state = {name: CollectionState(0.0) for name in NEEDED}
     snapshot = following(NodeSnapshot(), table.take(state, (0.0, 0.0)))
     settings = ExtenderSettings(load_aware=LoadAwareSettings(on=False), cpus=ON)
@@ -204,7 +204,9 @@ def test_why_names_the_rule_and_the_number_of_nodes():
         ("cpus", TOO_FEW, 1),
     }
     assert explained(snapshot, pod(8000), Moment(0.0, 0.0), settings).best == ["n1"]
-    table.put_topology("n1", None)
+    elsewhere = explained(snapshot, pod(10_000), Moment(0.0, 0.0), ExtenderSettings(load_aware=settings.load_aware))
+    assert "rule cpus was not tried: extender.cpus.on is false in the settings of this command" in elsewhere.notes
+    table.put_document(COLLECTION, "n1", None)
     assert following(snapshot, table.take(state, (0.0, 0.0))).rooms == {}
 
 

@@ -17,7 +17,7 @@ from cotenant.core.model.reservations.reservation import PodIdentity
 from cotenant.core.settings.sections.extender import DeviceAllocationSettings, ExtenderSettings, LoadAwareSettings
 from scheduler_ext.extender import devices
 from scheduler_ext.extender.judgement import Code, words_of
-from scheduler_ext.extender.metric import ExtenderNode
+from scheduler_ext.extender.metric import ExtenderNode, LoadMetric
 from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
 from scheduler_ext.extender.snapshot import NodeSnapshot, following
@@ -85,8 +85,8 @@ def world() -> NodeTable:
     table = NodeTable(LoadAwareSettings())
     for name in "abc":
         table.put_node(name, ExtenderNode(name))
-    table.put_device("a", body(2))
-    table.put_device("b", body(2))
+    table.put_document(COLLECTION, "a", body(2))
+    table.put_document(COLLECTION, "b", body(2))
     bound = placed_on(NodeHardware("a", documents={COLLECTION: body(2)}), [], {GPU: 60})
     assert bound is not None
     table.put_pod(("shop", "p-0"), bound, 0.0)
@@ -135,11 +135,21 @@ def test_rooms_follow_pods_and_devices() -> None:
     table = world()
     snapshot = snapshot_of(table)
     table.put_pod(("shop", "p-0"), None, 1.0)
-    table.put_device("b", None)
+    table.put_document(COLLECTION, "b", None)
     after = following(snapshot, table.take({}, (1.0, 1.0)))
     assert after.device_rooms["a"].begun == {}
     assert set(after.device_rooms) == {"a"}
     assert isinstance(snapshot.device_rooms["b"], DeviceRoom)
+
+
+def test_rooms_are_computed_again_for_other_pods_or_labels_and_not_for_other_usage() -> None:
+    table = world()
+    table.take({}, (0.0, 0.0))
+    table.put_metric("a", LoadMetric(0.0))
+    table.put_node("a", ExtenderNode("a", allocatable={"cpu": 4000}))
+    assert table.take({}, (1.0, 1.0)).device_rooms is None
+    table.put_node("a", ExtenderNode("a", labels={"node.koordinator.sh/gpu-partition-policy": "Honor"}))
+    assert set(table.take({}, (2.0, 2.0)).device_rooms or ()) == {"a"}
 
 
 def test_the_scheduler_leaves_these_resources_to_us_only_where_we_give_them() -> None:
