@@ -59,7 +59,7 @@ def forgotten(pods: Iterable[Mapping[str, Any]], over: Collection[str] = OUR_GAT
     """What lets pods (JSON) be scheduled that wait in our gates. Pure.
 
     over: gates that nobody promises to end. A pod whose gang waits keeps the gate of its Reservation, too: nothing
-    gives it room before the gang is placed.
+    gives it capacity before the gang is placed.
     """
     patches = []
     for pod in pods:

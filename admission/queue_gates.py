@@ -1,7 +1,7 @@
 """Which new pods wait for their quota or their gang: those get scheduling gates. Pure.
 
 Gates can only be taken away later, so a member of a gang gets at once all that it will need: the gate of its quota, of
-its gang, and of the Reservation that will hold its room. They are promises that the manager lifts them, so they are
+its gang, and of the Reservation that will hold its capacity. They are promises that the manager lifts them, so they are
 given only while it says that it is there (`queuesServedUntil` of the SwapGuard).
 
 A member of a gang that Kubernetes can place names its PodGroup besides, which cannot be added later. Once the gang's

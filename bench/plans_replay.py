@@ -205,7 +205,7 @@ def rows_of(name: str, told: list[Told], *, judged: bool) -> list[Row]:
     return [
         above(f"{name}: coverage of peak core-minutes", round(cover, 3), "ratio", 0.95, note),
         below(f"{name}: idle core-hours / same-time-last-week cron of equal coverage", round(cron, 3), "ratio", 0.85),
-        below(f"{name}: idle core-hours / static head-room of equal coverage", round(static, 3), "ratio", 0.6),
+        below(f"{name}: idle core-hours / static headroom of equal coverage", round(static, 3), "ratio", 0.6),
     ]
 
 

@@ -95,7 +95,7 @@ class EventReporter:
             if recommendation is not None and (regression.true or condition):
                 now = condition if condition.get("status") == str(regression.true) else {}
                 body = _condition(address, regression, now.get("lastTransitionTime") or _moment(standing.since_seconds))
-                self._writer.send(Apply(address, body, "status", why="a change was judged"), full_response=False)
+                self._writer.send(Apply(address, body, "status", why="a change was verified"), full_response=False)
         except CotenantError as error:
             log.info("no condition was written", object=str(address), err=error.message)
 

@@ -51,7 +51,7 @@ def settings_of(arguments: Sequence[str] | None) -> Settings:
     """Settings in force for these command line arguments."""
     parser = argparse.ArgumentParser("python -m enforcer", description="The agent of one node.")
     parser.add_argument("--config", metavar="FILE", help="settings file (YAML)")
-    parser.add_argument("--set", metavar="ROOM.KEY=VALUE", action="append", default=[], help="override one setting")
+    parser.add_argument("--set", metavar="SECTION.KEY=VALUE", action="append", default=[], help="override one setting")
     parser.add_argument("--write", action="store_true", help="write to cgroups and evict; without it nothing changes")
     options = parser.parse_args(arguments)
     flags: dict[str, Any] = {"enforcer.dry_run": False} if options.write else {}

@@ -100,7 +100,7 @@ def on_node(pod: Json, node: str) -> dict[str, Any]:
 def _owners(owners: Any, namespace: str, notes: list[str]) -> list[dict[str, Any]]:
     entries = owners if isinstance(owners, list) else [owners]
     if not owners or not all(entries):
-        raise UsageError("spec.resourceOwners is missing or empty", fix="Say who may use the room: a controller.")
+        raise UsageError("spec.resourceOwners is missing or empty", fix="Say who may use the capacity: a controller.")
     return [_owner(_object("spec.resourceOwners", entry), namespace, notes) for entry in entries]
 
 

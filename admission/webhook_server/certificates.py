@@ -119,7 +119,7 @@ class FolderStore:
 
     def _failed(self, verb: str, error: OSError) -> StoreError:
         message = f"certificates in {self._folder} cannot be {verb}: {error.strerror or error}"
-        return StoreError(message, fix="Name another --cert-dir, or make room there.")
+        return StoreError(message, fix="Name another --cert-dir, or free space there.")
 
 
 class Injector:

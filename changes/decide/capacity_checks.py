@@ -156,7 +156,7 @@ def _quota(now: Sequence[Container], new: Sequence[Container], around: Guardrail
             if more > remaining and more > 0:
                 return Guardrail("quota", GuardrailOutcome.FAIL, _short(name, resource, more, remaining))
             if rolls and pod > remaining:
-                tight = f"{name} has no room for one more pod: old pods have to end before new ones start"
+                tight = f"{name} has no capacity for one more pod: old pods have to end before new ones start"
     return Guardrail(
         "quota", GuardrailOutcome.WARN if tight else GuardrailOutcome.PASS, tight or "no ResourceQuota is against it"
     )

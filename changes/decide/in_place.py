@@ -56,7 +56,7 @@ class Resized:
         if self.answer is ResizeOutcome.INFEASIBLE:
             return f"{self.pod}: its node can never give that{detail}; ask for less, {ELSEWHERE}"
         if self.answer is ResizeOutcome.DEFERRED:
-            return f"{self.pod}: its node has no room for it now{detail}; try again when it is emptier, {ELSEWHERE}"
+            return f"{self.pod}: its node has no capacity for it now{detail}; try again when it is emptier, {ELSEWHERE}"
         return f"{self.pod}: {self.answer}{detail}"
 
 

@@ -48,7 +48,7 @@ class ApprovedMove:
 
 
 def created(move: ApprovedMove, by: str, arguments: MigrationArgs) -> Create:
-    """The job of an approved move, of this very pod, in the configured mode: room first, unless it says otherwise."""
+    """The job of an approved move, of this pod, in the configured mode: capacity first unless it says otherwise."""
     namespace, _, name = move.pod.partition("/")
     annotations = {
         TARGET_ANNOTATION: move.target,

@@ -138,7 +138,7 @@ def size_of(client: KubeClient, requested: Plan) -> dict[str, str]:
     }
     if not requests:
         raise UsageError(
-            f"pods of {namespace}/{owner.name} request nothing, so there is no room to hold for them",
+            f"pods of {namespace}/{owner.name} request nothing, so there is no capacity to reserve for them",
             fix="Set requests, or give --cpu.",
         )
     return format_room(requests)

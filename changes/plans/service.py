@@ -150,7 +150,7 @@ class ClusterPlanService:
         return self._decide(who, ref, (PlanDecision.APPROVED, scope, reason))
 
     def reject(self, who: Someone, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
-        """Reserve nothing, and give back what is held."""
+        """Reserve nothing, and release what is reserved."""
         if not reason.strip():
             raise UsageError("a rejection needs a reason", fix="Say why in a few words.")
         return self._decide(who, ref, (PlanDecision.REJECTED, scope, reason.strip()))
@@ -245,7 +245,7 @@ class ClusterPlanService:
     def _previewed(self, client: KubeClient, one: Plan) -> Preview:
         preview = plans.previewed(client, one, self._now(), self._office.settings, self._office.ahead)
         short = one.ttl_seconds is not None and one.ttl_seconds < preview.window.seconds + one.lead_seconds
-        early = "The TTL ends before the window does: the room is given back early."
+        early = "The TTL ends before the window does: the capacity is released early."
         return replace(preview, notes=(*preview.notes, early)) if short else preview
 
     def _now(self) -> float:

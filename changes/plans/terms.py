@@ -124,8 +124,8 @@ def edited(plan: Plan, terms: PlanTerms, generation: int) -> Patch:
     moved = (terms.window, terms.recurring) != (plan.window, plan.recurring)
     if moved and plan.status.phase and plan.status.phase.holds:
         raise UsageError(
-            f"room is held for {plan.namespace}/{plan.name}, so its window stays as it is",
-            fix="Wait until it is over, or reject the plan: what is held is given back.",
+            f"capacity is reserved for {plan.namespace}/{plan.name}, so its window stays as it is",
+            fix="Wait until it is over, or reject the plan: what is reserved is released.",
         )
     if bool(terms.recurring) is not bool(plan.recurring):
         raise UsageError("a plan by schedule stays one, and so does one for a window", fix="Make a new plan.")
@@ -196,8 +196,8 @@ def skipped(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
     window = plan.status.window
     if plan.status.phase and plan.status.phase.holds and window and window.start_seconds == start_seconds:
         raise UsageError(
-            f"room is held for the occurrence of {moment(start_seconds)} already",
-            fix="Reject the plan: what is held is given back.",
+            f"capacity is reserved for the occurrence of {moment(start_seconds)} already",
+            fix="Reject the plan: what is reserved is released.",
         )
     coming = [start for start in rule.skip if start >= now_seconds]
     if len(coming) >= MOST_SKIPPED:

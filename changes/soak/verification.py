@@ -35,7 +35,7 @@ def judged_now(actions: Actions, standing: ChangeStatus) -> tuple[ChangeEvent, s
     if judgement.harm:
         return ChangeEvent.REGRESSED, judgement.harm, judgement
     if silent := unanswered(rules):
-        return ChangeEvent.UNJUDGED, f"not judged: {silent}", judgement
+        return ChangeEvent.UNJUDGED, f"not verified: {silent}", judgement
     looked = ", ".join(rule.words for rule in rules if rule.rule in POD_RULES)
     return ChangeEvent.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", judgement
 

@@ -58,7 +58,7 @@
   // Patterned bars over time, five corners and a gap each: who, from, until, what.
   function spans(data, layout) {
     const zone = (layout.xaxis.hoverformat || "UTC").split(" ").pop(), rows = [], fine = exact(layout);
-    const [who, what] = Array.isArray(layout.meta.spans) ? layout.meta.spans : ["Plan", "Room"];
+    const [who, what] = Array.isArray(layout.meta.spans) ? layout.meta.spans : ["Plan", "Reservation"];
     data.filter((t) => t.meta && t.meta.names).forEach((t) => t.meta.names.forEach((name, i) =>
       rows.push([name, moment(t.x[6 * i], fine), moment(t.x[6 * i + 1], fine), t.meta.words[i]])));
     return { heads: [who, "From, " + zone, "Until, " + zone, what], rows, unit: "" };

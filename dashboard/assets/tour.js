@@ -5,13 +5,13 @@
   const KEPT = "cotenant-tour";
   const MARKS = [
     { at: "#band", title: "The day breathes",
-      text: "Usage, its forecast band and what batch may borrow: valleys of the night are room for batch work." },
+      text: "Usage, its forecast band and what batch may borrow: in the valleys of the night batch work can run." },
     { at: "#heat-figure", title: "The habit of a week",
-      text: "Hour by weekday. Peaks that repeat are peaks that room can be reserved for." },
+      text: "Hour by weekday. Capacity can be reserved for peaks that repeat." },
     { at: "#nav-r", title: "Recommendations, safely",
       text: "Select a few, review them: diff, guardrails, a dry run on the server, then apply, verify or roll back." },
-    { at: "#nav-v", title: "Room before the peak",
-      text: "Approve a plan, fast-forward the clock above, and watch its room become available before it is needed." },
+    { at: "#nav-v", title: "Capacity before the peak",
+      text: "Approve a plan, fast-forward the clock above, and watch its reservations become available before it is needed." },
   ];
   let shown = -1;
   let before = null;

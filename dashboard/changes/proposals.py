@@ -33,7 +33,7 @@ def card(workload_story: Story, currency: str) -> Component:
     facts = html.Table(html.Tbody(_facts(recommendations, currency)), className="inputs")
     if result is None:
         missing = panels.empty(
-            "Nothing was tried on the past.", why="Every value is withheld: the reasons stand with each container."
+            "Nothing was tried on the past.", why="No value is proposed: each container shows the reason."
         )
         return html.Div([missing, facts, *explanation.trust(recommendations)])
     partial = (

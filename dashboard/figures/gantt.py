@@ -36,7 +36,7 @@ STATES: Final[Mapping[str, tuple[str, str, str]]] = {
     "proposed": ("Proposed (hatched)", base.VIOLET, "/"),
     "not proposed": ("Not proposed (dotted)", base.GREY, "."),
     "approved": ("Approved (hatched back)", AMBER, "\\"),
-    "held": ("Reserved or held (filled)", base.TEAL, ""),
+    "held": ("Reserved (filled)", base.TEAL, ""),
     "over": ("Over or rejected (lined)", base.GREY, "-"),
     "failed": ("Failed or missed (grid)", base.RED, "+"),
 }
@@ -152,7 +152,7 @@ def _spans(rows: Sequence[tuple[int, Bar]], state: str) -> list[Trace]:
 
 
 def _bar_labels(placed: Sequence[tuple[int, Bar]], start_seconds: int, days: int) -> Trace:
-    """What stands beside the bars, where the next one leaves room for it; hovering says it of all."""
+    """What stands beside the bars, where the next one leaves space for it; hovering says it of all."""
     following = {id(b): after for (_, b), after in _with_next(placed)}
     places = [_beside(bar, start_seconds, days, following[id(bar)]) for _, bar in placed]
     return {
@@ -282,7 +282,7 @@ def _lane_words(demand: DemandCurve) -> str:
     high = float(demand.wanted.max(initial=0.0))
     free = display.amount(demand.free, Resource.CPU)
     if not high:
-        return f"No plan wants room; {free} are free of requests now."
+        return f"No plan needs capacity; {free} are free of requests now."
     when = display.moment(demand.start_seconds + STEP_SECONDS * top)
     most = display.amount(high, Resource.CPU)
     text = f"Plans want at most {most} together, at {when}; {free} are free of requests now"
@@ -332,7 +332,7 @@ def _pod_words(plan_pods: Pods) -> str:
     when = display.moment(plan_pods.start_seconds + STEP_SECONDS * at)
     half = display.counted(int((plan_pods.wanted > 0).sum()), "half hour")
     return (
-        f"{usual}; room for up to {display.counted(int(plan_pods.wanted.max()), 'more pod')} ({when}), in {half}; "
+        f"{usual}; capacity for up to {display.counted(int(plan_pods.wanted.max()), 'more pod')} ({when}), in {half}; "
         f"at the median {display.counted(int(plan_pods.median.max(initial=0)), 'more pod')}."
     )
 
@@ -345,7 +345,7 @@ def scores(past_scores: Sequence[Score]) -> Chart:
         np.array([getattr(score, name) for score in ordered], dtype=np.float64) for name in ("held", "used", "missed")
     )
     traces = [
-        _marked(x, reserved, "Held (squares)", base.VIOLET, "square-open"),
+        _marked(x, reserved, "Reserved (squares)", base.VIOLET, "square-open"),
         _marked(x, used, "Used (dots)", base.TEAL, "circle"),
         _marked(x, missed, "Waited (crosses)", base.RED, "x"),
     ]
@@ -353,7 +353,7 @@ def scores(past_scores: Sequence[Score]) -> Chart:
     layout["xaxis"] |= {"range": None, "dtick": None, "tickformat": "%a %d %b"}
     last = past_scores[0]
     text = (
-        f"{display.counted(len(past_scores), 'occurrence')}; the last held room for "
+        f"{display.counted(len(past_scores), 'occurrence')}; the last had capacity reserved for "
         f"{display.counted(last.held, 'pod')}, {last.used} used it and {last.missed} waited: "
         f"hit {display.percent(last.hit_ratio)}."
     )

@@ -15,7 +15,7 @@ from dashboard.figures.lines import SCALE, UNIT, Floats
 from dashboard.tables import display
 
 GAP: Final = 0.09
-"""Between two parts, of the whole height: room for the name of the lower one."""
+"""Between two parts, of the whole height: space for the name of the lower one."""
 TWO_DAYS, WEEK = 2 * 86_400_000, 7 * 86_400_000
 PARTS: Final[Mapping[str, tuple[str, str]]] = {
     "trend": ("Trend", base.BLUE),

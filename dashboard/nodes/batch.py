@@ -34,7 +34,7 @@ STEP_SECONDS: Final = 1800
 LIKELY: Final = "q50"
 SURE: Final = "q95"
 LEVELS: Final = (LIKELY, SURE)
-"""Columns of FORECASTS that room is told at: as likely as not, and 95 % sure."""
+"""Columns of FORECASTS that capacity is given at: as likely as not, and 95 % sure."""
 MOST_WINDOWS: Final = 6
 MOST_HOURS: Final = 24.0
 MOST_CORES: Final = 4096.0

@@ -38,7 +38,7 @@ FIELDS: Final = (
 )
 """(key of the URL, label, step)."""
 HONEST: Final = (
-    "Room is measured by use. The scheduler counts what batch pods request, which these results do not hold, so it may "
+    "Capacity is measured by use. The scheduler counts what batch pods request, which is not in these results: it may "
     "find less; and a node that is 95 % sure is still wrong one time in twenty."
 )
 NO_ROOM: Final = "No node has a forecast yet."
@@ -55,7 +55,7 @@ def render(view: View, search: str) -> Component:
         JOB,
         _form(search),
         html.Div(panels.guarded(lambda: answer(view, search)), id="fit-answer"),
-        note="Earliest starts at which a pod of this size finds free room on a node until its end.",
+        note="Earliest starts at which a pod of this size finds free capacity on a node until its end.",
     )
     now = html.Div(panels.guarded(lambda: bands(view.source.snapshot()), NOW), id="batch-now")
     ahead = html.Div(panels.guarded(lambda: day(view), "The next 24 hours"), id="batch-ahead")

@@ -23,7 +23,7 @@ from dashboard.tables import list_page
 
 def render(view: View, search: str) -> Component:
     """The day and the selected plan above the list."""
-    lead = html.P("Room that the forecast would reserve before a peak, and why other plans are not proposed.")
+    lead = html.P("Capacity that the forecast would reserve before a peak, and why other plans are not proposed.")
     head = html.Div([html.H1("Reservations"), lead, *_new_button(view)], className="page-head")
     body = panels.guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None and view.given.plans is None:

@@ -51,7 +51,7 @@ MOVES: Final = ApprovalTexts(
     "job",
     "Make",
     "made",
-    "A job reserves room on the other node first and evicts the pod only then; disruption budgets hold.",
+    "A job reserves capacity on the other node first and evicts the pod only then; disruption budgets hold.",
     "The table of jobs follows them.",
 )
 NODES: Final = ApprovalTexts(
@@ -60,7 +60,7 @@ NODES: Final = ApprovalTexts(
     "node",
     "Mark",
     "marked",
-    "The manager moves all pods of a marked node, room first, and gives the node back when somebody needs it.",
+    "The manager moves all pods of a marked node, capacity first, and gives the node back when somebody needs it.",
     "The table of nodes follows them.",
 )
 

@@ -165,7 +165,7 @@ def _register_decisions(app: Dash, view: View) -> None:
     def _reject(clicks: int | None, submits: int | None, reason: str | None, ref: str) -> Answer:
         def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
             desk.reject(who, named(ref), reason or "")
-            return f"Rejected {ref}: nothing is reserved, and what is held is given back.", named(ref)
+            return f"Rejected {ref}: nothing is reserved, and what is reserved is released.", named(ref)
 
         return answered(view, deed) if clicks or submits else _nothing()
 

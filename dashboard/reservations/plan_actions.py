@@ -131,7 +131,7 @@ def previewed(preview: Preview, currency: str, title: str = "If it is approved")
         ("Fits at the start", _then(preview)),
         *((f"Quota left, {name}", _left(name, amount)) for name, amount in sorted(preview.quota_left.items())),
         ("Batch displaced", _worth(preview.displaced_core_hours, preview.displaced_cost, currency, "at most ")),
-        ("Held", _worth(preview.held_core_hours, preview.held_cost, currency)),
+        ("Reserved", _worth(preview.held_core_hours, preview.held_cost, currency)),
         ("Without it", preview.without),
         *((v.guard.capitalize(), _verdict(v.passed, v.message)) for v in preview.guards),
         *(("Note", note) for note in preview.notes),
@@ -182,7 +182,7 @@ def approve_form(plan: Plan, now_seconds: float) -> Component:
 
 def reject_form() -> Component:
     """Why not."""
-    note = html.P("Nothing is reserved, and what is held is given back.", className="said")
+    note = html.P("Nothing is reserved, and what is reserved is released.", className="said")
     return _form("Reject", [note, _why("reject", "Why (needed)")], _submit("reject", "Reject now"))
 
 

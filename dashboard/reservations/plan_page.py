@@ -120,16 +120,16 @@ def present(plan: Plan) -> Component:
     available, used, want = story.there(plan), story.used(plan), story.wanted(plan)
     stats = [
         panels.stat(
-            "Room there",
+            "Reserved pods",
             f"{available} of {want}",
-            where or "nothing is held now",
+            where or "nothing is reserved now",
             bar=available / want if want else None,
         ),
         panels.stat(
             "Used", f"{used} of {available}", "pods on their Reservations", bar=used / available if available else None
         ),
         panels.stat("Most at once", f"{plan.status.progress.most_used}", "pods that used it in this occurrence"),
-        panels.stat("Waited without room", f"{plan.status.progress.most_missed}", "pods at one time"),
+        panels.stat("Waited without a reservation", f"{plan.status.progress.most_missed}", "pods at one time"),
     ]
     return panels.panel(NOW, html.Div(stats, className="stats four"), id_="plan-now")
 
@@ -151,13 +151,23 @@ def past(plan: Plan, currency: str) -> Component:
 def _expected_words(one: Expected) -> str:
     peaks = display.counted(one.occurrences, "past peak")
     return (
-        f"Expected by {peaks}: {display.percent(one.hit_ratio)} of the room used, "
+        f"Expected by {peaks}: {display.percent(one.hit_ratio)} of the reserved capacity used, "
         f"{one.idle_core_hours:,.1f} core-hours idle per occurrence."
     )
 
 
 def _scores(scores: Sequence[Score], currency: str) -> Component:
-    titles = ("Began", "Held", "Used", "Waited", "Hit", "Coverage", "Idle core-hours", "Cost", "There before the start")
+    titles = (
+        "Began",
+        "Reserved",
+        "Used",
+        "Waited",
+        "Hit",
+        "Coverage",
+        "Idle core-hours",
+        "Cost",
+        "There before the start",
+    )
     rows = [
         html.Tr(
             [

@@ -166,14 +166,14 @@ def sums(columns: Mapping[str, npt.NDArray[Any]]) -> PlanSums:
 def facts(row: Row, currency: str) -> list[tuple[str, str]]:
     """(name, words) of one plan; the window is told apart."""
     memory = f", {display.amount(row['memory'], Resource.MEMORY)}" if row["memory"] else ""
-    occurrences = int(row["occurrences"] or 0)
-    hits = f"{display.percent(row['hit_ratio'])} of the held room used, over {display.counted(occurrences, 'peak')}"
+    peaks = display.counted(int(row["occurrences"] or 0), "peak")
+    hits = f"{display.percent(row['hit_ratio'])} of the reserved capacity used, over {peaks}"
     room, idle = display.counted(int(row["pods"] or 0), "pod"), row["idle_core_hours"]
     per_day = display.MISSING if idle is None else f"{idle:,.1f} core-hours a day"
     money = "" if row["cost"] is None else f" ({display.money(row['cost'], currency)})"
     skill = display.MISSING if row["skill"] is None else f"{row['skill']:+.2f} against the same time last week"
     return [
-        ("Room", f"{room} of {display.amount(row['cpu'], Resource.CPU)}{memory}"),
+        ("Capacity", f"{room} of {display.amount(row['cpu'], Resource.CPU)}{memory}"),
         ("Quantile", f"{float(row['quantile'] or 0):.0%} of the demand"),
         ("Hits", hits if row["hit_ratio"] is not None else "not back-tested"),
         ("Coverage", f"{display.percent(row['coverage'])} of the needed pod-time"),

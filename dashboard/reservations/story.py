@@ -140,7 +140,7 @@ def said(plan: Plan) -> str:
         return f"over: {display.percent(plan.status.score.hit_ratio)} used"
     if phase in (PlanPhase.FAILED, PlanPhase.MISSED):
         reserved = condition(plan, "Reserved")
-        return f"{phase.value.lower()}: {reserved.message if reserved and reserved.message else 'no room in time'}"
+        return f"{phase.value.lower()}: {reserved.message if reserved and reserved.message else 'no capacity in time'}"
     return phase.value.lower()
 
 
@@ -201,7 +201,7 @@ def unwritten(rows: Sequence[Row], plans: Sequence[Plan]) -> list[Row]:
 def reserve_words(plan: Plan, now_seconds: float) -> str:
     """When its capacity is reserved."""
     window, status = window_of(plan), plan.status
-    room = f"Room for {display.counted(plan.count, 'pod')}"
+    room = f"Capacity for {display.counted(plan.count, 'pod')}"
     if window is None:
         return f"{room} is reserved when the plan has a window to come."
     if not status.reserve_at_seconds:
@@ -227,11 +227,11 @@ def next_step(plan: Plan, now_seconds: float) -> str:
         stands = f"{there(plan)} of {status.count} Reservations stand, pods use {used(plan)} of them."
         return f"{stands} {why}".strip()
     sentences = {
-        PlanPhase.RELEASED: f"What nobody uses is given back. {reserved.message if reserved else ''}".strip(),
+        PlanPhase.RELEASED: f"What nobody uses is released. {reserved.message if reserved else ''}".strip(),
         PlanPhase.REJECTED: (approved.message if approved else "") or "It was rejected: nothing is reserved.",
         PlanPhase.SCORED: f"It is over. {score_words(status.score) if status.score else ''}".strip(),
     }
-    return sentences.get(phase, why or "No room was there in time.")
+    return sentences.get(phase, why or "No capacity was available in time.")
 
 
 def _asks(plan: Plan, approved: PlanCondition | None) -> str:
@@ -250,13 +250,13 @@ def _asks(plan: Plan, approved: PlanCondition | None) -> str:
 
 def score_words(score: Score) -> str:
     """How an occurrence went."""
-    usage = f"{display.counted(score.used, 'pod')} of {score.held} used their room"
-    early = f", which was there {display.duration(score.lead_seconds)} before the start" if score.lead_seconds else ""
-    missed = f"; {display.counted(score.missed, 'pod')} waited without room" if score.missed else ""
-    lent = "" if score.lent_core_hours is None else f", batch ran in {score.lent_core_hours:,.1f} of those held"
+    usage = f"{display.counted(score.used, 'pod')} of {score.held} used their reservations"
+    early = f", available {display.duration(score.lead_seconds)} before the start" if score.lead_seconds else ""
+    missed = f"; {display.counted(score.missed, 'pod')} waited without a reservation" if score.missed else ""
+    lent = "" if score.lent_core_hours is None else f", batch ran in {score.lent_core_hours:,.1f} of those reserved"
     return (
         f"Hit score {display.percent(score.hit_ratio)}: {usage}{early}{missed}; "
-        f"{score.idle_core_hours:,.1f} core-hours stood idle{lent}."
+        f"{score.idle_core_hours:,.1f} core-hours were idle{lent}."
     )
 
 
@@ -284,7 +284,7 @@ def timeline(plan: Plan, deeds: Sequence[PlanHistoryEntry], now_seconds: float) 
     there_at = status.progress.available_at_seconds
     holds = bool(status.phase and (status.phase.holds or status.progress.most_held or there_at))
     events += [
-        TimelineEvent(status.reserve_at_seconds or None, "room is asked for", _lead_words(plan), holds),
+        TimelineEvent(status.reserve_at_seconds or None, "reservations are requested", _lead_words(plan), holds),
         *([] if there_at is None and phase_of(plan).over else [_room_there(plan)]),
         TimelineEvent(window.start_seconds, "the window begins", "", now_seconds >= window.start_seconds),
         TimelineEvent(window.end_seconds, "the window ends", "", now_seconds >= window.end_seconds),
@@ -298,7 +298,7 @@ def _room_there(plan: Plan) -> TimelineEvent:
     at = plan.status.progress.available_at_seconds
     holds = phase_of(plan).holds
     text = f"{there(plan)} of {wanted(plan)} Reservations stand" if holds else ""
-    return TimelineEvent(at, "room is there", text, at is not None)
+    return TimelineEvent(at, "reserved capacity is available", text, at is not None)
 
 
 def _lead_words(plan: Plan) -> str:

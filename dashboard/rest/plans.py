@@ -133,7 +133,9 @@ def _add_acts(api: APIRouter, view: View) -> None:
         return _json(_plan_body(desk, plan, CALENDAR_DAYS), 201)
 
     @api.post(
-        "/{namespace}/{name}/approve", summary="Let its room be reserved at start - lead", **body_doc(PlanDecisionBody)
+        "/{namespace}/{name}/approve",
+        summary="Let its capacity be reserved at start - lead",
+        **body_doc(PlanDecisionBody),
     )
     def approve(namespace: str, name: str, body: JsonBody) -> Response:
         request, desk, ref = _read(body, PlanDecisionBody), _desk(view), PlanRef(namespace, name)
@@ -141,7 +143,7 @@ def _add_acts(api: APIRouter, view: View) -> None:
 
     @api.post(
         "/{namespace}/{name}/reject",
-        summary="Reserve nothing, and give back what is held",
+        summary="Reserve nothing, and release what is reserved",
         **body_doc(PlanDecisionBody),
     )
     def reject(namespace: str, name: str, body: JsonBody) -> Response:

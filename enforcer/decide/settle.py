@@ -195,7 +195,7 @@ def _fit_memory_limit(targets: _Targets, groups: Groups) -> None:
 def limit_floor(memory: MemoryUse) -> int:
     """Bytes below which no limit may fall now: 105 % of the working set and half of the page cache beyond it.
 
-    The kernel drops cache to make room for a lower limit, but ends a task when it does not find enough at once, as with
+    The kernel drops cache to get below a lower limit, but ends a task when it does not find enough at once, as with
     pages that are not written to disk yet. So cache is taken in halves, one a tick.
     """
     cache = max(memory.usage - memory.working_set, 0)

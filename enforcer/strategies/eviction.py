@@ -9,7 +9,7 @@ disruption budget) does not stand in the way. While its task is there and may st
 every tick.
 
 Never candidates: pods that leave or ended, made from a file on the node, of a DaemonSet (it would be back at once),
-that only hold room, or with `koordinator.sh/eviction-enabled: "false"`. Tasks outside best effort take only pods with
+that reserve capacity, or with `koordinator.sh/eviction-enabled: "false"`. Tasks outside best effort take only pods with
 that label "true". `koordinator.sh/eviction-policy` limits which tasks may take a pod; unreadable, none may.
 Order by `koordinator.sh/eviction-priority` (missing or bad = 0), priority, sub-priority: Koordinator's koordlet.
 """

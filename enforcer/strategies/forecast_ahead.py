@@ -1,4 +1,4 @@
-"""Head-room ahead of a predicted peak: what the node's use is expected to rise by soon is kept free already now. Pure.
+"""Headroom ahead of a predicted peak: what the node's use is expected to rise by soon is kept free already now. Pure.
 
     rise   = max(0, highest q95 of the half hours that the next `ahead_seconds` touch - q95 of the present half hour)
     online = max(online now, min(online now + rise, that highest q95))

@@ -1,7 +1,7 @@
 """What a plan would have done: "would have held 310 core-hours, 84 % used; 2 of 11 peaks missed". Pure.
 
 need: pods beyond what runs anyway; held: pods that capacity was reserved for; both (n, T) or (T,) on one grid, NaN need
-= not known and not counted. Baselines: nothing, a static head-room, the same time last week as a cron would hold it.
+= not known and not counted. Baselines: nothing, a static headroom, the same time last week as a cron would hold it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PlanAccount:
 
 
 ENOUGH = 0.9
-"""Share of a peak's need that room must have been there for, or it was missed."""
+"""Share of a peak's need that capacity must have been there for, or it was missed."""
 
 
 def account(need: Floats, reserved: npt.NDArray[Any], step_seconds: float) -> PlanAccount:

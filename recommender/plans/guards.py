@@ -86,7 +86,7 @@ def _quota(situation: Situation) -> PlanGuardResult:
                 f"{name}: the plan's pods need {amount}, the namespace's ResourceQuota has {remaining} left.",
             )
     return PlanGuardResult(
-        "namespace quota", True, "WithinQuota", "The namespace's quota has room for the plan's pods."
+        "namespace quota", True, "WithinQuota", "The namespace's quota has capacity for the plan's pods."
     )
 
 

@@ -37,7 +37,7 @@ class Lead:
         """The sum in words."""
         start = "measured" if self.measured else "assumed"
         return (
-            f"{self.seconds} s = pod start {self.pod_start_seconds:.0f} ({start} p95) + room freed "
+            f"{self.seconds} s = pod start {self.pod_start_seconds:.0f} ({start} p95) + capacity freed "
             f"{self.free_seconds:.0f} + scheduler {self.scheduler_seconds:.0f} + control period "
             f"{self.period_seconds:.0f} + plan's lead {self.wish_seconds:.0f}"
         )

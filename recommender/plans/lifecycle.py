@@ -204,7 +204,7 @@ def _why_missed(status: PlanStatus) -> tuple[str, str]:
     return (
         (condition.reason, condition.message)
         if condition
-        else ("Missed", "The deadline passed before room was reserved.")
+        else ("Missed", "The deadline passed before capacity was reserved.")
     )
 
 
@@ -312,7 +312,7 @@ def _holding(turn: _Turn, status: PlanStatus) -> PlanStep:
     if turn.now >= window.end_seconds:
         phase = PlanPhase.EXTENDED
     ready_pods = turn.seen.look.held
-    word = f"Room for {ready_pods} of {now_held.count} pods is there."
+    word = f"Capacity for {ready_pods} of {now_held.count} pods is reserved."
     status = replace(status, phase=phase, count=now_held.count, progress=progress)
     status = _with_condition(
         turn, status, RESERVED, "Held" if ready_pods >= now_held.count else "Reserving", word, ready_pods > 0

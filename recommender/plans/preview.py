@@ -112,7 +112,7 @@ def _notes(plan: Plan, missing: int, late: int | None) -> list[str]:
     """What a person should know, in sentences."""
     notes = []
     if missing:
-        notes.append(f"{missing} of {plan.count} pods fit on no node now: room must become free by the start.")
+        notes.append(f"{missing} of {plan.count} pods fit on no node now: capacity must become free by the start.")
     if late is not None and late > missing:
         notes.append(f"{late} of {plan.count} pods fit on no node when the window begins: nodes are busier then.")
     return notes
@@ -120,9 +120,9 @@ def _notes(plan: Plan, missing: int, late: int | None) -> list[str]:
 
 def _without(plan: Plan, missing: int, expected: Expected | None) -> str:
     """What happens when nothing is reserved."""
-    text = "Without it, pods of this workload compete for free room when the peak begins"
+    text = "Without it, pods of this workload compete for free capacity when the peak begins"
     text += f"; today {missing} of {plan.count} would wait." if missing else "; today all of them would find it."
     if expected and expected.occurrences:
         peaks = f"{expected.occurrences} past {'peak' if expected.occurrences == 1 else 'peaks'}"
-        text += f" In {peaks} {expected.hit_ratio:.0%} of the held room would have been used."
+        text += f" In {peaks} {expected.hit_ratio:.0%} of the reserved capacity would have been used."
     return text

@@ -107,7 +107,7 @@ def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[s
     finite_need = need[np.isfinite(need)]
     enough = float(finite_need.max(initial=0.0))
     contestants.append(("same time last week", account(need, cron, step), False))
-    contestants.append(("static head-room", account(need, static(need, enough), step), False))
+    contestants.append(("static headroom", account(need, static(need, enough), step), False))
     contestants.append(("nothing", account(need, none(need), step), False))
     return contestants
 

@@ -34,7 +34,7 @@ _PLACING: Final = (
     "nodeSelector", "affinity", "tolerations", "priorityClassName", "schedulerName", "topologySpreadConstraints",
     "runtimeClassName",
 )  # fmt: skip
-"""What of the owner's template decides where room for it can be."""
+"""What of the owner's template decides where capacity for it can be."""
 _HOLDER: Final = {"name": "room", "image": "registry.k8s.io/pause:3.10"}
 
 
@@ -115,7 +115,7 @@ def _reservation(plan: Plan, name: str, expires_seconds: float, owner: OwnerTemp
 
 
 def template(plan: Plan, owner: OwnerTemplate) -> dict[str, Any]:
-    """Pod template of the room: the plan's, else where the owner's pods may be placed, with the plan's size."""
+    """Pod template of the capacity: the plan's, else where the owner's pods may be placed, with the plan's size."""
     if plan.template:
         pod_template = dict(plan.template)
         return {**pod_template, "metadata": {**(pod_template.get("metadata") or {}), "namespace": plan.namespace}}
@@ -152,7 +152,7 @@ def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Inten
             "replicas": want,
         },
     }
-    return [Apply(address, body, why=f"room for {want} pods is wanted")]
+    return [Apply(address, body, why=f"capacity for {want} pods is wanted")]
 
 
 class Floor(msgspec.Struct, frozen=True):

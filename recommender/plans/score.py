@@ -19,9 +19,9 @@ class RoomUse:
     used: int
     missed: int
     complete: bool
-    """Whether all wanted room is there."""
+    """Whether all wanted capacity is there."""
     lent_cores: float | None = None
-    """Cores of the held room in which batch runs; None: not known."""
+    """Cores of the reserved capacity in which batch runs; None: not known."""
 
 
 def lent_cores(reserved_cores: float, batch: float, lendable: float) -> float:

@@ -65,7 +65,7 @@ class SnapshotColumn(IntEnum):
     ALLOCATABLE_CPU = 26
     ALLOCATABLE_MEMORY = 27
     PLACEHOLDERS = 28
-    """Pods that hold room here."""
+    """Pods that reserve capacity here."""
     ZONE = 29
     """A number that nodes of one zone share; 0: it says none."""
     REPORTED_CPU = 30

@@ -46,7 +46,7 @@ def cpu_allocator(settings: CpuAllocationSettings) -> CpuAllocator:
 
 
 def room_of(node: NodeHardware, pods: Iterable[PodFacts]) -> CpuRoom:
-    """A node's room beside these pods; `node` with its NodeResourceTopology among the documents."""
+    """A node's capacity beside these pods; `node` with its NodeResourceTopology among the documents."""
     document = next(iter(node.documents.values()), {})
     try:
         cpus = parse_topology(document)
@@ -72,7 +72,7 @@ def room_of(node: NodeHardware, pods: Iterable[PodFacts]) -> CpuRoom:
 
 
 def refusal(room: CpuRoom | None, request: CpuRequest) -> Code:
-    """Whether a node with this room may take the pod, by counts; None: it publishes nothing."""
+    """Whether a node with this capacity may take the pod, by counts; None: it publishes nothing."""
     if room is None or room.closed:
         return _REFUSED[room.closed] if room else Code.NO_CPU_TOPOLOGY
     on_node = request_on(request, _policies(room))

@@ -167,7 +167,7 @@ def spared(
         if foreign:
             reasons[node] = f"reservation {foreign[0]} is not for this pod"
         elif snapshot.rows.get(node, -1) in guard_codes:
-            reasons[node] = "room is being handed over to another pod"
+            reasons[node] = "capacity is being handed over to another pod"
         elif not holders and not stance.load_off and not pod.unread:
             columns = without_victims(snapshot, node, uids, shares)
             if columns is None:

@@ -44,7 +44,7 @@ def device_room_of(node: NodeHardware, pods: Iterable[PodFacts]) -> DeviceRoom |
 
 
 def refusal(room: DeviceRoom | None, demand: DeviceDemand) -> Code:
-    """Whether a node with this room may take the pod; None: it has no Device."""
+    """Whether a node with this capacity may take the pod; None: it has no Device."""
     if room is None:
         return Code.NO_DEVICES
     for kind, request in demand.requests.items():

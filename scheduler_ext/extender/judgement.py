@@ -72,8 +72,8 @@ BY_USE: Final = (Code.CPU, Code.MEMORY, Code.AGGREGATED_CPU, Code.AGGREGATED_MEM
 """Refusals that rest on a node's use, some of it estimated."""
 _WORDS: Final[dict[Code, str]] = {
     Code.EXPIRED: "usage is not reported any more",
-    Code.HELD: "room is being handed over to another pod",
-    Code.MAY_BE_HELD: "room may be being handed over: the view of reservations is old",
+    Code.HELD: "capacity is being handed over to another pod",
+    Code.MAY_BE_HELD: "capacity may be being handed over: the view of reservations is old",
     Code.NO_CPU_TOPOLOGY: NO_TOPOLOGY,
     Code.KUBELET_CPUS: KUBELET_OWNS,
     Code.CPU_POLICY: OTHER_POLICY,

@@ -1,4 +1,4 @@
-"""Gangs as they are seen now: their living members, who of them has room, who must be placed together. Pure."""
+"""Gangs as they are seen now: their living members, who of them has capacity, who must be placed together. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scheduler_ext.queues.gang_reservations import GANG_ANNOTATION, gang_reserva
 from scheduler_ext.queues.view import QueueView
 
 LAST_GATES: Final = frozenset({GANG_GATE, RESERVATION_GATE})
-"""Gates of a member that waits for nothing but its gang's room."""
+"""Gates of a member that waits for nothing but its gang's capacity."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class GangMembers:
 
     @cached_property
     def begun(self) -> tuple[QueuePod, ...]:
-        """Members with a Reservation whose gate is gone: they are handed their room, or have it."""
+        """Members with a Reservation whose gate is gone: they are handed their capacity, or have it."""
         return tuple(pod for pod in self.pods if pod.uid in self.reservations and not pod.waits_for_gang)
 
     @cached_property
@@ -143,12 +143,12 @@ class GangGroup:
 
     @property
     def begun(self) -> bool:
-        """Whether members were let go on held room: what is held for the others is handed over, too."""
+        """Whether members were let go on reserved capacity: what is held for the others is handed over, too."""
         return self.succeeded or any(members.begun for members in self.gangs)
 
     @property
     def strict(self) -> bool:
-        """Whether one member without a place means that all room is given back at once."""
+        """Whether one member without a place means that all capacity is released at once."""
         return any(members.gang.mode is GangMode.STRICT for members in self.gangs)
 
     @property
@@ -170,12 +170,12 @@ class GangGroup:
         return min(members.gang.wait_seconds or settings.gang_wait_seconds for members in self.gangs)
 
     def placed(self, members: GangMembers) -> int:
-        """Members of one of its gangs that are bound or whose room is held."""
+        """Members of one of its gangs that are bound or whose capacity is reserved."""
         with_room = [pod for pod in members.pods if not pod.node and self.has_room(pod)]
         return len(members.bound) + len(with_room)
 
     def has_room(self, pod: QueuePod) -> bool:
-        """Whether the member's room is held, or it asks for nothing that could be held."""
+        """Whether the member's capacity is reserved, or it asks for nothing that could be held."""
         reservation = self.reservations.get(pod.uid)
         return (reservation is not None and holds_room(reservation)) or not any(pod.requests.values())
 

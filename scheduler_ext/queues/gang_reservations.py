@@ -1,6 +1,6 @@
-"""The Reservation that holds a gang member's room: made for that very pod, read back, given back. Pure.
+"""The Reservation that holds a gang member's capacity: made for that very pod, read back, given back. Pure.
 
-The Reservation controller gives it a placeholder and hands the room over once the member's gang gate is gone
+The Reservation controller gives it a placeholder and hands the capacity over once the member's gang gate is gone
 (`scheduler_ext.reservations`). A Reservation is cluster-scoped, so no pod can own it for the garbage collector: the
 gang controller deletes it, and its time to live is the last resort.
 """
@@ -37,7 +37,7 @@ def reservation_name(pod: QueuePod) -> str:
 
 
 def created(pod: QueuePod, gang: Gang, settings: QueueSettings) -> Create:
-    """Hold room for a member: what it requests, where it may go, for nobody else."""
+    """Reserve capacity for a member: what it requests, where it may go, for nobody else."""
     name = reservation_name(pod)
     body = {
         "apiVersion": SCHEDULING_GROUP,
@@ -68,7 +68,7 @@ def created(pod: QueuePod, gang: Gang, settings: QueueSettings) -> Create:
 
 
 def deleted(reservation: Reservation, why: str) -> Delete:
-    """Give a member's room back; its placeholder follows at once."""
+    """Give a member's capacity back; its placeholder follows at once."""
     return Delete(address_of(reservation), reservation.uid, why)
 
 
@@ -79,18 +79,18 @@ def opened(pod: QueuePod, why: str) -> Patch:
 
 
 def gang_reservations(reservations: Iterable[Reservation]) -> tuple[Reservation, ...]:
-    """Those that hold room for members of gangs."""
+    """Those that reserve capacity for members of gangs."""
     return tuple(r for r in reservations if GANG_LABEL in r.labels and GANG_ANNOTATION in r.annotations)
 
 
 def member_uid(reservation: Reservation) -> str:
-    """UID of the pod that it holds room for."""
+    """UID of the pod that it reserves capacity for."""
     references = (owner.object for owner in reservation.owners)
     return next((reference.uid for reference in references if reference is not None), "")
 
 
 def holds_room(reservation: Reservation) -> bool:
-    """Whether the member's room is held right now; capacity that was lost and is requested again is not."""
+    """Whether the member's capacity is reserved right now; capacity that was lost and is requested again is not."""
     if reservation.status.phase is not Phase.AVAILABLE or reservation.deleting:
         return False
     ready = reservation.status.condition(READY)
@@ -98,7 +98,7 @@ def holds_room(reservation: Reservation) -> bool:
 
 
 def refusal(reservation: Reservation) -> str:
-    """Why its room cannot be held, in the scheduler's words; "" while that is open."""
+    """Why its capacity cannot be held, in the scheduler's words; "" while that is open."""
     if reservation.status.phase is Phase.FAILED:
         return f"reservation {reservation.name} has ended before it was used"
     if reservation.status.phase is Phase.AVAILABLE:

@@ -1,11 +1,11 @@
-"""What becomes of each gang: all of it gets room and starts, or nothing of it is held. Pure.
+"""What becomes of each gang: all of it gets capacity and starts, or nothing of it is held. Pure.
 
     Incomplete -> WaitsForQuota -> Queued | NoRoom -> Placing -> Opening -> Running
-                                      ^------------------'   all room is given back; the gang backs off
+                                      ^------------------'   all capacity is released; the gang backs off
 
-Every state follows from the objects: pods and their gates, the Reservations that hold members' room. So any crash may
+Every state follows from the objects: pods and their gates, the Reservations with members' capacity. So any crash may
 come between two writes. Only how often a gang failed is remembered by the process, and forgotten without harm. The
-gates of members are removed after the last one's room is held; from then on what is held is always handed over.
+gates of members are removed after the last one's capacity is reserved; from then on what is held is always handed over.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class GangDecision:
 
 
 def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
-    """Place complete gangs one after the other, hand their room over, give back what is held in vain."""
+    """Place complete gangs one after the other, hand their capacity over, give back what is held in vain."""
     groups, needless = gang_groups(view)
     work = _GangRound(view, settings)
     work.release(needless, "its gang's member is gone")
@@ -101,7 +101,7 @@ class _GangRound:
             self.queue.append(group)
 
     def tidy(self, group: GangGroup) -> None:
-        """Drop Reservations that have done their work, and those whose hand-over failed: the room is the pod's then."""
+        """Drop Reservations that have done their work, and those whose hand-over failed: the pod has the capacity."""
         stems = placeholder_stems(self.view.pods) if any(m.landing for m in group.gangs) else frozenset()
         for members in group.gangs:
             for pod in members.begun:
@@ -109,12 +109,12 @@ class _GangRound:
                 if pod.node and not group.awaiting:
                     self.release([reservation], f"{pod.place} runs")
                 elif not pod.node and not pod.gates and stands(reservation, stems):
-                    self.release([reservation], f"its room was not handed over in time; {pod.place} may take it")
+                    self.release([reservation], f"its capacity was not handed over in time; {pod.place} may take it")
 
     def open(self, group: GangGroup) -> None:
-        """Let the members go for which room is held; the Reservation controller hands it over."""
+        """Let the members go for which capacity is reserved; the Reservation controller hands it over."""
         for pod in group.awaiting:
-            self.intents.append(opened(pod, f"room for all of gang {group.key} is held"))
+            self.intents.append(opened(pod, f"capacity for all of gang {group.key} is reserved"))
         self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
 
     def run(self, group: GangGroup) -> None:
@@ -149,13 +149,13 @@ class _GangRound:
         return bool(waiting)
 
     def advance(self, group: GangGroup) -> None:
-        """A group whose room is being held: all is there, or it goes on, or all is given back."""
+        """A group whose capacity is being reserved: all is there, or it goes on, or all is given back."""
         failures, not_before = self.attempts.get(group.key, (0, 0.0))
         if self.now < not_before:
             return self.give_back(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, self.pause(not_before))
         if all(group.has_room(pod) for pod in group.chosen):
             for pod in group.chosen:
-                self.intents.append(opened(pod, f"room for all of gang {group.key} is held"))
+                self.intents.append(opened(pod, f"capacity for all of gang {group.key} is reserved"))
             return self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
         limit = min(self.settings.gang_place_seconds, group.wait_seconds(self.settings))
         deadline = min(one.created_seconds for one in group.reservations.values()) + limit
@@ -178,13 +178,13 @@ class _GangRound:
         return ""
 
     def begin(self, group: GangGroup) -> None:
-        """Hold room for every member that has none yet, the largest first: small ones find room between them."""
+        """Reserve capacity for every member that has none yet, the largest first: small ones fit between them."""
         lacking = [p for p in group.chosen if p.uid not in group.reservations and any(p.requests.values())]
         gangs = {members.gang.key: members.gang for members in group.gangs}
         for pod in sorted(lacking, key=_size, reverse=True):
             self.intents.append(created(pod, gangs[pod.gang], self.settings))
         placed = sum(group.has_room(pod) for pod in group.chosen)
-        text = f"room is held for {placed} of {len(group.chosen)} members"
+        text = f"capacity is reserved for {placed} of {len(group.chosen)} members"
         self.placing.append(group)
         self.stand(group, GangState.PLACING, Reason.GANG_PLACING, text)
 
@@ -213,7 +213,7 @@ class _GangRound:
         return late, -group.priority, group.since_seconds, group.key
 
     def give_back(self, group: GangGroup, state: GangState, code: Reason, text: str) -> None:
-        """Release all room that is held for members behind the gate."""
+        """Release all capacity that is held for members behind the gate."""
         self.release((group.reservations[pod.uid] for pod in group.awaiting), text)
         self.stand(group, state, code, text)
 
@@ -246,7 +246,7 @@ class _GangRound:
 
 
 class _Room:
-    """Room on the nodes in this round: what bound pods leave, less what gangs that are being placed will take."""
+    """Capacity on the nodes in this round: what bound pods leave, less what gangs that are being placed will take."""
 
     def __init__(self, view: QueueView, waiting: Sequence[GangGroup], others: Sequence[GangGroup]) -> None:
         names = {name for group in waiting for pod in group.chosen for name in pod.requests}
@@ -303,12 +303,12 @@ def _held_back(group: GangGroup) -> tuple[GangState, Reason, str]:
 
 
 def _unheld(group: GangGroup) -> tuple[MemberGroup, ...]:
-    """Members of a group that is being placed whose room is not bound yet."""
+    """Members of a group that is being placed whose capacity is not bound yet."""
     return member_groups(pod for pod in group.chosen if not group.has_room(pod))
 
 
 def _in_transit(view: QueueView, groups: Sequence[GangGroup]) -> dict[str, dict[str, int]]:
-    """Room by node that is handed over right now: its placeholder is gone, its member is not bound yet."""
+    """Capacity by node that is handed over right now: its placeholder is gone, its member is not bound yet."""
     landing = [(pod, m.reservations[pod.uid]) for g in groups for m in g.gangs for pod in m.landing]
     stems = placeholder_stems(view.pods) if landing else frozenset()
     taken: dict[str, dict[str, int]] = {}

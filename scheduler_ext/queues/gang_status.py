@@ -50,7 +50,7 @@ def changed_status(members: GangMembers, state: GangState, now_seconds: float) -
 
 
 def phase_of(members: GangMembers, state: GangState) -> str:
-    """Pending, PreScheduling (complete, waits for room), Scheduling, Scheduled, Running, Finished or Failed.
+    """Pending, PreScheduling (complete, waits for capacity), Scheduling, Scheduled, Running, Finished or Failed.
 
     A started one stays so until it has ended, and one that ended when its pods are deleted.
     """

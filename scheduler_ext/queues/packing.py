@@ -59,12 +59,12 @@ class Shortage:
     free: int = 0
 
     def __str__(self) -> str:
-        """For people: "pool=gpu (4 nodes): room for 6 of 16, cpu 6 of 16"."""
+        """For people: "pool=gpu (4 nodes): capacity for 6 of 16, cpu 6 of 16"."""
         what = f"{self.node_group} ({self.nodes} {'node' if self.nodes == 1 else 'nodes'})"
         if self.refused:
             return f"{what}: {self.refused}"
         free, needed = (format_room({self.resource: n})[self.resource] for n in (self.free, self.needed))
-        return f"{what}: room for {self.fitting} of {self.members}, {self.resource} {free} free of {needed} needed"
+        return f"{what}: capacity for {self.fitting} of {self.members}, {self.resource} {free} free of {needed} needed"
 
 
 @dataclass(frozen=True)

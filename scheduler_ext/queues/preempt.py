@@ -1,8 +1,8 @@
-"""A pod that waits because its quota is full takes room back from pods of lower priority of the same quota. Pure.
+"""A pod that waits because its quota is full takes capacity back from pods of lower priority of the same quota. Pure.
 
 As Koordinator's quota plugin preempts: only inside the quota, only pods of lower priority that may be preempted, and
 not for a pod whose preemptionPolicy is Never. Only the first of a queue preempts; nobody is evicted unless enough can
-be, nor for a pod that would find no room on the nodes afterwards.
+be, nor for a pod that would find no capacity on the nodes afterwards.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def withdrawn(
     """What takes the promise back: no pod gets a gate any more, and none that has one waits.
 
     For the ordinary end of the one who made it, and where another scheduler deals with quotas and gangs. A member of a
-    gang loses the gate of its Reservation, too: nothing would ever hand room to it. native_groups: Kubernetes' own
+    gang loses the gate of its Reservation, too: nothing would ever hand capacity to it. native_groups: Kubernetes' own
     PodGroups, by namespace and name; without its own no pod that names one would be scheduled.
     """
     waiting = [pod for pod in pods if waits(pod)]

@@ -450,7 +450,7 @@ class _TreeRound:
             if any(need.get(resource) for need in unit.needs.values()):
                 sentence = f"{place} is ahead in quota {unit.quota} and waits for {resource}"
                 return Obstacle(Reason.BEHIND_IN_QUOTA, sentence, unit.quota, resource)
-        return Obstacle(Reason.QUOTA_EXCEEDED, f"quota {unit.quota} has room for it; the next round lets it go")
+        return Obstacle(Reason.QUOTA_EXCEEDED, f"quota {unit.quota} has capacity for it; the next round lets it go")
 
     def stuck_units(self) -> Iterable[StuckUnit]:
         """The first unit of each queue, where less use by others of its quota would let it go."""

@@ -1,4 +1,4 @@
-"""Which pods of a quota give room back: the least important units first, no more than needed. Pure.
+"""Which pods of a quota give capacity back: the least important units first, no more than needed. Pure.
 
 Only pods that may be preempted, and never for what the webhook did not gate. The members that a gang needs to run go
 together or stay. An eviction that a disruption budget refused is tried again later.

@@ -111,7 +111,7 @@ def read(client: KubeClient, settings: LoadAwareSettings, now_seconds: float) ->
 
 
 def _waiting(client: KubeClient, settings: LoadAwareSettings) -> tuple[RebalancePod, ...]:
-    """Pods that the scheduler found no node for, without those that only hold room."""
+    """Pods that the scheduler found no node for, without those that only reserve capacity."""
     raws = client.list(PATHS["pods"], msgspec.Raw, fieldSelector=WAITING)
     unschedulable = [raw for raw in raws if msgspec.json.decode(raw, type=WaitingPodWire).is_unschedulable]
     pods = [pod_of(raw, settings) for raw in unschedulable]

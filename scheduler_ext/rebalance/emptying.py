@@ -5,7 +5,7 @@
 A node is begun only when every pod that has to leave may leave and fits on the others: by requests, and by load now and
 in every half hour of the next day, and when what stays covers the whole cluster's load. Such a node gets the mark
 EMPTYING_TAINT. Marks are the only memory: a later round goes on with the nodes that bear one, and takes all of them
-away as soon as pods wait for room or the load rises.
+away as soon as pods wait for capacity or the load rises.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def writes_of(relief: RebalancePlan | None, emptying: RebalancePlan | None, mode
 
 
 def _is_taken(mark: NodeMark, mode: RoundMode) -> bool:
-    """While pods are moved, rooms count twice: only somebody's need ends it then, and no pod that finds no place."""
+    """While pods are moved, capacity counts twice: only somebody's need ends it then, no pod that finds no place."""
     return mark.change is MarkChange.TAKEN and (mode.settled or mark.reason in NEEDED)
 
 

@@ -58,7 +58,7 @@ class Assignment:
 
 
 def rooms(view: ReservationView, default: Mode) -> list[ReservationRoom]:
-    """Room of every Reservation that is open to owners and handed over by us."""
+    """Capacity of every Reservation that is open to owners and handed over by us."""
     pinned = []
     for reservation in view.reservations.values():
         if reservation.open_to_owners and reservation.mode(default) is Mode.PINNED and not _expired(reservation, view):
@@ -95,7 +95,7 @@ class _Assigner:
             self.groups.setdefault(likeness, []).append(room)
 
     def serve(self, pod: PodView) -> None:
-        """Begin the pod's hand-over, or put it into `waiting` or `in_vain`; a gang's member has its room for sure."""
+        """Begin the pod's hand-over, or put it into `waiting` or `in_vain`; a gang's member has its capacity."""
         places = (None, ("", pod.uid), *pod.identity.labels.items())
         likely = [like for place in places for like in self.places.get(place, ())]
         groups = [usable for like in dict.fromkeys(likely) if (usable := self._usable(self.groups[like], pod))]

@@ -60,11 +60,13 @@ def withdrawn(guard: Guard, pending: Iterable[PodView], now_seconds: float) -> t
 
     For the ordinary end of the one who made it, and where another scheduler deals with Reservations. Hand-overs under
     way stay on record: the next manager finishes them, or the webhook frees their nodes. Members of gangs that are not
-    placed yet keep their gate: nobody has room for them, and the controller of queues lets them go.
+    placed yet keep their gate: nobody has capacity for them, and the controller of queues lets them go.
     """
     revoked = guard.served_until_seconds > now_seconds
     ended = (
-        [replace(guard, served_until_seconds=now_seconds).intent("nobody hands room over any more")] if revoked else []
+        [replace(guard, served_until_seconds=now_seconds).intent("nobody hands capacity over any more")]
+        if revoked
+        else []
     )
     return (*ended, *(released(pod) for pod in pending if _waits_for_us(pod)))
 

@@ -159,7 +159,8 @@ def _held_status(
         return _with(status, Phase.AVAILABLE, good, view.now_seconds)
     reason = impossible(reservation) or next((p.unschedulable for p in open_ if p.unschedulable), "")
     if status.phase is Phase.AVAILABLE:
-        text = f"room is held again as soon as it is free: {', '.join(format_room(missing)) or reason or 'waiting'}"
+        lacking = ", ".join(format_room(missing)) or reason or "waiting"
+        text = f"capacity is reserved again as soon as it is free: {lacking}"
         return _with(status, Phase.AVAILABLE, [condition(READY, False, "RoomLost", text)], view.now_seconds)
     waits = reservation.pre_allocation and bool(reason) and not impossible(reservation)
     bad = [condition(SCHEDULED, False, "Unschedulable", reason)] if reason else []
@@ -230,7 +231,7 @@ def _surplus(reservation: Reservation, mine: Sequence[PodView], view: Reservatio
     for pod in sorted(remaining, key=lambda p: p.identity.name, reverse=True):
         others = [p for p in remaining if p is not pod]
         if all(sum(p.requests.get(n, 0) for p in others) >= amount for n, amount in needed.items()):
-            deletions.append(deleted(pod.held(), "the room is in use or no longer wanted"))
+            deletions.append(deleted(pod.held(), "the capacity is in use or no longer wanted"))
             remaining = others
     return deletions
 
@@ -279,7 +280,7 @@ def _lost(reservation: Reservation, status: ReservationStatus, mode: Mode, view:
         return status
     if view.placeholders.get(reservation.uid) or status.owners:
         return status
-    text = "a pod of higher priority took the room; another place is looked for"
+    text = "a pod of higher priority took the capacity; another place is looked for"
     conditions = [condition(SCHEDULED, False, "Unschedulable", text), condition(READY, False, "RoomLost", text)]
     return replace(_with(status, Phase.PENDING, conditions, view.now_seconds), node="", allocatable={})
 

@@ -33,19 +33,19 @@ def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patc
         operations = _claimed(pod, reservation)
         if affinity != pod.affinity:
             operations.append({"op": "add", "path": "/spec/affinity", "value": affinity})
-        patches.append(_patch(pod, operations, f"goes to the room of reservation {reservation.name}"))
+        patches.append(_patch(pod, operations, f"goes to the capacity of reservation {reservation.name}"))
     if pod.nominated != node:
         nominate = [
             {"op": "replace", "path": "/metadata/uid", "value": pod.uid},
             {"op": "add", "path": "/status/nominatedNodeName", "value": node},
         ]
-        patches.append(Patch(_address(pod), tuple(nominate), "status", f"room is held for it on {node}"))
+        patches.append(Patch(_address(pod), tuple(nominate), "status", f"capacity is reserved for it on {node}"))
     return patches
 
 
 def claimed(pod: PodView, reservation: Reservation) -> Patch:
     """Write down whose capacity a pod got, so that it is followed from now on."""
-    return _patch(pod, _claimed(pod, reservation), f"it got the room of reservation {reservation.name}")
+    return _patch(pod, _claimed(pod, reservation), f"it got the capacity of reservation {reservation.name}")
 
 
 def released(pod: PodView, missed: str = "") -> Patch:

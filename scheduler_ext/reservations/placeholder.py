@@ -83,7 +83,7 @@ def created(
         "metadata": _metadata(reservation, placeholder.name),
         "spec": _spec(reservation, placeholder, name, s),
     }
-    return Create(address, pod, why=f"hold room for reservation {reservation.name}")
+    return Create(address, pod, why=f"placeholder of reservation {reservation.name}")
 
 
 def deleted(placeholder: HeldPlaceholder, why: str) -> Delete:
@@ -112,7 +112,7 @@ def class_intent(name: str, value: int) -> Create:
         "metadata": {"name": name, "labels": MANAGED},
         "value": value,
         "preemptionPolicy": "Never",
-        "description": "Placeholders whose room pods of the class above take when nothing else is free.",
+        "description": "Placeholders whose capacity pods of the class above take when nothing else is free.",
     }
     return Create(address, body, why="owners must be able to push placeholders aside")
 
@@ -142,7 +142,7 @@ def impossible(reservation: Reservation) -> str:
     if not reservation.size:
         return "the template requests nothing, so there is nothing to hold; give its containers requests"
     if not reservation.owners:
-        return "no owners are named, so nobody could ever use the room"
+        return "no owners are named, so nobody could ever use the capacity"
     return ""
 
 

@@ -124,7 +124,7 @@ def _landed(
 ) -> SwapStep:
     """The owner is bound; the guard stays until every scheduler knows it and what it left is held again."""
     if standing:
-        return SwapStep(tuple(deleted(placeholder, "its room was handed over") for placeholder in standing), swap)
+        return SwapStep(tuple(deleted(placeholder, "its capacity was handed over") for placeholder in standing), swap)
     making = _resting(swap, reservation, view, settings)
     rest_pod = view.named(swap.rest.name, swap.reservation_uid) if swap.rest and reservation else None
     if (making or (rest_pod is not None and not rest_pod.node)) and not late(swap, view, settings):
@@ -153,7 +153,7 @@ def _given_up(
     freed = (released(owner, swap.reservation_uid),) if owner and letting else ()
     reservation = view.known(swap)
     if reservation is None or any(placeholder.standby for placeholder in swap.placeholders):
-        return SwapStep(freed, outcome=why)  # nobody is there to take the room back
+        return SwapStep(freed, outcome=why)  # nobody is there to take the capacity back
     taken = [pod.identity.name for pod in view.placeholders.get(reservation.uid, ())]
     name = fresh_name(reservation, taken)
     expires = view.now_seconds + settings.swap_timeout_seconds

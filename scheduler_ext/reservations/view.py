@@ -23,7 +23,7 @@ from scheduler_ext.reservations.guard import Guard, HeldPlaceholder, Reservation
 Json = Mapping[str, Any]
 
 MISSED_ANNOTATION: Final = "cotenant.dev/reservation-missed"
-"""On a pod that did not get its reserved room in time: it is not tried again."""
+"""On a pod that did not get its reserved capacity in time: it is not tried again."""
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 

@@ -125,7 +125,7 @@ def test_a_latency_that_cannot_be_told_is_no_pass_and_is_said_once(scene: acting
     judged.compared = [Compared(Measure.THROTTLED, 0.0, 0.0), Compared(Measure.LATENCY, 0.1, None)]
     for _ in range(3):
         found = judged.verify()
-        assert (found.state, found.words) == (ChangeState.APPLIED, "not judged: p99 latency: no samples")
+        assert (found.state, found.words) == (ChangeState.APPLIED, "not verified: p99 latency: no samples")
     assert len(judged.kept) == 1 and set(judged.asked) == {P99}
     judged.compared = [Compared(Measure.LATENCY, 0.1, 0.11)]
     assert judged.verify().state is ChangeState.VERIFIED and len(judged.kept) == 2

@@ -90,7 +90,7 @@ def test_in_place_no_pod_is_replaced_and_new_ones_have_the_values_too(
 @pytest.mark.parametrize(
     ("says", "step"),
     [("Infeasible", "its node can never give that: Node didn't have enough capacity"),
-     ("Deferred", "its node has no room for it now: Node didn't have enough capacity")],
+     ("Deferred", "its node has no capacity for it now: Node didn't have enough capacity")],
 )  # fmt: skip
 def test_what_a_node_cannot_give_is_said_in_its_words_and_taken_back(  # noqa: PLR0917
     control_plane: ControlPlane,

@@ -175,7 +175,7 @@ def test_an_edited_forecast_plan_says_until_when_the_forecast_leaves_it_alone(
 
 def test_the_window_of_a_plan_that_holds_room_stays(scene: Scene, desk: ClusterPlanService) -> None:
     scene.plan(status={"phase": "Held"})
-    with pytest.raises(UsageError, match="room is held"):
+    with pytest.raises(UsageError, match="capacity is reserved"):
         desk.edit(OWNER, PEAK, PlanTerms(4, Span(SIX, SIX + HOUR)), 1)
     assert scene.spec("web-peak")["window"] == plans.window()
 
@@ -189,7 +189,7 @@ def test_one_occurrence_of_a_schedule_is_skipped_and_the_others_stay(scene: Scen
     assert scene.spec("daily")["recurring"]["skip"] == [moment(SIX)]
     assert desk.next_windows(plan.recurring or Recurrence("", "", 0), 1)[0].start_seconds == SIX + 24 * HOUR
     scene.say("daily", {"phase": "Held", "window": plans.window(SIX + 24 * HOUR)})
-    with pytest.raises(UsageError, match="room is held for the occurrence"):
+    with pytest.raises(UsageError, match="capacity is reserved for the occurrence"):
         desk.skip(OWNER, ref, SIX + 24 * HOUR)
 
 

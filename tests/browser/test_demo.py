@@ -165,7 +165,7 @@ def test_the_first_picture_comes_with_a_banner_and_a_tour_that_keys_lead_through
     expect(coach.locator("h2")).to_have_text("The day breathes", timeout=PATIENCE)
     assert serious(page, axe) == []
     pictured(page, "demo-tour", tmp_path)
-    for title in ("The habit of a week", "Recommendations, safely", "Room before the peak"):
+    for title in ("The habit of a week", "Recommendations, safely", "Capacity before the peak"):
         page.keyboard.press("Enter")
         expect(coach.locator("h2")).to_have_text(title)
     page.keyboard.press("Enter")

@@ -120,7 +120,9 @@ def test_a_plan_approved_on_the_page_holds_room_its_pods_land_and_its_score_appe
         expect(page.locator("#plan-preview")).to_contain_text("Without it")
         hand.button("Approve")
         hand.button("Approve now")
-        expect(page.locator("#plan-done")).to_contain_text("Room for 2 pods will be reserved at Fri 05 Mar 17:40 UTC")
+        expect(page.locator("#plan-done")).to_contain_text(
+            "Capacity for 2 pods will be reserved at Fri 05 Mar 17:40 UTC"
+        )
         record_property("actions by mouse", hand.actions)
         assert hand.actions <= MOST_ACTIONS
         scene.await_plan(name, "Approved")
@@ -141,7 +143,7 @@ def test_a_plan_approved_on_the_page_holds_room_its_pods_land_and_its_score_appe
         clock.seconds = REAL_SIX + 2 * HOUR
         expect(page.locator("#plan-next")).to_contain_text("Hit score", timeout=60_000)
         page.locator("#to-plan").click()
-        expect(page.locator("#plan-score")).to_contain_text("2 pods of 2 used their room")
+        expect(page.locator("#plan-score")).to_contain_text("2 pods of 2 used their reservations")
         expect(page.locator("#plan-line")).to_contain_text("ann: Approved by ann")
     score = scene.said(name)["score"]
     assert (score["held"], score["used"], score["missed"]) == (2, 2, 0)

@@ -203,7 +203,7 @@ def test_every_package_listed_is_a_declared_dependency() -> None:
 def test_overrides_are_pairs() -> None:
     assert parse_overrides(["a.b=1", "c.d=x=y", "e.f="]) == {"a.b": "1", "c.d": "x=y", "e.f": ""}
     for wrong in ("a.b", "=1", " =1"):
-        with pytest.raises(UsageError, match=r"is not room\.key=value"):
+        with pytest.raises(UsageError, match=r"is not section\.key=value"):
             parse_overrides([wrong])
 
 

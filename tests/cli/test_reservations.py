@@ -61,7 +61,7 @@ def test_a_back_test_shows_the_quantiles_beside_the_baselines(tmp_path: Path) ->
     )  # fmt: skip
     done = run("backtest", str(workload.ref), "--store", tmp_path.as_uri(), "-o", "csv")
     rows = {row["policy"]: row for row in csv.DictReader(io.StringIO(done.stdout))}
-    assert {"same time last week", "static head-room", "nothing"} < rows.keys()
+    assert {"same time last week", "static headroom", "nothing"} < rows.keys()
     chosen = [row for row in rows.values() if row["chosen"] == "*"]
     quantiles = [float(row["cost"]) for policy, row in rows.items() if policy.startswith("forecast")]
     assert [float(row["cost"]) for row in chosen] == [min(quantiles)]
@@ -123,7 +123,7 @@ def test_a_plan_is_made_previewed_approved_and_listed(
     name = f"{namespace}/deployment-web-schedule"
     answers = {row["what"]: row["answer"] for row in json.loads(run("preview", name, *where, "-o", "json").stdout)}
     # Three pods of half a core for two hours.
-    assert answers["held"].startswith("3.0 core-hours")
+    assert answers["reserved"].startswith("3.0 core-hours")
     assert answers["fits now"].startswith("3 of 3")
     assert answers["kill switch"].startswith("passed")
     assert {"cluster budget", "namespace quota"} < answers.keys()

@@ -64,7 +64,9 @@ def units(used: int, free: int, pending: int = 0) -> tuple[PlanReservation, ...]
 def test_an_approved_plan_says_when_its_room_is_reserved() -> None:
     words = story.next_step(plan(PlanPhase.APPROVED), SIX - HOUR)
     # Six less 1,150 s is 17:40:50; an hour before six that is 2,450 s ahead.
-    assert words == "Room for 4 pods will be reserved at Thu 25 Feb 17:40 UTC (start 18:00 − lead 19 min), in 40 min."
+    assert (
+        words == "Capacity for 4 pods will be reserved at Thu 25 Feb 17:40 UTC (start 18:00 − lead 19 min), in 40 min."
+    )
     late = story.next_step(plan(PlanPhase.APPROVED), SIX - 60)
     assert "is reserved now" in late
 
@@ -130,13 +132,14 @@ def test_the_time_line_is_in_order_and_says_what_is_done() -> None:
     status = {"progress": OccurrenceProgress(SIX, available_at_seconds=SIX - 900.0, most_held=4), "units": units(0, 4)}
     found = story.timeline(plan(PlanPhase.HELD, status=status), [deed], SIX + 60)
     assert [(m.title, m.done) for m in found] == [
-        ("approved", True), ("room is asked for", True), ("room is there", True), ("the window begins", True),
+        ("approved", True), ("reservations are requested", True), ("reserved capacity is available", True),
+        ("the window begins", True),
         ("the window ends", False),
     ]  # fmt: skip
     over = plan(PlanPhase.SCORED, status={"score": SCORE, "progress": OccurrenceProgress(SIX, most_held=4)})
     last = story.timeline(over, [], SIX + 3 * HOUR)[-1]
-    assert last.title == "scored" and last.words.startswith("Hit score 81 %: 3 pods of 4 used their room")
-    assert "1 pod waited without room" in last.words
+    assert last.title == "scored" and last.words.startswith("Hit score 81 %: 3 pods of 4 used their reservations")
+    assert "1 pod waited without a reservation" in last.words
 
 
 def test_the_mark_changes_with_what_is_shown_and_only_then() -> None:
@@ -151,7 +154,9 @@ def test_the_mark_changes_with_what_is_shown_and_only_then() -> None:
 def test_past_occurrences_are_drawn_by_symbol_with_a_summary() -> None:
     chart = gantt.scores([SCORE, replace(SCORE, start_seconds=SIX - 24 * HOUR)])
     assert [t["marker"]["symbol"] for t in chart.figure["data"]] == ["square-open", "circle", "x"]
-    assert chart.summary == "2 occurrences; the last held room for 4 pods, 3 used it and 1 waited: hit 81 %."
+    assert (
+        chart.summary == "2 occurrences; the last had capacity reserved for 4 pods, 3 used it and 1 waited: hit 81 %."
+    )
     assert chart.figure["data"][0]["x"][0] < chart.figure["data"][0]["x"][1]
 
 
@@ -227,7 +232,7 @@ def test_a_policy_s_empty_limits_are_not_asked() -> None:
 
 def test_a_score_says_what_batch_ran_in_the_held_room_where_that_is_known() -> None:
     known = replace(SCORE, lent_core_hours=0.5)
-    assert story.score_words(known).endswith("1.5 core-hours stood idle, batch ran in 0.5 of those held.")
-    assert story.score_words(SCORE).endswith("1.5 core-hours stood idle.")
+    assert story.score_words(known).endswith("1.5 core-hours were idle, batch ran in 0.5 of those reserved.")
+    assert story.score_words(SCORE).endswith("1.5 core-hours were idle.")
     (row,) = score_table(plan(status={"score": known})).rows()
     assert (row["idle_core_hours"], row["lent_core_hours"]) == (1.5, 0.5)

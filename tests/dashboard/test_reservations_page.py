@@ -168,7 +168,7 @@ def test_a_conflict_is_framed_named_and_said() -> None:
 def test_no_conflict_is_said_too() -> None:
     chart = gantt.lane(proposed_plans.lane(ROWS, nodes(100_000), Resource.CPU, PlanHorizon(DAY)))
     assert "no conflict" in chart.summary and not plotted(chart).layout.shapes
-    assert "No plan wants room" in gantt.lane(DemandCurve(DAY, np.zeros(48), 5000.0)).summary
+    assert "No plan needs capacity" in gantt.lane(DemandCurve(DAY, np.zeros(48), 5000.0)).summary
 
 
 @settings(max_examples=30, deadline=None)
@@ -185,7 +185,7 @@ def test_one_plan_s_pods_stand_on_what_usually_runs() -> None:
     room = next(t for t in plotted(chart).data if t.name == "Reserved pods, 90%")
     # 3 pods run anyway and 6 more are wanted; the room is hatched down to what usually runs.
     assert max(room.y) == 9 and min(room.y) == 3 and room.fillpattern.shape == "/"
-    assert "3 pods run anyway; room for up to 6 more pods" in chart.summary and "10 half hours" in chart.summary
+    assert "3 pods run anyway; capacity for up to 6 more pods" in chart.summary and "10 half hours" in chart.summary
 
 
 def test_a_plan_without_a_path_has_no_chart() -> None:

@@ -21,6 +21,13 @@ WORDS = {
     r"\bstands in the way\b": "failed guardrails",
     r"\bleads nowhere\b": "page not found",
     r"\btoo even\b": "no pronounced peak",
+    r"\b[Rr]ooms?\b": "capacity; reserved capacity; space of a disk or a page",
+    r"\b(held|holding) (capacity|pods)\b|\bcapacity (is|was|would be|is being) held\b": "reserved",
+    r"\b(what|nothing) is held\b": "what is reserved",
+    r"\bjudged\b": "verified, or checked",
+    r"^Go on\b": "Resume",
+    r"\bchain whole\b": "audit log intact",
+    r"\bUsually run\b": "baseline pods",
 }
 """Words that sentences do not use -> what they say instead (docs/glossary.md)."""
 

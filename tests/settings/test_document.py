@@ -75,8 +75,8 @@ def test_a_tag_is_refused(tag: str) -> None:
     [
         ("a: b: c", "line 1 is not YAML"),
         ("a: [1", "is not YAML"),
-        ("- a", "is not a mapping of rooms"),
-        ("just words", "is not a mapping of rooms"),
+        ("- a", "is not a mapping of sections"),
+        ("just words", "is not a mapping of sections"),
         ("{}\n---\n{}", "line 2 begins a second document"),
         ("{[a]: 1}", "line 1 has a key that is not a word"),
         ("a: \x00", "is not YAML"),

@@ -138,7 +138,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry(
         "reservations",
         "cotenant.apps.cli.reservations.reservations",
-        "Room for workloads before they need it.",
+        "Capacity for workloads before they need it.",
         CLUSTER,
     ),
     CommandEntry(
@@ -305,7 +305,8 @@ def _root(
         ),
     ] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="ROOM.KEY=VALUE", help="Override one setting; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one setting; may be repeated."),
     ] = None,
     log_format: Annotated[LogFormat | None, typer.Option("--log-format", help="Log lines on stderr.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Whole tracebacks and debug log lines.")] = False,

@@ -70,12 +70,12 @@ def session_of(ctx: typer.Context) -> CliSession:
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, str]:
-    """["room.key=value"] -> {"room.key": "value"}; UsageError names a pair without "=" or key."""
+    """["section.key=value"] -> {"section.key": "value"}; UsageError names a pair without "=" or key."""
     overrides = {}
     for pair in pairs:
         path, equals, value = pair.partition("=")
         if not equals or not path.strip():
-            raise UsageError(f"--set {pair!r} is not room.key=value", fix="Write --set profiler.window_days=7.")
+            raise UsageError(f"--set {pair!r} is not section.key=value", fix="Write --set profiler.window_days=7.")
         overrides[path.strip()] = value
     return overrides
 

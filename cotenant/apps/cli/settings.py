@@ -22,7 +22,7 @@ app = new_app()
 SETTINGS = Schema(
     "settings",
     (
-        Column("setting", "Setting", Kind.TEXT, "Path of the setting, room.key."),
+        Column("setting", "Setting", Kind.TEXT, "Path of the setting, section.key."),
         Column("value", "Value", Kind.TEXT, "Value in force; secrets are hidden."),
         Column("unit", "Unit", Kind.TEXT, "Unit of the value."),
         Column("origin", "Origin", Kind.TEXT, "Who set it: default, file, env or flag."),
@@ -43,14 +43,14 @@ def _family() -> None:
 @app.command(epilog=examples("cotenant settings show", "cotenant settings show dashboard -o wide --changed"))
 def show(
     ctx: typer.Context,
-    room: Annotated[str, typer.Argument(help="Only settings whose path begins with this.")] = "",
+    prefix: Annotated[str, typer.Argument(help="Only settings whose path begins with this.")] = "",
     changed: Annotated[bool, typer.Option("--changed", help="Only settings that are not at their default.")] = False,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Show every setting: its value, and whether the default, the file, a variable or a flag set it."""
     loaded = session_of(ctx).load()
-    rows = [r for r in rows_of(loaded) if r["setting"].startswith(room) and (r["origin"] != "default" or not changed)]
+    rows = [r for r in rows_of(loaded) if r["setting"].startswith(prefix) and (r["origin"] != "default" or not changed)]
     print_table(Table.from_rows(SETTINGS, rows), output, headers=not no_headers)
 
 

@@ -127,7 +127,7 @@ def resolved(watched: WatchedQueuePod, tree: QuotaTree) -> QueuePod:
 
 
 def counts(reservation: Reservation) -> bool:
-    """Whether queues look at a Reservation: it holds a gang member's room, or is of a plan."""
+    """Whether queues look at a Reservation: it holds a gang member's capacity, or is of a plan."""
     return GANG_LABEL in reservation.labels or OWNER_WORKLOAD_ANNOTATION in reservation.annotations
 
 

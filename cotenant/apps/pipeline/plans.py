@@ -37,7 +37,7 @@ from recommender.plans.size import level_path, pods
 Floats = npt.NDArray[np.floating[Any]]
 
 KINDS: Final = frozenset({"Deployment", "StatefulSet"})
-"""Kinds that may own a plan's room."""
+"""Kinds that may own a plan's capacity."""
 _REHEARSE_SECONDS: Final = DAY_SECONDS
 """The manager forecasts anew every hour, so what it holds does better than its rehearsal."""
 _CANDIDATE: Final = 0.95

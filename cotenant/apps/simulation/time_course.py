@@ -40,7 +40,7 @@ NUDGE_SECONDS: Final = 0.1
 FRESH_SECONDS: Final = 60.0
 MOST_ROUNDS: Final = 40
 BEFORE_SECONDS: Final = 900.0
-"""Before a window begins one looks whether its room is there."""
+"""Before a window begins one looks whether its capacity is there."""
 log = structlog.get_logger(__name__)
 
 

@@ -233,12 +233,14 @@ PLANS: Final = Schema(
         *_WORKLOAD_KEY,
         Column("start", "Start", Kind.TIME, "When the forecast first asks for more pods than run anyway."),
         Column("end", "End", Kind.TIME, "When it no longer does."),
-        Column("pods", "Pods", Kind.INTEGER, "Pods that room would be held for, at most."),
+        Column("pods", "Pods", Kind.INTEGER, "Pods that capacity would be reserved for, at most."),
         Column("cpu", "CPU/pod", Kind.MILLICORES, "CPU request of one pod."),
         Column("memory", "Memory/pod", Kind.BYTES, "Memory request of one pod; empty = not set."),
         Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand: the cheapest of the last days."),
-        Column("hit_ratio", "Hit", Kind.RATIO, "Share of the held room that would have been used in the last days."),
-        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found room."),
+        Column(
+            "hit_ratio", "Hit", Kind.RATIO, "Share of the reserved capacity that would have been used in the last days."
+        ),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found capacity."),
         Column("idle_core_hours", "Idle core-h/day", Kind.NUMBER, "Core-hours a day that would have stayed idle."),
         Column("cost", "Cost/day", Kind.NUMBER, "Money that they cost, in the price sheet's currency."),
         Column("skill", "Skill", Kind.NUMBER, "1 - cost / that of the same time last week; above 0 is better."),

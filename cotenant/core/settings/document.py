@@ -50,7 +50,7 @@ def parse(text: str, name: str) -> Tree:
     if tree is None:
         return Tree(name, {}, {})
     if not isinstance(tree, Tree):
-        raise SettingsError(f"{name} is not a mapping of rooms", fix="Write `room:` and, indented, `key: value`.")
+        raise SettingsError(f"{name} is not a mapping of sections", fix="Write `section:` and, indented, `key: value`.")
     return _without_header(tree, name)
 
 

@@ -116,7 +116,9 @@ def _from_file(
     for key, value in tree.children.items():
         path, where = f"{prefix}{key}", f"{tree.file} line {tree.lines[key]}"
         if "." in key:
-            raise SettingsError(f"{where}: the key {key!r} has a dot", fix="Nest the keys: `room:`, below it `key:`.")
+            raise SettingsError(
+                f"{where}: the key {key!r} has a dot", fix="Nest the keys: `section:`, below it `key:`."
+            )
         if path in settings:
             yield path, _Override(plain(value), SettingOrigin(SettingSource.FILE, where))
         elif path not in groups:

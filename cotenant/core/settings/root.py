@@ -28,7 +28,7 @@ from cotenant.core.settings.sections.telemetry import TelemetrySettings
 
 
 class Settings(Section, frozen=True):
-    """Every tunable of cotenant, by room."""
+    """Every tunable of cotenant, by section."""
 
     profiler: ProfilerSettings = msgspec.field(default_factory=ProfilerSettings)
     portrait: PortraitSettings = msgspec.field(default_factory=PortraitSettings)

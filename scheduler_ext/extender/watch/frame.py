@@ -16,7 +16,7 @@ SLOTS: Final = 50
 
 
 class PlaceholderOf(msgspec.Struct, frozen=True, array_like=True):
-    """A pod that holds room: where, and for which Reservation (its name)."""
+    """A pod that reserves capacity: where, and for which Reservation (its name)."""
 
     node: str
     reservation: str

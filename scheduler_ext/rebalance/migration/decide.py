@@ -1,4 +1,4 @@
-"""What is written for all PodMigrationJobs: arbitration, the next step of each, rooms given back, old jobs. Pure."""
+"""What is written for all PodMigrationJobs: arbitration, the next step of each, capacity given back, old jobs. Pure."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _judged(view: MigrationView, job: MigrationJob, verdict: Arbitration) -> Job
     if refused is not None:
         return failed(view, job, JobReason.FORBIDDEN, f"{refused}: {SENTENCES[refused]}")
     if view.mode_of(job) is JobMode.RESERVATION_FIRST and not any(pod.facts.requests.values()):
-        text = "the pod requests nothing, so that no room can be held for it; EvictDirectly moves it without"
+        text = "the pod requests nothing, so that no capacity can be reserved for it; EvictDirectly moves it without"
         return failed(view, job, JobReason.FAILED_CREATE_RESERVATION, text)
     if job.name not in verdict.passed:
         held_back = verdict.waiting.get(job.name, Reason.MOVE_LIMIT)

@@ -52,7 +52,7 @@ class JobPhase(StrEnum):
 
 
 class JobMode(StrEnum):
-    """Whether room is reserved before the pod is evicted."""
+    """Whether capacity is reserved before the pod is evicted."""
 
     RESERVATION_FIRST = "ReservationFirst"
     EVICT_DIRECTLY = "EvictDirectly"

@@ -1,7 +1,7 @@
-"""The Reservation that holds a moved pod's room on another node: made, looked at, given back. Pure.
+"""The Reservation that holds a moved pod's capacity on another node: made, looked at, given back. Pure.
 
 It has one name for each job, so that a second write makes no second one; it belongs to the job, so that Kubernetes
-removes both together; and it has an end of its own, so that no room is held for ever, whoever is away.
+removes both together; and it has an end of its own, so that no capacity is reserved for ever, whoever is away.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Json = Mapping[str, Any]
 SPARE_SECONDS: Final = 60.0
 """A Reservation outlives its job's time by so much: the job's end comes first, and says why."""
 LONGEST_SECONDS: Final = 86_400.0
-"""The room of a job without an end is given back after a day."""
+"""The capacity of a job without an end is given back after a day."""
 _NODE_NAME: Final = "metadata.name"
 
 
@@ -38,7 +38,7 @@ def room_name(job: MigrationJob) -> str:
 
 
 def created(job: MigrationJob, pod: RebalancePod, left_seconds: float) -> Create:
-    """Reserve room for the pod's successor on another node. left_seconds: what is left of the job's time."""
+    """Reserve capacity for the pod's successor on another node. left_seconds: what is left of the job's time."""
     name, identity = room_name(job), pod.facts.identity
     controller = next(one for one in identity.controllers if one.controlling)
     own: dict[str, Any] = {
@@ -72,11 +72,11 @@ def created(job: MigrationJob, pod: RebalancePod, left_seconds: float) -> Create
         },
         "spec": spec,
     }
-    return Create(Address(SCHEDULING_GROUP, "reservations", name), body, why=f"room to move pod {pod.key}")
+    return Create(Address(SCHEDULING_GROUP, "reservations", name), body, why=f"capacity to move pod {pod.key}")
 
 
 def stands(reservation: Reservation) -> bool:
-    """Whether the room is held right now for whoever comes next."""
+    """Whether the capacity is reserved right now for whoever comes next."""
     if not reservation.open_to_owners:
         return False
     ready = reservation.status.condition(READY)
@@ -84,7 +84,7 @@ def stands(reservation: Reservation) -> bool:
 
 
 def refusal(reservation: Reservation) -> str:
-    """Why no node has the room, in the scheduler's words; "" while that is open."""
+    """Why no node has the capacity, in the scheduler's words; "" while that is open."""
     scheduled = reservation.status.condition(SCHEDULED)
     if reservation.status.phase is not Phase.PENDING or scheduled is None or scheduled.status != "False":
         return ""
@@ -92,7 +92,7 @@ def refusal(reservation: Reservation) -> str:
 
 
 def released(reservations: Iterable[Reservation], jobs: Iterable[MigrationJob]) -> Iterator[Delete]:
-    """Give back the room of every job that has ended or is gone."""
+    """Give back the capacity of every job that has ended or is gone."""
     open_rooms = {room_name(job) for job in jobs if not job.status.phase.ended}
     for one in reservations:
         over = one.status.phase.ended or one.deleting

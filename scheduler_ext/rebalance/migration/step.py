@@ -1,7 +1,8 @@
-"""The state machine of one job that has begun: what it does next, from its status, its pod and its room. Pure.
+"""The state machine of one job that has begun: what it does next, from its status, its pod and its capacity. Pure.
 
-ReservationFirst: room on another node, then "Evicting" is written down, then the eviction, the successor takes the room
-and becomes ready. The eviction is asked for only while the room stands at that moment. EvictDirectly: no room at all.
+ReservationFirst: capacity on another node, then "Evicting" is written down, then the eviction, the successor takes the
+capacity and becomes ready. The eviction is requested only while the capacity is reserved at that moment. EvictDirectly:
+no reservation.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def advanced(view: MigrationView, job: MigrationJob) -> JobAdvance:
 
 
 def failed(view: MigrationView, job: MigrationJob, reason: JobReason, message: str) -> JobAdvance:
-    """The job ends without success; its room is given back."""
+    """The job ends without success; its capacity is released."""
     return JobAdvance(
         changed(job, view.now_seconds, phase=JobPhase.FAILED, step=reason.value, reason=reason.value, message=message)
     )
@@ -86,7 +87,7 @@ def _says(
 def _before_eviction(
     view: MigrationView, job: MigrationJob, pod: RebalancePod | None, reservation: Reservation | None
 ) -> JobAdvance:
-    """Until the room stands."""
+    """Until the capacity stands."""
     if pod is None or pod.leaving:
         return missing_pod(view, job)
     if reservation is None:
@@ -99,11 +100,11 @@ def _before_eviction(
     reservation_created = Condition(RESERVATION_CREATED, "True", "Created", f"reservation {reservation.name}")
     if not room.stands(reservation):
         return JobAdvance(
-            _says(view, job, RESERVATION_CREATED, "room on another node is asked for", reservation_created)
+            _says(view, job, RESERVATION_CREATED, "capacity on another node is asked for", reservation_created)
         )
-    scheduled = Condition(RESERVATION_SCHEDULED, "True", "Scheduled", f"room on {reservation.status.node}")
+    scheduled = Condition(RESERVATION_SCHEDULED, "True", "Scheduled", f"capacity on {reservation.status.node}")
     evicting = Condition(EVICTION, "False", JobReason.EVICTING)
-    text = f"room is held on {reservation.status.node}"
+    text = f"capacity is reserved on {reservation.status.node}"
     status = _says(
         view, job, JobReason.EVICTING, text, reservation_created, scheduled, evicting, node=reservation.status.node
     )
@@ -123,15 +124,15 @@ def _asked_for_room(view: MigrationView, job: MigrationJob, pod: RebalancePod) -
 
 
 def _lost_room(view: MigrationView, job: MigrationJob, reservation: Reservation, node: str) -> JobAdvance | None:
-    """The failure of a job whose room will not come, before its pod was evicted from `node`; None while it may."""
+    """The failure of a job whose capacity will not come, before its pod was evicted from `node`; None while it may."""
     if reservation.status.phase is Phase.FAILED:
         return failed(view, job, JobReason.RESERVATION_EXPIRED, f"reservation {reservation.name} ended unused")
     if reservation.status.phase is Phase.SUCCEEDED or reservation.status.owners:
-        text = f"another pod took the room of reservation {reservation.name}"
+        text = f"another pod took the capacity of reservation {reservation.name}"
         return failed(view, job, JobReason.MISSING_RESERVATION, text)
     text = room.refusal(reservation)
     if room.stands(reservation) and reservation.status.node == node:
-        text = f"reservation {reservation.name} holds room on the pod's own node"
+        text = f"reservation {reservation.name} reserves capacity on the pod's own node"
     return failed(view, job, JobReason.UNSCHEDULABLE, text) if text else None
 
 
@@ -144,20 +145,20 @@ def _after_eviction(
         return failed(view, job, reason, f"reservation {room.room_name(job)} ended before the pod's successor took it")
     if pod is not None and not pod.leaving:
         # Not standing: taken by somebody else, or by the successor of a pod that is just going. Not served: nobody
-        # would hand the room over, or hold a successor back for it.
+        # would hand the capacity over, or hold a successor back for it.
         ready = room.stands(reservation) and view.now_seconds < view.served_until_seconds
         return JobAdvance(job.status, eviction=eviction(view, job, pod) if ready else None)
     if pod is not None:
         return JobAdvance(_says(view, job, JobReason.EVICTING, "the pod is ending"))
     evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
     if not reservation.status.owners:
-        text = f"the pod is gone; its successor has not taken the room on {reservation.status.node} yet"
+        text = f"the pod is gone; its successor has not taken the capacity on {reservation.status.node} yet"
         return JobAdvance(_says(view, job, JobReason.WAIT_FOR_BIND, text, evicted))
     return _bound(view, job, reservation.status.owners[0], evicted)
 
 
 def _bound(view: MigrationView, job: MigrationJob, successor: Reference, evicted: Condition) -> JobAdvance:
-    """The successor has the room; the job is done once it is ready."""
+    """The successor has the capacity; the job is done once it is ready."""
     name = f"{successor.namespace}/{successor.name}"
     bound = Condition(POD_BOUND, "True", "Bound", f"pod {name}")
     pod = view.pods.get((successor.namespace, successor.name))
@@ -171,13 +172,13 @@ def _bound(view: MigrationView, job: MigrationJob, successor: Reference, evicted
 
 
 def _evicted_directly(view: MigrationView, job: MigrationJob) -> JobAdvance:
-    """No room is asked for: the pod goes, and whoever owns it makes another one."""
+    """No capacity is asked for: the pod goes, and whoever owns it makes another one."""
     pod = view.pod_of(job)
     if job.status.condition(EVICTION) is None:
         if pod is None:
             return missing_pod(view, job)
         evicting = Condition(EVICTION, "False", JobReason.EVICTING)
-        return JobAdvance(_says(view, job, JobReason.EVICTING, "no room was asked for", evicting))
+        return JobAdvance(_says(view, job, JobReason.EVICTING, "no capacity was asked for", evicting))
     if pod is None:
         evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
         return JobAdvance(_says(view, job, COMPLETE, "the pod is gone", evicted, phase=JobPhase.SUCCEEDED))

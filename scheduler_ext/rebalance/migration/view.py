@@ -22,7 +22,7 @@ class MigrationView:
 
     pods: by (namespace, name), those that have not ended. evictions_refused: until when (Unix time) an eviction that a
     budget refused is not tried again, by its pod. evictions_now: how many the rate permits at this moment.
-    served_until_seconds: until when rooms are handed over, as far as is promised.
+    served_until_seconds: until when capacity is handed over, as far as is promised.
     most_per_hour: evictions of any hour. pause_seconds: for how long a pod stays on a node that it came to.
     """
 

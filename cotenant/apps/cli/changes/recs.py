@@ -205,7 +205,7 @@ def verify(
     """Verify changes after their soak time; OOM kills, restarts, missing replicas and more are harm (exit code 3)."""
     from cotenant.core.model.changes.change import ChangeState
 
-    with recs_bundle.compared(settings_of(ctx, None, kubeconfig, context), "changes are judged") as actions:
+    with recs_bundle.compared(settings_of(ctx, None, kubeconfig, context), "changes are verified") as actions:
         every = actions.journal.standings().values()
         due = [s for s in every if s.state is ChangeState.APPLIED and _named(s, which)]
         done = [s for standing in due if (s := _verified(actions, standing, revert)) is not None]

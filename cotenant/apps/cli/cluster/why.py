@@ -25,7 +25,9 @@ app = new_app()
 WHY = Schema(
     "why",
     (
-        Column("rule", "Rule", Kind.TEXT, "Who refuses: our rules, or the scheduler's own as far as they are judged."),
+        Column(
+            "rule", "Rule", Kind.TEXT, "Who refuses: our rules, or the scheduler's own as far as they are evaluated."
+        ),
         Column("nodes", "Nodes", Kind.INTEGER, "How many nodes it refuses; a node may be refused by several."),
         Column("reason", "Reason", Kind.TEXT, "By what."),
     ),

@@ -125,7 +125,7 @@ class _Scale:
 
     @classmethod
     def of(cls, times: Sequence[int], values: Iterable[float]) -> _Scale:
-        """Room for all of them."""
+        """Space for all of them."""
         highest = max((v for v in values if math.isfinite(v)), default=0.0)
         return cls(min(times), max(times), 1.05 * highest if highest > 0 else 1.0)
 

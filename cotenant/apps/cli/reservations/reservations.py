@@ -58,7 +58,7 @@ ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why
     )
 )
 def _family() -> None:
-    """Room that is reserved before a workload needs it."""
+    """Capacity that is reserved before a workload needs it."""
 
 
 @app.command(
@@ -120,7 +120,7 @@ def scores(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Show how a plan's past occurrences went: held, used, missed, idle, lead."""
+    """Show how a plan's past occurrences went: reserved, used, missed, idle, lead."""
     from changes.plans.plans import plan as read
     from cotenant.apps.cli.reservations.rows import score_table
 
@@ -165,7 +165,7 @@ def preview(
 def plan(
     ctx: typer.Context,
     workload: WorkloadArgument,
-    pods: Annotated[int, typer.Option("--pods", min=1, max=10_000, help="Pods that room is kept for.")],
+    pods: Annotated[int, typer.Option("--pods", min=1, max=10_000, help="Pods that capacity is reserved for.")],
     length: Annotated[str, typer.Option("--for", metavar="DURATION", help="Length of each window, such as 2h.")],
     schedule: Annotated[
         str, typer.Option("--schedule", metavar="CRON", help="Start of each window, five fields.")
@@ -213,7 +213,7 @@ def approve(
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
 ) -> None:
-    """Approve a plan: its room is reserved at the start of its window less the lead."""
+    """Approve a plan: its capacity is reserved at the start of its window less the lead."""
     from cotenant.core.model.reservations.plan import PlanDecision
 
     name = _named(plan)
@@ -231,7 +231,7 @@ def reject(
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
 ) -> None:
-    """Reject a plan: nothing is reserved, and what is held is given back."""
+    """Reject a plan: nothing is reserved, and what is reserved is released."""
     from cotenant.core.model.reservations.plan import PlanDecision
 
     name = _named(plan)
@@ -252,7 +252,7 @@ def backtest(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Replay the last days from the store: what each quantile, last week's cron and a static room would have held."""
+    """Replay the last days from the store: what each quantile, last week's cron and a static headroom would reserve."""
     from cotenant.apps.cli.reservations.rows import BACKTESTS
     from cotenant.apps.pipeline.corridor import load, workload_totals
     from cotenant.apps.pipeline.plans import rehearsal
@@ -353,7 +353,7 @@ def _decide(
     message(f"reservationplans/{ref}: Approved by {who}; written")
     if decided_plan.status.window:
         at = datetime.fromtimestamp(decided_plan.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        message(f"room for {decided_plan.count} pods will be reserved at {at}")
+        message(f"capacity for {decided_plan.count} pods will be reserved at {at}")
 
 
 def _ahead(settings: Settings) -> Ahead:

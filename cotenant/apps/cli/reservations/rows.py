@@ -18,18 +18,20 @@ RESERVATION_PLANS: Final = Schema(
     "reservation_plans",
     (
         *_KEY,
-        Column("owner", "Owner", Kind.TEXT, "Workload that the room is for, kind/name."),
+        Column("owner", "Owner", Kind.TEXT, "Workload that the capacity is for, kind/name."),
         Column("source", "Source", Kind.TEXT, "Forecast, Recurring or Manual."),
         Column("phase", "Phase", Kind.TEXT, "Where the present occurrence is in its life."),
-        Column("start", "Start", Kind.TIME, "When the room is needed next."),
+        Column("start", "Start", Kind.TIME, "When the capacity is needed next."),
         Column("end", "End", Kind.TIME, "Until when."),
-        Column("pods", "Pods", Kind.INTEGER, "Pods that room is kept for."),
+        Column("pods", "Pods", Kind.INTEGER, "Pods that capacity is reserved for."),
         Column("there", "There", Kind.INTEGER, "Reservations that are Available or used."),
-        Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand that the room covers."),
-        Column("expected_hit", "Exp. hit", Kind.RATIO, "Share of the held room that the back-test says is used."),
+        Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand that the capacity covers."),
+        Column(
+            "expected_hit", "Exp. hit", Kind.RATIO, "Share of the reserved capacity that the back-test says is used."
+        ),
         Column("hit", "Last hit", Kind.RATIO, "Share that was used, last time."),
         Column("why", "Why", Kind.TEXT, "What its conditions say."),
-        Column("reserve_at", "Reserved at", Kind.TIME, "When room is or was reserved.", wide=True),
+        Column("reserve_at", "Reserved at", Kind.TIME, "When capacity is or was reserved.", wide=True),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle, last time.", wide=True),
     ),
     ("namespace", "plan"),
@@ -40,15 +42,15 @@ SCORES: Final = Schema(
     (
         *_KEY,
         Column("start", "Start", Kind.TIME, "Beginning of the occurrence."),
-        Column("held", "Held", Kind.INTEGER, "Most pods that room was held for."),
+        Column("held", "Reserved", Kind.INTEGER, "Most pods that capacity was reserved for."),
         Column("used", "Used", Kind.INTEGER, "Most that used it."),
-        Column("missed", "Missed", Kind.INTEGER, "Most that waited without room."),
-        Column("hit", "Hit", Kind.RATIO, "Used of held pod-time."),
-        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that found room."),
+        Column("missed", "Missed", Kind.INTEGER, "Most that waited without capacity."),
+        Column("hit", "Hit", Kind.RATIO, "Used share of the reserved pod-time."),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that found capacity."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle."),
-        Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Held core-hours that batch ran in meanwhile."),
+        Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Reserved core-hours in which batch ran meanwhile."),
         Column("cost", "Cost", Kind.NUMBER, "Money that they cost."),
-        Column("lead_seconds", "Lead s", Kind.INTEGER, "How long before the start all room was there."),
+        Column("lead_seconds", "Lead s", Kind.INTEGER, "How long before the start all capacity was there."),
     ),
     ("namespace", "plan", "start"),
 )
@@ -65,12 +67,12 @@ PREVIEWS: Final = Schema(
 BACKTESTS: Final = Schema(
     "plan_backtest",
     (
-        Column("policy", "Policy", Kind.TEXT, "What would have held the room."),
-        Column("held_core_hours", "Held core-h", Kind.NUMBER, "Core-hours of room."),
+        Column("policy", "Policy", Kind.TEXT, "What would have reserved the capacity."),
+        Column("held_core_hours", "Reserved core-h", Kind.NUMBER, "Core-hours of reserved capacity."),
         Column("hit", "Used", Kind.RATIO, "Share of it that would have been used."),
-        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found room."),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found capacity."),
         Column(
-            "missed_peaks", "Missed peaks", Kind.INTEGER, "Peaks with room for less than nine tenths of their need."
+            "missed_peaks", "Missed peaks", Kind.INTEGER, "Peaks with capacity for less than nine tenths of their need."
         ),
         Column("peaks", "Peaks", Kind.INTEGER, "Peaks there were."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that would have stayed idle."),
@@ -110,7 +112,7 @@ def preview_table(preview: Preview, currency: str) -> Table:
             "fits at the start",
             "no forecast of then" if late is None else _placed(preview.count, late, preview.nodes_then),
         ),
-        ("held", f"{preview.held_core_hours:.1f} core-hours, {preview.held_cost:.2f} {currency}"),
+        ("reserved", f"{preview.held_core_hours:.1f} core-hours, {preview.held_cost:.2f} {currency}"),
         (
             "batch displaced",
             f"at most {preview.displaced_core_hours:.1f} core-hours, {preview.displaced_cost:.2f} {currency}",

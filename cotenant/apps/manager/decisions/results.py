@@ -168,7 +168,7 @@ class RunResults(msgspec.Struct, frozen=True):
     """The pods that `prod_peaks` know."""
 
     proposals: tuple[Proposal, ...] = ()
-    """Room to reserve for the next peaks of workloads."""
+    """Capacity to reserve for the next peaks of workloads."""
 
     workload_medians: tuple[WorkloadMedian, ...] = ()
     """What the descheduler looks ahead with; empty where it is off."""

@@ -262,7 +262,7 @@ class ClusterControllers:
         mine = [pod for pod in pods if batch_load.ours(pod)]
         ended = mine if not self._batch.now(now_seconds) else batch_load.ended(mine, now_seconds)
         wrote = [self._hand.ended(pod) for pod in ended]
-        if self._batch.now(now_seconds):  # room of those that are gone is offered to who waits before the next look
+        if self._batch.now(now_seconds):  # capacity of those that are gone is offered to who waits before the next look
             nodes = [node for _, node in self._state.items(NODES)]
             places = placing.places(nodes, pods, self._sizes)
             wrote += [self._create(pod) for pod in batch_load.filling_pods(places, now_seconds)]

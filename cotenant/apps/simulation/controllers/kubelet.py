@@ -40,7 +40,7 @@ def unplaced(pod: Json, nodes: int, now_seconds: float) -> Json:
         "type": "PodScheduled",
         "status": "False",
         "reason": "Unschedulable",
-        "message": f"0/{nodes} nodes are available: insufficient room.",
+        "message": f"0/{nodes} nodes are available: insufficient capacity.",
         "lastTransitionTime": timestamp(now_seconds),
     }
     return {**status, "phase": "Pending", "conditions": [condition]}

@@ -69,7 +69,7 @@ class Lease:
     def __init__(
         self, client: KubeClient, namespace: str, name: str, identity: str, settings: ManagerSettings, clock: Clock
     ) -> None:
-        """Nothing is asked yet; SettingsError when the times do not leave room for one another."""
+        """Nothing is asked yet; SettingsError when the times leave no time for one another."""
         if not settings.retry_seconds < settings.renew_deadline_seconds < settings.lease_seconds:
             raise SettingsError(
                 f"manager.retry_seconds {settings.retry_seconds:g} < renew_deadline_seconds "

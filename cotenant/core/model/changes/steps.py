@@ -45,7 +45,7 @@ STEP_COLUMNS: Final = (
         "Ready",
         Kind.TEXT,
         "What the guardrails allow now: whole, first-step (of a cut that is too large for one), waiting for the next "
-        "step, blocked, nothing. The cluster's own state is judged in the review.",
+        "step, blocked, nothing. The cluster's own state is checked in the review.",
     ),
     Column("stopped_by", "Stopped by", Kind.TEXT, "Guardrails that stop it; empty where none does.", wide=True),
     Column("cpu_step", "CPU step", Kind.MILLICORES, "CPU request after the step that is allowed now."),

@@ -35,7 +35,7 @@ CHANGES: Final = Schema(
         Column("method", "Method", Kind.TEXT, "How it reaches the pods: template, in-place, annotate."),
         Column("moved", "Before -> after", Kind.TEXT, "Each field that moves, before and after."),
         Column("overridden", "Overridden", Kind.TEXT, "Guardrails that somebody overrode."),
-        Column("verdict", "Verified", Kind.TEXT, "held, regressed, soaking; empty where nothing is verified."),
+        Column("verdict", "Verified", Kind.TEXT, "verified, regressed, soaking; empty where nothing is verified."),
         Column("since", "Since", Kind.TIME, "When it got where it is."),
         Column("last_actor", "Last step by", Kind.TEXT, "Who did the last step.", wide=True),
         Column("saved_cpu", "CPU freed", Kind.MILLICORES, "Requested less, over all replicas, as it was promised."),
@@ -61,7 +61,7 @@ ENTRIES: Final = Schema(
 )
 VERDICTS: Final[Mapping[ChangeState, str]] = {
     ChangeState.APPLIED: "soaking",
-    ChangeState.VERIFIED: "held",
+    ChangeState.VERIFIED: "verified",
     ChangeState.REGRESSED: "regressed",
 }
 NOTHING: Final = "not set"

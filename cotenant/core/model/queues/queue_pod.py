@@ -35,10 +35,10 @@ class QueuePod:
 
     version: resourceVersion, which patches test. requests: what the scheduler counts, cpu in millicores, others in
     their unit. quota: name of its quota, "" for none. gang: "namespace/name" of its gang, "" for none. placement: only
-    while it has no node. placeholder: it only holds room. missed: it was not gated at its creation; it counts as used
+    while it has no node. placeholder: it only reserves capacity. missed: not gated at its creation; it counts as used
     and is never given back for that. declared_gang: its gang as its annotations say. handed_over: it was given reserved
-    room (annotation reservation-allocated). scheduling_group: Kubernetes' own PodGroup that it names, as its gang.
-    preempts: it may take room from pods of lower priority (preemptionPolicy). started_seconds: Unix time of its start.
+    capacity (annotation reservation-allocated). scheduling_group: Kubernetes' own PodGroup that it names, as its gang.
+    preempts: it may take capacity from pods of lower priority (preemptionPolicy). started_seconds: Unix time.
     ends: it does so by itself (its restartPolicy is not Always), after deadline_seconds at the latest where it has one.
     """
 

@@ -21,11 +21,11 @@ class GangState(StrEnum):
     NO_ROOM = "NoRoom"
     """It cannot fit now, or not even on empty nodes: the reason says which, with the shortage."""
     PLACING = "Placing"
-    """Its room is being held, piece by piece; nothing of it runs yet."""
+    """Its capacity is being reserved, piece by piece; nothing of it runs yet."""
     SCHEDULING = "Scheduling"
     """Kubernetes' own gang scheduling has it and has not placed it yet."""
     OPENING = "Opening"
-    """All of its room is held and is being handed over."""
+    """All of its capacity is reserved and is being handed over."""
     RUNNING = "Running"
     TIMED_OUT = "TimedOut"
 
@@ -87,7 +87,7 @@ class WaitingPodRow:
 
 @dataclass(frozen=True, slots=True)
 class GangRow:
-    """A gang and where it stands. members: that exist; placed: bound, or with their room held. placed_by: who does."""
+    """A gang and where it stands. members: that exist; placed: bound or with reserved capacity. placed_by: who does."""
 
     namespace: str
     gang: str

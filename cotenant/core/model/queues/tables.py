@@ -65,7 +65,7 @@ GANGS: Final = Schema(
         Column("quota", "Quota", Kind.TEXT, "Quota that it counts against."),
         Column("state", "State", Kind.TEXT, "Where it stands."),
         Column("members", "Members", Kind.INTEGER, "Pods of it that exist."),
-        Column("placed", "Placed", Kind.INTEGER, "Pods that have a node, or capacity held for them."),
+        Column("placed", "Placed", Kind.INTEGER, "Pods that have a node, or reserved capacity."),
         Column("min_available", "Min", Kind.INTEGER, "Pods that must be placed together."),
         Column("total", "Total", Kind.INTEGER, "Pods that it will have."),
         Column("since", "Since", Kind.TIME, "Since when it is in this state."),

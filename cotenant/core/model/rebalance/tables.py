@@ -30,7 +30,7 @@ NODES: Final = Schema(
         ),
         Column("moves", "Moves", Kind.INTEGER, "Pods that leave (negative) or come."),
         Column("mark", "Mark", Kind.TEXT, "HighNodeLoad's taint: set, stays or taken away.", wide=True),
-        Column("reason", "Reason", Kind.TEXT, "Why the node is not judged."),
+        Column("reason", "Reason", Kind.TEXT, "Why the node is left out."),
     ),
     ("node",),
 )
@@ -52,7 +52,7 @@ MOVES: Final = Schema(
         Column("cost", "Cost node-s", Kind.NUMBER, "Restart and its risk, in node-seconds."),
         Column("restart_seconds", "Restart s", Kind.NUMBER, "How long the pod is away.", wide=True),
         Column("overload_seconds", "Overload s", Kind.NUMBER, "How long the overload lasts.", wide=True),
-        Column("unjudged", "Not judged", Kind.TEXT, "Constraints that only the scheduler judges.", wide=True),
+        Column("unjudged", "Not checked", Kind.TEXT, "Constraints that only the scheduler checks.", wide=True),
         Column(
             "reason",
             "Reason",

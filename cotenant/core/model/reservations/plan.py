@@ -167,7 +167,7 @@ class OccurrenceProgress:
     """When the number of pods was last changed."""
 
     lent_core_seconds: float | None = None
-    """What batch pods had of the held room; None: nobody looked."""
+    """What batch pods had of the reserved capacity; None: nobody looked."""
 
 
 @dataclass(frozen=True, slots=True)

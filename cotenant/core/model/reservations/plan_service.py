@@ -161,7 +161,7 @@ class PlanService(Protocol):
         """Let its capacity be reserved at start - lead. Right.APPROVE."""
 
     def reject(self, who: Someone, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
-        """Reserve nothing, and give back what is held; a reason is needed. Right.APPROVE."""
+        """Reserve nothing, and release what is reserved; a reason is needed. Right.APPROVE."""
 
     def skip(self, who: Someone, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
         """Leave out the occurrence that begins then. Right.PLAN."""

@@ -346,7 +346,7 @@ class Reservation:
 
     @property
     def open_to_owners(self) -> bool:
-        """Whether a further pod could get room: Available, not stopped, and not used up when it serves once only."""
+        """Whether a further pod could get capacity: Available, not stopped, not used up if it serves once only."""
         if self.status.phase is not Phase.AVAILABLE or self.unschedulable or self.deleting:
             return False
         return not (self.allocate_once and self.status.owners)

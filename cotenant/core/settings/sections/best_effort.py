@@ -26,7 +26,7 @@ class BestEffortSettings(Section, frozen=True):
     suppress_target: Annotated[
         Literal["reactive", "forecast-ahead"],
         setting(
-            "reactive follows the use of now; forecast-ahead also leaves room for the rise that the node's "
+            "reactive follows the use of now; forecast-ahead also leaves capacity for the rise that the node's "
             "UsageForecast expects. It never gives best effort more than reactive."
         ),
     ] = "reactive"

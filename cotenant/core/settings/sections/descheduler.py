@@ -30,7 +30,7 @@ class DeschedulerSettings(Section, frozen=True):
         Literal["cotenant", "koordinator"],
         setting(
             "koordinator: its own descheduler is installed and carries out PodMigrationJobs; the manager leaves them "
-            "alone, and makes no room for them."
+            "alone, and makes no capacity for them."
         ),
     ] = "cotenant"
     plugins: Annotated[

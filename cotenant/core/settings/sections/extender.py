@@ -96,7 +96,7 @@ class BalanceSettings(Section, frozen=True):
     """Ranking of nodes for batch pods: weights of four views, each from 0 to 100 points."""
 
     load: Annotated[int, setting("Weight of the load-aware points.", ge=0, le=100)] = 2
-    peak: Annotated[int, setting("Weight of the room left at the forecast peak.", ge=0, le=100)] = 2
+    peak: Annotated[int, setting("Weight of the capacity left at the forecast peak.", ge=0, le=100)] = 2
     suppression: Annotated[int, setting("Weight of how seldom the node suppressed best effort.", ge=0, le=100)] = 1
     spread: Annotated[int, setting("Weight of how little batch the node already holds.", ge=0, le=100)] = 1
 

@@ -8,7 +8,7 @@ from cotenant.core.settings.base import Section, setting
 
 
 class PlanSettings(Section, frozen=True):
-    """Room that is reserved before it is needed."""
+    """Capacity that is reserved before it is needed."""
 
     enabled: Annotated[
         bool,
@@ -34,7 +34,7 @@ class PlanSettings(Section, frozen=True):
         int, setting("Days behind the quantile of a proposal and its expected figures.", unit="days", ge=2, le=28)
     ] = 7
     headroom_ratio: Annotated[
-        float, setting("Room kept above the quantile of the demand, as a share of it.", ge=0, le=1)
+        float, setting("Capacity kept above the quantile of the demand, as a share of it.", ge=0, le=1)
     ] = 0.0
     minimum_window_minutes: Annotated[
         int, setting("Shortest window that a plan is proposed for.", unit="minutes", ge=5, le=720)
@@ -56,10 +56,10 @@ class PlanSettings(Section, frozen=True):
     ] = 0.0
     hysteresis_fraction: Annotated[
         float,
-        setting("Room is given back only when so much less of it is wanted; more is reserved at once.", ge=0, lt=1),
+        setting("Capacity is released only when so much less of it is wanted; more is reserved at once.", ge=0, lt=1),
     ] = 0.2
     change_interval_seconds: Annotated[
-        float, setting("Shortest time between two changes of the held room.", unit="seconds", ge=0, le=86_400)
+        float, setting("Shortest time between two changes of the reserved capacity.", unit="seconds", ge=0, le=86_400)
     ] = 600.0
     pod_start_seconds: Annotated[
         float,

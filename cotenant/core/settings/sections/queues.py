@@ -54,7 +54,7 @@ class QueueSettings(Section, frozen=True):
     preempt: Annotated[
         bool,
         setting(
-            "The first pod that waits because its quota is full takes room back from pods of lower priority of the "
+            "The first pod that waits because its quota is full takes capacity back from pods of lower priority of the "
             "same quota, which are evicted; the label preemptible=false protects a pod."
         ),
     ] = False
@@ -77,7 +77,7 @@ class QueueSettings(Section, frozen=True):
     gang_wait_seconds: Annotated[
         float,
         setting(
-            "A gang that is not complete or has no room after this time is told so (TimedOut) and backs off; a gang's "
+            "A gang that is incomplete or has no capacity after this time gets TimedOut and backs off; a gang's "
             "own waiting time beats it.",
             unit="seconds",
             ge=1,
@@ -87,7 +87,7 @@ class QueueSettings(Section, frozen=True):
     gang_place_seconds: Annotated[
         float,
         setting(
-            "Longest that a gang's room is held piece by piece; if it is not complete by then, all is released.",
+            "Longest that a gang's capacity is reserved piece by piece; if not complete by then, all is released.",
             unit="seconds",
             ge=1,
             le=600,

@@ -15,7 +15,7 @@ class ReservationSettings(Section, frozen=True):
     mode: Annotated[
         Literal["pinned", "last-resort"],
         setting(
-            "How owners get the room unless a Reservation's annotation cotenant.dev/reservation-mode says otherwise: "
+            "How owners get the capacity unless the annotation cotenant.dev/reservation-mode says otherwise: "
             "pinned puts them there, last-resort lets them take it when nothing else is free."
         ),
     ] = "pinned"
@@ -46,7 +46,9 @@ class ReservationSettings(Section, frozen=True):
     ] = 64
     swap_timeout_seconds: Annotated[
         float,
-        setting("A hand-over that takes longer is undone: the room is held again.", unit="seconds", ge=2, le=300),
+        setting(
+            "A hand-over that takes longer is undone: the capacity is reserved again.", unit="seconds", ge=2, le=300
+        ),
     ] = 15.0
     swap_settle_seconds: Annotated[
         float,
@@ -60,7 +62,7 @@ class ReservationSettings(Section, frozen=True):
     api_servers: Annotated[
         list[Annotated[str, msgspec.Meta(pattern="^https://")]],
         setting(
-            "URLs of all API servers of a control plane with several, such as https://10.0.0.5:6443: no room is handed "
+            "URLs of all API servers of a control plane with several, as https://10.0.0.5:6443: no capacity is handed "
             "over before each of them knows the guard's entry."
         ),
     ] = msgspec.field(default_factory=list)
@@ -74,7 +76,7 @@ class ReservationSettings(Section, frozen=True):
         ),
     ] = 0.5
     gate_seconds: Annotated[
-        float, setting("Longest that a new pod waits for the room it matches.", unit="seconds", ge=5, le=3600)
+        float, setting("Longest that a new pod waits for the capacity it matches.", unit="seconds", ge=5, le=3600)
     ] = 60.0
     served_seconds: Annotated[
         float,

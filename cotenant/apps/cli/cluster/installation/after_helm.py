@@ -40,7 +40,7 @@ def planned(client: KubeClient, progress: Progress) -> list[Removal]:
         *((one, partial(made, client, (one,))) for one in MADE),
         (
             Address("v1", "pods", "placeholders"),
-            lambda: _deleted(leftovers.placeholders(client), "holds reserved room"),
+            lambda: _deleted(leftovers.placeholders(client), "holds reserved capacity"),
         ),
         (Address("autoscaling.x-k8s.io/v1alpha1", "capacitybuffers", ""), lambda: _deleted(leftovers.buffers(client))),
         *((kind, partial(_given_back, client, kind)) for kind in leftovers.ACTING),

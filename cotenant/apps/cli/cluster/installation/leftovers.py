@@ -196,7 +196,7 @@ def _patched(client: KubeClient, kind: Address) -> Iterator[tuple[Address, str]]
 
 
 def placeholders(client: KubeClient) -> Iterator[tuple[Address, str]]:
-    """(address, UID) of the pods that hold reserved room."""
+    """(address, UID) of the pods that hold reserved capacity."""
     for pod in client.list(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods", _LabelledObject, labelSelector=_OURS):
         yield Address("v1", "pods", pod.metadata.name, PLACEHOLDER_NAMESPACE), pod.metadata.uid
 

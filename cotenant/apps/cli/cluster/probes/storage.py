@@ -1,4 +1,4 @@
-"""EDGE: the store: can it be written, is there room, what history does it hold."""
+"""EDGE: the store: can it be written, is there space, what history does it hold."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def writable(folder: Path) -> ProbeOutcome:
     detail = f"{folder} {'is' if place == folder else 'will be made and is'} writable, {human_bytes(free)} free"
     if free < LITTLE_ROOM_BYTES:
         return ProbeOutcome(
-            ProbeState.WARNING, detail, "Make room: 1,000 workloads over 14 days need some hundred MiB."
+            ProbeState.WARNING, detail, "Free disk space: 1,000 workloads over 14 days need some hundred MiB."
         )
     return ProbeOutcome(ProbeState.OK, detail)
 
