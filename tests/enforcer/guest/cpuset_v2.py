@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from enforcer.contract import Knob, KubeQos
+from cotenant.core.model.kubernetes.qos import QosClass
+from enforcer.contract import ContainerSpec, Knob, KubeQos, PodSpec
 from enforcer.decide.changes import WriteOutcome
-from tests.enforcer.guest.cgroup_v2 import BURN, CONTAINER, ROOT, TIER, Node, container_of, wait_for
+from enforcer.strategies.cpuset_pools import CpusetPools
+from tests.enforcer.guest.cgroup_v2 import BURN, CONTAINER, LAYOUT, POD, ROOT, TIER, Node, container_of, wait_for
+from tests.enforcer.one_strategy import OneStrategy
+from tests.node.pods import own_cpus
 
 WAIT_SECONDS = 120.0
 
@@ -77,3 +85,72 @@ def test_pressure_of_a_squeezed_container_and_of_the_machine_is_seen(node: Node)
     assert seen.node.cpu_pressure is not None
     assert seen.node.cpu_pressure.some_avg10 > 0.0
     assert seen.tiers[KubeQos.BEST_EFFORT].memory_pressure is not None
+
+
+def pod_of(name: str, number: int, kube_qos: KubeQos, qos: QosClass, cpus: str = "") -> PodSpec:
+    """A pod of one CPU with one container; cpus: that the scheduler gave it."""
+    main = ContainerSpec("main", f"{number:02d}" * 32, {"cpu": 1000}, {"cpu": 1000}, running=True)
+    uid = f"0f3e3a52-0000-4000-8000-0000000000{number:02d}"
+    annotations = own_cpus(cpus) if cpus else {}
+    return PodSpec("ns", name, uid, kube_qos, qos, annotations=annotations, containers=(main,))
+
+
+def container_path(pod: PodSpec) -> str:
+    return LAYOUT.container(pod.uid, pod.kube_qos, pod.containers[0].id)
+
+
+def filled(pod: PodSpec, processes: list[subprocess.Popen[str]]) -> None:
+    """The pod's groups as a kubelet and a runtime make them, and a process inside."""
+    folder = ROOT
+    for part in container_path(pod).split("/"):
+        folder /= part
+        folder.mkdir(exist_ok=True)
+        if folder != ROOT / container_path(pod):
+            (folder / "cgroup.subtree_control").write_text("+cpu +cpuset +memory +pids")
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1e6)"], text=True)
+    processes.append(process)
+    (folder / "cgroup.procs").write_text(str(process.pid))
+
+
+def killed_after_a_tick(state: Path, pods: list[PodSpec]) -> None:
+    """An agent that is killed when it has written, in a process of its own."""
+    pid = os.fork()
+    if not pid:
+        try:
+            OneStrategy(CpusetPools(), state, LAYOUT).tick(pods)
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+def test_an_lsr_pod_has_its_cpu_lends_it_to_best_effort_and_all_is_given_back_also_after_a_kill(
+    node: Node, tmp_path: Path
+) -> None:
+    alone = pod_of("alone", 11, KubeQos.GUARANTEED, QosClass.LSR, cpus="1")
+    web = pod_of("web", 12, KubeQos.BURSTABLE, QosClass.LS)
+    for pod in (alone, web):
+        filled(pod, node.processes)
+    node.run(BURN)
+    killed_after_a_tick(tmp_path / "agent", [alone, web, POD])
+    # the service is kept off; best effort is not: LSR lends what it leaves idle
+    lists = [effective(path) for path in (container_path(alone), container_path(web), CONTAINER)]
+    assert lists == ["1", "0", "0-1"]
+    agent = OneStrategy(CpusetPools(), tmp_path / "agent", LAYOUT)
+    agent.tick([alone, web, POD])
+    assert [effective(container_path(pod)) for pod in (alone, web)] == ["1", "0"]
+    agent.tick([web, POD])  # the pod is over
+    assert effective(container_path(web)) == "0-1"
+    agent.tick([alone, web, POD])
+    agent.give_back()
+    assert [effective(container_path(pod)) for pod in (alone, web)] == ["0-1", "0-1"]
+
+
+def test_best_effort_is_kept_off_an_lse_pods_cpu(node: Node, tmp_path: Path) -> None:
+    alone = pod_of("alone", 13, KubeQos.GUARANTEED, QosClass.LSE, cpus="1")
+    filled(alone, node.processes)
+    node.run(BURN)
+    agent = OneStrategy(CpusetPools(), tmp_path / "agent", LAYOUT)
+    agent.tick([alone, POD])
+    assert (effective(container_path(alone)), effective(CONTAINER)) == ("1", "0")
+    agent.give_back()
+    assert (effective(container_path(alone)), effective(CONTAINER)) == ("0-1", "0-1")
