@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cotenant.core.model.allocation.cpu_lists import parse_cpus
 from cotenant.core.settings.sections.extender import CpuAllocationSettings, ExtenderSettings
 from cotenant.core.settings.sections.runtime import RuntimeSettings
 from enforcer.runtime.bounded import Bounded
@@ -235,11 +236,11 @@ def test_a_batch_pod_is_held_back_under_load_and_leaves_when_memory_is_short(
         assert node.cpu(node.best_effort) == (2, -1)
 
 
-def exclusive_body(name: str, node: RealNode) -> dict[str, Any]:
-    """An LSE pod of one CPU that writes down where its first instruction ran, and asks to be bound by us."""
+def exclusive_body(name: str, node: RealNode, qos: str) -> dict[str, Any]:
+    """A pod of one CPU that writes down where its first instruction ran, and asks to be bound by us."""
     amounts = {"cpu": "1", "memory": "64Mi", "cotenant.dev/bind": "1"}
     resources = {"requests": amounts, "limits": amounts}
-    body = pod_body(name, node.name, resources, labels=pods.labels("LSE"))
+    body = pod_body(name, node.name, resources, labels=pods.labels(qos))
     first = ("/bin/sh", "-c", "/bin/cat /proc/self/status > /first; exec /bin/sleep 100000")
     body["spec"]["schedulerName"] = "nobody"
     return with_command(body, first)
@@ -254,10 +255,14 @@ def first_cpus(node: RealNode, cgroup: str) -> str:
     return ""
 
 
-def test_an_lse_pod_starts_on_its_cpu_batch_is_kept_off_it_and_all_is_given_back(
-    control_plane: ControlPlane, namespace: str, node: RealNode, tmp_path: Path
+@pytest.mark.parametrize("qos", ["LSR", *full("LSE")])
+def test_a_pod_starts_on_its_cpu_others_are_kept_off_it_and_all_is_given_back(
+    control_plane: ControlPlane, namespace: str, node: RealNode, tmp_path: Path, qos: str
 ) -> None:
-    """The whole way: the agent publishes, the bind verb chooses, NRI sets it at creation, ticks keep the others off."""
+    """The whole way: the agent publishes, the bind verb chooses, NRI sets it at creation, ticks keep the others off.
+
+    Services are kept off it in both classes. Batch is off an LSE pod's CPU; an LSR pod lends it what it leaves idle.
+    """
     needing.two_cpus()
     api = control_plane.api()
     install_crd(api, "nodeallocations.cotenant.dev")
@@ -273,30 +278,39 @@ def test_an_lse_pod_starts_on_its_cpu_batch_is_kept_off_it_and_all_is_given_back
         hooked = f"cotenant_enforcer_nri_registered {1.0 if node.plugged else ''}".strip()
         wait_for("the hook", lambda: (hooked in acting.ask("/metrics")[1]) is node.plugged)
         batch = create(control_plane, namespace, batch_body("batch", node))
+        service = create(control_plane, namespace, service_body("web", node))
         wait_for("the CPUs to be published", lambda: api.exists(f"{topologies.PATH}/{node.name}"), 60)
-        uid = api.create(f"/api/v1/namespaces/{namespace}/pods", exclusive_body("alone", node))["metadata"]["uid"]
+        uid = api.create(f"/api/v1/namespaces/{namespace}/pods", exclusive_body("alone", node, qos))["metadata"]["uid"]
         settings = ExtenderSettings(cpus=CpuAllocationSettings(on=True))
         extender = control_plane.client(account(control_plane, "cotenant-extender"))
         binder = Binder(extender.sibling, HardwareAllocation(allocators(settings)))
         assert binder.bind(BindArgs("alone", namespace, uid, node.name)) == ""
         alone = running(control_plane, namespace, "alone")
         own = json.loads(alone["metadata"]["annotations"]["scheduling.koordinator.sh/resource-status"])["cpuset"]
-        cgroup, batch_group = node.kubelet.cgroup(alone, "guaranteed"), node.kubelet.cgroup(batch, "besteffort")
-        cgroup = cgroup.replace("/guaranteed/", "/")
+        cgroup = node.kubelet.cgroup(alone, "guaranteed").replace("/guaranteed/", "/")
+        batch_group, service_group = (
+            node.kubelet.cgroup(pod, tier) for pod, tier in ((batch, "besteffort"), (service, "burstable"))
+        )
+        kept_off = [service_group] if qos == "LSR" else [service_group, batch_group]
+        everywhere = node.runtime.read("cpuset", f"{node.runtime.base}/kubepods", "cpuset.cpus").strip()
 
         def cpus_of(group: str) -> str:
             return node.runtime.read("cpuset", group, "cpuset.cpus").strip()
 
+        def are_kept_off() -> bool:
+            return not any(parse_cpus(own) & parse_cpus(cpus_of(group)) for group in kept_off)
+
         wait_for("the container's first instruction", lambda: first_cpus(node, cgroup))
         assert first_cpus(node, cgroup) == own == cpus_of(cgroup)
-        wait_for("batch to be kept off", lambda: own not in cpus_of(batch_group).split(","))
-        everywhere = node.runtime.read("cpuset", f"{node.runtime.base}/kubepods", "cpuset.cpus").strip()
+        wait_for("the others to be kept off", are_kept_off)
+        assert (cpus_of(batch_group) == everywhere) is (qos == "LSR")
+        assert node.cpu(node.best_effort)[0] == 2  # shares: beside the pod's 1024 batch has 1/512 of its CPU
         acting.end(signal.SIGKILL)
         assert cpus_of(cgroup) == own
         acting.start()  # the journal knows what stood there before
         wait_for("ready again", lambda: acting.ask("/readyz")[0] == 200)
         assert cpus_of(cgroup) == own
         api.delete(f"/api/v1/namespaces/{namespace}/pods/alone", gracePeriodSeconds="0")
-        wait_for("batch to get its CPU back", lambda: cpus_of(batch_group) == everywhere, 60)
+        wait_for("the CPU to be given back", lambda: [cpus_of(g) for g in kept_off] == [everywhere] * len(kept_off), 60)
         assert acting.end() == 0, acting.log()
-        assert cpus_of(batch_group) == everywhere
+        assert [cpus_of(group) for group in (service_group, batch_group)] == [everywhere] * 2
