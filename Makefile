@@ -124,7 +124,7 @@ site: $(VENV)-docs/.docs  ## The documentation site, with every link checked, in
 
 docs: $(VENV)/.test  ## What is generated: settings, reasons, commands, objects, REST, benchmark tables, CRDs
 	@$(PY) -m bench.report
-	@$(VENV)/bin/cotenant settings docs > docs/settings.md
+	@$(VENV)/bin/cotenant config docs > docs/settings.md
 	@$(PY) -m tools.write_reasons > docs/reasons.md
 	@$(PY) -m tools.write_metrics > docs/metrics.md
 	@$(PY) -m tools.write_rights > docs/rights.md

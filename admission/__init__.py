@@ -1,4 +1,4 @@
-"""Admission webhooks: what `cotenant webhook` answers the API server.
+"""Admission webhooks: what `cotenant serve webhook` answers the API server.
 
 From a call to its answer: `connection` (HTTP) -> `app` (paths, counts) -> `review` (AdmissionReview, pure) ->
 `pod_mutation` with `profile`, `strategic_merge`, `resources`, `json_patch`; `pod_rules`, `quota_rules` and

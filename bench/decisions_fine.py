@@ -1,9 +1,9 @@
 """How good the served path is on single 5-minute values: loss against the best baseline, and coverage of its q95.
 
-What is scored is `Forecasts.fine`, as `cotenant forecast --fine` and the charts serve it, with default settings. Two
-kinds of baselines, both scored on the same 5-minute values: those that forecast half hours, as the engine does, each
-value getting its half hour's forecast; and those that forecast every 5 minutes, which is six times the work. The goal
-is against the best of the first kind; the second stands beside.
+What is scored is `Forecasts.fine`, as `cotenant get forecast --fine` and the charts serve it, with default settings.
+Two kinds of baselines, both scored on the same 5-minute values: those that forecast half hours, as the engine does,
+each value getting its half hour's forecast; and those that forecast every 5 minutes, which is six times the work.
+The goal is against the best of the first kind; the second stands beside.
 
 Populations: the four of bench.decisions, a cluster aggregate (azure_v2 total; that of alibaba2018 is too short) and
 request rates of a site; the last three have one to four series, so intervals are over origins. The number of level

@@ -38,7 +38,7 @@ LABELS = {"koordinator.sh/qosClass": "LS"}
 
 
 class Extender:
-    """`cotenant extender` as a process that is killed and started again on its port."""
+    """`cotenant serve extender` as a process that is killed and started again on its port."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self.port, health = free_port(), free_port()
@@ -48,7 +48,7 @@ class Extender:
         self.entries = extenders(Reach(url, *files), ExtenderSettings())
         self._command = [
             *(sys.executable, "-c", "from cotenant.apps.cli.main import run; run()"),
-            *("extender", "--kubeconfig", str(plane.admin_kubeconfig), "--port", str(self.port)),
+            *("serve", "extender", "--kubeconfig", str(plane.admin_kubeconfig), "--port", str(self.port)),
             *("--cert-dir", str(folder / "pki" / "server"), "--set", f"telemetry.health_port={health}"),
         ]
         self._health = f"http://127.0.0.1:{health}"

@@ -137,14 +137,14 @@ def scheduler(plane: ControlPlane, folder: Path, fields: dict[str, Any]) -> Iter
 
 @contextmanager
 def extender(plane: ControlPlane, folder: Path, settings: ExtenderSettings | None = None) -> Iterator[Extender]:
-    """`cotenant extender` as a process with a complete view."""
+    """`cotenant serve extender` as a process with a complete view."""
     chosen = settings or ExtenderSettings(http_timeout_seconds=5.0)
     port, health = free_port(), free_port()
     url, pki = f"https://127.0.0.1:{port}", folder / f"pki-{port}"
     issue(pki, url)
     command = [
         *(sys.executable, "-c", "from cotenant.apps.cli.main import run; run()"),
-        *("extender", "--kubeconfig", str(plane.admin_kubeconfig), "--port", str(port)),
+        *("serve", "extender", "--kubeconfig", str(plane.admin_kubeconfig), "--port", str(port)),
         *("--cert-dir", str(pki / "server"), "--set", f"telemetry.health_port={health}"),
         # nobody renews the reports during the run
         *("--set", "extender.load_aware.metric_expiration_seconds=7200"),

@@ -2,7 +2,7 @@
 
 .venv/bin/python -m bench.manager_scale [--nodes 5000] [--pods 50000] [--workloads 20000] [--parts colocation,pods,day]
 
-The manager is a process of its own (`cotenant manager --write`), its writes are counted by itself and by the API
+The manager is a process of its own (`cotenant serve manager --write`), its writes are counted by itself and by the API
 server. Peer: Koordinator's Go manager on the same class of machine, QPS raised: 22.6 s, 2 writes per node, 8.2 CPU-s,
 396 MB for 5,000 nodes; with its defaults 167 s.
 """
@@ -52,12 +52,12 @@ class Size:
 
 
 class Process:
-    """`cotenant manager --write`, asked through its own metrics."""
+    """`cotenant serve manager --write`, asked through its own metrics."""
 
     def __init__(self, plane: ControlPlane, folder: Path, *off: str) -> None:
         self.log = folder / f"manager-{time.monotonic_ns()}.log"
         command = [str(Path(sys.executable).with_name("cotenant")), "--set", f"manager.features_off={json.dumps(off)}"]
-        command += ["manager", "--write", "--kubeconfig", str(plane.admin_kubeconfig), "--port", "0"]
+        command += ["serve", "manager", "--write", "--kubeconfig", str(plane.admin_kubeconfig), "--port", "0"]
         with self.log.open("wb") as file:
             self._child = subprocess.Popen(
                 command, stderr=file, env={**os.environ, "COTENANT_STORE__URL": folder.as_uri()}

@@ -65,7 +65,7 @@ class Measured:
 
 
 class Agent:
-    """What `cotenant enforcer` does in a tick, with this strategy alone."""
+    """What `cotenant node enforcer` does in a tick, with this strategy alone."""
 
     def __init__(self, node: Kubepods, folder: Path, policy: NodePolicy) -> None:
         hierarchy = Hierarchy()

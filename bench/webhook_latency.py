@@ -90,7 +90,7 @@ def turn(plane: ControlPlane, namespace: str, first: int) -> list[float]:
 
 @contextmanager
 def webhook(plane: ControlPlane, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`cotenant webhook` as a process, answering."""
+    """`cotenant serve webhook` as a process, answering."""
     settings = AdmissionSettings()
     prepare(plane, settings)
     port = 29443
@@ -99,6 +99,7 @@ def webhook(plane: ControlPlane, folder: Path) -> Iterator[subprocess.Popen[byte
         "-c",
         "from cotenant.apps.cli.main import run; run()",
         *(
+            "serve",
             "webhook",
             "--kubeconfig",
             str(plane.admin_kubeconfig),

@@ -1,4 +1,4 @@
-"""Converts Koordinator's first design of a Reservation to today's object. Pure; used by `cotenant convert reservation`.
+"""Converts Koordinator's first design of a Reservation to today's. Pure; for `cotenant config convert reservation`.
 
 The sketch was namespaced and had `resourceOwners`, `timeToLiveInSeconds` and `nodeName`; today's Reservation
 (scheduling.koordinator.sh/v1alpha1) is cluster-scoped and has `owners`, `ttl` and a pod template that says where.

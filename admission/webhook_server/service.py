@@ -47,7 +47,7 @@ class Certificates:
 
 
 class WebhookService:
-    """A running `cotenant webhook`, also as a context manager."""
+    """A running `cotenant serve webhook`, also as a context manager."""
 
     def __init__(
         self,

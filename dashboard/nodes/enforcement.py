@@ -29,8 +29,8 @@ NODES_SHOWN: Final = 12
 MARKS_SHOWN: Final = 20_000
 MARGIN: Final = 0.02
 """Of the span, on both sides."""
-GATHER: Final = "cotenant enforcement gather"
-IMPORT: Final = "cotenant enforcement import actions.jsonl --node NAME"
+GATHER: Final = "cotenant node enforcement gather"
+IMPORT: Final = "cotenant node enforcement import actions.jsonl --node NAME"
 
 
 # --- why there is nothing ----------------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ def band(view: View, search: str) -> Component:
     title = f"{visible(subject.words)}, {'CPU' if subject.resource == Resource.CPU else subject.resource}"
     if foreseen is None:
         why = "The link may be old, or its series is gone."
-        command = "cotenant forecast"
+        command = "cotenant get forecast"
         return panels.panel(IN_HAND, panels.empty(f"No forecast of {title}.", why=why, command=command))
     resource = Resource(foreseen.row["resource"])
     if not any(foreseen.row[name] for name in workload_story.PATHS.values()):

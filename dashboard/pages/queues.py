@@ -86,7 +86,7 @@ def quota_panel(report: QueueReport, search: str) -> Component:
 
 
 def quota_table(rows: Sequence[QuotaRow], search: str) -> Component:
-    """The columns of `cotenant quota tree`; each name leads to the quota's last day."""
+    """The columns of `cotenant get quotas`; each name leads to the quota's last day."""
     return panels.facts(_titles(QUOTAS), [_quota_cells(row, search) for row in rows[:MOST_ROWS]], TREE)
 
 

@@ -257,7 +257,7 @@ def stay_panel(report: RebalanceReport) -> Component:
 
 
 def node_panel(report: RebalanceReport) -> Component:
-    """The columns of `cotenant descheduler --once`."""
+    """The columns of `cotenant serve descheduler --once`."""
     rows = list(report.nodes.rows())
     cells = [_cells(NODES, row) for row in rows[:MOST_ROWS]]
     return panels.panel("Nodes", panels.facts(_titles(NODES), cells, "Nodes"), note=_more(len(rows)))
@@ -346,7 +346,11 @@ def _sentence(code: str) -> str:
 
 
 def _more(rows: int) -> str:
-    return f"{MOST_ROWS} of {rows:,} rows; `cotenant descheduler --once` has all of them." if rows > MOST_ROWS else ""
+    return (
+        f"{MOST_ROWS} of {rows:,} rows; `cotenant serve descheduler --once` has all of them."
+        if rows > MOST_ROWS
+        else ""
+    )
 
 
 # --- callbacks --------------------------------------------------------------------------------------------------------

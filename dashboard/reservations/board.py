@@ -338,7 +338,7 @@ def _none(snapshot: Snapshot) -> Component:
     """Why there is no plan: filtered out, or nobody needs one."""
     if len(snapshot.tables[PLANS.name]):
         return panels.empty("No plan matches these filters.", link=("Clear filters", "?"))
-    return panels.empty(NO_PLAN, why=NO_PLAN_WHY, command="cotenant forecast")
+    return panels.empty(NO_PLAN, why=NO_PLAN_WHY, command="cotenant get forecast")
 
 
 def window_words(row: Row) -> Any:

@@ -18,7 +18,7 @@ from dashboard.rest import live_tables
 from dashboard.rest.live_tables import LiveTable
 
 NO_CLUSTER = "this dashboard reads no cluster"
-START = "Start it with `cotenant dashboard --act`, or use `cotenant quota tree`."
+START = "Start it with `cotenant dashboard --act`, or use `cotenant get quotas`."
 
 
 def service(view: View) -> QueueService:

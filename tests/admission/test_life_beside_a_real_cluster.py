@@ -135,7 +135,7 @@ def test_the_command_serves_until_it_is_ended(control_plane: ControlPlane, names
     settings = AdmissionSettings()
     prepare(control_plane, settings)
     command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()"]
-    command += ["--set", "admission.certificate_check_seconds=0.5", "webhook", "--port", "0"]
+    command += ["--set", "admission.certificate_check_seconds=0.5", "serve", "webhook", "--port", "0"]
     command += ["--kubeconfig", str(account(control_plane, WEBHOOK)), "--cert-dir", str(tmp_path), "--self-signed"]
     process = subprocess.Popen([*command, "--url", "https://127.0.0.1"], stderr=subprocess.PIPE, text=True)
     try:
@@ -176,7 +176,14 @@ def renamed_on_arrival(api: Api, namespace: str) -> bool:
 
 
 def test_a_certificate_of_our_own_needs_a_folder_when_asked_for() -> None:
-    command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", "webhook", "--self-signed"]
+    command = [
+        sys.executable,
+        "-c",
+        "from cotenant.apps.cli.main import run; run()",
+        "serve",
+        "webhook",
+        "--self-signed",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "--self-signed needs --cert-dir" in done.stderr

@@ -115,21 +115,21 @@ def test_check_says_whether_the_clusters_policies_are_those_of_the_profiles(
 ) -> None:
     api, files = server.api(), [str(file) for file in sorted(PROFILES.glob("*.yaml"))]
     words = ["--api-version", version.rpartition("/")[2], "--kubeconfig", str(server.admin_kubeconfig)]
-    answer = CliRunner().invoke(root, ["profiles", "compile", *files, "--check", *words])
+    answer = CliRunner().invoke(root, ["config", "profiles", "compile", *files, "--check", *words])
     assert answer.exit_code == 3  # "aaa", "absent" and the probe belong to no profile of these files
     assert answer.stderr.count("belongs to no profile") == 6 and "differs" not in answer.stderr
     assert "missing" not in answer.stderr
     ci = tmp_path / "ci.yaml"
     ci.write_text((PROFILES / "ci.yaml").read_text().replace("terminationGracePeriodSeconds: 10", "hostname: x"))
-    answer = CliRunner().invoke(root, ["profiles", "compile", str(ci), *files[1:], "--check", *words])
+    answer = CliRunner().invoke(root, ["config", "profiles", "compile", str(ci), *files[1:], "--check", *words])
     assert "MutatingAdmissionPolicy cotenant-profile-ci differs: mutations[0].jsonPatch.expression" in answer.stderr
     # without files: the profiles of the cluster, which knows none without the CRD, then has one
-    answer = CliRunner().invoke(root, ["profiles", "compile", *words])
+    answer = CliRunner().invoke(root, ["config", "profiles", "compile", *words])
     assert answer.exit_code == 1 and "cotenant install --components crds" in answer.stderr
     assert "v1beta1" not in answer.stderr
     install_crd(api, "clustercolocationprofiles.config.koordinator.sh")
     api.create(COLLECTION, yaml.safe_load((PROFILES / "ci.yaml").read_text()))
-    answer = CliRunner().invoke(root, ["profiles", "compile", *words, "-o", "json"])
+    answer = CliRunner().invoke(root, ["config", "profiles", "compile", *words, "-o", "json"])
     assert answer.exit_code == 0
     names = [body["metadata"]["name"] for body in json.loads(answer.stdout)["items"]]
     assert names == ["cotenant-batch-resources"] * 2 + ["cotenant-profile-ci"] * 2

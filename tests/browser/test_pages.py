@@ -395,7 +395,7 @@ def test_old_data_carry_a_banner(open_page: Open, tmp_path: Path) -> None:
         expect(page.get_by_text("DEMO data")).to_have_count(0)
 
 
-LIVE = {"/enforcement": "cotenant enforcement gather", "/changes": "cotenant dashboard --act"}
+LIVE = {"/enforcement": "cotenant node enforcement gather", "/changes": "cotenant dashboard --act"}
 """Pages that need no scan, and the command that helps there."""
 
 

@@ -109,13 +109,13 @@ def test_an_unknown_workload_gets_the_nearest_name(url: str) -> None:
 def test_a_forecast_has_48_half_hours_with_ordered_quantiles(url: str) -> None:
     row = rows(url, "json")[0]
     name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
-    done = cotenant("forecast", name, "--store", url, "-o", "json")
+    done = cotenant("get", "forecast", name, "--store", url, "-o", "json")
     assert done.returncode == 0, done.stderr
     path = json.loads(done.stdout)
     assert len(path) == 48
     assert all(p["q10"] <= p["q50"] <= p["q90"] <= p["q95"] for p in path)
     assert "model" in done.stderr
-    done = cotenant("forecast", name, "--fine", "--store", url, "-o", "json")
+    done = cotenant("get", "forecast", name, "--fine", "--store", url, "-o", "json")
     fine = json.loads(done.stdout)
     assert [len(fine), fine[1]["time"] - fine[0]["time"]] == [288, 300]
     assert all(p["q10"] <= p["q50"] <= p["q90"] <= p["q95"] for p in fine)
@@ -124,13 +124,13 @@ def test_a_forecast_has_48_half_hours_with_ordered_quantiles(url: str) -> None:
 
 @pytest.mark.slow
 def test_reclaimable_terms_of_one_node(url: str) -> None:
-    nodes = json.loads(cotenant("reclaimable", "--store", url, "-o", "json").stdout)
+    nodes = json.loads(cotenant("get", "reclaimable", "--store", url, "-o", "json").stdout)
     assert len(nodes) == 6
-    done = cotenant("reclaimable", nodes[0]["node"], "--terms", "--store", url, "-o", "json")
+    done = cotenant("get", "reclaimable", nodes[0]["node"], "--terms", "--store", url, "-o", "json")
     assert {(r["band"], r["resource"]) for r in json.loads(done.stdout)} == {
         ("batch", "cpu"), ("batch", "memory"), ("mid", "cpu"), ("mid", "memory"),
     }  # fmt: skip
-    missing = cotenant("reclaimable", "no-such-node", "--store", url)
+    missing = cotenant("get", "reclaimable", "no-such-node", "--store", url)
     assert (missing.returncode, missing.stdout) == (1, "")
 
 

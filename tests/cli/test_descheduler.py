@@ -1,4 +1,4 @@
-"""`cotenant descheduler --once`: tables, JSON, exit codes, and a plan on a real API server with real budgets."""
+"""`cotenant serve descheduler --once`: tables, JSON, exit codes, and a plan on a real API server with real budgets."""
 
 from __future__ import annotations
 
@@ -104,13 +104,13 @@ def test_a_pod_waits_only_when_the_scheduler_found_no_node() -> None:
 
 
 def test_the_words_that_are_wrong(tmp_path: Path) -> None:
-    without = cotenant("descheduler", "-o", "json")
-    assert without.returncode == 2 and "cotenant descheduler --once" in without.stderr
+    without = cotenant("serve", "descheduler", "-o", "json")
+    assert without.returncode == 2 and "cotenant serve descheduler --once" in without.stderr
     bad = tmp_path / "bad.yaml"
     bad.write_text("kind: LowNodeLoadArgs\nhighThresholds: {cpu: 130}\n")
-    refused = cotenant("descheduler", "--once", "-f", str(bad))
+    refused = cotenant("serve", "descheduler", "--once", "-f", str(bad))
     assert refused.returncode == 2 and "$.highThresholds.cpu: 130 is not a number from 0 to 100" in refused.stderr
-    absent = cotenant("descheduler", "--once", "-f", str(tmp_path / "absent.yaml"))
+    absent = cotenant("serve", "descheduler", "--once", "-f", str(tmp_path / "absent.yaml"))
     assert absent.returncode == 2 and "cannot be read" in absent.stderr
     assert arguments_from("", Settings()).low_node_load.high_thresholds.cpu == 65
     assert {mode.value for mode in RebalanceMode} == {"forecast", "observed"}
@@ -161,7 +161,7 @@ def report_usage(api: Any, name: str, system: str, pods: list[tuple[str, str]]) 
 def test_a_plan_on_a_real_server_obeys_its_budgets(control_plane: ControlPlane, cluster: tuple[str, Path]) -> None:
     hot, config = cluster
     kubeconfig = str(control_plane.admin_kubeconfig)
-    words = ("descheduler", "--once", "-f", str(config), "-o", "json", "--kubeconfig")
+    words = ("serve", "descheduler", "--once", "-f", str(config), "-o", "json", "--kubeconfig")
     now = cotenant(*words, kubeconfig)
     assert now.returncode == 0, now.stderr
     document = json.loads(now.stdout)
@@ -172,7 +172,7 @@ def test_a_plan_on_a_real_server_obeys_its_budgets(control_plane: ControlPlane, 
     selector = yaml.safe_load(config.read_text())["nodeSelector"]
     packing.write_text(yaml.safe_dump({"kind": "HighNodeLoadArgs", "nodeSelector": selector}))
     packed = cotenant(
-        "descheduler", "--once", "--plugin", "HighNodeLoad", "-f", str(packing), "--kubeconfig", kubeconfig
+        "serve", "descheduler", "--once", "--plugin", "HighNodeLoad", "-f", str(packing), "--kubeconfig", kubeconfig
     )
     # the hot node is above 65 %: the only under-used node is left for what leaves it
     assert packed.returncode == 0 and SENTENCES[Reason.TOO_FEW_NODES_LOW] in packed.stderr, packed.stderr

@@ -27,7 +27,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-@pytest.mark.parametrize("words", [("convert", "reservation"), ("check", "slo-config")])
+@pytest.mark.parametrize("words", [("config", "convert", "reservation"), ("config", "check", "slo-config")])
 def test_what_is_no_yaml_is_said_to_be_none(file: Path, text: str, words: tuple[str, ...]) -> None:
     file.write_text(text)
     done = CliRunner().invoke(root, [*words, str(file)])

@@ -1,4 +1,4 @@
-"""`cotenant enforcement`: logs and recordings of agents into a store, and the same rows as the page from it."""
+"""`cotenant node enforcement`: logs and recordings of agents into a store, and the same rows as the page from it."""
 
 from __future__ import annotations
 

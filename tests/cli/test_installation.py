@@ -193,7 +193,14 @@ def test_a_reservation_is_converted_from_a_file_and_from_stdin(tmp_path: Any) ->
     owner = "{controller: {apiVersion: apps/v1, kind: Deployment, name: deployment-5b8df84dd}}"
     text = f"kind: Reservation\nmetadata: {{name: a}}\nspec: {{resourceOwners: {owner}, timeToLiveInSeconds: 300}}\n"
     (tmp_path / "two.yaml").write_text(f"{text}---\n{text}")
-    command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", "convert", "reservation"]
+    command = [
+        sys.executable,
+        "-c",
+        "from cotenant.apps.cli.main import run; run()",
+        "config",
+        "convert",
+        "reservation",
+    ]
     done = subprocess.run([*command, str(tmp_path / "two.yaml")], capture_output=True, text=True, check=True)
     assert [d["spec"]["ttl"] for d in yaml.safe_load_all(done.stdout)] == ["300s", "300s"]
     assert "reserves nothing" in done.stderr

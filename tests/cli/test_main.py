@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
@@ -18,18 +19,9 @@ from typer.testing import CliRunner
 
 from cotenant.apps.cli import main
 from cotenant.apps.cli.extras import PACKAGES, in_words
-from cotenant.apps.cli.main import (
-    CLUSTER,
-    COMMANDS,
-    GLOBAL_FLAGS,
-    GLOBAL_VALUES,
-    LOOK,
-    MORE,
-    NODE,
-    hoist,
-    load_command,
-    program_name,
-)
+from cotenant.apps.cli.groups import addressed, load_command
+from cotenant.apps.cli.main import GLOBAL_FLAGS, GLOBAL_VALUES, global_first, program_name
+from cotenant.apps.cli.registry import ACT, COMMANDS, OLD_NAMES, OPERATE, START, UNDERSTAND, CommandEntry
 from cotenant.apps.cli.session import default_config, parse_overrides
 from cotenant.core.model.errors import UsageError
 
@@ -41,7 +33,7 @@ def invoke(*args: str) -> Any:
 
 
 def leaves() -> list[tuple[str, Any]]:
-    """("cotenant settings show", its click command) for the root, every command and every subcommand."""
+    """("cotenant config show", its click command) for the root, every command and every subcommand."""
     found = [("cotenant", ROOT)]
     for entry in COMMANDS:
         command = load_command(entry)
@@ -71,7 +63,7 @@ def test_every_help_says_what_it_does_and_has_examples(path: str, command: Any) 
 def test_the_first_help_leads_a_newcomer_from_the_demo_to_an_explanation() -> None:
     first = [line.split()[1] for line in examples_of(ROOT)[:4]]
     assert first == ["demo", "doctor", "scan", "explain"]
-    assert [name for name, _ in groupby(e.panel for e in COMMANDS)] == [LOOK, CLUSTER, NODE, MORE]
+    assert [name for name, _ in groupby(e.panel for e in COMMANDS)] == [START, UNDERSTAND, ACT, OPERATE]
 
 
 @pytest.mark.slow
@@ -103,8 +95,8 @@ def test_no_command_takes_a_global_option_for_itself(path: str, command: Any) ->
 def test_every_global_option_may_stand_before_or_after_the_command() -> None:
     declared = {option for parameter in ROOT.params for option in parameter.opts}
     assert declared >= {*GLOBAL_VALUES, *GLOBAL_FLAGS}
-    before = invoke("--set", "dashboard.port=8051", "settings", "show", "dashboard.port", "-o", "json")
-    after = invoke("settings", "show", "dashboard.port", "-o", "json", "--set=dashboard.port=8051")
+    before = invoke("--set", "dashboard.port=8051", "config", "show", "dashboard.port", "-o", "json")
+    after = invoke("config", "show", "dashboard.port", "-o", "json", "--set=dashboard.port=8051")
     assert before.stdout == after.stdout
     assert json.loads(after.stdout)[0]["value"] == "8051"
 
@@ -113,15 +105,74 @@ _words = st.lists(st.sampled_from(["scan", "-o", "json", "--set", "a.b=1", "--se
 
 
 @given(_words, _words)
-def test_hoisting_keeps_every_word_and_what_stands_behind_a_double_dash(words: list[str], behind: list[str]) -> None:
-    moved = hoist(words)
-    assert sorted(moved) == sorted(words)
-    assert hoist(moved) == moved
-    assert hoist(["scan", *words, "x", "--", *behind]) == [*hoist(["scan", *words, "x"]), "--", *behind]
+def test_global_options_in_front_keep_every_word_and_what_stands_behind_a_double_dash(
+    words: list[str], behind: list[str]
+) -> None:
+    front, rest = global_first(words)
+    assert sorted(front + rest) == sorted(words)
+    assert global_first(front + rest) == (front, rest)
+    start, others = global_first(["scan", *words, "x"])
+    assert global_first(["scan", *words, "x", "--", *behind]) == (start, [*others, "--", *behind])
 
 
-def test_hoisting_does_not_reach_behind_a_double_dash() -> None:
-    assert hoist(["scan", "--debug", "--", "--debug"]) == ["--debug", "scan", "--", "--debug"]
+def test_a_global_option_behind_a_double_dash_stays_there() -> None:
+    assert global_first(["scan", "--debug", "--", "--debug"]) == (["--debug"], ["scan", "--", "--debug"])
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items(), ids=" ".join)
+def test_an_old_name_answers_as_the_new_one_and_says_it_on_stderr(old: tuple[str, ...], new: tuple[str, ...]) -> None:
+    before, now = invoke(*old, "--help"), invoke(*new, "--help")
+    assert (before.exit_code, before.stdout) == (0, now.stdout)
+    (note,) = before.stderr.splitlines()
+    assert f"`cotenant {' '.join(old)}` is now `cotenant {' '.join(new)}`" in note
+    assert now.stderr == ""
+
+
+def test_an_old_name_leaves_data_and_exit_code_alone() -> None:
+    for words in (("show", "dashboard", "-o", "json"), ("validate", "/missing.yaml"), ("show", "--set", "nonsense")):
+        before, now = invoke("config", *words), invoke("config", *words)
+        assert (before.exit_code, before.stdout) == (now.exit_code, now.stdout)
+        assert before.stderr.splitlines()[1:] == now.stderr.splitlines()
+
+
+def test_the_top_level_shows_about_fifteen_commands_none_of_them_by_an_old_name() -> None:
+    assert len(COMMANDS) <= 18
+    assert not {(entry.name,) for entry in COMMANDS} & OLD_NAMES.keys()
+
+
+def test_every_command_of_a_module_is_in_the_list() -> None:
+    """A module that several entries share has no command that none of them names."""
+    entries = [child for entry in COMMANDS for child in entry.children if child.command]
+    for module in {entry.module for entry in entries}:
+        commands = typer.main.get_command(importlib.import_module(module).app).commands
+        assert commands.keys() == {entry.command for entry in entries if entry.module == module}
+
+
+@pytest.mark.slow
+def test_no_help_shows_the_type_of_a_flag() -> None:
+    for path, _ in leaves():
+        assert "<bool>" not in invoke(*path.split()[1:], "--help").stdout, path
+
+
+KINDS = ("workload", "pod", "node", "node-slo", "queue")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("pay/Deployment/checkout -o json", "workload pay/Deployment/checkout -o json"),
+        ("-o json pay/checkout", "workload -o json pay/checkout"),
+        ("node node-07 --from-cluster", "node node-07 --from-cluster"),
+        ("--from-cluster node node-07", "node --from-cluster node-07"),
+        ("node/node-07", "node node-07"),
+        ("pod/shop/web-1", "pod shop/web-1"),
+        ("pod/Deployment/web", "workload pod/Deployment/web"),
+        ("--help", "--help"),
+        ("", ""),
+    ],
+)
+def test_the_address_decides_what_is_explained(words: str, meant: str) -> None:
+    assert addressed(words.split(), KINDS) == meant.split()
 
 
 def test_an_unknown_command_is_a_usage_error_with_the_nearest_name() -> None:
@@ -138,7 +189,7 @@ def test_a_wrong_choice_is_a_usage_error() -> None:
 
 
 def test_a_wrong_setting_is_said_on_stderr_with_its_fix() -> None:
-    result = invoke("settings", "show", "--set", "dashboard.prt=1")
+    result = invoke("config", "show", "--set", "dashboard.prt=1")
     assert (result.exit_code, result.stdout) == (2, "")
     first, second = result.stderr.splitlines()
     assert first == "error: a flag: unknown setting 'dashboard.prt'; did you mean 'dashboard.port'?"
@@ -154,7 +205,7 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     (tmp_path / "faulty_command.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(main, "COMMANDS", (main.CommandEntry("faulty", "faulty_command", "Fail."),))
+    monkeypatch.setattr(main, "COMMANDS", (CommandEntry("faulty", "faulty_command", "Fail."),))
 
 
 @pytest.mark.usefixtures("faulty")

@@ -1,4 +1,4 @@
-"""A model's client starts `cotenant mcp`, lists its tools and calls them: the reads of the REST API, nothing more."""
+"""A model's client starts `cotenant serve mcp`, lists its tools and calls them: reads of the REST API, no more."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def converse(results: Results, talk: Conversation) -> Any:
     """What a real client gets from the real command over its standard input and output."""
     url = str(results.store.url)
     server = StdioServerParameters(
-        command=sys.executable, args=["-c", COMMAND, "mcp", "--store", url], env=dict(os.environ)
+        command=sys.executable, args=["-c", COMMAND, "serve", "mcp", "--store", url], env=dict(os.environ)
     )
 
     async def session() -> Any:
@@ -90,6 +90,6 @@ def text(result: Any) -> str:
 
 
 def test_without_results_it_ends_with_the_fix(tmp_path: Path) -> None:
-    done = command_line.cotenant("mcp", "--store", tmp_path.as_uri())
+    done = command_line.cotenant("serve", "mcp", "--store", tmp_path.as_uri())
     assert (done.returncode, done.stdout) == (1, "")  # standard output belongs to the protocol
     assert "Run cotenant scan" in done.stderr

@@ -1,4 +1,4 @@
-"""`cotenant node` and `cotenant enforcer --once`: what a person sees of a node's agent."""
+"""`cotenant node` and `cotenant node enforcer --once`: what a person sees of a node's agent."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_status_says_how_the_agent_is(file: Path) -> None:
 def test_without_an_agent_status_says_how_to_get_one(tmp_path: Path) -> None:
     done = run("node", "status", "--file", str(tmp_path / "none"))
     assert done.exit_code == 1
-    assert "no agent has written" in done.stderr and "cotenant enforcer" in done.stderr
+    assert "no agent has written" in done.stderr and "cotenant node enforcer" in done.stderr
 
 
 @pytest.mark.server
@@ -138,7 +138,7 @@ def test_once_shows_what_would_be_written_and_writes_nothing(node: Kubepods, tmp
     settings = [f"enforcer.cgroup_base={node.base}", "enforcer.tick_seconds=0.2", "enforcer.kubelet_config="]
     words = [word for setting in settings for word in ("--set", setting)]
     files = ["--policy", str(tmp_path / "policy.yaml"), "--pods", str(tmp_path / "pods.json")]
-    done = run(*words, "enforcer", "--once", *files, "--state-dir", str(tmp_path / "state"), "-o", "json")
+    done = run(*words, "node", "enforcer", "--once", *files, "--state-dir", str(tmp_path / "state"), "-o", "json")
     assert done.exit_code == 0, done.stderr
     rows = json.loads(done.stdout)
     # 1000 batch-cpu = 1024 shares, on the pod and on its container.

@@ -79,27 +79,27 @@ def changed(row: Row) -> dict[str, int | None]:
 
 
 def test_findings_are_the_same_in_every_format(url: str) -> None:
-    as_json = json.loads(cotenant("findings", "--store", url, "-o", "json").stdout)
+    as_json = json.loads(cotenant("get", "findings", "--store", url, "-o", "json").stdout)
     assert {"idle-workload", "missing-request"} <= {r["finding"] for r in as_json}
     assert all(r["evidence"] for r in as_json)
-    assert yaml.safe_load(cotenant("findings", "--store", url, "-o", "yaml").stdout) == as_json
-    as_csv = list(csv.DictReader(io.StringIO(cotenant("findings", "--store", url, "-o", "csv").stdout)))
+    assert yaml.safe_load(cotenant("get", "findings", "--store", url, "-o", "yaml").stdout) == as_json
+    as_csv = list(csv.DictReader(io.StringIO(cotenant("get", "findings", "--store", url, "-o", "csv").stdout)))
     assert as_csv == as_json  # every column is text
-    table = cotenant("findings", "--store", url, "--no-headers").stdout.splitlines()
+    table = cotenant("get", "findings", "--store", url, "--no-headers").stdout.splitlines()
     assert [line.split()[:2] for line in table] == [[r["finding"], r["severity"]] for r in as_json]
 
 
 def test_findings_can_be_chosen_and_fail_a_pipeline(url: str) -> None:
-    everything = json.loads(cotenant("findings", "--store", url, "-o", "json").stdout)
+    everything = json.loads(cotenant("get", "findings", "--store", url, "-o", "json").stdout)
     namespace = next(r["namespace"] for r in everything if r["finding"] == "idle-workload")
-    chosen = cotenant("findings", "--store", url, "-n", namespace, "--what", "idle-workload", "-o", "json")
+    chosen = cotenant("get", "findings", "--store", url, "-n", namespace, "--what", "idle-workload", "-o", "json")
     expected = [r for r in everything if (r["finding"], r["namespace"]) == ("idle-workload", namespace)]
     assert json.loads(chosen.stdout) == expected
     assert "ask whether it is still needed" in chosen.stderr
-    assert cotenant("findings", "--store", url, "--fail-on", "severity=warning").returncode == 3
-    none = cotenant("findings", "--store", url, "--what", "unschedulable-request", "--fail-on", "severity=ok")
+    assert cotenant("get", "findings", "--store", url, "--fail-on", "severity=warning").returncode == 3
+    none = cotenant("get", "findings", "--store", url, "--what", "unschedulable-request", "--fail-on", "severity=ok")
     assert (none.returncode, "nothing found" in none.stderr) == (0, True)
-    wrong = cotenant("findings", "--store", url, "--what", "idle")
+    wrong = cotenant("get", "findings", "--store", url, "--what", "idle")
     assert (wrong.returncode, "idle-workload" in wrong.stderr) == (2, True)
 
 
@@ -114,9 +114,9 @@ def test_the_command_line_the_api_and_its_csv_show_the_same_findings(url: str, q
             urllib.request.urlopen(f"{address}/api/v1/findings?{words}{form}", timeout=30).read().decode()
             for form in ("", "&format=csv")
         ]
-    shown = cotenant("findings", "--store", url, "--filter", query, "-o", "json")
+    shown = cotenant("get", "findings", "--store", url, "--filter", query, "-o", "json")
     assert json.loads(shown.stdout) == json.loads(answers[0])["rows"] != []
-    assert cotenant("findings", "--store", url, "--filter", query, "-o", "csv").stdout == answers[1]
+    assert cotenant("get", "findings", "--store", url, "--filter", query, "-o", "csv").stdout == answers[1]
 
 
 # --- patches and bundles ---

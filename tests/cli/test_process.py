@@ -56,7 +56,7 @@ def test_data_goes_to_stdout_and_words_to_stderr() -> None:
     shown = cotenant("version", "-o", "json")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert json.loads(shown.stdout)["version"]
-    checked = cotenant("settings", "validate")
+    checked = cotenant("config", "validate")
     assert (checked.returncode, checked.stdout) == (0, "")
     assert checked.stderr.startswith("valid: 0 of ")
 
@@ -66,8 +66,8 @@ def test_data_goes_to_stdout_and_words_to_stderr() -> None:
     [
         (("version",), 0),
         (("--help",), 0),
-        (("settings", "validate", "/missing.yaml"), 2),
-        (("settings", "show", "--set", "nonsense"), 2),
+        (("config", "validate", "/missing.yaml"), 2),
+        (("config", "show", "--set", "nonsense"), 2),
         (("version", "--nonsense"), 2),
         (("nonsense",), 2),
     ],
@@ -110,7 +110,7 @@ def test_a_reader_that_is_gone_gets_no_traceback() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     ended = subprocess.run(
-        [sys.executable, "-c", ENTRY, "settings", "docs"],
+        [sys.executable, "-c", ENTRY, "config", "docs"],
         env=clean(),
         stdout=writer,
         stderr=subprocess.PIPE,
@@ -149,11 +149,11 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def test_a_terminal_gets_a_table_with_colour_and_a_pipe_gets_none() -> None:
-    code, shown = on_a_terminal("settings", "show", "dashboard.port")
+    code, shown = on_a_terminal("config", "show", "dashboard.port")
     assert code == 0
     assert COLOUR.search(shown)
     assert "Setting" in shown  # titles as they are, not kubectl's capitals
-    assert not COLOUR.search(cotenant("settings", "show", "dashboard.port").stdout)
+    assert not COLOUR.search(cotenant("config", "show", "dashboard.port").stdout)
 
 
 def test_a_severity_is_coloured_and_the_text_stays_the_same() -> None:
@@ -175,7 +175,7 @@ def test_a_severity_is_coloured_and_the_text_stays_the_same() -> None:
 
 
 @pytest.mark.parametrize(("args", "env"), [((), {"NO_COLOR": "1"}), (("--no-color",), {})])
-@pytest.mark.parametrize("command", [("settings", "show", "dashboard.port"), ("--help",), ("nonsense",)])
+@pytest.mark.parametrize("command", [("config", "show", "dashboard.port"), ("--help",), ("nonsense",)])
 def test_no_color_means_no_colour(args: tuple[str, ...], env: dict[str, str], command: tuple[str, ...]) -> None:
     _, shown = on_a_terminal(*command, *args, env=env)
     codes = {code for found in re.findall(r"\x1b\[([0-9;]*)m", shown) for code in found.split(";")}
@@ -186,13 +186,13 @@ def test_an_ascii_locale_gets_escapes_instead_of_an_error(tmp_path: Path) -> Non
     file = tmp_path / "größe.yaml"
     file.write_text("dashboard: {port: 8051}")
     env = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
-    ended = cotenant("settings", "show", "dashboard.port", "--config", str(file), env=env)
+    ended = cotenant("config", "show", "dashboard.port", "--config", str(file), env=env)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "gr\\xf6\\xdfe.yaml line 1" in ended.stdout
 
 
 def test_a_table_wider_than_the_terminal_is_not_cut() -> None:
-    _, shown = on_a_terminal("settings", "show", "store", "-o", "wide", env={"COLUMNS": "40"})
+    _, shown = on_a_terminal("config", "show", "store", "-o", "wide", env={"COLUMNS": "40"})
     assert "fsspec URL of the store; empty means the user's data folder" in COLOUR.sub("", shown).replace("\r\n", "")
 
 
@@ -223,7 +223,7 @@ def test_completion_knows_commands_and_subcommands() -> None:
         return cotenant(env=env).stdout.split()
 
     assert "settings" in completed("cotenant se")
-    assert completed("cotenant settings va") == ["validate"]
+    assert completed("cotenant config va") == ["validate"]
     assert completed("cotenant version --output j") == ["json"]
 
 

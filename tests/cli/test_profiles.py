@@ -1,4 +1,4 @@
-"""`cotenant profiles compile` as a user calls it, on files; tests/admission has the same on a real cluster."""
+"""`cotenant config profiles compile` as a user calls it, on files; tests/admission has the same on a real cluster."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def file(tmp_path: Path) -> str:
 
 
 def test_shipped_profiles_become_objects_that_kubectl_can_apply() -> None:
-    result = CliRunner().invoke(root, ["profiles", "compile", *PROFILES, "-o", "yaml"])
+    result = CliRunner().invoke(root, ["config", "profiles", "compile", *PROFILES, "-o", "yaml"])
     bodies = list(yaml.safe_load_all(result.stdout))
     assert result.exit_code == 0 and result.stderr == ""
     assert {body["apiVersion"] for body in bodies} == {"admissionregistration.k8s.io/v1"}
     assert sum(body["kind"] == "MutatingAdmissionPolicy" for body in bodies) == 9
-    listed = CliRunner().invoke(root, ["profiles", "compile", *PROFILES, "-o", "json"])
+    listed = CliRunner().invoke(root, ["config", "profiles", "compile", *PROFILES, "-o", "json"])
     assert json.loads(listed.stdout)["items"] == bodies
 
 
 def test_what_is_lost_is_a_table_and_exit_code_4(file: str) -> None:
-    result = CliRunner().invoke(root, ["profiles", "compile", file])
+    result = CliRunner().invoke(root, ["config", "profiles", "compile", file])
     rows = [line.split(maxsplit=3) for line in result.stdout.splitlines()[1:]]
     assert result.exit_code == 4
     assert [row[:3] for row in rows] == [
@@ -53,7 +53,7 @@ def test_what_is_lost_is_a_table_and_exit_code_4(file: str) -> None:
 
 
 def test_with_policies_on_stdout_losses_are_on_stderr(file: str) -> None:
-    result = CliRunner().invoke(root, ["profiles", "compile", file, "-o", "yaml", "--api-version", "v1beta1"])
+    result = CliRunner().invoke(root, ["config", "profiles", "compile", file, "-o", "yaml", "--api-version", "v1beta1"])
     assert result.exit_code == 4
     assert "broken: spec:" in result.stderr and "part: patch.spec.containers:" in result.stderr
     names = {body["metadata"]["name"] for body in yaml.safe_load_all(result.stdout)}
@@ -69,5 +69,5 @@ def test_with_policies_on_stdout_losses_are_on_stderr(file: str) -> None:
     ],
 )
 def test_wrong_words_are_named(words: list[str], message: str) -> None:
-    result = CliRunner().invoke(root, ["profiles", "compile", *words])
+    result = CliRunner().invoke(root, ["config", "profiles", "compile", *words])
     assert result.exit_code == 2 and message in result.stderr

@@ -1,4 +1,4 @@
-"""`cotenant quota`, `cotenant gang` and `cotenant why` on a cluster with a tree of quotas, gated pods and a gang."""
+"""`cotenant get quotas|waiting|gangs` and `cotenant explain pod|queue` on a cluster with quotas and a gang."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_the_tree_is_drawn_by_indentation_with_amounts_in_their_units(cluster: Cluster) -> None:
-    done = cluster.run("quota", "tree")
+    done = cluster.run("get", "quotas")
     assert done.exit_code == 0, done.stderr
     head, *lines = done.stdout.splitlines()
     assert head.split()[:7] == ["QUOTA", "RESOURCE", "MIN", "MAX", "RUNTIME", "USED", "REQUEST"]
@@ -137,7 +137,7 @@ def test_one_look_without_a_manager_does_not_say_since_when_a_quota_is_over(clus
     for k in range(2):
         cluster.pod("shop", f"foreign-{k}", "14", node="n1")
     try:
-        (shop,) = [row for row in cluster.rows("quota", "tree", "--resource", "cpu") if row["quota"] == "shop"]
+        (shop,) = [row for row in cluster.rows("get", "quotas", "--resource", "cpu") if row["quota"] == "shop"]
         assert shop["used"] > shop["runtime"] and shop["over_since"] is None and shop["borrows_since"] is None
     finally:
         for k in range(2):
@@ -145,61 +145,61 @@ def test_one_look_without_a_manager_does_not_say_since_when_a_quota_is_over(clus
 
 
 def test_every_format_has_the_same_rows_and_options_choose_among_them(cluster: Cluster) -> None:
-    rows = cluster.rows("quota", "tree")
-    assert yaml.safe_load(cluster.run("quota", "tree", "-o", "yaml").stdout) == rows
-    as_csv = list(csv.DictReader(io.StringIO(cluster.run("quota", "tree", "-o", "csv").stdout)))
+    rows = cluster.rows("get", "quotas")
+    assert yaml.safe_load(cluster.run("get", "quotas", "-o", "yaml").stdout) == rows
+    as_csv = list(csv.DictReader(io.StringIO(cluster.run("get", "quotas", "-o", "csv").stdout)))
     assert [(row["quota"], int(row["used"])) for row in as_csv] == [(row["quota"], row["used"]) for row in rows]
-    cpu = cluster.rows("quota", "tree", "--resource", "cpu")
+    cpu = cluster.rows("get", "quotas", "--resource", "cpu")
     assert cpu == [row for row in rows if row["resource"] == "cpu"]
-    assert {row["quota"] for row in cluster.rows("quota", "tree", "-n", "shop")} == {"company", "shop"}
-    assert cluster.rows("quota", "tree", "--tree", "gpu") == []
+    assert {row["quota"] for row in cluster.rows("get", "quotas", "-n", "shop")} == {"company", "shop"}
+    assert cluster.rows("get", "quotas", "--tree", "gpu") == []
 
 
 def test_waiting_pods_stand_in_the_order_of_their_queue(cluster: Cluster) -> None:
-    rows = cluster.rows("quota", "waiting")
+    rows = cluster.rows("get", "waiting")
     assert {row["pod"] for row in rows} == {"late-0", "train-0", "train-1"}
-    assert cluster.rows("quota", "waiting", "-n", "shop") == []
+    assert cluster.rows("get", "waiting", "-n", "shop") == []
 
 
 def test_explain_says_which_group_blocks_and_what_is_missing(cluster: Cluster) -> None:
-    done = cluster.run("quota", "explain", "late-0", "-n", "research")
+    done = cluster.run("explain", "queue", "late-0", "-n", "research")
     assert done.exit_code == 0, done.stderr
     answers = dict(line.split("  ", 1) for line in done.stdout.splitlines())
     answers = {what: answer.strip() for what, answer in answers.items()}
     assert answers["blocked by"] == "research"
     assert (answers["requested"], answers["missing"]) == ("4 cpu", "2 cpu")
-    whole = json.loads(cluster.run("quota", "explain", "research/late-0", "-o", "json").stdout)
+    whole = json.loads(cluster.run("explain", "queue", "research/late-0", "-o", "json").stdout)
     assert whole["pod"]["missing"] == 2000 and whole["pod"]["reason"] == answers["why"]
     assert [row["quota"] for row in whole["quotas"] if row["resource"] == "cpu"] == ["company", "research"]
 
 
 def test_explain_has_words_for_pods_that_do_not_wait(cluster: Cluster) -> None:
-    assert "is on n1" in cluster.run("quota", "explain", "run-0", "-n", "research").stderr
-    assert "counts against no quota" in cluster.run("quota", "explain", "research/free").stderr
-    gone = cluster.run("quota", "explain", "nobody", "-n", "research")
+    assert "is on n1" in cluster.run("explain", "queue", "run-0", "-n", "research").stderr
+    assert "counts against no quota" in cluster.run("explain", "queue", "research/free").stderr
+    gone = cluster.run("explain", "queue", "nobody", "-n", "research")
     assert gone.exit_code == 1 and "there is no pod nobody in namespace research" in gone.stderr
 
 
 def test_gangs_have_a_state_and_the_gap(cluster: Cluster) -> None:
-    (gang,) = cluster.rows("gang", "list")
+    (gang,) = cluster.rows("get", "gangs")
     assert (gang["gang"], gang["state"], gang["members"], gang["min_available"]) == ("train", "Incomplete", 2, 3)
-    assert cluster.rows("gang", "list", "--state", "Running") == []
+    assert cluster.rows("get", "gangs", "--state", "Running") == []
 
 
 def test_why_names_quota_and_gang_as_rules_with_the_sentences_of_explain(cluster: Cluster) -> None:
-    explained = json.loads(cluster.run("quota", "explain", "research/late-0", "-o", "json").stdout)
-    rules = {row["rule"]: row for row in cluster.rows("why", "research/late-0")}
+    explained = json.loads(cluster.run("explain", "queue", "research/late-0", "-o", "json").stdout)
+    rules = {row["rule"]: row for row in cluster.rows("explain", "pod", "research/late-0")}
     assert rules["quota"]["reason"] == explained["pod"]["reason"] and rules["quota"]["nodes"] == 1
-    gang = {row["rule"] for row in cluster.rows("why", "research/train-0")}
+    gang = {row["rule"] for row in cluster.rows("explain", "pod", "research/train-0")}
     assert {"quota", "gang"} <= gang
-    assert not {"quota", "gang"} & {row["rule"] for row in cluster.rows("why", "research/free")}
+    assert not {"quota", "gang"} & {row["rule"] for row in cluster.rows("explain", "pod", "research/free")}
 
 
 def test_without_quotas_the_way_to_begin_is_named(bare: Cluster) -> None:
-    for words in (("quota", "tree"), ("quota", "waiting"), ("gang", "list")):
+    for words in (("get", "quotas"), ("get", "waiting"), ("get", "gangs")):
         done = bare.run(*words, "-o", "json")
         assert (done.exit_code, json.loads(done.stdout)) == (0, []), done.stderr
-    assert "kubectl apply -f deploy/examples/elasticquota.yaml" in bare.run("quota", "tree").stderr
+    assert "kubectl apply -f deploy/examples/elasticquota.yaml" in bare.run("get", "quotas").stderr
     assert Path("deploy/examples/elasticquota.yaml").exists()
 
 
@@ -207,7 +207,7 @@ def test_a_missing_right_is_named(cluster: Cluster, tmp_path: Path) -> None:
     everything_else = ("nodes", "elasticquotas", "elasticquotaprofiles", "podgroups", "reservations")
     lead = Account("lead", (AccessRule(("get", "list", "watch"), ("*",), everything_else),))
     kubeconfig = cluster.server.write_kubeconfig(tmp_path / "lead", cluster.server.account("lead", lead))
-    done = CliRunner().invoke(root, ["quota", "tree", "--kubeconfig", str(kubeconfig)])
+    done = CliRunner().invoke(root, ["get", "quotas", "--kubeconfig", str(kubeconfig)])
     assert done.exit_code == 1
     assert "pods" in done.stderr and "list" in done.stderr and "lead" in done.stderr
     settings = msgspec.structs.replace(Settings(), kube=KubeSettings(kubeconfig=str(kubeconfig)))
@@ -218,7 +218,7 @@ def test_a_missing_right_is_named(cluster: Cluster, tmp_path: Path) -> None:
 def test_the_page_reads_the_same_rows_once_for_everybody(cluster: Cluster) -> None:
     service = queue_service_of(cluster.settings)
     report = service.report(Someone("ada"))
-    assert [row.quota for row in report.quotas] == [row["quota"] for row in cluster.rows("quota", "tree")]
+    assert [row.quota for row in report.quotas] == [row["quota"] for row in cluster.rows("get", "quotas")]
     assert service.report(Someone("ada")) is report
     assert service.report(Someone("ann", grants=(Grant(Role.VIEWER, ("shop",)),))).waiting == ()
     with pytest.raises(NoData, match="no Prometheus is configured"):

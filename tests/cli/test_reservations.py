@@ -153,6 +153,7 @@ def test_the_manager_is_not_fast_forwarded_on_a_real_cluster(
     api.create("/api/v1/nodes", {"metadata": {"name": name}})
     try:
         words = [
+            "serve",
             "manager",
             "--once",
             "--at",

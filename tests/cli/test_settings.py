@@ -1,4 +1,4 @@
-"""`cotenant settings`: origins, secrets, validation, the page and the schema."""
+"""`cotenant config`: origins, secrets, validation, the page and the schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cotenant.core.settings.root import Settings
 
 
 def invoke(*args: str, env: dict[str, str] | None = None) -> Any:
-    return CliRunner().invoke(root, ["settings", *args], env={"HOME": "/nonexistent", **(env or {})})
+    return CliRunner().invoke(root, ["config", *args], env={"HOME": "/nonexistent", **(env or {})})
 
 
 def test_show_says_who_set_each_value(tmp_path: Path) -> None:

@@ -72,13 +72,13 @@ def test_the_explanation_is_readable_as_text(file: Path) -> None:
 
 
 def test_a_good_file_passes_and_a_bad_key_fails_with_path_range_and_fix(file: Path, tmp_path: Path) -> None:
-    good = run("check", "slo-config", str(file))
+    good = run("config", "check", "slo-config", str(file))
     assert (good.exit_code, good.stdout) == (0, "")
     bad = tmp_path / "bad.yaml"
     bad.write_text(
         yaml.safe_dump(config_map({**DATA, "cpu-burst-config": '{"clusterStrategy": {"cfsQuotaBurstPercent": 90}}'}))
     )
-    done = run("check", "slo-config", str(bad), "-o", "json")
+    done = run("config", "check", "slo-config", str(bad), "-o", "json")
     assert done.exit_code == 3
     assert json.loads(done.stdout) == [
         {
@@ -104,7 +104,7 @@ def test_a_good_file_passes_and_a_bad_key_fails_with_path_range_and_fix(file: Pa
 def test_a_file_that_is_no_config_map_is_said_so(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(text)
-    done = run("check", "slo-config", str(path))
+    done = run("config", "check", "slo-config", str(path))
     assert done.exit_code == 2
     assert words in done.stderr
 

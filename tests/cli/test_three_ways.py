@@ -59,7 +59,7 @@ def test_one_filter_gives_the_same_rows_everywhere(scanned: Results, tmp_path: P
     "query", ["qos!=none&kind in (Deployment,DaemonSet)&sort=-cpu_usage", *full("node=node-003", "q=a")]
 )
 def test_pods_are_the_same_on_the_command_line_in_the_api_and_in_the_export(scanned: Results, query: str) -> None:
-    command = ("pods", "--store", scanned.store.url, "--filter", query, "-o")
+    command = ("get", "pods", "--store", scanned.store.url, "--filter", query, "-o")
     shown, as_csv = (cotenant(*command, form).stdout for form in ("json", "csv"))
     columns = pods.LIST.shown
     with support.served(support.app_of(scanned)) as address:
@@ -76,5 +76,5 @@ def test_pods_are_the_same_on_the_command_line_in_the_api_and_in_the_export(scan
 
 
 def test_pods_of_a_node_are_chosen_by_its_name(scanned: Results) -> None:
-    rows = json.loads(cotenant("pods", "--store", scanned.store.url, "--node", "node-003", "-o", "json").stdout)
+    rows = json.loads(cotenant("get", "pods", "--store", scanned.store.url, "--node", "node-003", "-o", "json").stdout)
     assert rows == list(scanned.store.read_table(PODS, {"node": "node-003"}).rows())

@@ -45,7 +45,7 @@ def second_scheduler(plane: ControlPlane, environment: Mapping[str, str], folder
     own = f"--scheduler-certs {pki}/scheduler --scheduler-kubeconfig {plane.user(USER, _GROUPS)}"
     file = folder / "second-scheduler.yaml"
     file.write_text(_type(f"{steps['second-scheduler'].rstrip()} {own}", environment))
-    words = ["--set", f"telemetry.health_port={health_port}", "extender", "--port", str(port)]
+    words = ["--set", f"telemetry.health_port={health_port}", "serve", "extender", "--port", str(port)]
     words += ["--cert-dir", str(pki / "server"), "--kubeconfig", str(account(plane, "cotenant-extender"))]
     extender = Server("extender", [str(Path(sys.executable).with_name("cotenant")), *words], folder / "extender.log")
     serving = [f"--secure-port={free_port()}", "--bind-address=127.0.0.1"]

@@ -23,7 +23,7 @@ from tests.support.documented import PAGES, ROOT, commands
 
 INSTALLED: Final = (
     ("getting-started.md", "cotenant install --apply"),
-    ("extender.md", "cotenant extender --make-certs ./pki"),
+    ("extender.md", "cotenant serve extender --make-certs ./pki"),
     ("webhooks.md", "kubectl create namespace spark-job"),
     ("webhooks.md", "kubectl label namespace spark-job"),
     ("webhooks.md", "kubectl apply -f deploy/profiles/spark.yaml"),
@@ -32,9 +32,9 @@ INSTALLED: Final = (
 """Page, beginning of a line: before any server runs."""
 SERVERS: Final = {
     "demo": ("getting-started.md", "cotenant demo --cluster", " nodes, "),
-    "manager": ("queues.md", "cotenant --set queues.enabled=true manager --write", ""),
-    "webhook": ("queues.md", "cotenant webhook --install", "serving webhooks"),
-    "extender": ("extender.md", "cotenant extender --host 0.0.0.0", ""),
+    "manager": ("queues.md", "cotenant --set queues.enabled=true serve manager --write", ""),
+    "webhook": ("queues.md", "cotenant serve webhook --install", "serving webhooks"),
+    "extender": ("extender.md", "cotenant serve extender --host 0.0.0.0", ""),
     "dashboard": ("access.md", "cotenant dashboard --act", "http://127.0.0.1:8050"),
 }
 """Server -> page, beginning of its line, what it prints when it serves; all run until the test ends."""
@@ -43,14 +43,14 @@ PARTIAL: Final = 4
 PORTS: Final = {"manager": 9464, "webhook": 9443, "extender": 9465, "dashboard": 8050}
 """Default ports of docs/metrics.md and docs/access.md."""
 BESIDE: Final = (
-    ("manager.md", "cotenant manager --once", 0),
+    ("manager.md", "cotenant serve manager --once", 0),
     ("manager.md", "kubectl -n koordinator-system get configmap cotenant-status", 0),
     ("manager.md", "kubectl -n koordinator-system get events", 0),
-    ("queues.md", "cotenant quota tree", 0),
-    ("queues.md", "cotenant quota explain train-0", 0),
-    ("queues.md", "cotenant quota waiting", 0),
-    ("queues.md", "cotenant why train-0", 0),
-    ("queues.md", "cotenant gang list", 0),
+    ("queues.md", "cotenant get quotas", 0),
+    ("queues.md", "cotenant explain queue train-0", 0),
+    ("queues.md", "cotenant get waiting", 0),
+    ("queues.md", "cotenant explain pod train-0", 0),
+    ("queues.md", "cotenant get gangs", 0),
     ("queues.md", "kubectl create clusterrole queue-viewer", 0),
     ("queues.md", "kubectl create clusterrolebinding queue-viewer", 0),
     ("extender.md", "kubectl -n kube-system create serviceaccount cotenant-scheduler", 0),
@@ -58,13 +58,13 @@ BESIDE: Final = (
     ("extender.md", "kubectl create clusterrolebinding cotenant-volume-scheduler", 0),
     ("extender.md", "kubectl -n kube-system create role cotenant-scheduler", 0),
     ("extender.md", "kubectl -n kube-system create rolebinding cotenant-scheduler", 0),
-    ("extender.md", "cotenant why web-7d4b9c-x2x9z", 0),
-    ("no-webhook.md", "cotenant profiles compile  ", 0),
-    ("no-webhook.md", "cotenant profiles compile deploy/profiles/spark.yaml", 0),
+    ("extender.md", "cotenant explain pod web-7d4b9c-x2x9z", 0),
+    ("no-webhook.md", "cotenant config profiles compile  ", 0),
+    ("no-webhook.md", "cotenant config profiles compile deploy/profiles/spark.yaml", 0),
     ("node-policy.md", "cotenant explain node-slo node-07", 0),
-    ("descheduler.md", "cotenant descheduler --once", PARTIAL),
-    ("descheduler.md", "cotenant descheduler --once --mode observed", PARTIAL),
-    ("descheduler.md", "cotenant descheduler --once -o json", PARTIAL),
+    ("descheduler.md", "cotenant serve descheduler --once", PARTIAL),
+    ("descheduler.md", "cotenant serve descheduler --once --mode observed", PARTIAL),
+    ("descheduler.md", "cotenant serve descheduler --once -o json", PARTIAL),
     ("descheduler.md", "kubectl get podmigrationjobs", 0),
     ("plans.md", "cotenant reservations plan shop/Deployment/web", 0),
     ("plans.md", "cotenant reservations list -n shop", 0),

@@ -1,4 +1,4 @@
-"""A real `cotenant webhook` beside the test cluster, called by its API server."""
+"""A real `cotenant serve webhook` beside the test cluster, called by its API server."""
 
 from __future__ import annotations
 

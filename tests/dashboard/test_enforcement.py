@@ -207,7 +207,7 @@ def empty_view(tmp_path: Path, told: Gathering | None, now: float = END) -> Any:
 @pytest.mark.parametrize(
     ("told", "words", "command"),
     [
-        (None, "Nobody has asked the node agents yet.", "cotenant enforcement gather"),
+        (None, "Nobody has asked the node agents yet.", "cotenant node enforcement gather"),
         (Gathering(END, agents=0), "No node agent runs.", "cotenant install --enforcer"),
         (Gathering(END, agents=5, dry_agents=2), "Healthy and quiet.", "cotenant node status"),
         (

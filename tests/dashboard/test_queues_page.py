@@ -223,11 +223,11 @@ def test_rest_refuses_in_words(stage: Stage) -> None:
 @pytest.mark.server
 def test_rest_shows_a_person_their_namespaces(stage: Stage) -> None:
     stage.person = Someone("ann", grants=(Grant(Role.VIEWER, ("shop",)),))
-    assert {row["namespace"] for row in stage.rows("pods")} == {"shop"}
+    assert {row["namespace"] for row in stage.rows("get", "pods")} == {"shop"}
     assert stage.get("pods/research/train-0").status_code == 404
 
 
 def test_without_a_cluster_the_answer_names_the_command() -> None:
     with pytest.raises(UsageError) as refusal:
         service(view_of(None))
-    assert "cotenant quota tree" in refusal.value.fix
+    assert "cotenant get quotas" in refusal.value.fix

@@ -275,7 +275,7 @@ def test_an_old_link_is_told_and_a_filtered_one_still_opens(source: StoreSource,
 
 def test_without_any_plan_the_page_says_why_and_what_to_type(source: StoreSource, made: Results) -> None:
     text = text_of(board.day(view_on(planned(source, ()), made.end_seconds), ""))
-    assert board.NO_PLAN in text and "cotenant forecast" in text
+    assert board.NO_PLAN in text and "cotenant get forecast" in text
 
 
 @pytest.mark.parametrize(("age_hours", "stale"), [(1, False), (30, True)])

@@ -63,7 +63,7 @@ def view_on(source: Any, now_seconds: float = 0.0) -> View:
 
 LIVE = {
     "changes": "cotenant dashboard --act",
-    "enforcement": "cotenant enforcement",
+    "enforcement": "cotenant node enforcement",
     "reservations/…": "cotenant reservations show",
     "queues": "cotenant dashboard --act",
     "rebalance": "cotenant dashboard --act",

@@ -148,7 +148,7 @@ def test_an_installed_forecaster_competes_with_the_built_in_ones(
         return done.stdout
 
     run("scan", "--offline", "-q", *words)
-    rows = json.loads(run("forecast", "--scope", "workload", "-o", "json", "--store", store.url))
+    rows = json.loads(run("get", "forecast", "--scope", "workload", "-o", "json", "--store", store.url))
     compared = [row["losses"] for row in rows if row["losses"]]
     assert len(compared) > 20 and all(NAME in losses for losses in compared)
     # It is no worse than its rivals everywhere, so somebody is served by it.

@@ -77,8 +77,8 @@ def test_the_command_line_takes_every_documented_line(page: str, line: str) -> N
         "cotenant scan --no-such-option",
         "cotenant scan -o pdf",
         "cotenant nothing",
-        "cotenant settings nothing",
-        "cotenant forecast --resource gpu",
+        "cotenant config nothing",
+        "cotenant get forecast --resource gpu",
     ],
 )
 def test_a_line_that_the_command_line_does_not_take_is_seen(line: str) -> None:

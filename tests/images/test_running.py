@@ -178,13 +178,15 @@ def test_a_role_answers_its_health_endpoint(host: Host, control_plane: ControlPl
     mount = [f"type=bind,src={files},dst=/files,options=rbind:rw"]
     port, health = str(free_port()), str(free_port())
     words = {
-        "manager": ["manager", "--port", health],
-        "webhook": ["webhook", "--port", port, "--cert-dir", "/files/pki", "--self-signed"],
-        "extender": ["extender", "--port", port, "--cert-dir", "/files/pki/server"],
+        "manager": ["serve", "manager", "--port", health],
+        "webhook": ["serve", "webhook", "--port", port, "--cert-dir", "/files/pki", "--self-signed"],
+        "extender": ["serve", "extender", "--port", port, "--cert-dir", "/files/pki/server"],
     }[role]
     if role == "extender":
         url = f"https://127.0.0.1:{port}"
-        issued = host.run(CONTROL, "cotenant", "extender", "--make-certs", "/files/pki", "--url", url, mounts=mount)
+        issued = host.run(
+            CONTROL, "cotenant", "serve", "extender", "--make-certs", "/files/pki", "--url", url, mounts=mount
+        )
         assert issued.returncode == 0, issued.stderr
     command = host.command(
         CONTROL,

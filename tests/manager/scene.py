@@ -199,7 +199,7 @@ def results_of(workload: WorkloadRef, node: str, cpu_millicores: int = 250) -> R
 
 
 class Process:
-    """`cotenant manager` as people start it."""
+    """`cotenant serve manager` as people start it."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         number = len(list(folder.glob("manager-*.log")))
@@ -218,6 +218,7 @@ class Process:
             "from cotenant.apps.cli.main import run; run()",
             "--config",
             str(file),
+            "serve",
             "manager",
         ]
         with self.log.open("wb") as out:

@@ -1,4 +1,4 @@
-"""`cotenant manager` as people start it: dry run first, a table of what is due, an audit of what was done."""
+"""`cotenant serve manager` as people start it: dry run first, a table of what is due, an audit of what was done."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Nodes = Callable[..., list[str]]
 
 
 def once(scene: Scene, *words: str) -> tuple[int, list[dict[str, Any]], str]:
-    """`cotenant manager --once -o json`: exit code, rows, stderr."""
+    """`cotenant serve manager --once -o json`: exit code, rows, stderr."""
     command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()"]
     command += [
         "--set",
@@ -24,7 +24,7 @@ def once(scene: Scene, *words: str) -> tuple[int, list[dict[str, Any]], str]:
         "--set",
         "manager.features_off=[recommendations,forecasts,plans]",
     ]
-    command += ["--log-format", "json", "manager", "--once", "-o", "json", "--kubeconfig", str(scene.account)]
+    command += ["--log-format", "json", "serve", "manager", "--once", "-o", "json", "--kubeconfig", str(scene.account)]
     done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, json.loads(done.stdout), done.stderr
 
@@ -75,7 +75,7 @@ def test_an_unknown_feature_is_refused_with_the_known_ones(scene: Scene) -> None
         "--set",
         "manager.features_off=[colo]",
     ]
-    command += ["manager", "--once", "--kubeconfig", str(scene.account)]
+    command += ["serve", "manager", "--once", "--kubeconfig", str(scene.account)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "no feature is named 'colo'" in done.stderr

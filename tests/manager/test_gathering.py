@@ -79,7 +79,7 @@ def agent(control_plane: ControlPlane, tmp_path: Path) -> Agent:
 
 @pytest.fixture
 def reader(control_plane: ControlPlane) -> KubeClient:
-    """As who asks by `cotenant enforcement gather`."""
+    """As who asks by `cotenant node enforcement gather`."""
     return control_plane.client(account(control_plane, "cotenant-reader"))
 
 

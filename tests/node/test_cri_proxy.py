@@ -319,7 +319,7 @@ def test_a_supervisor_hears_that_it_serves_goes_on_and_ends(
 @pytest.mark.server
 def test_the_command_serves_as_the_light_entry_does(folder: Path, upstream: PlayedServer) -> None:
     listen = folder / "command.sock"
-    words = ["cri-proxy", "--socket", str(listen), "--upstream", str(upstream.socket), "--hook-dir", ""]
+    words = ["node", "cri-proxy", "--socket", str(listen), "--upstream", str(upstream.socket), "--hook-dir", ""]
     command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", *words]
     server = Server("cri-proxy", command, folder / "command.log")
     server.start()

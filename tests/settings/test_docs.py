@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 
 def test_the_page_is_what_is_generated() -> None:
-    assert PAGE.read_text() == markdown(Settings), "run: cotenant settings docs > docs/settings.md"
+    assert PAGE.read_text() == markdown(Settings), "run: cotenant config docs > docs/settings.md"
 
 
 @pytest.mark.parametrize("path", sorted(catalogue(Settings)))

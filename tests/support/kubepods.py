@@ -3,7 +3,7 @@
     with Kubepods() as node:
         web = node.pod("web", qos="LS", cpu_limit=500)
         node.run(web, ["sleep", "100"])
-        node.write_pods(path)                    # the file that `cotenant enforcer --pods` reads
+        node.write_pods(path)                    # the file that `cotenant node enforcer --pods` reads
         node.read(web.path, "cpu", "cpu.shares")
 
 Processes that end with the tree; nothing outside of the folder is touched. `missing()` says why it cannot be had here.

@@ -127,7 +127,7 @@ class Traces:
         status = {"updateTime": "2099-01-01T00:00:00Z", "nodeMetric": {"nodeUsage": usage, "systemUsage": usage}}
         self.api.patch(f"{path}/{self.node}/status", {"status": status})
         off = ",".join(name for name in NAMES if name not in ("colocation", "node-slo"))
-        run(self.plane, "--set", f"manager.features_off=[{off}]", "manager", "--once", "--write")
+        run(self.plane, "--set", f"manager.features_off=[{off}]", "serve", "manager", "--once", "--write")
         assert "kubernetes.io/batch-cpu" in self.api.get(f"{NODES}/{self.node}")["status"]["allocatable"]
         assert self.api.exists(f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{self.node}")
 

@@ -1,4 +1,4 @@
-"""`cotenant check slo-config FILE`: what is wrong with a configuration, before it reaches a cluster."""
+"""`cotenant config check slo-config FILE`: what is wrong with a configuration, before it reaches a cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHECKED = Schema(
 )
 
 
-@app.callback(epilog=examples("cotenant check slo-config slo-controller-config.yaml"))
+@app.callback(epilog=examples("cotenant config check slo-config slo-controller-config.yaml"))
 def _family() -> None:
     """Check configuration files without a cluster."""
 
@@ -36,8 +36,8 @@ def _family() -> None:
 @app.command(
     "slo-config",
     epilog=examples(
-        "cotenant check slo-config slo-controller-config.yaml",
-        "kubectl -n koordinator-system get configmap slo-controller-config -o yaml | cotenant check slo-config -",
+        "cotenant config check slo-config slo-controller-config.yaml",
+        "kubectl get cm -n koordinator-system slo-controller-config -o yaml | cotenant config check slo-config -",
     ),
 )
 def slo_config(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import typer
 
 from cotenant.apps.cli.session import CliSession, session_of
 
-__all__ = ["EXIT_FINDINGS", "EXIT_PARTIAL", "CliSession", "examples", "new_app", "session_of"]
+__all__ = ["CONTEXT", "EXIT_FINDINGS", "EXIT_PARTIAL", "CliSession", "examples", "new_app", "session_of"]
 
+CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"]}
+"""Settings of every command's context."""
 EXIT_FINDINGS = 3
 """Exit code of a command that worked and found something above its --fail-on threshold."""
 EXIT_PARTIAL = 4
@@ -21,7 +25,7 @@ def new_app() -> typer.Typer:
         add_completion=False,
         no_args_is_help=True,
         rich_markup_mode="rich",
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings=CONTEXT,
         pretty_exceptions_enable=False,
     )
 

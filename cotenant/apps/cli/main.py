@@ -6,174 +6,26 @@ Exit codes: 0 ok, 1 error, 2 the caller's words are wrong, 3 findings above --fa
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
-from cotenant.apps.cli.command import examples
+from cotenant.apps.cli.command import CONTEXT, examples
 from cotenant.apps.cli.extras import in_words
+from cotenant.apps.cli.groups import LazyGroup
+from cotenant.apps.cli.registry import COMMANDS, CommandEntry, renamed
 from cotenant.apps.cli.session import CliSession, parse_overrides
 from cotenant.core.model.errors import CotenantError
 
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
 """As a shell reports a program that SIGPIPE ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommandEntry:
-    """A command: its name, the module whose `app` holds it, its line in `cotenant --help` and the heading above."""
-
-    name: str
-    module: str
-    summary: str
-    panel: str = "Commands"
-
-
-LOOK: Final = "Look at a cluster, and accept what is recommended"
-CLUSTER: Final = "Run on a cluster"
-NODE: Final = "Run on a node"
-MORE: Final = "More"
-
-COMMANDS: tuple[CommandEntry, ...] = (
-    CommandEntry(
-        "demo",
-        "cotenant.apps.cli.demo.demo",
-        "A whole synthetic cluster in the browser; no network, no Kubernetes.",
-        LOOK,
-    ),
-    CommandEntry(
-        "doctor", "cotenant.apps.cli.cluster.doctor", "Try everything that a scan needs, and say the fix.", LOOK
-    ),
-    CommandEntry(
-        "scan", "cotenant.apps.cli.analysis.scan", "Usage history from Prometheus to recommendations, read-only.", LOOK
-    ),
-    CommandEntry("explain", "cotenant.apps.cli.analysis.explain", "Why a recommendation says what it says.", LOOK),
-    CommandEntry(
-        "recs",
-        "cotenant.apps.cli.changes.recs",
-        "Accept recommendations: review, dry run, apply, verify, roll back.",
-        LOOK,
-    ),
-    CommandEntry(
-        "pods", "cotenant.apps.cli.analysis.pods", "Running pods: node, class, requests and present usage.", LOOK
-    ),
-    CommandEntry(
-        "findings",
-        "cotenant.apps.cli.analysis.findings",
-        "Idle workloads and nodes, missing and impossible requests.",
-        LOOK,
-    ),
-    CommandEntry(
-        "forecast",
-        "cotenant.apps.cli.analysis.forecast",
-        "The next 24 hours of the cluster, its nodes or a workload.",
-        LOOK,
-    ),
-    CommandEntry(
-        "replicas",
-        "cotenant.apps.cli.analysis.replicas",
-        "How many replicas the next peak will need, before it comes.",
-        LOOK,
-    ),
-    CommandEntry(
-        "reclaimable", "cotenant.apps.cli.analysis.reclaimable", "What each node can lend to batch and mid pods.", LOOK
-    ),
-    CommandEntry(
-        "backtest", "cotenant.apps.cli.analysis.backtest", "Score forecasts on a trace or the stored history.", LOOK
-    ),
-    CommandEntry(
-        "dashboard", "cotenant.apps.cli.cluster.dashboard", "The results of the last scan in the browser.", LOOK
-    ),
-    CommandEntry(
-        "mcp",
-        "cotenant.apps.cli.analysis.mcp_server",
-        "The results of the last scan as tools for a language model; read-only.",
-        LOOK,
-    ),
-    CommandEntry(
-        "install", "cotenant.apps.cli.cluster.install", "Put CRDs, priority classes and rights into a cluster.", CLUSTER
-    ),
-    CommandEntry(
-        "manager",
-        "cotenant.apps.cli.cluster.manager",
-        "The controllers that publish to the Kubernetes API; dry run first.",
-        CLUSTER,
-    ),
-    CommandEntry(
-        "webhook",
-        "cotenant.apps.cli.cluster.webhook",
-        "Serve the admission webhooks for pods, quotas and the config.",
-        CLUSTER,
-    ),
-    CommandEntry(
-        "profiles",
-        "cotenant.apps.cli.cluster.profiles",
-        "Colocation profiles as policies of the API server, without a webhook.",
-        CLUSTER,
-    ),
-    CommandEntry(
-        "extender",
-        "cotenant.apps.cli.cluster.extender",
-        "Answer kube-scheduler: load-aware filter, score, hand-over guard.",
-        CLUSTER,
-    ),
-    CommandEntry(
-        "why", "cotenant.apps.cli.cluster.why", "Why a pod is pending: which nodes refuse it, and by what.", CLUSTER
-    ),
-    CommandEntry(
-        "descheduler",
-        "cotenant.apps.cli.cluster.descheduler",
-        "Which pods should leave overloaded nodes; a dry run.",
-        CLUSTER,
-    ),
-    CommandEntry(
-        "reservations",
-        "cotenant.apps.cli.reservations.reservations",
-        "Capacity for workloads before they need it.",
-        CLUSTER,
-    ),
-    CommandEntry(
-        "quota", "cotenant.apps.cli.queues.quota", "Quotas: who has what, who borrows, and why a pod waits.", CLUSTER
-    ),
-    CommandEntry(
-        "gang", "cotenant.apps.cli.queues.gang", "Jobs whose pods are placed together or not at all.", CLUSTER
-    ),
-    CommandEntry("audit", "cotenant.apps.cli.changes.audit", "Who did what: verify and export the ledger.", CLUSTER),
-    CommandEntry(
-        "uninstall", "cotenant.apps.cli.cluster.uninstall", "Take out of a cluster what `install` put there.", CLUSTER
-    ),
-    CommandEntry("enforcer", "cotenant.apps.cli.node.enforcer", "The agent of this node; dry run first.", NODE),
-    CommandEntry(
-        "node", "cotenant.apps.cli.node.node", "What this node's agent holds and why; recordings decided again.", NODE
-    ),
-    CommandEntry(
-        "enforcement", "cotenant.apps.cli.node.enforcement", "What node agents did and why: list, gather, import.", NODE
-    ),
-    CommandEntry(
-        "cri-proxy",
-        "cotenant.apps.cli.node.cri_proxy",
-        "Stand between the kubelet and a runtime that has no NRI.",
-        NODE,
-    ),
-    CommandEntry(
-        "run", "cotenant.apps.cli.analysis.run", "Forecast every container of a large history, shard by shard.", MORE
-    ),
-    CommandEntry("check", "cotenant.apps.cli.check", "Check configuration files before they reach a cluster.", MORE),
-    CommandEntry("convert", "cotenant.apps.cli.reservations.convert", "Turn objects in old forms into today's.", MORE),
-    CommandEntry("settings", "cotenant.apps.cli.settings", "Show, check and document the settings.", MORE),
-    CommandEntry(
-        "version", "cotenant.apps.cli.version", "Show the version, Python, platform and optional packages.", MORE
-    ),
-)
 
 
 class LogFormat(StrEnum):
@@ -187,8 +39,11 @@ GLOBAL_VALUES = ("--config", "--set", "--log-format")
 GLOBAL_FLAGS = ("--debug", "--no-color")
 
 
-def hoist(args: list[str]) -> list[str]:
-    """Move global options in front, so that they may stand before or after the command; nothing after "--" is moved."""
+def global_first(args: list[str]) -> tuple[list[str], list[str]]:
+    """Global options, and the other words: so the first may stand before or after the command.
+
+    Nothing behind "--" is moved.
+    """
     front: list[str] = []
     rest: list[str] = []
     queue = list(args)
@@ -201,38 +56,26 @@ def hoist(args: list[str]) -> list[str]:
             front.append(word)
         else:
             rest.append(word)
-    return front + rest + queue
+    return front, rest + queue
 
 
-def load_command(entry: CommandEntry) -> Any:
-    """Import the command's module and build its click command, named as listed."""
-    command = typer.main.get_command(importlib.import_module(entry.module).app)
-    command.name = entry.name
-    return command
+class RootGroup(LazyGroup):
+    """The root command: global options anywhere, old names of commands, errors as exit codes."""
 
-
-class LazyGroup(TyperGroup):
-    """The root command: lists commands by their entries, imports only the one that is called."""
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
-        """Names in the order of COMMANDS."""
-        return [entry.name for entry in COMMANDS]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - typer's signature
-        """A stand-in with the summary: enough for help and completion of names."""
-        entry = next((e for e in COMMANDS if e.name == cmd_name), None)
-        return TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel) if entry else None
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The real command, imported now."""
-        self.commands = {e.name: self.get_command(ctx, e.name) for e in COMMANDS}  # typer suggests from these
-        name, stand_in, rest = super().resolve_command(ctx, args)
-        entry = next((e for e in COMMANDS if e.name == name), None)
-        return name, load_command(entry) if entry else stand_in, rest
+    @property
+    def entries(self) -> Sequence[CommandEntry]:  # type: ignore[override]
+        """COMMANDS, as it is now."""
+        return COMMANDS
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Global options may stand anywhere."""
-        return super().parse_args(ctx, hoist(args))
+        """Global options may stand anywhere; a command may be called by its old name."""
+        front, words = global_first(args)
+        if change := renamed(words):
+            old, new = change
+            words[: len(old)] = new
+            if not ctx.resilient_parsing:  # not while a shell completes words
+                say_new_name(old, new)
+        return super().parse_args(ctx, front + words)
 
     def invoke(self, ctx: Any) -> Any:
         """Run; an error becomes words on stderr and an exit code."""
@@ -246,6 +89,14 @@ class LazyGroup(TyperGroup):
             if ctx.params.get("debug") or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
                 raise  # typer's own exceptions carry their exit code
             raise typer.Exit(report_unexpected(error)) from error
+
+
+def say_new_name(old: Sequence[str], new: Sequence[str]) -> None:
+    """One line on stderr for who calls a command by its old name."""
+    from cotenant.apps.cli.output import message
+
+    before, now = (" ".join((program_name(sys.argv[0]), *name)) for name in (old, new))
+    message(f"note: `{before}` is now `{now}` (the old name is kept for one release)")
 
 
 def report(error: CotenantError) -> int:
@@ -276,10 +127,10 @@ def _show_version(value: bool) -> None:
 
 
 root = typer.Typer(
-    cls=LazyGroup,
+    cls=RootGroup,
     no_args_is_help=True,
     rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=CONTEXT,
     pretty_exceptions_enable=False,
 )
 

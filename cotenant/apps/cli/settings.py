@@ -1,4 +1,4 @@
-"""`cotenant settings`: show what is in force and why, check a file, write the schema and the documentation page."""
+"""`cotenant config`: show what is in force and why, check a file, write the schema and the documentation page."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ SETTINGS = Schema(
 )
 
 
-@app.callback(epilog=examples("cotenant settings show", "cotenant settings validate settings.yaml"))
+@app.callback(epilog=examples("cotenant config show", "cotenant config validate settings.yaml"))
 def _family() -> None:
     """Show, check and document the settings."""
 
 
-@app.command(epilog=examples("cotenant settings show", "cotenant settings show dashboard -o wide --changed"))
+@app.command(epilog=examples("cotenant config show", "cotenant config show dashboard -o wide --changed"))
 def show(
     ctx: typer.Context,
     prefix: Annotated[str, typer.Argument(help="Only settings whose path begins with this.")] = "",
@@ -55,7 +55,7 @@ def show(
 
 
 @app.command(
-    epilog=examples("cotenant settings validate settings.yaml", "cotenant settings validate --set dashboard.port=8051")
+    epilog=examples("cotenant config validate settings.yaml", "cotenant config validate --set dashboard.port=8051")
 )
 def validate(
     ctx: typer.Context,
@@ -68,13 +68,13 @@ def validate(
     message(f"valid: {count} of {len(loaded.origins)} settings are set, the others are at their default")
 
 
-@app.command(epilog=examples("cotenant settings schema > settings.schema.json"))
+@app.command(epilog=examples("cotenant config schema > settings.schema.json"))
 def schema() -> None:
     """Write the JSON schema of a settings file, for editors and for charts."""
     sys.stdout.write(json.dumps(pages.schema(Settings), indent=2) + "\n")
 
 
-@app.command(epilog=examples("cotenant settings docs > docs/settings.md"))
+@app.command(epilog=examples("cotenant config docs > docs/settings.md"))
 def docs() -> None:
     """Write the documentation page of all settings (Markdown)."""
     sys.stdout.write(pages.markdown(Settings))

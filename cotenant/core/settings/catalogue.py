@@ -1,6 +1,6 @@
 """Every setting as one flat catalogue: path, type, default, unit, domain, doc. Pure; read from the sections' types.
 
-`load` finds keys in it, `docs` prints it, `cotenant settings show` joins it with the values in force.
+`load` finds keys in it, `docs` prints it, `cotenant config show` joins it with the values in force.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from cotenant.core.settings.catalogue import ENV_PREFIX, Setting, catalogue, mas
 from cotenant.core.settings.document import SIZE_CAP_BYTES, Tree, parse, plain
 from cotenant.core.settings.root import Settings
 
-_LIST_FIX = "`cotenant settings show` lists every setting."
+_LIST_FIX = "`cotenant config show` lists every setting."
 
 
 class SettingSource(StrEnum):

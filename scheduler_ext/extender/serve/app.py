@@ -225,7 +225,7 @@ class ExtenderApp:
         return Moment(self._parts.clock.now_seconds(), monotonic())
 
     def _note(self, pod: PodFacts, node_count: int, stance: Posture, refused: dict[tuple[str, str], int]) -> None:
-        """Count refusals, and keep the last answer about the pod for `cotenant why`, of REMEMBERED pods at most."""
+        """Count refusals, and keep the last answer about a pod for `cotenant explain pod`, of REMEMBERED at most."""
         self._say(stance)
         if stance.yielded:
             self._say_yielded(pod, node_count, stance.yielded)

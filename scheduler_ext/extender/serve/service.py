@@ -27,7 +27,7 @@ def allocators(settings: ExtenderSettings) -> tuple[Allocator, ...]:
 
 
 class ExtenderService:
-    """A running `cotenant extender`."""
+    """A running `cotenant serve extender`."""
 
     def __init__(
         self,

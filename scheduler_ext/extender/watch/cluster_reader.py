@@ -1,4 +1,4 @@
-"""EDGE: one look at the cluster for `cotenant why`: the snapshot that a running extender would have, read once.
+"""EDGE: one look at the cluster for `cotenant explain pod`: the snapshot that a running extender would have, read once.
 
 What may not be read, or is not installed, is left out and said; then rules that rest on it have no opinion.
 """

@@ -1,4 +1,4 @@
-"""The extender's command line: light, configured, certified; `cotenant why` beside a real API server."""
+"""The extender's command line: light, configured, certified; `cotenant explain pod` beside a real API server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def test_the_serving_process_is_light() -> None:
 
 
 def test_the_printed_configuration_has_two_entries_and_always_an_authority() -> None:
-    done = cotenant("extender", "--print-config", "--url", "https://10.0.0.5:9445", "--scheduler-certs", "/etc/x/")
+    done = cotenant(
+        "serve", "extender", "--print-config", "--url", "https://10.0.0.5:9445", "--scheduler-certs", "/etc/x/"
+    )
     rules, binding = yaml.safe_load(done.stdout)["extenders"]
     tls = {"caFile": "/etc/x/ca.crt", "certFile": "/etc/x/tls.crt", "keyFile": "/etc/x/tls.key"}
     common = {"urlPrefix": "https://10.0.0.5:9445", "nodeCacheCapable": True, "httpTimeout": "1000ms",
@@ -72,9 +74,9 @@ def test_certificates_are_for_their_side_alone_and_keys_are_private(tmp_path: Pa
 
 @pytest.mark.slow
 def test_words_that_make_no_sense_are_refused() -> None:
-    assert "--url is missing" in cotenant("extender", "--print-config").stderr
-    assert cotenant("why").returncode == 2
-    assert cotenant("why", "p", "-f", "x.yaml").returncode == 2
+    assert "--url is missing" in cotenant("serve", "extender", "--print-config").stderr
+    assert cotenant("explain", "pod").returncode == 2
+    assert cotenant("explain", "pod", "p", "-f", "x.yaml").returncode == 2
 
 
 def test_why_tries_a_template_on_every_node_and_creates_nothing(
@@ -96,7 +98,7 @@ def test_why_tries_a_template_on_every_node_and_creates_nothing(
     file.write_text(yaml.safe_dump({"kind": "Deployment", "metadata": meta, "spec": {"template": template}}))
     kubeconfig = str(control_plane.admin_kubeconfig)
     before = len(control_plane.api().items(f"/api/v1/namespaces/{namespace}/pods"))
-    done = cotenant("why", "-f", str(file), "--kubeconfig", kubeconfig, "-o", "json")
+    done = cotenant("explain", "pod", "-f", str(file), "--kubeconfig", kubeconfig, "-o", "json")
     assert done.returncode == 0, done.stderr
     refusals = {(r["rule"], r["reason"]): r["nodes"] for r in json.loads(done.stdout)}
     assert refusals["taints", "taint test.example/gpu:NoSchedule is not tolerated"] == 1
@@ -105,7 +107,7 @@ def test_why_tries_a_template_on_every_node_and_creates_nothing(
     assert "no running extender was found" in done.stderr
     with socket.create_server(("127.0.0.1", 0)) as listening:
         here = ("--set", f"extender.port={listening.getsockname()[1]}")
-        done = cotenant(*here, "why", "-f", str(file), "--kubeconfig", kubeconfig)
+        done = cotenant(*here, "explain", "pod", "-f", str(file), "--kubeconfig", kubeconfig)
     assert done.returncode == 0, done.stderr
     assert "no running extender was found" not in done.stderr
 
@@ -117,16 +119,16 @@ def test_why_says_what_holds_a_real_pod_back(
     names = fake_nodes(1)
     spec = {"containers": [{"name": "m", "image": "x"}], "schedulingGates": [{"name": "cotenant.dev/reservation"}]}
     control_plane.api().create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "gated"}, "spec": spec})
-    done = cotenant("why", "gated", "-n", namespace, "--kubeconfig", str(control_plane.admin_kubeconfig))
+    done = cotenant("explain", "pod", "gated", "-n", namespace, "--kubeconfig", str(control_plane.admin_kubeconfig))
     assert "waits for its scheduling gates: cotenant.dev/reservation" in done.stderr
     api = control_plane.api()
     containers = {"containers": [{"name": "m", "image": "x"}], "nodeName": names[0]}
     api.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "bound"}, "spec": containers})
     placed = cotenant(
-        "why", "bound", "-n", namespace, "--kubeconfig", str(control_plane.admin_kubeconfig), "-o", "json"
+        "explain", "pod", "bound", "-n", namespace, "--kubeconfig", str(control_plane.admin_kubeconfig), "-o", "json"
     )
     assert (placed.returncode, json.loads(placed.stdout)) == (0, [])
     assert f"{namespace}/bound is on {names[0]}: nothing is in its way" in placed.stderr
-    missing = cotenant("why", f"{namespace}/nobody", "--kubeconfig", str(control_plane.admin_kubeconfig))
+    missing = cotenant("explain", "pod", f"{namespace}/nobody", "--kubeconfig", str(control_plane.admin_kubeconfig))
     assert missing.returncode == 1
     assert f"there is no pod nobody in namespace {namespace}" in missing.stderr

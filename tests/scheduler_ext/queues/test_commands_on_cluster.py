@@ -1,4 +1,4 @@
-"""`cotenant quota` and `cotenant gang` on a real kube-apiserver, with the rights that docs/queues.md names alone."""
+"""`cotenant get quotas|waiting|gangs` on a real kube-apiserver, with the rights that docs/queues.md names alone."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def test_a_person_with_the_rights_of_the_page_reads_tree_reason_and_gangs(gangs:
     spec = {"containers": containers, "schedulingGates": [{"name": QUOTA_GATE}]}
     gangs.api.create(f"/api/v1/namespaces/{space}/pods", {"metadata": {"name": "large"}, "spec": spec})
     gangs.gang("half", 1, "1", {"min-available": "2"})
-    (row,) = shown("quota", "tree")
+    (row,) = shown("get", "quotas")
     assert (row["quota"], row["resource"], row["min"], row["max"], row["waiting"]) == (space, "cpu", 1000, 2000, 1)
-    explained = shown("quota", "explain", "large")
+    explained = shown("explain", "queue", "large")
     assert (explained["pod"]["code"], explained["pod"]["requested"]) == ("above-quota-max", 3000)
-    (gang,) = shown("gang", "list")
+    (gang,) = shown("get", "gangs")
     assert (gang["gang"], gang["state"], gang["members"], gang["min_available"]) == ("half", "Incomplete", 1, 2)
 
 
@@ -85,7 +85,7 @@ def test_explain_says_when_a_pod_is_likely_let_go_by_how_long_others_ran(
         gangs.api.patch(f"{pods}/{name}/status", {"status": status})
     gated = {**spec, "schedulingGates": [{"name": QUOTA_GATE}]}
     gangs.api.create(pods, {"metadata": {"name": "late"}, "spec": gated})
-    words = ["quota", "explain", "late", "-n", space, "-o", "json", "--kubeconfig", str(viewer(gangs))]
+    words = ["explain", "queue", "late", "-n", space, "-o", "json", "--kubeconfig", str(viewer(gangs))]
     done = CliRunner().invoke(root, words)
     assert done.exit_code == 0, done.stderr
     row = json.loads(done.stdout)["pod"]

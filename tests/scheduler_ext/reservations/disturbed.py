@@ -34,7 +34,7 @@ STRANGERS = 8
 
 
 class ManagerProcess:
-    """`cotenant manager` with Reservations alone; ended and begun anew at will."""
+    """`cotenant serve manager` with Reservations alone; ended and begun anew at will."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self.log = folder / f"manager-{len(list(folder.glob('manager-*.log')))}.log"
@@ -49,7 +49,7 @@ class ManagerProcess:
         }
         file.write_text(json.dumps(given))
         self._command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()"]
-        self._command += ["--config", str(file), "manager"]
+        self._command += ["--config", str(file), "serve", "manager"]
         self.child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -82,7 +82,7 @@ def manager_process(scene: Scene, folder: Path, **reservations: Any) -> Iterator
 
 
 class ExtenderProcess:
-    """`cotenant extender` on a port of its own, which is known before; ended and begun anew at will."""
+    """`cotenant serve extender` on a port of its own, which is known before; ended and begun anew at will."""
 
     def __init__(self, folder: Path) -> None:
         self.port, self._health = free_port(), free_port()
@@ -97,7 +97,7 @@ class ExtenderProcess:
 
     def start(self, plane: ControlPlane) -> None:
         """Serving, with a complete view."""
-        self._command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", "extender"]
+        self._command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", "serve", "extender"]
         self._command += ["--kubeconfig", str(account(plane, EXTENDER)), "--port", str(self.port)]
         self._command += ["--set", f"telemetry.health_port={self._health}"]
         self._begin()

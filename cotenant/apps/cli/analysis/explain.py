@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +14,7 @@ from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import DocumentFormat, DocumentOption, aligned, print_document
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.errors import NoData, UsageError
+from cotenant.core.model.errors import NoData
 from cotenant.core.model.reasons import SENTENCES
 from cotenant.core.model.recommendation import Action, Recommendation, Restart, Trust, Value
 from cotenant.core.model.resource import Resource
@@ -25,7 +24,6 @@ from cotenant.core.model.usage.usage import DAY_SECONDS
 
 if TYPE_CHECKING:
     from cotenant.core.adapters.store import Store
-    from cotenant.core.settings.root import Settings
 
 app = new_app()
 RESTARTS = {
@@ -36,49 +34,31 @@ RESTARTS = {
 KINDS = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
 
 
+@app.callback()
+def _family() -> None:
+    """Why: a recommendation, what a node can lend, what is in force there."""
+
+
 @app.command(
     epilog=examples(
         "cotenant explain pay/Deployment/checkout",
         "cotenant explain pay/checkout --container app",
         "cotenant explain pay/checkout -o json",
-        "cotenant explain node node-07",
-        "cotenant explain node node-07 --from-cluster",
-        "cotenant explain node-slo node-07",
-        "cotenant explain node-slo node-07 --config-map slo.yaml --labels pool=gpu",
     )
 )
-def explain(
+def workload(
     ctx: typer.Context,
     workload: Annotated[
-        str, typer.Argument(metavar="NAMESPACE/KIND/NAME|node|node-slo", help="The kind may be left out.")
+        str,
+        typer.Argument(metavar="NAMESPACE/KIND/NAME", help="The kind may be left out."),
     ],
-    node: Annotated[str | None, typer.Argument(metavar="[NAME]", help="After the word node: its name.")] = None,
-    from_cluster: Annotated[
-        bool, typer.Option("--from-cluster", help="A node as its cluster's objects are now, without stored results.")
-    ] = False,
-    config_map: Annotated[
-        str | None, typer.Option("--config-map", metavar="FILE", help="node-slo: this file instead of the cluster's.")
-    ] = None,
-    labels: Annotated[
-        str | None, typer.Option("--labels", metavar="K=V,...", help="node-slo: labels instead of the node's own.")
-    ] = None,
     container: Annotated[str | None, typer.Option("--container", "-c", metavar="NAME", help="Only this one.")] = None,
     cluster: ClusterOption = None,
     store: StoreOption = None,
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
-    """Print what a recommendation rests on: values, reasons, formulas, rules, back-test, confidence, the patch.
-
-    With the word node and a name: every term of what the node can lend, and which layer set each parameter.
-    With the word node-slo and a name: every value of slo-controller-config in force there, and which layer set it.
-    """
+    """Print what a recommendation rests on: values, reasons, formulas, rules, back-test, confidence, the patch."""
     settings = session_of(ctx).load({"store.url": store}).settings
-    if workload == "node-slo" and node is not None:
-        _explain_node_slo(settings, node, (config_map, labels), output)
-        return
-    if node is not None or from_cluster:
-        _explain_node(settings, _NodeQuestion(workload, node, cluster, from_cluster), output)
-        return
     place = open_store(settings, cluster)
     recommendations = [r for r in _of_workload(place, workload) if container in (None, r.container.container)]
     if not recommendations:
@@ -91,39 +71,59 @@ def explain(
         sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
-@dataclass(frozen=True, slots=True)
-class _NodeQuestion:
-    """`cotenant explain WORD NAME`."""
+@app.command(
+    epilog=examples(
+        "cotenant explain node/node-07",
+        "cotenant explain node node-07 --from-cluster",
+        "cotenant explain node/node-07 -o json",
+    )
+)
+def node(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The node's name.")],
+    from_cluster: Annotated[
+        bool, typer.Option("--from-cluster", help="As its cluster's objects are now, without stored results.")
+    ] = False,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    output: DocumentOption = DocumentFormat.TABLE,
+) -> None:
+    """Print every term of what a node can lend, and which layer set each parameter."""
+    from cotenant.apps.cli.analysis import explain_node
 
-    word: str
-    name: str | None
-    cluster: str | None
-    live: bool
-
-
-def _explain_node(settings: Settings, question: _NodeQuestion, output: DocumentFormat) -> None:
-    from cotenant.apps.cli.analysis.explain_node import describe as describe_node
-    from cotenant.apps.cli.analysis.explain_node import from_cluster, from_store
-
-    if question.word != "node" or question.name is None:
-        raise UsageError(f"{question.word} {question.name or ''} is no node", fix="Write cotenant explain node NAME.")
-    if question.live:
-        explanation = from_cluster(settings, question.name, SystemClock().now_seconds())
+    settings = session_of(ctx).load({"store.url": store}).settings
+    if from_cluster:
+        explanation = explain_node.from_cluster(settings, name, SystemClock().now_seconds())
     else:
-        explanation = from_store(open_store(settings, question.cluster), question.name)
+        explanation = explain_node.from_store(open_store(settings, cluster), name)
     if output is not DocumentFormat.TABLE:
         print_document(explanation, output)
         return
-    sys.stdout.writelines(f"{line}\n" for line in describe_node(explanation))
+    sys.stdout.writelines(f"{line}\n" for line in explain_node.describe(explanation))
 
 
-def _explain_node_slo(
-    settings: Settings, node: str, inputs: tuple[str | None, str | None], output: DocumentFormat
+@app.command(
+    epilog=examples(
+        "cotenant explain node-slo/node-07",
+        "cotenant explain node-slo node-07 --config-map slo.yaml --labels pool=gpu",
+    )
+)
+def node_slo(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The node's name.")],
+    config_map: Annotated[
+        str | None, typer.Option("--config-map", metavar="FILE", help="This file instead of the cluster's.")
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option("--labels", metavar="K=V,...", help="These labels instead of the node's own.")
+    ] = None,
+    output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
+    """Print every value of slo-controller-config in force on a node, and which layer set it."""
     from cotenant.apps.cli.analysis.explain_node_slo import SloInputs, explained
     from cotenant.apps.cli.analysis.explain_node_slo import describe as describe_slo
 
-    explanation = explained(settings, node, SloInputs(*inputs))
+    explanation = explained(session_of(ctx).load().settings, name, SloInputs(config_map, labels))
     if output is not DocumentFormat.TABLE:
         print_document(explanation, output)
         return

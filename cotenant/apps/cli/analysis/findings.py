@@ -1,4 +1,4 @@
-"""`cotenant findings`: idle workloads and nodes, missing requests, requests that no node can hold."""
+"""`cotenant get findings`: idle workloads and nodes, missing requests, requests that no node can hold."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ app = new_app()
 
 @app.command(
     epilog=examples(
-        "cotenant findings",
-        "cotenant findings --what idle-node --what idle-workload",
-        "cotenant findings -n shop -o csv",
-        "cotenant findings --fail-on severity=critical  # a pod that fits on no node ends with exit code 3",
+        "cotenant get findings",
+        "cotenant get findings --what idle-node --what idle-workload",
+        "cotenant get findings -n shop -o csv",
+        "cotenant get findings --fail-on severity=critical  # a pod that fits on no node ends with exit code 3",
     )
 )
 def findings(

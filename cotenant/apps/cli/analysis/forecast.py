@@ -1,4 +1,4 @@
-"""`cotenant forecast`: the next 24 hours of the cluster, its nodes or a workload."""
+"""`cotenant get forecast`: the next 24 hours of the cluster, its nodes or a workload."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class ForecastScope(StrEnum):
 
 @app.command(
     epilog=examples(
-        "cotenant forecast  # cluster totals",
-        "cotenant forecast pay/Deployment/checkout  # half hour by half hour",
-        "cotenant forecast pay/Deployment/checkout --fine  # 5-minute values",
-        "cotenant forecast --scope node --resource memory -o csv",
-        "cotenant forecast --scope workload -n feed",
+        "cotenant get forecast  # cluster totals",
+        "cotenant get forecast pay/Deployment/checkout  # half hour by half hour",
+        "cotenant get forecast pay/Deployment/checkout --fine  # 5-minute values",
+        "cotenant get forecast --scope node --resource memory -o csv",
+        "cotenant get forecast --scope workload -n feed",
     )
 )
 def forecast(
@@ -95,7 +95,7 @@ def _row(table: Table, workload: str) -> dict[str, Any]:
     for row in table.rows():
         if (row["namespace"], row["name"]) == (parts[0], parts[-1]) and parts[1:-1] in ([], [row["kind"]]):
             return row
-    raise NoData(f"no forecast for {workload}", fix="cotenant forecast --scope workload lists all of them.")
+    raise NoData(f"no forecast for {workload}", fix="cotenant get forecast --scope workload lists all of them.")
 
 
 def path(row: dict[str, Any], resource: Resource, *, fine: bool = False) -> Table:

@@ -1,4 +1,4 @@
-"""`cotenant mcp`: the REST API's reads as tools for language models, over standard input and output."""
+"""`cotenant serve mcp`: the REST API's reads as tools for language models, over standard input and output."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _ORIGIN: Final = "http://127.0.0.1"
 
 @app.command(
     epilog=examples(
-        "cotenant mcp                    # what a client of the Model Context Protocol starts",
-        "cotenant mcp --cluster prod-1",
+        "cotenant serve mcp                    # what a client of the Model Context Protocol starts",
+        "cotenant serve mcp --cluster prod-1",
     )
 )
 def mcp(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption = None) -> None:

@@ -1,4 +1,4 @@
-"""`cotenant pods`: which pods run on which node, what each asks for and uses."""
+"""`cotenant get pods`: which pods run on which node, what each asks for and uses."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ app = new_app()
 
 @app.command(
     epilog=examples(
-        "cotenant pods --node node-1",
-        "cotenant pods -n shop --filter 'qos=BE&sort=-cpu_usage'",
-        "cotenant pods -o csv",
+        "cotenant get pods --node node-1",
+        "cotenant get pods -n shop --filter 'qos=BE&sort=-cpu_usage'",
+        "cotenant get pods -o csv",
     )
 )
 def pods(

@@ -1,4 +1,4 @@
-"""`cotenant reclaimable`: what each node can lend, with every term of the formula."""
+"""`cotenant get reclaimable`: what each node can lend, with every term of the formula."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ app = new_app()
 
 @app.command(
     epilog=examples(
-        "cotenant reclaimable",
-        "cotenant reclaimable node-07 --terms  # how the number came about",
-        "cotenant reclaimable -o json",
+        "cotenant get reclaimable",
+        "cotenant get reclaimable node-07 --terms  # how the number came about",
+        "cotenant get reclaimable -o json",
     )
 )
 def reclaimable(
@@ -38,6 +38,6 @@ def reclaimable(
     if node is not None:
         table = table.take(table.columns["node"] == node)
         if not len(table):
-            raise NoData(f"no node is named {node}", fix="cotenant reclaimable lists all of them.")
+            raise NoData(f"no node is named {node}", fix="cotenant get reclaimable lists all of them.")
     wide = Format.WIDE if terms and output is Format.TABLE else output
     print_table(table, wide, headers=not no_headers)

@@ -1,4 +1,4 @@
-"""`cotenant replicas`: the floor that a forecast gives an autoscaler, so that pods are there before the peak."""
+"""`cotenant get replicas`: the floor that a forecast gives an autoscaler, so that pods are there before the peak."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ app = new_app()
 
 @app.command(
     epilog=examples(
-        "cotenant replicas",
-        "cotenant replicas -n shop -o wide",
-        "cotenant replicas --filter workload=checkout -o json  # with the floor of each half hour",
+        "cotenant get replicas",
+        "cotenant get replicas -n shop -o wide",
+        "cotenant get replicas --filter workload=checkout -o json  # with the floor of each half hour",
     )
 )
 def replicas(

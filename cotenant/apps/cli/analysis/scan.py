@@ -235,7 +235,7 @@ def _summary(results: Results) -> None:
     for note in overview.notes:
         message(f"note: {note}")
     if findings := results.table(FINDINGS):
-        message(f"{len(findings)} findings beside them: cotenant findings.")
+        message(f"{len(findings)} findings beside them: cotenant get findings.")
     message("Why: cotenant explain NAMESPACE/KIND/NAME. In the browser: cotenant dashboard.")
 
 

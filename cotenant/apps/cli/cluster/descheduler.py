@@ -1,4 +1,4 @@
-"""`cotenant descheduler`: which pods would leave their nodes, where to, and why others stay. Writes nothing."""
+"""`cotenant serve descheduler`: which pods would leave their nodes, where to, and why others stay. Writes nothing."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ class RebalanceMode(StrEnum):
 
 @app.command(
     epilog=examples(
-        "cotenant descheduler --once",
-        "cotenant descheduler --once -f koord-descheduler-config.yaml",
-        "cotenant descheduler --once --mode observed --show moves -o wide",
-        "cotenant descheduler --once --plugin HighNodeLoad",
-        "cotenant descheduler --once -o json",
+        "cotenant serve descheduler --once",
+        "cotenant serve descheduler --once -f koord-descheduler-config.yaml",
+        "cotenant serve descheduler --once --mode observed --show moves -o wide",
+        "cotenant serve descheduler --once --plugin HighNodeLoad",
+        "cotenant serve descheduler --once -o json",
     )
 )
 def descheduler(
     ctx: typer.Context,
     once: Annotated[
-        bool, typer.Option("--once", help="Decide one round and print it. Again and again: `cotenant manager`.")
+        bool, typer.Option("--once", help="Decide one round and print it. Again and again: `cotenant serve manager`.")
     ] = False,
     file: Annotated[
         str,
@@ -103,7 +103,7 @@ def descheduler(
     if not once:
         raise UsageError(
             "this command decides one round",
-            fix="cotenant descheduler --once; the manager decides rounds again and again",
+            fix="cotenant serve descheduler --once; the manager decides rounds again and again",
         )
     flags = {"kube.kubeconfig": kubeconfig, "kube.context": context, "descheduler.mode": mode and mode.value}
     settings = session_of(ctx).load(flags).settings

@@ -1,4 +1,4 @@
-"""`cotenant extender`: answer kube-scheduler, or print the configuration with which it asks."""
+"""`cotenant serve extender`: answer kube-scheduler, or print the configuration with which it asks."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ app = new_app()
 
 @app.command(
     epilog=examples(
-        "cotenant extender --cert-dir /etc/cotenant/extender --host 0.0.0.0",
-        "cotenant extender --make-certs ./pki --url https://cotenant-extender.cotenant.svc:9445",
-        "cotenant extender --print-config --url https://10.0.0.5:9445 --scheduler-certs /etc/kubernetes/cotenant",
-        "cotenant extender --print-config --url https://cotenant-extender.cotenant.svc:9445 --scheduler cotenant",
+        "cotenant serve extender --cert-dir /etc/cotenant/extender --host 0.0.0.0",
+        "cotenant serve extender --make-certs ./pki --url https://cotenant-extender.cotenant.svc:9445",
+        "cotenant serve extender --print-config --url https://10.0.0.5:9445 --scheduler-certs /etc/kubernetes/cotenant",
+        "cotenant serve extender --print-config --url https://cotenant-extender.cotenant.svc:9445 --scheduler cotenant",
     )
 )
 def extender(

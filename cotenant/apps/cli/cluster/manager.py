@@ -1,4 +1,4 @@
-"""`cotenant manager`: publishes colocation resources, NodeSLOs, NodeMetrics, Recommendations and UsageForecasts."""
+"""`cotenant serve manager` publishes extended resources, NodeSLOs, NodeMetrics, Recommendations, UsageForecasts."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ INTENTS = Schema(
 
 @app.command(
     epilog=examples(
-        "cotenant manager --once  # what would be written, as a table; nothing is",
-        "cotenant manager --once -o json",
-        "cotenant manager --write  # the real thing, until SIGTERM",
-        "cotenant manager --write --prometheus http://prometheus:9090 --store s3://bucket/cotenant",
-        "cotenant manager --write --at 2027-03-05T17:40:00Z  # fast-forward a test cluster",
-        "cotenant --set manager.features_off=[recommendations,forecasts] manager --write",
+        "cotenant serve manager --once  # what would be written, as a table; nothing is",
+        "cotenant serve manager --once -o json",
+        "cotenant serve manager --write  # the real thing, until SIGTERM",
+        "cotenant serve manager --write --prometheus http://prometheus:9090 --store s3://bucket/cotenant",
+        "cotenant serve manager --write --at 2027-03-05T17:40:00Z  # fast-forward a test cluster",
+        "cotenant --set manager.features_off=[recommendations,forecasts] serve manager --write",
     )
 )
 def manager(

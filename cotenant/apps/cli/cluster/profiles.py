@@ -1,4 +1,4 @@
-"""EDGE: `cotenant profiles compile`: colocation profiles as admission policies of the API server."""
+"""EDGE: `cotenant config profiles compile`: colocation profiles as admission policies of the API server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMPILED = Schema(
 )
 
 
-@app.callback(epilog=examples("cotenant profiles compile -o yaml | kubectl apply -f -"))
+@app.callback(epilog=examples("cotenant config profiles compile -o yaml | kubectl apply -f -"))
 def _family() -> None:
     """Colocation profiles without a webhook: the API server applies them itself."""
 
@@ -48,11 +48,11 @@ def _family() -> None:
 @app.command(
     "compile",
     epilog=examples(
-        "cotenant profiles compile  # profiles of the cluster: what can be stated, and what is lost",
-        "cotenant profiles compile -o yaml | kubectl apply -f -",
-        "cotenant profiles compile deploy/profiles/*.yaml -o yaml  # asks no cluster",
-        "cotenant profiles compile --check  # are the cluster's policies those of its profiles?",
-        "cotenant profiles compile --api-version v1beta1 -o yaml  # Kubernetes 1.34, 1.35 with the feature gate",
+        "cotenant config profiles compile  # profiles of the cluster: what can be stated, and what is lost",
+        "cotenant config profiles compile -o yaml | kubectl apply -f -",
+        "cotenant config profiles compile deploy/profiles/*.yaml -o yaml  # asks no cluster",
+        "cotenant config profiles compile --check  # are the cluster's policies those of its profiles?",
+        "cotenant config profiles compile --api-version v1beta1 -o yaml  # Kubernetes 1.34, 1.35 with the feature gate",
     ),
 )
 def compile_command(
@@ -195,6 +195,6 @@ def _check(result: CompiledProfiles, theirs: Mapping[Key, Any]) -> None:
     for line in lines:
         message(line)
     if lines:
-        message("bring them in step: cotenant profiles compile -o yaml | kubectl apply -f -")
+        message("bring them in step: cotenant config profiles compile -o yaml | kubectl apply -f -")
         raise typer.Exit(EXIT_FINDINGS)
     message(f"{len(ours)} policies and bindings are those of {len(result.compiled)} profiles")

@@ -1,4 +1,4 @@
-"""`cotenant webhook`: serve the admission webhooks, and register them with the API server when asked."""
+"""`cotenant serve webhook`: serve the admission webhooks, and register them with the API server when asked."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ app = new_app()
 
 @app.command(
     epilog=examples(
-        "cotenant webhook  # in a cluster: certificate in the Secret, called through the Service",
-        "cotenant webhook --install --url https://10.0.0.5:9443 --host 0.0.0.0  # from outside the cluster",
-        "cotenant webhook --cert-dir /etc/webhook-tls  # certificate by cert-manager, which also injects its CA",
-        "cotenant webhook --cert-dir ./pki --self-signed --install --url https://127.0.0.1:9443",
+        "cotenant serve webhook  # in a cluster: certificate in the Secret, called through the Service",
+        "cotenant serve webhook --install --url https://10.0.0.5:9443 --host 0.0.0.0  # from outside the cluster",
+        "cotenant serve webhook --cert-dir /etc/webhook-tls  # certificate by cert-manager, which also injects its CA",
+        "cotenant serve webhook --cert-dir ./pki --self-signed --install --url https://127.0.0.1:9443",
     )
 )
 def webhook(

@@ -1,4 +1,4 @@
-"""`cotenant why`: which nodes refuse a pod and by what, for a pending pod or one that does not exist yet."""
+"""`cotenant explain pod`: which nodes refuse a pod and by what, for a pending pod or one that does not exist yet."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ WHY = Schema(
 
 @app.command(
     epilog=examples(
-        "cotenant why web-7d4b9c-x2x9z -n shop",
-        "cotenant why shop/web-7d4b9c-x2x9z",
-        "cotenant why -f pod.yaml  # where would it fit? nothing is created",
-        "cotenant why -f job.yaml -o json",
+        "cotenant explain pod web-7d4b9c-x2x9z -n shop",
+        "cotenant explain pod shop/web-7d4b9c-x2x9z",
+        "cotenant explain pod -f pod.yaml  # where would it fit? nothing is created",
+        "cotenant explain pod -f job.yaml -o json",
     )
 )
 def why(
@@ -65,7 +65,7 @@ def why(
 ) -> None:
     """Say why a pod is pending: per rule, how many nodes refuse it. Reads the cluster, writes nothing."""
     if bool(pod) is bool(file):
-        raise UsageError("give the name of a pod, or --file", fix="cotenant why POD -n NAMESPACE")
+        raise UsageError("give the name of a pod, or --file", fix="cotenant explain pod POD -n NAMESPACE")
     settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
     space, _, name = pod.rpartition("/")
     body, explanation = _explained(settings, (space or namespace, name), file, extender)
@@ -108,7 +108,7 @@ def _explained(
 
 
 def queue_refusals(client: KubeClient, settings: Settings, pod: Mapping[str, Any], nodes: int) -> list[RuleRefusal]:
-    """A rule for each of our gates on the pod, which no node takes before: the sentence of `cotenant quota explain`."""
+    """A rule for each of our gates on the pod, which no node takes before: the sentence of `cotenant explain queue`."""
     from cotenant.apps.cli.queues.live_queues import read_report
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.model.errors import ClusterError

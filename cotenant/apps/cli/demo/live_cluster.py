@@ -121,8 +121,8 @@ def equals(config: Path) -> Iterator[str]:
     yield "  cotenant recs apply pay/checkout          # dry run on the server; --yes does it"
     yield "  cotenant reservations list                # the plans of the demo's cluster"
     yield "  cotenant reservations approve feed/deployment-rank --once   # dry run; --yes does it"
-    yield "  cotenant descheduler --once                # which pods should leave which nodes, and why others stay"
-    yield "  cotenant quota tree                       # who may use what, who borrows, who waits"
+    yield "  cotenant serve descheduler --once         # which pods should leave which nodes, and why others stay"
+    yield "  cotenant get quotas                       # who may use what, who borrows, who waits"
     yield "use your own data, read-only: cotenant scan --prometheus URL"
 
 

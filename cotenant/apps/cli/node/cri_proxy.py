@@ -1,4 +1,4 @@
-"""`cotenant cri-proxy`: stand between the kubelet and a container runtime that has no NRI."""
+"""`cotenant node cri-proxy`: stand between the kubelet and a container runtime that has no NRI."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ app = new_app()
 
 @app.command(
     epilog=examples(
-        "cotenant cri-proxy  # then give the kubelet containerRuntimeEndpoint unix:///run/cotenant/cri.sock",
-        "cotenant cri-proxy --upstream /run/crio/crio.sock --policy /etc/cotenant/node-slo.yaml",
+        "cotenant node cri-proxy  # then give the kubelet containerRuntimeEndpoint unix:///run/cotenant/cri.sock",
+        "cotenant node cri-proxy --upstream /run/crio/crio.sock --policy /etc/cotenant/node-slo.yaml",
     )
 )
 def cri_proxy(

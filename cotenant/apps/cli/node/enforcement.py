@@ -1,4 +1,4 @@
-"""`cotenant enforcement`: what node agents did and why: list it, gather it from the cluster, import logs of agents."""
+"""`cotenant node enforcement`: what node agents did and why: list it, gather it from the cluster, import logs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ NodeOption = Annotated[
 ]
 
 
-@app.callback(epilog=examples("cotenant enforcement gather", "cotenant enforcement list --filter lane=eviction"))
+@app.callback(
+    epilog=examples("cotenant node enforcement gather", "cotenant node enforcement list --filter lane=eviction")
+)
 def enforcement() -> None:
     """What node agents did and why, as on the dashboard's page."""
 
@@ -47,9 +49,9 @@ def enforcement() -> None:
 @app.command(
     "list",
     epilog=examples(
-        "cotenant enforcement list",
-        "cotenant enforcement list --filter 'node=n1&lane=eviction,interference' -o wide",
-        "cotenant enforcement list --filter 'since=2026-11-19T12:00:00Z&mode!=dry-run' -o csv",
+        "cotenant node enforcement list",
+        "cotenant node enforcement list --filter 'node=n1&lane=eviction,interference' -o wide",
+        "cotenant node enforcement list --filter 'since=2026-11-19T12:00:00Z&mode!=dry-run' -o csv",
     ),
 )
 def list_(
@@ -69,7 +71,8 @@ def list_(
         table = opened.read_table(ENFORCEMENT)
     except NoData as error:
         raise NoData(
-            "nobody has asked the node agents yet", fix="Run cotenant enforcement gather, or import an agent's log."
+            "nobody has asked the node agents yet",
+            fix="Run cotenant node enforcement gather, or import an agent's log.",
         ) from error
     text = query or ""
     rows = chosen(
@@ -81,8 +84,8 @@ def list_(
 
 @app.command(
     epilog=examples(
-        "cotenant enforcement gather",
-        "cotenant enforcement gather --cluster prod-1  # the cluster's name in the store",
+        "cotenant node enforcement gather",
+        "cotenant node enforcement gather --cluster prod-1  # the cluster's name in the store",
     )
 )
 def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption = None) -> None:
@@ -115,9 +118,9 @@ def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption
 @app.command(
     "import",
     epilog=examples(
-        "cotenant enforcement import /var/lib/cotenant/enforcer/actions.jsonl",
-        "cotenant enforcement import actions.jsonl --node n1 --cluster prod-1",
-        "cotenant enforcement import observations.jsonl  # a recording: decided again, told as a dry run",
+        "cotenant node enforcement import /var/lib/cotenant/enforcer/actions.jsonl",
+        "cotenant node enforcement import actions.jsonl --node n1 --cluster prod-1",
+        "cotenant node enforcement import observations.jsonl  # a recording: decided again, told as a dry run",
     ),
 )
 def import_(

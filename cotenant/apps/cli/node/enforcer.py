@@ -1,4 +1,4 @@
-"""`cotenant enforcer`: the agent of this node, in the foreground. The agent itself is the package `enforcer`."""
+"""`cotenant node enforcer`: the agent of this node, in the foreground. The agent itself is the package `enforcer`."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ WRITES = Schema(
 
 @app.command(
     epilog=examples(
-        "cotenant enforcer --once --policy policy.yaml --pods pods.yaml  # what would be written, as a table",
-        "cotenant enforcer --policy policy.yaml --pods pods.yaml  # dry run until Ctrl-C, each action a line",
-        "cotenant enforcer --policy policy.yaml --pods pods.yaml --write  # the real thing; Ctrl-C gives all back",
-        "cotenant --set enforcer.strategies_off=[cpu-burst] enforcer --write",
+        "cotenant node enforcer --once --policy policy.yaml --pods pods.yaml  # what would be written, as a table",
+        "cotenant node enforcer --policy policy.yaml --pods pods.yaml  # dry run until Ctrl-C, each action a line",
+        "cotenant node enforcer --policy policy.yaml --pods pods.yaml --write  # the real thing; Ctrl-C gives all back",
+        "cotenant --set enforcer.strategies_off=[cpu-burst] node enforcer --write",
     )
 )
 def enforcer(

@@ -136,7 +136,8 @@ def read_status(url: str, file: Path) -> NodeStatus:
         return msgspec.json.decode(raw, type=NodeStatus)
     except FileNotFoundError as error:
         raise NoData(
-            f"no agent has written {file}", fix="Run `cotenant enforcer`, or name its folder by enforcer.state_dir."
+            f"no agent has written {file}",
+            fix="Run `cotenant node enforcer`, or name its folder by enforcer.state_dir.",
         ) from error
     except (OSError, ValueError, http.client.HTTPException, msgspec.MsgspecError) as error:
         raise SourceUnreachable(f"no status from {url or file}: {error}") from error

@@ -1,4 +1,4 @@
-"""`cotenant gang`: jobs whose pods are placed together or not at all."""
+"""`cotenant get gangs`: jobs whose pods are placed together or not at all."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cotenant.core.model.queues.report import GangState
 app = new_app()
 
 
-@app.callback(epilog=examples("cotenant gang list", "cotenant gang list -n research --state NoRoom"))
+@app.callback(epilog=examples("cotenant get gangs", "cotenant get gangs -n research --state NoRoom"))
 def _family() -> None:
     """Gangs: pods that are placed together or not at all."""
 
 
 @app.command(
-    name="list", epilog=examples("cotenant gang list", "cotenant gang list -n research --state Queued -o json")
+    name="list", epilog=examples("cotenant get gangs", "cotenant get gangs -n research --state Queued -o json")
 )
 def list_(
     ctx: typer.Context,

@@ -53,12 +53,12 @@ class LiveQueues:
             return f"{name} is on {spec['nodeName']}: no quota and no gang holds it"
         if gates:
             return (
-                f"{name} is held by {', '.join(gates)}, by no queue that can be read; `cotenant why {name}` says more"
+                f"{name} is held by {', '.join(gates)}, by no queue that can be read; try `cotenant explain pod {name}`"
             )
         quota = QuotaTree(self.view.quotas).of_pod(str(meta.get("namespace")), meta.get("labels") or {})
         if quota is None:
-            return f"{name} has no gate and counts against no quota; `cotenant why {name}` asks the scheduler's rules"
-        return f"{name} has no gate: quota {quota.name} lets it go; `cotenant why {name}` asks the scheduler's rules"
+            return f"{name} has no gate and counts against no quota; `cotenant explain pod {name}` judges by nodes"
+        return f"{name} has no gate: quota {quota.name} lets it go; `cotenant explain pod {name}` judges by nodes"
 
 
 def open_queues(

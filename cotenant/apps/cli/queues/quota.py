@@ -1,4 +1,4 @@
-"""`cotenant quota`: the tree of quotas, the pods that wait for them, and why one of them waits."""
+"""`cotenant get quotas`, `get waiting`, `explain queue`: the tree, who waits for it, and why."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ app = new_app()
 
 @app.callback(
     epilog=examples(
-        "cotenant quota tree",
-        "cotenant quota waiting -n research",
-        "cotenant quota explain train-0 -n research",
+        "cotenant get quotas",
+        "cotenant get waiting -n research",
+        "cotenant explain queue train-0 -n research",
     )
 )
 def _family() -> None:
@@ -42,9 +42,9 @@ def _family() -> None:
 
 @app.command(
     epilog=examples(
-        "cotenant quota tree",
-        "cotenant quota tree --resource cpu -n research",
-        "cotenant quota tree -o csv  # exact amounts: millicores, bytes",
+        "cotenant get quotas",
+        "cotenant get quotas --resource cpu -n research",
+        "cotenant get quotas -o csv  # exact amounts: millicores, bytes",
     )
 )
 def tree(
@@ -91,7 +91,7 @@ def tree(
     finish(queues.report)
 
 
-@app.command(epilog=examples("cotenant quota waiting", "cotenant quota waiting -n research -o wide"))
+@app.command(epilog=examples("cotenant get waiting", "cotenant get waiting -n research -o wide"))
 def waiting(
     ctx: typer.Context,
     namespace: NamespaceOption = None,
@@ -113,9 +113,9 @@ def waiting(
 
 @app.command(
     epilog=examples(
-        "cotenant quota explain train-0 -n research",
-        "cotenant quota explain research/train-0",
-        "cotenant quota explain train-0 -n research -o json",
+        "cotenant explain queue train-0 -n research",
+        "cotenant explain queue research/train-0",
+        "cotenant explain queue train-0 -n research -o json",
     )
 )
 def explain(

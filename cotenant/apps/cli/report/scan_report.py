@@ -189,7 +189,7 @@ def _findings(table: Table | None) -> str:
     body = "".join(_finding(row) for row in rows[:MOST_FINDINGS])
     return (
         "<section><h2>Findings</h2>"
-        + _frame("Findings", _caption(len(rows), MOST_FINDINGS, "cotenant findings -o csv"))
+        + _frame("Findings", _caption(len(rows), MOST_FINDINGS, "cotenant get findings -o csv"))
         + '<thead><tr><th scope="col">Severity</th><th scope="col">Where</th><th scope="col">What</th>'
         f'<th scope="col">Evidence</th></tr></thead><tbody>{body}</tbody></table></div></section>'
     )

@@ -1,4 +1,4 @@
-"""EDGE: `cotenant convert reservation`: an object in an old form, read from a file, in today's form on stdout."""
+"""EDGE: `cotenant config convert reservation`: an object in an old form, from a file, in today's on stdout."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class ObjectFormat(StrEnum):
     JSON = "json"
 
 
-@app.callback(epilog=examples("cotenant convert reservation sketch.yaml | kubectl apply -f -"))
+@app.callback(epilog=examples("cotenant config convert reservation sketch.yaml | kubectl apply -f -"))
 def _family() -> None:
     """Turn objects in old forms into today's."""
 
 
 @app.command(
     epilog=examples(
-        "cotenant convert reservation sketch.yaml",
-        "cotenant convert reservation - -o json  # from stdin",
+        "cotenant config convert reservation sketch.yaml",
+        "cotenant config convert reservation - -o json  # from stdin",
     )
 )
 def reservation(

@@ -2,7 +2,7 @@
 
 The ConfigMap's keys are read one by one: a key that cannot be used keeps its last good value and harms no other. On a
 node the values are, field by field: built-in < cluster < the first entry whose selector matches the node. Used by the
-manager (NodeSLO), by the webhook that refuses a bad ConfigMap, and by `cotenant check slo-config`.
+manager (NodeSLO), by the webhook that refuses a bad ConfigMap, and by `cotenant config check slo-config`.
 `slo_forms` says what each key holds.
 """
 
@@ -171,7 +171,9 @@ def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding
     except ValueError as error:
         deviation = Deviation("$", text, f"is not JSON: {error}")
         return None, (
-            SloConfigFinding(key.value, deviation, "Write a JSON object; `cotenant check slo-config` shows where."),
+            SloConfigFinding(
+                key.value, deviation, "Write a JSON object; `cotenant config check slo-config` shows where."
+            ),
         )
     wrong = list(_deviations(form, document))
     layers = None if any(d.fatal for d in wrong) else _layers(form, document)

@@ -23,7 +23,7 @@ EMPTYING_FEATURE: Final = "descheduler"
 """The one that goes on with nodes that people approved to be emptied."""
 TO_BE_EMPTIED: Final = "set"
 """In column `decision` of EMPTYING: nodes that the round begins, and a person may approve."""
-ENABLE_COMMAND: Final = "cotenant --set descheduler.enabled=true manager --write"
+ENABLE_COMMAND: Final = "cotenant --set descheduler.enabled=true serve manager --write"
 
 
 class MoveEvent(StrEnum):

@@ -1,6 +1,6 @@
 """Tables of a round: nodes now, after the moves and at their peak; moves and refusals with reasons; jobs. Pure.
 
-`cotenant descheduler`, REST and the page Rebalance render these tables, so they show the same cells.
+`cotenant serve descheduler`, REST and the page Rebalance render these tables, so they show the same cells.
 """
 
 from __future__ import annotations

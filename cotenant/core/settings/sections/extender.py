@@ -126,7 +126,7 @@ class DeviceAllocationSettings(Section, frozen=True):
         bool,
         setting(
             "Bind such pods with devices of their node's Device object, the best fit. The scheduler's configuration "
-            "must name these resources: take it anew from `cotenant extender --print-config`."
+            "must name these resources: take it anew from `cotenant serve extender --print-config`."
         ),
     ] = False
 

@@ -1,0 +1,124 @@
+"""Groups of commands that import only the command which is called, and help that is ordered alike everywhere."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from cotenant.apps.cli.command import CONTEXT, examples
+from cotenant.apps.cli.registry import CommandEntry
+
+CONNECTION: Final = "Where from"
+OUTPUT: Final = "Output"
+PANELS: Final = {
+    **dict.fromkeys(("prometheus", "kubeconfig", "context", "cluster", "store"), CONNECTION),
+    **dict.fromkeys(("output", "no_headers"), OUTPUT),
+}
+"""Parameter of any command -> heading of its help; the command's own options come first, under "Options"."""
+
+
+def load_command(entry: CommandEntry) -> Any:
+    """The real command or group of an entry, named as listed; imports its module, and none for a group of entries."""
+    if entry.children:
+        group = ExplainGroup if entry.name == "explain" else LazyGroup
+        command: Any = group(
+            name=entry.name,
+            help=entry.summary,
+            epilog=examples(*entry.examples),
+            no_args_is_help=True,
+            rich_markup_mode="rich",
+            context_settings=CONTEXT,
+        )
+        command.entries = entry.children
+        return command
+    command = typer.main.get_command(importlib.import_module(entry.module).app)
+    command = command.commands[entry.command] if entry.command else command
+    command.name = entry.name
+    order_help(command)
+    return command
+
+
+def order_help(command: Any) -> None:
+    """Flags without a type, what says where data come from and how they are written under headings of their own."""
+    help_option = command.get_help_option(command.context_class(command, info_name=command.name, **CONTEXT))
+    for parameter in (*command.params, help_option):
+        hide_type_of_flag(parameter)
+        if parameter.param_type_name == "option" and not parameter.rich_help_panel:
+            parameter.rich_help_panel = PANELS.get(parameter.name)
+    for child in getattr(command, "commands", {}).values():
+        order_help(child)
+
+
+def hide_type_of_flag(parameter: Any) -> None:
+    """`--debug` alone, not `--debug <bool>`."""
+    if getattr(parameter, "is_flag", False):
+        parameter.metavar = ""
+
+
+class LazyGroup(TyperGroup):
+    """A group that lists its commands by their entries and imports only the one that is called."""
+
+    entries: Sequence[CommandEntry] = ()
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
+        """Names in the order of the entries."""
+        return [entry.name for entry in self.entries]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - typer's signature
+        """A stand-in with the summary: enough for help and completion of names."""
+        entry = self.entry(cmd_name)
+        return TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel) if entry else None
+
+    def entry(self, name: str) -> CommandEntry | None:
+        """The entry of a name."""
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The real command, imported now."""
+        self.commands = {entry.name: self.get_command(ctx, entry.name) for entry in self.entries}  # to suggest from
+        name, stand_in, rest = super().resolve_command(ctx, args)
+        entry = self.entry(name) if name else None
+        return name, load_command(entry) if entry else stand_in, rest
+
+    def get_params(self, ctx: Any) -> Any:
+        """The group's options, flags without a type."""
+        parameters = super().get_params(ctx)
+        for parameter in parameters:
+            hide_type_of_flag(parameter)
+        return parameters
+
+
+class ExplainGroup(LazyGroup):
+    """`cotenant explain`: what stands in the address decides which command answers."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """`pod/shop/web-1` and `shop/Deployment/web` mean the commands pod and workload."""
+        return super().parse_args(ctx, addressed(args, [entry.name for entry in self.entries]))
+
+
+def addressed(args: list[str], kinds: Iterable[str]) -> list[str]:
+    """Words behind `explain` with the kind in front: a workload unless one is named, as `node NAME` or `node/NAME`.
+
+    A namespace that is named like a kind takes the workload's whole address: node/Deployment/web is no node.
+    """
+    if not args or args[0] in CONTEXT["help_option_names"]:
+        return args
+    first, *rest = args
+    if first.startswith("-"):  # options may stand before a kind too
+        kind = next((word for word in rest if word in kinds), "workload")
+        return [kind, *(args if kind not in rest else _without(args, kind))]
+    if first in kinds:
+        return args
+    kind, slash, name = first.partition("/")
+    if slash and kind in kinds and not name[:1].isupper():
+        return [kind, name, *rest]
+    return ["workload", *args]
+
+
+def _without(args: list[str], word: str) -> list[str]:
+    index = args.index(word)
+    return args[:index] + args[index + 1 :]
