@@ -130,7 +130,7 @@ def test_an_old_name_answers_as_the_new_one_and_says_it_on_stderr(old: tuple[str
 
 def test_an_old_name_leaves_data_and_exit_code_alone() -> None:
     for words in (("show", "dashboard", "-o", "json"), ("validate", "/missing.yaml"), ("show", "--set", "nonsense")):
-        before, now = invoke("config", *words), invoke("config", *words)
+        before, now = invoke("settings", *words), invoke("config", *words)
         assert (before.exit_code, before.stdout) == (now.exit_code, now.stdout)
         assert before.stderr.splitlines()[1:] == now.stderr.splitlines()
 

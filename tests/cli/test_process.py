@@ -222,7 +222,7 @@ def test_completion_knows_commands_and_subcommands() -> None:
         env = {"_COTENANT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(words)}
         return cotenant(env=env).stdout.split()
 
-    assert "settings" in completed("cotenant se")
+    assert "serve" in completed("cotenant se")
     assert completed("cotenant config va") == ["validate"]
     assert completed("cotenant version --output j") == ["json"]
 

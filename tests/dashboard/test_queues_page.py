@@ -223,7 +223,7 @@ def test_rest_refuses_in_words(stage: Stage) -> None:
 @pytest.mark.server
 def test_rest_shows_a_person_their_namespaces(stage: Stage) -> None:
     stage.person = Someone("ann", grants=(Grant(Role.VIEWER, ("shop",)),))
-    assert {row["namespace"] for row in stage.rows("get", "pods")} == {"shop"}
+    assert {row["namespace"] for row in stage.rows("pods")} == {"shop"}
     assert stage.get("pods/research/train-0").status_code == 404
 
 
