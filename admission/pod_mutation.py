@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from admission.annotated import with_annotated
+from admission.bind_request import with_bind_request
 from admission.profile import Profile, apply_to
 from admission.profile_record import (
     RECORD_ANNOTATION,
@@ -93,6 +94,8 @@ def _created(work: _Work, view: ClusterView, call: AdmissionCall) -> Mutation:
     _apply_profiles(work, view, call)
     if work.dealt_with:
         _translate(work, view, call)
+    if any(profile.requests_bind for profile in _named(view, work.record.applied)):
+        work.warnings += with_bind_request(work.pod, call.namespace)
     work.warnings += with_extended_spec(work.pod)
     work.pod = dict(gated(work.pod, view.offers, call.namespace, call.now_seconds))
     served = view.queues_served_until_seconds

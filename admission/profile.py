@@ -14,7 +14,11 @@ from typing import Any, Final
 
 from admission.strategic_merge import merged
 from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.protocol import SKIP_RESOURCES_ANNOTATION, SUB_PRIORITY_LABEL
+from cotenant.core.model.kubernetes.protocol import (
+    REQUEST_BIND_ANNOTATION,
+    SKIP_RESOURCES_ANNOTATION,
+    SUB_PRIORITY_LABEL,
+)
 from cotenant.core.model.kubernetes.qos import QOS_LABEL, QosClass
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.text import shown
@@ -42,7 +46,7 @@ class Profile:
 
     percent: how many of a hundred matching pods it is applied to.
     skips_resources: its annotation `config.koordinator.sh/skip-update-resources` is set, whatever its value: pods that
-    it matches keep cpu and memory under their own names.
+    it matches keep cpu and memory under their own names. requests_bind: see `admission.bind_request`.
     """
 
     name: str
@@ -60,12 +64,13 @@ class Profile:
     sub_priority: int | None = None
     patch: Mapping[str, Any] = field(default_factory=dict)
     skips_resources: bool = False
+    requests_bind: bool = False
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Profile:
         """Read a ClusterColocationProfile object; UsageError names the field that cannot be used."""
         metadata, spec = _mapping(body, "metadata", ""), _mapping(body, "spec", "")
-        name = str(metadata.get("name", ""))
+        name, annotations = str(metadata.get("name", "")), _mapping(metadata, "annotations", "metadata.")
         where = f"ClusterColocationProfile {name}: spec."
         return cls(
             name=name,
@@ -82,7 +87,8 @@ class Profile:
             priority_class=_text(spec, "priorityClassName", where),
             sub_priority=_sub_priority(spec, where),
             patch=_patch(spec, where),
-            skips_resources=SKIP_RESOURCES_ANNOTATION in _mapping(metadata, "annotations", "metadata."),
+            skips_resources=SKIP_RESOURCES_ANNOTATION in annotations,
+            requests_bind=annotations.get(REQUEST_BIND_ANNOTATION) == "true",
         )
 
     def matches(self, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:

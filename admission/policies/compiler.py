@@ -29,7 +29,7 @@ from admission.policies.overlap import (
 )
 from admission.policies.patch_fields import operations, refusal
 from admission.profile import Profile
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.core.model.kubernetes.protocol import BIND_RESOURCE, PLACEHOLDER_NAMESPACE, REQUEST_BIND_ANNOTATION
 from cotenant.core.model.kubernetes.selector import Operator, Requirement
 
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
@@ -162,7 +162,13 @@ def _lost_to_others(
 
 
 def _unpatched(profile: Profile) -> Iterator[PolicyLoss]:
-    """Fields of the patch that are left out."""
+    """Fields of the patch, and what its annotations say, that are left out."""
+    if profile.requests_bind:
+        yield PolicyLoss(
+            profile.name,
+            f"metadata.annotations.{REQUEST_BIND_ANNOTATION}",
+            f"no policy adds {BIND_RESOURCE}: let pods request it themselves",
+        )
     for name in profile.patch:
         if name not in ("metadata", "spec"):
             yield PolicyLoss(profile.name, f"patch.{name}", "is no field of a pod's metadata or spec")

@@ -1,0 +1,40 @@
+"""The request by which a pod asks that the extender binds it, for pods that get CPUs or devices of their own. Pure.
+
+A profile says by its annotation that its pods shall ask; the pod's class and resources say whether there is anything to
+bind. Where nothing of ours runs such a pod would wait for ever, so that no pod asks without a profile or its author.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from admission.resources import SIDES, containers
+from cotenant.core.model.allocation.allocator import HardwareClaim
+from cotenant.core.model.allocation.cpu_allocator import CpuAllocator
+from cotenant.core.model.allocation.device_allocator import DeviceAllocator
+from cotenant.core.model.allocation.device_request import shared_resources_of
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.kubernetes.pod_request import requests_of
+from cotenant.core.model.kubernetes.protocol import BIND_RESOURCE
+from cotenant.core.model.reservations.reservation import PodIdentity
+
+_ALLOCATORS: Final = (CpuAllocator(), DeviceAllocator())
+
+
+def with_bind_request(pod: dict[str, Any], namespace: str) -> list[str]:
+    """Put one BIND_RESOURCE on the first container of a pod that an allocator concerns; warnings.
+
+    Not where the pod has it, and not for shares of devices, which the extender binds by their own names.
+    """
+    try:
+        requests = requests_of(pod["spec"])
+    except CotenantError as error:
+        return [f"{BIND_RESOURCE} was not requested: {error.message}"]
+    claim = HardwareClaim(PodIdentity.parse(pod, namespace), requests)
+    concerned = any(allocator.concerns(claim) for allocator in _ALLOCATORS)
+    first = next(containers(pod, "containers"), None)
+    if first is None or not concerned or BIND_RESOURCE in requests or shared_resources_of(requests):
+        return []
+    resources = first.get("resources") or {}
+    first["resources"] = resources | {side: {**(resources.get(side) or {}), BIND_RESOURCE: "1"} for side in SIDES}
+    return []
