@@ -6,7 +6,7 @@ Thread-safe. `ClusterAccess` decides with whose rights the cluster is queried.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,8 +18,8 @@ from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.changes.people import Someone
-from cotenant.core.model.errors import StoreBusy
-from cotenant.core.model.kubernetes.intent import Apply, Create, Intent, Patch
+from cotenant.core.model.errors import ClusterUnreachable, CotenantError, StoreBusy
+from cotenant.core.model.kubernetes.intent import Delete, Intent, Patch
 
 MOST_AT_ONCE: Final = 8
 """Calls that ask the cluster at the same time; the next is refused, so that pages still have threads to answer in."""
@@ -71,22 +71,55 @@ class AuditedActs:
 
 
 @dataclass(frozen=True, slots=True)
+class ActEvents:
+    """Events of one kind of act in the ledger: before it is sent, and its outcome. label: before the asked words."""
+
+    asked: str
+    done: str
+    refused: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerSubject:
     """Writes about one object, by one person."""
 
     ledger: Ledger
     clock: Clock
     by: str
+    groups: Sequence[str]
     name: str
 
-    def write(self, event: str, message: str, groups: Sequence[str], body: object = None) -> None:
+    def carry_out(
+        self, events: ActEvents, make_intent: Callable[[], Intent], send: Callable[[Intent], Any], reason: str = ""
+    ) -> Any:
+        """Ledger, cluster, ledger: what `send` returns. CotenantError: it was refused, which is written.
+
+        ClusterUnreachable: whether it was done is unknown; the object says.
+        """
+        message = ""
+        try:
+            intent = make_intent()
+            message = f"{intent.why} ({reason})" if reason else intent.why
+            self._write(events.asked, f"{events.label}{message}", _sent(intent))
+            answer = send(intent)
+        except ClusterUnreachable:
+            raise
+        except CotenantError as error:
+            refusal = f"{message}: {error.message}" if message else error.message
+            self._write(events.refused, f"{events.label}{refusal}")
+            raise
+        self._write(events.done, message)
+        return answer
+
+    def _write(self, event: str, message: str, body: object = None) -> None:
         """On the disk when it returns."""
-        row = {"words": message, "groups": list(groups), **({"sent": body} if body is not None else {})}
+        row = {"words": message, "groups": list(self.groups), **({"sent": body} if body is not None else {})}
         self.ledger.append(self.clock.now_seconds(), self.by, [(event, self.name, row)])
 
 
-def sent(intent: Intent) -> Any:
+def _sent(intent: Intent) -> Any:
     """What is about to be sent, for the ledger."""
-    if isinstance(intent, Patch):
-        return list(intent.operations)
-    return dict(intent.body) if isinstance(intent, Apply | Create) else None
+    if isinstance(intent, Delete):
+        return {"delete": str(intent.address)}
+    return list(intent.operations) if isinstance(intent, Patch) else dict(intent.body)

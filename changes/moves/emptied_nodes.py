@@ -5,19 +5,31 @@ The manager goes on with a node that bears the mark; it takes the mark away when
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from changes.audited_acts import LedgerSubject, sent
+from changes.audited_acts import ActEvents, LedgerSubject
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NoData, UsageError
-from cotenant.core.model.kubernetes.intent import Patch
+from cotenant.core.model.kubernetes.intent import Create, Intent, Patch
 from cotenant.core.model.rebalance.move_service import MoveEvent, MoveOutcome
 from scheduler_ext.rebalance.marks import APPROVED, TaintedNode, marked, node_address, unmarked
 
 FIELD_MANAGER: Final = "cotenant-approver"
 LOOK_AGAIN: Final = "Look at the page again: a round is decided every time."
+
+
+def outcome_of(name: str, act: Callable[[], Intent]) -> MoveOutcome:
+    """What became of an act on a pod or node: a refusal in words. ClusterUnreachable: nobody knows; the object says."""
+    try:
+        intent = act()
+    except ClusterUnreachable:
+        raise
+    except CotenantError as error:
+        return MoveOutcome(name, error=error.message, fix=error.fix)
+    return MoveOutcome(name, intent.address.name if isinstance(intent, Create) else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,45 +51,27 @@ class EmptiedNodes:
 
     def tried(self, name: str) -> MoveOutcome:
         """Dry run."""
-        try:
-            Writer(self.client, FIELD_MANAGER).send(self.mark(name, ""), dry_run=True)
-        except ClusterUnreachable:
-            raise
-        except CotenantError as error:
-            return MoveOutcome(name, error=error.message, fix=error.fix)
-        return MoveOutcome(name)
+        return outcome_of(name, lambda: self._send(self.mark(name, ""), dry_run=True))
 
-    def approved(self, row: LedgerSubject, groups: Sequence[str], reason: str) -> MoveOutcome:
+    def approved(self, row: LedgerSubject, reason: str) -> MoveOutcome:
         """Ledger, cluster, ledger; row: of the node."""
-        why = f"node {row.name} is emptied{f' ({reason})' if reason else ''}"
-        try:
-            patch = self.mark(row.name, why)
-            row.write(MoveEvent.NODE_ASKED, why, groups, sent(patch))
-            Writer(self.client, FIELD_MANAGER).send(patch)
-        except ClusterUnreachable:
-            raise  # whether it was done is unknown; the node says
-        except CotenantError as error:
-            row.write(MoveEvent.NODE_REFUSED, error.message, groups)
-            return MoveOutcome(row.name, error=error.message, fix=error.fix)
-        row.write(MoveEvent.NODE_APPROVED, why, groups)
-        return MoveOutcome(row.name)
+        why = f"node {row.name} is emptied"
+        events = ActEvents(MoveEvent.NODE_ASKED, MoveEvent.NODE_APPROVED, MoveEvent.NODE_REFUSED)
+        act = partial(row.carry_out, events, lambda: self.mark(row.name, why), self._send, reason)
+        return outcome_of(row.name, act)
 
-    def withdrawn(self, row: LedgerSubject, groups: Sequence[str], reason: str) -> MoveOutcome:
+    def withdrawn(self, row: LedgerSubject, reason: str) -> MoveOutcome:
         """The same for the end of the mark; NoData for a node without one."""
-        why = f"node {row.name} is given back{f': {reason}' if reason else ''}"
-        patch = unmarked(self._node(row.name), why)
+        patch = unmarked(self._node(row.name), f"node {row.name} is given back")
         if patch is None:
             raise NoData(f"node {row.name} is not being emptied", fix="Its mark was taken away already.")
-        row.write(MoveEvent.NODE_ASKED, why, groups, sent(patch))
-        try:
-            Writer(self.client, FIELD_MANAGER).send(patch)
-        except ClusterUnreachable:
-            raise
-        except CotenantError as error:
-            row.write(MoveEvent.NODE_REFUSED, f"{why}: {error.message}", groups)
-            raise
-        row.write(MoveEvent.NODE_WITHDRAWN, why, groups)
+        events = ActEvents(MoveEvent.NODE_ASKED, MoveEvent.NODE_WITHDRAWN, MoveEvent.NODE_REFUSED)
+        row.carry_out(events, lambda: patch, self._send, reason)
         return MoveOutcome(row.name)
+
+    def _send(self, mark: Intent, *, dry_run: bool = False) -> Intent:
+        Writer(self.client, FIELD_MANAGER).send(mark, dry_run=dry_run)
+        return mark
 
     def _node(self, name: str) -> TaintedNode:
         node = self.client.get(node_address(name).path, TaintedNode)

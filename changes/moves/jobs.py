@@ -1,4 +1,4 @@
-"""PodMigrationJobs of approved moves: what is created, how jobs of the cluster are read as rows, who carries them out.
+"""PodMigrationJobs as people see them: how jobs of the cluster are read as rows, withdrawn, and who carries them out.
 
 Pure.
 """
@@ -6,27 +6,19 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.intent import Create, Delete
-from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.core.model.kubernetes.intent import Delete
 from cotenant.core.model.rebalance.move_service import ENABLE_COMMAND, JobCarrier
 from cotenant.core.model.reservations.reservation import Condition
-from scheduler_ext.rebalance.arguments import MigrationArgs
 from scheduler_ext.rebalance.migration.job import (
-    KIND,
-    SOURCE_ANNOTATION,
-    TARGET_ANNOTATION,
     JobPhase,
     MigrationJob,
     address_of,
 )
-from scheduler_ext.rebalance.migration.planned_jobs import REASON_ANNOTATION, name_of
-from scheduler_ext.reservations.guard import MANAGED
 
 Json = Mapping[str, Any]
 APPROVED_BY_ANNOTATION: Final = "cotenant.dev/approved-by"
@@ -34,41 +26,6 @@ UNREADABLE: Final = "unreadable"
 """In the place of the phase of a job that cannot be read; its reason says why."""
 WORKING: Final = frozenset({"Up", "Degraded"})
 """States of a feature that does its work."""
-
-
-@dataclass(frozen=True, slots=True)
-class ApprovedMove:
-    """A move that somebody approved: NAMESPACE/NAME and uid of the pod, names of the nodes, and why."""
-
-    pod: str
-    uid: str
-    source: str
-    target: str
-    reason: str
-
-
-def created(move: ApprovedMove, by: str, arguments: MigrationArgs) -> Create:
-    """The job of an approved move, of this pod, in the configured mode: capacity first unless it says otherwise."""
-    namespace, _, name = move.pod.partition("/")
-    annotations = {
-        TARGET_ANNOTATION: move.target,
-        SOURCE_ANNOTATION: move.source,
-        REASON_ANNOTATION: move.reason,
-        APPROVED_BY_ANNOTATION: by,
-    }
-    job = name_of(namespace, name, move.uid)
-    body = {
-        "apiVersion": SCHEDULING_GROUP,
-        "kind": KIND,
-        "metadata": {"name": job, "labels": MANAGED, "annotations": annotations},
-        "spec": {
-            "paused": False,
-            "ttl": arguments.default_job_ttl,
-            "mode": arguments.default_job_mode,
-            "podRef": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": move.uid},
-        },
-    }
-    return Create(address_of(job), body, why=f"from {move.source} to {move.target}: {move.reason}")
 
 
 def withdrawn(body: Json) -> Delete:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from changes.audited_acts import AuditedActs, LedgerSubject, sent
+from changes.audited_acts import ActEvents, AuditedActs, LedgerSubject
 from changes.live_context import who as asked_who
-from changes.moves.emptied_nodes import FIELD_MANAGER, LOOK_AGAIN, EmptiedNodes
-from changes.moves.jobs import ApprovedMove, carrier_of, created, job_rows, open_job_of, withdrawn
+from changes.moves.emptied_nodes import FIELD_MANAGER, LOOK_AGAIN, EmptiedNodes, outcome_of
+from changes.moves.jobs import APPROVED_BY_ANNOTATION, carrier_of, job_rows, open_job_of, withdrawn
 from changes.service import ClusterAccess
 from changes.shared_reading import SharedReading
 from cotenant.core.adapters.bucket_ledger import LedgerPlace
@@ -27,12 +28,10 @@ from cotenant.core.model.errors import (
     ClusterAbsent,
     ClusterConflict,
     ClusterForbidden,
-    ClusterUnreachable,
-    CotenantError,
     NoData,
     UsageError,
 )
-from cotenant.core.model.kubernetes.intent import Address
+from cotenant.core.model.kubernetes.intent import Address, Create, Intent
 from cotenant.core.model.kubernetes.protocol import SYSTEM_NAMESPACE
 from cotenant.core.model.rebalance.move_service import (
     EMPTYING_FEATURE,
@@ -55,6 +54,7 @@ from scheduler_ext.rebalance.arguments import DEFAULT_ARGS, MigrationArgs, Rebal
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
 from scheduler_ext.rebalance.emptying_arguments import DEFAULT_EMPTYING, EmptyingArgs
 from scheduler_ext.rebalance.migration.job import address_of
+from scheduler_ext.rebalance.migration.planned_jobs import JobMove, job_of
 from scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
 
 STATUS_CONFIG_MAP: Final = "cotenant-status"
@@ -183,8 +183,8 @@ class ClusterMoveService:
         with self._acts.client(who) as client, self._acts.writing("approve moves") as ledger:
             by = who.name or asked_who(client).name
             planned = self._planned(client, who)
-            subjects = [LedgerSubject(ledger, self._config.clock, by, pod) for pod in pods]
-            outcomes = [planned.approved(subject, who.groups, reason.strip()) for subject in subjects]
+            subjects = [LedgerSubject(ledger, self._config.clock, by, who.groups, pod) for pod in pods]
+            outcomes = [planned.approved(subject, reason.strip()) for subject in subjects]
         self._jobs.forget()
         return outcomes
 
@@ -198,18 +198,10 @@ class ClusterMoveService:
             pod = job_rows([body])[0]["pod"]
             who.require(Right.APPROVE, namespace_of(pod))
             by = who.name or asked_who(client).name
-            row = LedgerSubject(ledger, self._config.clock, by, pod)
+            row = LedgerSubject(ledger, self._config.clock, by, who.groups, pod)
             intent = withdrawn(body)
-            message = f"{intent.why}{f': {reason.strip()}' if reason.strip() else ''}"
-            row.write(MoveEvent.ASKED, message, who.groups, {"delete": str(intent.address)})
-            try:
-                Writer(client, FIELD_MANAGER).send(intent)
-            except ClusterUnreachable:
-                raise  # whether it was done is unknown; the job says
-            except CotenantError as error:
-                row.write(MoveEvent.REFUSED, f"{intent.why}: {error.message}", who.groups)
-                raise
-            row.write(MoveEvent.WITHDRAWN, message, who.groups)
+            events = ActEvents(MoveEvent.ASKED, MoveEvent.WITHDRAWN, MoveEvent.REFUSED)
+            row.carry_out(events, lambda: intent, Writer(client, FIELD_MANAGER).send, reason.strip())
         self._jobs.forget()
         return MoveOutcome(pod, job)
 
@@ -224,9 +216,9 @@ class ClusterMoveService:
         begun = self._begun(who, nodes)
         with self._acts.client(who) as client, self._acts.writing("empty nodes") as ledger:
             by = who.name or asked_who(client).name
-            subjects = [LedgerSubject(ledger, self._config.clock, by, node) for node in nodes]
+            subjects = [LedgerSubject(ledger, self._config.clock, by, who.groups, node) for node in nodes]
             planned = EmptiedNodes(client, begun)
-            outcomes = [planned.approved(subject, who.groups, reason.strip()) for subject in subjects]
+            outcomes = [planned.approved(subject, reason.strip()) for subject in subjects]
         self._forget_rounds()
         return outcomes
 
@@ -235,8 +227,8 @@ class ClusterMoveService:
         who.require_everywhere(Right.APPROVE)
         with self._acts.client(who) as client, self._acts.writing("give a node back") as ledger:
             by = who.name or asked_who(client).name
-            row = LedgerSubject(ledger, self._config.clock, by, node)
-            outcome = EmptiedNodes(client).withdrawn(row, who.groups, reason.strip())
+            row = LedgerSubject(ledger, self._config.clock, by, who.groups, node)
+            outcome = EmptiedNodes(client).withdrawn(row, reason.strip())
         self._forget_rounds()
         return outcome
 
@@ -280,8 +272,8 @@ class _PlannedMoves:
     jobs: Sequence[Mapping[str, Any]]
     arguments: MigrationArgs
 
-    def move(self, pod: str) -> ApprovedMove:
-        """The move of a pod as it is now; UsageError when it is not planned any more or under way already."""
+    def job(self, pod: str, by: str) -> Create:
+        """The job of a pod's move as it is now; UsageError when it is not planned any more or under way already."""
         if under_way := open_job_of(self.jobs, pod):
             raise UsageError(f"{pod} is moved already by job {under_way}", fix="Wait until that job has ended.")
         row = self.moves.get(pod)
@@ -292,37 +284,23 @@ class _PlannedMoves:
         meta, node = body.get("metadata") or {}, (body.get("spec") or {}).get("nodeName")
         if meta.get("deletionTimestamp") or node != row["source"]:
             raise UsageError(f"pod {pod} is not on {row['source']} any more", fix=LOOK_AGAIN)
-        return ApprovedMove(pod, str(meta.get("uid") or ""), row["source"], row["target"], row["reason"])
+        move = JobMove(pod, str(meta.get("uid") or ""), row["source"], row["target"], row["reason"])
+        return job_of(move, self.arguments, {"annotations": {APPROVED_BY_ANNOTATION: by}})
 
     def tried(self, pod: str) -> MoveOutcome:
         """Dry run."""
-        try:
-            intent = created(self.move(pod), "", self.arguments)
-            Writer(self.client, FIELD_MANAGER).send(intent, dry_run=True)
-        except ClusterUnreachable:
-            raise
-        except CotenantError as error:
-            return _failed(pod, error)
-        return MoveOutcome(pod, intent.address.name)
+        return outcome_of(pod, lambda: self._send(self.job(pod, ""), dry_run=True))
 
-    def approved(self, row: LedgerSubject, groups: Sequence[str], reason: str) -> MoveOutcome:
+    def approved(self, row: LedgerSubject, reason: str) -> MoveOutcome:
         """Ledger, cluster, ledger; row: of the pod."""
-        because = f" ({reason})" if reason else ""
+        events = ActEvents(MoveEvent.ASKED, MoveEvent.APPROVED, MoveEvent.REFUSED)
+        act = partial(row.carry_out, events, lambda: self.job(row.name, row.by), self._send, reason)
+        return outcome_of(row.name, act)
+
+    def _send(self, job: Intent, *, dry_run: bool = False) -> Intent:
         try:
-            intent = created(self.move(row.name), row.by, self.arguments)
-            row.write(MoveEvent.ASKED, f"{intent.why}{because}", groups, sent(intent))
-            Writer(self.client, FIELD_MANAGER).send(intent)
-        except ClusterUnreachable:
-            raise  # whether it was done is unknown; the job says
-        except CotenantError as error:
-            row.write(MoveEvent.REFUSED, error.message, groups)
-            return _failed(row.name, error)
-        row.write(MoveEvent.APPROVED, f"{intent.why}{because}", groups)
-        return MoveOutcome(row.name, intent.address.name)
-
-
-def _failed(pod: str, error: CotenantError) -> MoveOutcome:
-    if isinstance(error, ClusterConflict):
-        fix = "It has ended, or somebody made it a moment ago: kubectl get podmigrationjobs."
-        return MoveOutcome(pod, error=f"{pod} has a job already", fix=fix)
-    return MoveOutcome(pod, error=error.message, fix=error.fix)
+            Writer(self.client, FIELD_MANAGER).send(job, dry_run=dry_run)
+        except ClusterConflict as error:
+            fix = "It has ended, or somebody made it a moment ago: kubectl get podmigrationjobs."
+            raise UsageError(f"the pod has a job already: {job.address.name}", fix=fix) from error
+        return job

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from changes.audited_acts import AuditedActs, LedgerSubject, sent
+from changes.audited_acts import ActEvents, AuditedActs, LedgerSubject
 from changes.live_context import who as asked_who
 from changes.plans import plans
 from changes.plans import terms as plan_terms
@@ -24,7 +24,7 @@ from cotenant.core.adapters.bucket_ledger import LedgerPlace
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.model.changes.people import Right, Someone
-from cotenant.core.model.errors import ClusterConflict, ClusterUnreachable, CotenantError, UsageError
+from cotenant.core.model.errors import ClusterConflict, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Intent
 from cotenant.core.model.kubernetes.pod_request import parse_room
@@ -228,17 +228,10 @@ class ClusterPlanService:
         who.require(right, ref.namespace)
         with self._acts.client(who) as client, self._acts.writing(event.value) as ledger:
             by = who.name or asked_who(client).name
-            row = LedgerSubject(ledger, self._office.clock, by, str(ref))
-            try:
-                intent = make_intent(client, by)
-                row.write(PlanEvent.ASKED, f"{event.value}: {intent.why}", who.groups, sent(intent))
-                answer = Writer(client, plans.FIELD_MANAGER).send(intent)
-            except ClusterUnreachable:
-                raise  # whether it was done is unknown; the plan says
-            except CotenantError as error:
-                row.write(PlanEvent.REFUSED, f"{event.value}: {error.message}", who.groups)
-                raise
-            row.write(event, intent.why, who.groups)
+            row = LedgerSubject(ledger, self._office.clock, by, who.groups, str(ref))
+            events = ActEvents(PlanEvent.ASKED, event, PlanEvent.REFUSED, f"{event.value}: ")
+            writer = Writer(client, plans.FIELD_MANAGER)
+            answer = row.carry_out(events, lambda: make_intent(client, by), writer.send)
             self._lists.clear()
         return parse_plan(answer)
 

@@ -18,7 +18,9 @@ APPROVED: Final = "approved"
 EFFECT: Final = "PreferNoSchedule"
 
 
-class _TaintedMeta(msgspec.Struct, rename="camel"):
+class TaintedMeta(msgspec.Struct, rename="camel"):
+    """Which node it is, and its version."""
+
     name: str = ""
     uid: str = ""
     resource_version: str = ""
@@ -31,7 +33,7 @@ class _TaintedSpec(msgspec.Struct):
 class TaintedNode(msgspec.Struct):
     """A Node as far as its mark is concerned; taints as the server writes them."""
 
-    metadata: _TaintedMeta = msgspec.field(default_factory=_TaintedMeta)
+    metadata: TaintedMeta = msgspec.field(default_factory=TaintedMeta)
     spec: _TaintedSpec | None = None
 
     @property

@@ -15,7 +15,7 @@ from cotenant.core.model.kubernetes.intent import Create, Delete
 from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
 from cotenant.core.model.reservations.reservation import moment_of
 from scheduler_ext.rebalance.arguments import MigrationArgs
-from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod
+from scheduler_ext.rebalance.load import RebalanceInputs
 from scheduler_ext.rebalance.migration.job import (
     EVICTION,
     KIND,
@@ -33,6 +33,17 @@ DESCHEDULER_LABEL: Final = {"cotenant.dev/created-by": "descheduler"}
 """On jobs of plans: they are begun by nobody but the descheduler."""
 REASON_ANNOTATION: Final = "cotenant.dev/move-reason"
 _NAME_LENGTH: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class JobMove:
+    """A move that becomes a job: NAMESPACE/NAME and uid of the pod, names of the nodes, and why."""
+
+    pod: str
+    uid: str
+    source: str
+    target: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +75,16 @@ def jobs_of(
     plan: RebalancePlan, inputs: RebalanceInputs, arguments: MigrationArgs, jobs: Sequence[MigrationJob]
 ) -> Iterator[Create]:
     """A job for each move of the plan whose pod has none yet."""
-    pods = {pod.key: pod for load in inputs.loads for pod in load.pods}
+    uids = {pod.key: pod.facts.identity.uid for load in inputs.loads for pod in load.pods}
     names = {job.name for job in jobs}
     busy = {f"{job.pod.namespace}/{job.pod.name}" for job in jobs if not job.status.phase.ended}
     for move in plan.moves:
-        pod = pods.get(move.pod)
-        if pod is not None and move.pod not in busy and job_name(pod) not in names:
-            yield _created(move, pod, arguments, emptying=plan.emptying)
+        if move.pod in uids and move.pod not in busy:
+            why = _why(move, emptying=plan.emptying)
+            job_move = JobMove(move.pod, uids[move.pod], move.source, move.target, why)
+            job = job_of(job_move, arguments, {"labels": DESCHEDULER_LABEL})
+            if job.address.name not in names:
+                yield job
 
 
 def withdrawn_from(nodes: Collection[str], jobs: Sequence[MigrationJob]) -> Iterator[Delete]:
@@ -94,52 +108,46 @@ def failed_pods(jobs: Sequence[MigrationJob]) -> frozenset[str]:
     return frozenset(job.pod.uid for job in jobs if job.status.phase is JobPhase.FAILED)
 
 
-def job_name(pod: RebalancePod) -> str:
-    """The one name for this very pod, so that a second write makes no second job."""
-    return name_of(pod.facts.identity.namespace, pod.facts.identity.name, pod.facts.identity.uid)
-
-
 def name_of(namespace: str, name: str, uid: str) -> str:
-    """The same of a pod by its names and uid."""
+    """The one name for this very pod, so that a second write makes no second job."""
     digest = hashlib.sha256(uid.encode()).hexdigest()[:12]
     return f"{namespace}-{name}"[:_NAME_LENGTH].rstrip(".-") + f"-{digest}"
 
 
-def _created(move: PlannedMove, pod: RebalancePod, arguments: MigrationArgs, *, emptying: bool) -> Create:
-    identity, name = pod.facts.identity, job_name(pod)
-    why = _why(move, emptying=emptying)
-    annotations: Mapping[str, str] = {
+def job_of(move: JobMove, arguments: MigrationArgs, marks: Mapping[str, Mapping[str, str]]) -> Create:
+    """The job of a move, of this very pod, in the configured mode: room first, unless it says otherwise.
+
+    marks: further "labels" and "annotations" that say whose job it is.
+    """
+    namespace, _, name = move.pod.partition("/")
+    annotations = {
         TARGET_ANNOTATION: move.target,
         SOURCE_ANNOTATION: move.source,
-        REASON_ANNOTATION: why,
+        REASON_ANNOTATION: move.reason,
+        **marks.get("annotations", {}),
     }
+    job = name_of(namespace, name, move.uid)
     body = {
         "apiVersion": SCHEDULING_GROUP,
         "kind": KIND,
-        "metadata": {"name": name, "labels": MANAGED | DESCHEDULER_LABEL, "annotations": annotations},
+        "metadata": {"name": job, "labels": {**MANAGED, **marks.get("labels", {})}, "annotations": annotations},
         "spec": {
             "paused": False,
             "ttl": arguments.default_job_ttl,
             "mode": arguments.default_job_mode,
-            "podRef": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": identity.namespace,
-                "name": identity.name,
-                "uid": identity.uid,
-            },
+            "podRef": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": move.uid},
         },
     }
-    return Create(address_of(name), body, why=why)
+    return Create(address_of(job), body, why=f"from {move.source} to {move.target}: {move.reason}")
 
 
 def _why(move: PlannedMove, *, emptying: bool) -> str:
     if emptying:
-        return f"{move.source} is emptied; the move to {move.target} costs {move.price.cost:.0f} node-seconds"
+        return f"{move.source} is emptied; the move costs {move.price.cost:.0f} node-seconds"
     overload = "will be" if move.by_forecast else "is"
     pods = " by its prod pods" if move.prod_pass else ""
     price = f"gains {move.price.gain:.0f} node-seconds for {move.price.cost:.0f}"
-    return f"{move.source} {overload} overloaded{pods}; the move to {move.target} {price}"
+    return f"{move.source} {overload} overloaded{pods}; the move {price}"
 
 
 def _moved_seconds(job: MigrationJob) -> float:

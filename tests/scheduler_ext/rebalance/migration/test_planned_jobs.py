@@ -9,8 +9,8 @@ from cotenant.core.model.kubernetes.intent import Create
 from cotenant.core.model.reasons import Reason
 from scheduler_ext.rebalance.decide import decide
 from scheduler_ext.rebalance.migration.job import MigrationJob
-from scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL, JobsUnderWay, job_name, jobs_of
-from tests.scheduler_ext.rebalance.migration.moves import EVICTING, condition, job, on_node, running
+from scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL, JobsUnderWay, jobs_of, name_of
+from tests.scheduler_ext.rebalance.migration.moves import EVICTING, condition, job, running
 from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, inputs, node, pod
 
 CLUSTER = inputs(node("hot", pod("a-1", 12), pod("b-1", 10), system=65), node("cold", system=5))
@@ -29,12 +29,12 @@ def test_each_move_becomes_a_job_that_names_its_very_pod_and_its_target() -> Non
     parsed = MigrationJob.parse(body)
     assert (parsed.pod.uid, parsed.target, parsed.ttl_seconds) == ("a-1", "cold", 420.0)
     assert parsed.waits and DESCHEDULER_LABEL.items() <= dict(parsed.labels).items()
-    assert first.why.startswith("hot is overloaded; the move to cold gains")
+    assert first.why.startswith("from hot to cold: hot is overloaded; the move gains")
 
 
 def test_a_pod_that_has_a_job_gets_no_other() -> None:
     assert [one.body["spec"]["podRef"]["name"] for one in planned(job("theirs", "a-1"))] == ["b-1"]
-    ended = job(job_name(on_node("b-1")), "b-1", status={"phase": "Failed"})
+    ended = job(name_of("shop", "b-1", "b-1"), "b-1", status={"phase": "Failed"})
     assert [one.body["spec"]["podRef"]["name"] for one in planned(ended)] == ["a-1"]
 
 

@@ -21,8 +21,9 @@ from cotenant.apps.cli.cluster.installation.restoration import (
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.errors import ClusterAbsent, ClusterError
 from cotenant.core.model.kubernetes.intent import Address
-from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT, PLACEHOLDER_NAMESPACE, TOPOLOGIES, TOPOLOGY_GROUP
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, TOPOLOGIES, TOPOLOGY_GROUP
 from cotenant.core.model.reservations.scheduling_gate import OUR_GATES
+from scheduler_ext.rebalance.marks import TaintedMeta, TaintedNode
 
 _NEVER: Final = frozenset(
     {
@@ -97,22 +98,12 @@ class _ManagedField(msgspec.Struct):
     manager: str = ""
 
 
-class _NodeMeta(msgspec.Struct, rename="camel"):
-    name: str
+class _WriterMeta(TaintedMeta, rename="camel"):
     managed_fields: list[_ManagedField] | None = None
 
 
-class _TaintKey(msgspec.Struct):
-    key: str = ""
-
-
-class _WrittenNodeSpec(msgspec.Struct):
-    taints: list[_TaintKey] | None = None
-
-
-class _WrittenNode(msgspec.Struct):
-    metadata: _NodeMeta
-    spec: _WrittenNodeSpec = msgspec.field(default_factory=_WrittenNodeSpec)
+class _WrittenNode(TaintedNode):
+    metadata: _WriterMeta = msgspec.field(default_factory=_WriterMeta)
 
 
 def labelled(
@@ -170,8 +161,7 @@ def written_into(client: KubeClient, kind: Address) -> Iterator[tuple[Address, s
 
 def _nodes(client: KubeClient) -> Iterator[tuple[Address, str]]:
     for node in client.list("/api/v1/nodes", _WrittenNode):
-        is_marked = any(taint.key == EMPTYING_TAINT for taint in node.spec.taints or ())
-        if is_marked or any(f.manager in NODE_WRITERS for f in node.metadata.managed_fields or ()):
+        if node.is_marked or any(f.manager in NODE_WRITERS for f in node.metadata.managed_fields or ()):
             yield Address("v1", "nodes", node.metadata.name), "taint, extended resources and annotations"
 
 
