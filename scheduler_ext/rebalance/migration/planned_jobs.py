@@ -115,7 +115,7 @@ def name_of(namespace: str, name: str, uid: str) -> str:
 
 
 def job_of(move: JobMove, arguments: MigrationArgs, marks: Mapping[str, Mapping[str, str]]) -> Create:
-    """The job of a move, of this very pod, in the configured mode: room first, unless it says otherwise.
+    """The job of a move, of this very pod, in the configured mode: capacity first unless it says otherwise.
 
     marks: further "labels" and "annotations" that say whose job it is.
     """
