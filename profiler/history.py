@@ -123,7 +123,7 @@ def pull(
         block = replace(raw, usage=tuple((s, declared_by_lasting(s, usage, starting)) for s, usage in raw.usage))
         state = _stored(block, store, state)
         sightings.add(block.usage)
-    notes = _node_totals(store, spans, inventory, sightings)
+    notes = (*_node_totals(store, spans, inventory, sightings), *_gpu_notes(sightings))
     store.compact()
     again = [hole.path for hole in lost if hole.start_seconds + DAY_SECONDS > keep_since]
     done = closed(state, spans, keep_since, state.holes[hole_count:])
@@ -273,6 +273,14 @@ def _node_totals(
                 if usage.refs:
                     store.append(node_signal, total(usage, by_node(usage.refs, inventory)))
     return ("nodes report no usage of their own: the sum of their pods stands for it",) if missing else ()
+
+
+def _gpu_notes(sightings: Sightings) -> tuple[str, ...]:
+    """What is missing where containers request GPUs whose metrics the source does not have."""
+    requested = not sightings.signals.isdisjoint({Signal.GPU_CORE_REQUEST, Signal.GPU_INSTANCE_REQUEST})
+    if not requested or Signal.GPU_CORE_MEAN in sightings.signals:
+        return ()
+    return ("no GPU metrics: containers request GPUs, but DCGM's exporter is not scraped, so their use is unknown",)
 
 
 def _days(grid: TimeGrid) -> Iterator[TimeGrid]:

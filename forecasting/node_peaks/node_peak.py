@@ -86,8 +86,8 @@ def node_peaks(
     risks: shares, at least one, any order. pods: (n,), Koordinator's sum of pod peaks (`pod_peaks`), if there is one;
     it counts only where its formula stands in. older: (n, blocks), maxima of six hours before `usage`, NaN = unknown.
     """
-    if usage.resource is None:
-        raise ValueError("a node's peak needs usage of a resource")
+    if not isinstance(usage.resource, Resource):
+        raise ValueError("a node's peak needs usage of CPU or memory")
     limits = np.maximum(room.limits, np.finfo(np.float32).tiny)
     values = np.clip(usage.values, 0, limits[:, None])
     slots = usage.grid.slots_per_day

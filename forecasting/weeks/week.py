@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.resource import MeasuredResource
 from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
 from cotenant.core.model.usage.week import WEEK_HOURS, RefT, Weeks
@@ -82,7 +82,7 @@ def weeks(usage: Usage[RefT], settings: ForecastingSettings) -> Weeks[RefT]:
     return Weeks(usage.refs, usage.resource, hourly.grid.following(WEEK_HOURS), path, loss, covered)
 
 
-def _unknown(refs: tuple[RefT, ...], resource: Resource, ahead: TimeGrid) -> Weeks[RefT]:
+def _unknown(refs: tuple[RefT, ...], resource: MeasuredResource, ahead: TimeGrid) -> Weeks[RefT]:
     """The week of series whose history holds no whole hour: nothing is known of it."""
     path = np.full((len(refs), WEEK_HOURS, len(LEVELS)), np.nan, dtype=np.float32)
     none = np.full(len(refs), np.nan)

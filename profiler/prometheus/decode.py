@@ -20,7 +20,17 @@ from cotenant.core.model.errors import SourceProtocol
 from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.usage.quality import Defect
 from cotenant.core.model.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
-from profiler.prometheus.parts import LIMITS, OOM, REQUESTS, RESTARTS, PartKind, QueryPart, of_any
+from profiler.prometheus.parts import (
+    GPU_RESOURCES,
+    LIMITS,
+    MIG_RESOURCE,
+    OOM,
+    REQUESTS,
+    RESTARTS,
+    PartKind,
+    QueryPart,
+    of_any,
+)
 from profiler.prometheus.plan import RangeQuery
 
 Floats = npt.NDArray[np.float64]
@@ -48,6 +58,15 @@ class Labels(msgspec.Struct, frozen=True):
     exported_namespace: str = ""
     exported_pod: str = ""
     exported_container: str = ""
+    hostname: str = msgspec.field(name="Hostname", default="")
+    uuid: str = msgspec.field(name="UUID", default="")
+    gpu: str = ""
+    gpu_instance: str = msgspec.field(name="GPU_I_ID", default="")
+
+    @property
+    def of_device(self) -> tuple[str, ...]:
+        """The GPU or MIG instance it speaks of."""
+        return (self.uuid or f"{self.hostname}/{self.gpu}", self.gpu_instance)
 
     @property
     def of_container(self) -> PodContainerRef:
@@ -236,7 +255,33 @@ def _read_node(part: QueryPart, block: _Block, node_names: Mapping[str, str]) ->
     return [_joined(part.signals[0], block, block.slots * part.scale, map(node, block.labels))]
 
 
-_AMOUNTS: Final = {
+def _read_device(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[SignalUsage]:
+    """A container's sum over its devices. Of several series of one device, as of a restarted exporter, the highest.
+
+    Without honor_labels a device that no container has carries the labels of the exporter alone; it is left out as soon
+    as any series shows that honor_labels is off.
+    """
+    exported = any(labels.exported_pod for labels in block.labels)
+    rows = [i for i, x in enumerate(block.labels) if (x.exported_pod if exported else x.of_container.container)]
+    per_device: dict[tuple[PodContainerRef, tuple[str, ...]], Floats] = {}
+    for row in rows:
+        key = (block.labels[row].of_container, block.labels[row].of_device)
+        values = block.slots[row] * part.scale
+        per_device[key] = np.fmax(per_device[key], values) if key in per_device else values
+    sums: dict[PodContainerRef, Floats] = {}
+    for (ref, _device), values in per_device.items():
+        sums[ref] = _plus(sums[ref], values) if ref in sums else values
+    refs = tuple(sorted(sums))
+    matrix = np.array([sums[ref] for ref in refs]).reshape(len(refs), block.query.grid.size)
+    return [SignalUsage(part.signals[0], _usage(part.signals[0], refs, block.query.grid, matrix), frozenset())]
+
+
+def _plus(a: Floats, b: Floats) -> Floats:
+    """Sum where both have a value, else the one there is."""
+    return np.where(np.isnan(a), b, np.where(np.isnan(b), a, a + b))
+
+
+_SIDES: Final = {
     (REQUESTS, "cpu"): (Signal.CPU_REQUEST, 1000.0),
     (LIMITS, "cpu"): (Signal.CPU_LIMIT, 1000.0),
     (REQUESTS, "memory"): (Signal.MEMORY_REQUEST, 1.0),
@@ -244,12 +289,27 @@ _AMOUNTS: Final = {
 }
 
 
-def _read_gauges(_: QueryPart, block: _Block, __: Mapping[str, str]) -> list[SignalUsage]:
+def _amounts_of(labels: Labels) -> Mapping[Signal, float]:
+    """Signals that a series of requests or limits belongs to, each with the factor to its unit."""
+    metric, resource = of_any(labels.name), labels.resource
+    if (metric, resource) in _SIDES:
+        signal, scale = _SIDES[metric, resource]
+        return {signal: scale}
+    if metric != REQUESTS:
+        return {}
+    if resource.startswith(MIG_RESOURCE):
+        return {Signal.GPU_INSTANCE_REQUEST: 100.0}
+    return GPU_RESOURCES.get(resource, {})
+
+
+def _read_gauges(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[SignalUsage]:
+    scales = [_amounts_of(labels) for labels in block.labels]
     out = []
-    for (metric, resource), (signal, scale) in _AMOUNTS.items():
-        rows = [i for i, x in enumerate(block.labels) if (of_any(x.name), x.resource) == (metric, resource)]
+    for signal in part.signals:
+        rows = [i for i, amounts in enumerate(scales) if signal in amounts]
         chosen = block.take(rows, block.values[rows])
-        out.append(_joined(signal, chosen, chosen.slots * scale, (x.of_container for x in chosen.labels)))
+        values = chosen.slots * np.array([scales[i][signal] for i in rows]).reshape(-1, 1)
+        out.append(_joined(signal, chosen, values, (x.of_container for x in chosen.labels)))
     return out
 
 
@@ -290,6 +350,7 @@ _READERS: Final[dict[PartKind, Callable[[QueryPart, _Block, Mapping[str, str]], 
     PartKind.NODE: _read_node,
     PartKind.GAUGES: _read_gauges,
     PartKind.COUNTERS: _read_counters,
+    PartKind.DEVICE: _read_device,
 }
 
 

@@ -6,7 +6,7 @@ A `QueryPart` is one expression with a hole for the namespaces of a shard; its `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -22,6 +22,12 @@ OOM: Final = "container_oom_events_total"
 REQUESTS: Final = "kube_pod_container_resource_requests"
 LIMITS: Final = "kube_pod_container_resource_limits"
 RESTARTS: Final = "kube_pod_container_status_restarts_total"
+GPU_ACTIVE: Final = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+"""Share of time in which the graphics engine worked, 0..1; MIG instances have this one alone."""
+GPU_UTIL: Final = "DCGM_FI_DEV_GPU_UTIL"
+"""Percent of time in which a kernel ran."""
+GPU_MEMORY_USED: Final = "DCGM_FI_DEV_FB_USED"
+GPU_MEMORY_FREE: Final = "DCGM_FI_DEV_FB_FREE"
 TERMINATED: Final = "kube_pod_container_status_last_terminated_reason"
 _POD, _POD_INIT = "kube_pod_container_", "kube_pod_init_container_"
 
@@ -55,6 +61,7 @@ class PartKind(StrEnum):
     NODE = "node"
     GAUGES = "gauges"
     COUNTERS = "counters"
+    DEVICE = "device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,11 @@ class QueryPart:
     def metric(self) -> str:
         """Name of the metric, empty when there are several."""
         return self.matchers[0].value if self.matchers[0].operator == "=" else ""
+
+    @property
+    def by_namespace(self) -> bool:
+        """Whether it can be asked for some namespaces alone; without honor_labels a device's is its exporter's."""
+        return self.kind not in (PartKind.NODE, PartKind.DEVICE)
 
     @property
     def lead(self) -> bool:
@@ -174,13 +186,56 @@ def _maximum(rates: Rates, own: tuple[Matcher, ...]) -> QueryPart:
     )
 
 
+def device_parts(rates: Rates, labels: Mapping[str, str], names: Collection[str]) -> tuple[QueryPart, ...]:
+    """GPUs as DCGM's exporter has them, as far as the server has the metrics (`names`); all in percent of one device.
+
+    Where a device has both metrics of its cores, the finer one counts.
+    """
+    own = of_labels(labels)
+
+    def over(function: str, metric: str) -> str:
+        return f"{function}({selector((named(metric), *own))}[{rates.gauge_window_seconds}s])"
+
+    def part(name: str, signal: Signal, metric: str, head: str, tail: str) -> QueryPart:
+        window = f"[{rates.gauge_window_seconds}s])"
+        return QueryPart(name, PartKind.DEVICE, (signal,), (named(metric), *own), head, window + tail)
+
+    parts = []
+    if GPU_ACTIVE in names:
+        otherwise = f" or {over('avg_over_time', GPU_UTIL)}" if GPU_UTIL in names else ""
+        parts.append(part("gpu-core", Signal.GPU_CORE_MEAN, GPU_ACTIVE, "(100 * avg_over_time(", f"){otherwise}"))
+    elif GPU_UTIL in names:
+        parts.append(part("gpu-core", Signal.GPU_CORE_MEAN, GPU_UTIL, "avg_over_time(", ""))
+    if GPU_MEMORY_USED in names and GPU_MEMORY_FREE in names:
+        # used at its highest with free at its lowest: together the memory of the device
+        whole = f"({over('max_over_time', GPU_MEMORY_USED)} + {over('min_over_time', GPU_MEMORY_FREE)})"
+        share = "100 * max_over_time("
+        parts.append(part("gpu-memory", Signal.GPU_MEMORY_MAX, GPU_MEMORY_USED, share, f" / {whole}"))
+    return tuple(parts)
+
+
+GPU_RESOURCES: Final[Mapping[str, Mapping[Signal, float]]] = {
+    "nvidia_com_gpu": {Signal.GPU_CORE_REQUEST: 100.0, Signal.GPU_MEMORY_REQUEST: 100.0},
+    "koordinator_sh_gpu": {Signal.GPU_CORE_REQUEST: 1.0, Signal.GPU_MEMORY_REQUEST: 1.0},
+    "koordinator_sh_gpu_core": {Signal.GPU_CORE_REQUEST: 1.0},
+    "koordinator_sh_gpu_memory_ratio": {Signal.GPU_MEMORY_REQUEST: 1.0},
+}
+"""Extended resources as kube-state-metrics writes their names, and how many percent of a device one of them is."""
+MIG_RESOURCE: Final = "nvidia_com_mig_"
+"""How the resources of MIG instances begin; their names go on with the profile."""
+
+
 def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[QueryPart, ...]:
     """Requests and limits, and the counters behind restarts and OOM kills, sidecars' too."""
     own = of_labels(labels)
     # The last value inside the hour: looked up every 15 minutes, so that short-lived pods are found at the price of
     # four samples; read in full where scrapes are as rare as that.
     head, tail = "last_over_time(", "[3600s])" if rates.scrape_seconds >= 600 else "[3599s:900s])"
-    gauges = (named(REQUESTS, LIMITS, INIT_REQUESTS, INIT_LIMITS), Matcher("resource", "=~", "cpu|memory"), *own)
+    gauges = (
+        named(REQUESTS, LIMITS, INIT_REQUESTS, INIT_LIMITS),
+        Matcher("resource", "=~", f"cpu|memory|{'|'.join(GPU_RESOURCES)}|{MIG_RESOURCE}.+"),
+        *own,
+    )
     # Only a kill's reason matters; series without the label are the counters.
     counters = (
         named(RESTARTS, TERMINATED, *map(of_init, (RESTARTS, TERMINATED)), OOM),
@@ -188,7 +243,10 @@ def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[QueryPart, ..
         Matcher("container", "!=", ""),
         *own,
     )
-    amounts = (Signal.CPU_REQUEST, Signal.CPU_LIMIT, Signal.MEMORY_REQUEST, Signal.MEMORY_LIMIT)
+    amounts = (
+        *(Signal.CPU_REQUEST, Signal.CPU_LIMIT, Signal.MEMORY_REQUEST, Signal.MEMORY_LIMIT),
+        *(Signal.GPU_CORE_REQUEST, Signal.GPU_MEMORY_REQUEST, Signal.GPU_INSTANCE_REQUEST),
+    )
     return (
         QueryPart("amounts", PartKind.GAUGES, amounts, gauges, head, tail, HOUR_SECONDS, series=4.0),
         QueryPart(

@@ -72,10 +72,7 @@ class RangeQuery:
 
     def text(self) -> str:
         """The expression; with several parts every series is marked with its part's name."""
-        own = [
-            (part.name, part.expression(() if part.kind is PartKind.NODE else self.shard.matchers()))
-            for part in self.parts
-        ]
+        own = [(part.name, part.expression(self.shard.matchers() if part.by_namespace else ())) for part in self.parts]
         return own[0][1] if len(own) == 1 else union(marked(text, MARK, name) for name, text in own)
 
     def halves(self) -> tuple[RangeQuery, RangeQuery] | None:
@@ -86,21 +83,24 @@ class RangeQuery:
         if grid.size > 1:
             first = TimeGrid(grid.start_seconds, grid.step_seconds, grid.size // 2)
             return replace(self, grid=first), replace(self, grid=first.following(grid.size - first.size))
-        shards = None if self.parts[0].kind is PartKind.NODE else self.shard.halves()
+        shards = self.shard.halves() if self.parts[0].by_namespace else None
         return (replace(self, shard=shards[0]), replace(self, shard=shards[1])) if shards else None
 
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """How many containers live in each namespace, and how many nodes there are."""
+    """How many containers live in each namespace, how many nodes there are, and how many GPUs have metrics."""
 
     containers: Mapping[str, int]
     nodes: int = 0
+    devices: int = 0
 
     def series(self, part: QueryPart, names: Iterable[str] | None = None) -> float:
         """Expected series of a part in the namespaces (None = all)."""
         if part.kind is PartKind.NODE:
             return float(self.nodes)
+        if part.kind is PartKind.DEVICE:
+            return float(self.devices)
         chosen = self.containers.values() if names is None else (self.containers.get(n, 0) for n in names)
         return part.series * sum(chosen)
 
@@ -151,7 +151,7 @@ def _cut(parts: tuple[QueryPart, ...], grid: TimeGrid, people: Population, max_p
     series = sum(people.series(part) for part in parts)
     affordable = max_points // max(1.0, series)
     all_namespaces = NamespaceShard(tuple(sorted(people.containers)))
-    if affordable >= min(grid.slots_per_day, grid.size) or parts[0].kind is PartKind.NODE:
+    if affordable >= min(grid.slots_per_day, grid.size) or not parts[0].by_namespace:
         slots = int(min(max(1, affordable), MAX_STEPS))
         yield from (RangeQuery(parts, chunk, all_namespaces) for chunk in _chunks(grid, slots))
         return

@@ -25,7 +25,7 @@ from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.history import SignalSpan, SourceReport, UsageBlock
 from profiler.prometheus import client, decode, inventory, quantiles, questions_in_turn, survey
-from profiler.prometheus.parts import CPU, QueryPart, Rates, hourly_parts, usage_parts
+from profiler.prometheus.parts import CPU, QueryPart, Rates, device_parts, hourly_parts, usage_parts
 from profiler.prometheus.plan import NamespaceShard, PartRequest, RangeQuery, plan, settled
 from profiler.prometheus.promql import named, of_labels, selector
 from profiler.prometheus.quantiles import Question
@@ -178,6 +178,7 @@ class PrometheusSource:
         rule = surveyed.recorded and self._settings.recording_rules
         parts = (
             *usage_parts(surveyed.rates, self._settings.labels, rule),
+            *device_parts(surveyed.rates, self._settings.labels, surveyed.names),
             *hourly_parts(surveyed.rates, self._settings.labels),
         )
         available = [part for part in parts if not part.metric or part.metric in surveyed.names]

@@ -22,6 +22,7 @@ from profiler.prometheus.parts import (
     CONTAINERS,
     CPU,
     CPU_RULE,
+    GPU_MEMORY_USED,
     LIMITS,
     MEMORY,
     REQUESTS,
@@ -131,6 +132,8 @@ def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
         "old-labels": f"count({selector((named(CPU), Matcher('pod_name', '!=', ''), equal('pod', ''), *own))})",
     }
     expressions |= clusters.questions(of_containers, own, names)
+    if GPU_MEMORY_USED in names:
+        expressions["devices"] = f"count({selector((named(GPU_MEMORY_USED), *own))})"
     if CPU_RULE in names:
         expressions["recorded"] = f"count({selector((named(CPU_RULE), *CONTAINERS, *own))})"
     return union(marked(text, MARK, name) for name, text in expressions.items())
@@ -169,7 +172,8 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
         )
     if not interval_seconds and len(counts) > 1 and counts.max() > 1.5 * np.median(counts) > 0:
         notes.append("the scrape interval changed in the window, or scrapes were lost: the usual one was taken")
-    people = Population(namespaces, int(values_by_mark.get("roots", np.zeros(1)).max()))
+    nodes, devices = (int(values_by_mark.get(mark, np.zeros(1)).max()) for mark in ("roots", "devices"))
+    people = Population(namespaces, nodes, devices)
     recorded = values_by_mark.get("recorded", np.zeros(0))
     covered = len(recorded) == len(counts) > 0 and recorded.min() >= sum(namespaces.values())
     return Survey(people, rates, bool(covered), names, tuple(notes), newest(_marked(answer, "newest")))

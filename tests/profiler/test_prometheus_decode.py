@@ -133,7 +133,7 @@ def test_requests_and_limits_come_apart_by_metric_and_resource() -> None:
         for side, r, v in kinds
     ]
     named, _ = decoded(PARTS["amounts"], *series, grid=hours)
-    found = {n.signal: float(n.usage.values[0, 1]) for n in named}
+    found = {n.signal: float(n.usage.values[0, 1]) for n in named if n.usage.refs}
     assert found == {
         Signal.CPU_REQUEST: 500.0, Signal.CPU_LIMIT: 2000.0, Signal.MEMORY_REQUEST: 1e9, Signal.MEMORY_LIMIT: 2e9
     }  # fmt: skip

@@ -170,7 +170,7 @@ def _place(pod: Pod) -> Place:
 
 def _room(inventory: Inventory, total: Usage[NodeRef]) -> NodeLimits:
     """Allocatable of each node, and its cold pods; a node that states none is bounded by what it ever used."""
-    assert total.resource is not None
+    assert isinstance(total.resource, Resource)
     room = {n.name: float(n.allocatable.get(total.resource, 0)) for n in inventory.nodes}
     now = total.grid.end_seconds
     cold = cold_pods(inventory, total.resource, now, total.grid.start_seconds)
@@ -184,7 +184,7 @@ def _room(inventory: Inventory, total: Usage[NodeRef]) -> NodeLimits:
 
 def _pods(history: History, usage: AnyUsage[Any], total: Usage[NodeRef]) -> Floats:
     """Koordinator's sum of the peaks of running prod pods on each node; young ones count as cold pods elsewhere."""
-    assert total.resource is not None
+    assert isinstance(total.resource, Resource)
     members = by_node(usage.refs, history.inventory, total.refs)
     prod = {(p.namespace, p.name) for p in history.inventory.pods if p.running and p.effective_priority in PROD}
     rows = np.array([(ref.namespace, ref.pod) in prod for ref in usage.refs], dtype=bool) & (members.rows >= 0)

@@ -1,14 +1,14 @@
-"""The two compressible and incompressible resources, as values instead of twin classes.
+"""The two compressible and incompressible resources, and what is measured of GPUs, as values instead of twin classes.
 
-Amounts of a resource are integers in its `unit` everywhere: millicores and bytes. Matrices hold the same unit as
-float32.
+Amounts of a resource are integers in its `unit` everywhere: millicores, bytes, percent of one device. Matrices hold the
+same unit as float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 
 class Resource(StrEnum):
@@ -22,6 +22,24 @@ class Resource(StrEnum):
         """Unit of every integer and float amount of this resource: "millicores" or "bytes"."""
         return "millicores" if self is Resource.CPU else "bytes"
 
+
+class DeviceResource(StrEnum):
+    """What is measured of a container's GPUs; the values end the names of Koordinator's resources of the same meaning.
+
+    Amounts are percent of one device, summed over the container's devices: 250 = two and a half of them.
+    """
+
+    GPU_CORE = "gpu-core"
+    GPU_MEMORY = "gpu-memory-ratio"
+
+    @property
+    def unit(self) -> str:
+        """Unit of every amount."""
+        return "percent"
+
+
+MeasuredResource: TypeAlias = Resource | DeviceResource
+"""What series, portraits and forecasts may be of; only those of `Resource` are sized, reclaimed and summed by node."""
 
 Amounts = Mapping[Resource, int]
 """Amount per resource in its unit; a missing key means "not set", never zero."""

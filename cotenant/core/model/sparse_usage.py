@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.resource import MeasuredResource
 from cotenant.core.model.usage.usage import FloatMatrix, RefT, Statistic, TimeGrid, Usage
 
 Integers = npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ class SparseUsage(Generic[RefT]):
     first: Integers
     bounds: Integers
     cells: npt.NDArray[np.float32]
-    resource: Resource | None
+    resource: MeasuredResource | None
     statistic: Statistic
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ def of_stretches(
     refs: Sequence[RefT],
     grid: TimeGrid,
     stretches: Iterable[Stretch],
-    resource: Resource | None,
+    resource: MeasuredResource | None,
     statistic: Statistic,
 ) -> SparseUsage[RefT]:
     """Usage made of stretches that do not overlap; each is read twice. A row without any value has none stored."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.identity import SeriesRef
 from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.resource import MeasuredResource
 from cotenant.core.model.usage.usage import TimeGrid
 
 LEVELS: Final[tuple[float, ...]] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
@@ -125,7 +125,7 @@ class Forecasts(Generic[RefT]):
     """
 
     refs: tuple[RefT, ...]
-    resource: Resource
+    resource: MeasuredResource
     grid: TimeGrid
     quantiles: npt.NDArray[np.float32]
     peak: npt.NDArray[np.float32]

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.errors import StoreCorrupt
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.resource import DeviceResource, MeasuredResource, Resource
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -92,8 +92,14 @@ MEMORY_BUCKETS: Final = Buckets(first=1e7, growth=1.05, maximum=1e12)
 """Bytes: 10 MB, growing 5 %, up to 1 TB."""
 
 
-def buckets_of(resource: Resource) -> Buckets:
-    """VPA's bucket layout for a resource."""
+PERCENT_BUCKETS: Final = Buckets(first=1.0, growth=1.05, maximum=10_000.0)
+"""Percent of one device: 1 %, growing 5 %, up to 100 devices."""
+
+
+def buckets_of(resource: MeasuredResource) -> Buckets:
+    """VPA's bucket layout for a resource; for what VPA does not know, one of the same growth."""
+    if isinstance(resource, DeviceResource):
+        return PERCENT_BUCKETS
     return CPU_BUCKETS if resource is Resource.CPU else MEMORY_BUCKETS
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.identity import SeriesRef
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.resource import MeasuredResource
 from cotenant.core.model.usage.histogram import HistogramBatch
 
 Floats = npt.NDArray[np.float64]
@@ -51,7 +51,7 @@ class Portraits(Generic[RefT]):
     """
 
     refs: tuple[RefT, ...]
-    resource: Resource
+    resource: MeasuredResource
     step_seconds: int
     end_seconds: int
     histograms: HistogramBatch

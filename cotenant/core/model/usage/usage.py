@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.identity import SeriesRef
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.resource import DeviceResource, MeasuredResource, Resource
 
 FloatMatrix = npt.NDArray[np.float32]
 
@@ -49,6 +49,14 @@ class Signal(StrEnum):
     MEMORY_LIMIT = "memory_limit"
     OOM_KILLS = "oom_kills"
     RESTARTS = "restarts"
+    GPU_CORE_MEAN = "gpu_core_mean"
+    """Share of time in which the container's GPUs computed, over all of them."""
+    GPU_MEMORY_MAX = "gpu_memory_max"
+    """Memory of the container's GPUs that was taken, over all of them."""
+    GPU_CORE_REQUEST = "gpu_core_request"
+    GPU_MEMORY_REQUEST = "gpu_memory_request"
+    GPU_INSTANCE_REQUEST = "gpu_instance_request"
+    """MIG instances, 100 each; their usage is in percent of the instance."""
     NODE_CPU_USAGE_MEAN = "node_cpu_usage_mean"
     NODE_MEMORY_WORKING_SET_MAX = "node_memory_working_set_max"
 
@@ -62,7 +70,7 @@ class Signal(StrEnum):
 class SignalSpec:
     """What one value of a signal means."""
 
-    resource: Resource | None
+    resource: MeasuredResource | None
     statistic: Statistic
     step_seconds: int
     unit: str
@@ -70,6 +78,7 @@ class SignalSpec:
 
 
 _CPU, _MEM = Resource.CPU, Resource.MEMORY
+_GPU, _GPU_MEM = DeviceResource.GPU_CORE, DeviceResource.GPU_MEMORY
 SIGNALS: dict[Signal, SignalSpec] = {
     Signal.CPU_USAGE_MEAN: SignalSpec(_CPU, Statistic.MEAN, FIVE_MINUTES_SECONDS, _CPU.unit),
     Signal.CPU_USAGE_MAX: SignalSpec(_CPU, Statistic.MAX, FIVE_MINUTES_SECONDS, _CPU.unit),
@@ -82,6 +91,11 @@ SIGNALS: dict[Signal, SignalSpec] = {
     Signal.MEMORY_LIMIT: SignalSpec(_MEM, Statistic.LAST, HOUR_SECONDS, _MEM.unit),
     Signal.OOM_KILLS: SignalSpec(None, Statistic.SUM, HOUR_SECONDS, "count"),
     Signal.RESTARTS: SignalSpec(None, Statistic.SUM, HOUR_SECONDS, "count"),
+    Signal.GPU_CORE_MEAN: SignalSpec(_GPU, Statistic.MEAN, FIVE_MINUTES_SECONDS, _GPU.unit),
+    Signal.GPU_MEMORY_MAX: SignalSpec(_GPU_MEM, Statistic.MAX, FIVE_MINUTES_SECONDS, _GPU_MEM.unit),
+    Signal.GPU_CORE_REQUEST: SignalSpec(_GPU, Statistic.LAST, HOUR_SECONDS, _GPU.unit),
+    Signal.GPU_MEMORY_REQUEST: SignalSpec(_GPU_MEM, Statistic.LAST, HOUR_SECONDS, _GPU_MEM.unit),
+    Signal.GPU_INSTANCE_REQUEST: SignalSpec(_GPU, Statistic.LAST, HOUR_SECONDS, _GPU.unit),
     Signal.NODE_CPU_USAGE_MEAN: SignalSpec(_CPU, Statistic.MEAN, FIVE_MINUTES_SECONDS, _CPU.unit, per_node=True),
     Signal.NODE_MEMORY_WORKING_SET_MAX: SignalSpec(_MEM, Statistic.MAX, FIVE_MINUTES_SECONDS, _MEM.unit, per_node=True),
 }
@@ -146,7 +160,7 @@ class Usage(Generic[RefT]):
     refs: tuple[RefT, ...]
     grid: TimeGrid
     values: FloatMatrix
-    resource: Resource | None
+    resource: MeasuredResource | None
     statistic: Statistic
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.identity import SeriesRef
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.resource import MeasuredResource
 from cotenant.core.model.table import Column, Kind, Schema
 from cotenant.core.model.usage.usage import TimeGrid
 
@@ -50,7 +50,7 @@ class Weeks(Generic[RefT]):
     """
 
     refs: tuple[RefT, ...]
-    resource: Resource
+    resource: MeasuredResource
     grid: TimeGrid
     quantiles: npt.NDArray[np.float32]
     relative_loss: Floats
