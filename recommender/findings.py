@@ -82,6 +82,8 @@ def rows(findings: Iterable[ClusterFinding]) -> list[dict[str, Any]]:
             "finding": f.kind.value,
             "severity": f.severity.value,
             **_place(f.subject),
+            "proposal": f.proposal,
+            "saving_month": f.monthly_saving,
             "evidence": "; ".join(_figure(name, value) for name, value in f.evidence.items()),
         }
         for f in findings
@@ -341,4 +343,6 @@ def _figure(name: str, value: float | int | str) -> str:
         if name.endswith(f"_{unit}") and not isinstance(value, str):
             shown = format_millicores(round(value)) if unit == CPU.unit else human_bytes(value)
             return f"{name.removesuffix(f'_{unit}').replace('_', ' ')} {shown}"
+    if name.endswith("_percent"):
+        return f"{name.removesuffix('_percent').replace('_', ' ')} {value:g} %"
     return f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"

@@ -36,9 +36,17 @@ FINDINGS_REST_ON: Final[Mapping[FindingKind, frozenset[Signal]]] = {
     FindingKind.UNSCHEDULABLE: frozenset(),
     FindingKind.LEAK: _MEMORY_USE,
     FindingKind.SKEW: frozenset({Signal.CPU_USAGE_MEAN}) | _MEMORY_USE,
+    FindingKind.IDLE_GPU: frozenset({Signal.GPU_CORE_MEAN}),
+    FindingKind.OVERSIZED_GPU: frozenset({Signal.GPU_CORE_MEAN, Signal.GPU_MEMORY_MAX}),
+    FindingKind.UNMEASURED_GPU: frozenset({Signal.GPU_CORE_MEAN}),
 }
 """Signals behind the figures of each kind of finding."""
-REST_ON_LITTLE_USE: Final = frozenset({FindingKind.IDLE_WORKLOAD, FindingKind.IDLE_NODE})
+REST_ON_LITTLE_USE: Final = frozenset(
+    {
+        *(FindingKind.IDLE_WORKLOAD, FindingKind.IDLE_NODE),
+        *(FindingKind.IDLE_GPU, FindingKind.OVERSIZED_GPU, FindingKind.UNMEASURED_GPU),
+    }
+)
 """Kinds that state that something was not used."""
 NODE_FORECASTS_REST_ON: Final[Mapping[Resource, frozenset[Signal]]] = {
     Resource.CPU: frozenset({Signal.CPU_USAGE_MEAN, Signal.NODE_CPU_USAGE_MEAN}),

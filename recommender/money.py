@@ -26,6 +26,7 @@ class Price(NamedTuple):
 
     core: float
     gib: float
+    gpu: float
 
 
 def node_price(node: Node, own: PriceSettings) -> Price:
@@ -33,13 +34,14 @@ def node_price(node: Node, own: PriceSettings) -> Price:
     return Price(
         _by_label(node, own.core_hour_by_node_label, own.per_core_hour),
         _by_label(node, own.gib_hour_by_node_label, own.per_gib_hour),
+        _by_label(node, own.gpu_hour_by_node_label, own.per_gpu_hour),
     )
 
 
 def prices(workloads: Sequence[Workload], inventory: Inventory, own: PriceSettings) -> list[Price]:
     """Price for each workload: the mean over its running pods' nodes; the general one where none runs."""
-    general = Price(own.per_core_hour, own.per_gib_hour)
-    if not (own.core_hour_by_node_label or own.gib_hour_by_node_label):
+    general = Price(own.per_core_hour, own.per_gib_hour, own.per_gpu_hour)
+    if not (own.core_hour_by_node_label or own.gib_hour_by_node_label or own.gpu_hour_by_node_label):
         return [general] * len(workloads)
     of_node = {node.name: node_price(node, own) for node in inventory.nodes}
     paid: dict[WorkloadRef, list[Price]] = defaultdict(list)
@@ -52,7 +54,7 @@ def prices(workloads: Sequence[Workload], inventory: Inventory, own: PriceSettin
 
 def monthly_savings(freed: Mapping[Resource, Floats], pods: Floats, price: Sequence[Price]) -> dict[Resource, Floats]:
     """Money a month by resource, (n,): freed is what one pod requests less (negative: more), in the unit; pods run."""
-    core, gib = np.array(price, dtype=np.float64).reshape(-1, 2).T
+    core, gib, _ = np.array(price, dtype=np.float64).reshape(-1, len(Price._fields)).T
     hourly = {
         Resource.CPU: freed[Resource.CPU] / MILLICORES_PER_CORE * core,
         Resource.MEMORY: freed[Resource.MEMORY] / GIB * gib,

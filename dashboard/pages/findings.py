@@ -17,7 +17,7 @@ LIST: Final = Listing(
     schema=FINDINGS,
     path="findings",
     noun="finding",
-    shown=("severity", "finding", "namespace", "kind", "workload", "container", "evidence"),
+    shown=("severity", "finding", "namespace", "kind", "workload", "container", "proposal", "saving_month", "evidence"),
     facets=(("finding", "Finding"), ("severity", "Severity"), ("kind", "Kind"), ("ns", "Namespace")),
     order="-severity",
 )
@@ -26,7 +26,7 @@ LIST: Final = Listing(
 def render(view: View, search: str) -> Component:
     """The page."""
     lead = html.P(
-        "Idle, missing, impossible, leaking, uneven: with the figures behind it. Enter or click: the subject."
+        "Idle, oversized, missing, impossible, leaking, uneven: with its figures. Enter or click: the subject."
     )
     return html.Div(
         [

@@ -15,7 +15,7 @@ from cotenant.core.model.cluster import EventKind, Inventory, Node
 from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
-from profiler.synthetic import bounds, demand, fleet, lifetimes, patterns, placement, pods, seats
+from profiler.synthetic import bounds, demand, fleet, gpus, lifetimes, patterns, placement, pods, seats
 from profiler.synthetic import size as sizing
 from profiler.synthetic.demand import Crowd, Matrix
 from profiler.synthetic.pods import ContainerSeries, SyntheticPods
@@ -42,6 +42,8 @@ def generate(spec: SyntheticSpec, nodes: Sequence[Node] | None = None) -> Synthe
     people = pods.populate(sized, lives, rows, nodes, (grid, _stream(spec, 4)))
     crowd = Crowd(plan, lives, _per_replica(plan, load, lives))
     usage, outages = _usage(spec, (rows, crowd, people), nodes, sized)
+    if spec.rush:
+        usage |= _gpu_usage(plan, people, usage[Signal.CPU_USAGE_MEAN], _stream(spec, 10))
     workloads = pods.workloads(sized, people.pods)
     inventory = Inventory(
         NAME, grid.end_seconds, nodes, workloads, people.pods, people.events,
@@ -51,6 +53,23 @@ def generate(spec: SyntheticSpec, nodes: Sequence[Node] | None = None) -> Synthe
         {b.ref: b.shape for b in plan}, {b.ref: b.memory for b in plan}, holidays, outages
     )  # fmt: skip
     return SyntheticCluster(spec, inventory, usage, truth)
+
+
+def _gpu_usage(
+    plan: Sequence[fleet.Blueprint],
+    people: SyntheticPods,
+    cpu: Usage[PodContainerRef],
+    rng: np.random.Generator,
+) -> dict[Signal, Usage[Any]]:
+    """Usage and requests of GPUs, which the main container of each pod has."""
+    uses, main = gpus.uses(plan), {b.ref: b.parts[0].name for b in plan}
+    owner = {(pod.namespace, pod.name): pod.workload for pod in people.pods}
+
+    def use_of(ref: PodContainerRef) -> gpus.GpuUse | None:
+        workload = owner[ref.namespace, ref.pod]
+        return uses.get(workload) if main[workload] == ref.container else None
+
+    return gpus.usage(cpu, use_of, rng)
 
 
 def _stream(spec: SyntheticSpec, stage: int) -> np.random.Generator:

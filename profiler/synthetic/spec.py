@@ -51,8 +51,8 @@ class SyntheticSpec:
     memory_requested: float = 0.75
     memory_used: float = 0.50
     rush: bool = False
-    """A demo's story: feed/rank is scaled by an autoscaler and outgrows its usual replicas every evening, and pay/vault
-    is Guaranteed."""
+    """A demo's story: feed/rank is scaled by an autoscaler and outgrows its usual replicas every evening, pay/vault is
+    Guaranteed, and some workloads have GPUs (`gpus`)."""
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.workloads < 1 or self.days < 1:

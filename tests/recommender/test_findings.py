@@ -305,7 +305,7 @@ def test_a_nodes_row_has_the_node_where_a_workloads_has_its_name() -> None:
     (row,) = rows([ClusterFinding(FindingKind.IDLE_NODE, NodeRef("n1"), Severity.WARNING, {"days": 7.25})])
     assert row == {
         "finding": "idle-node", "severity": "warning", "namespace": "", "kind": "Node", "workload": "n1",
-        "container": "", "evidence": "days 7.25",
+        "container": "", "proposal": "", "saving_month": None, "evidence": "days 7.25",
     }  # fmt: skip
 
 

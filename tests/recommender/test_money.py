@@ -18,6 +18,8 @@ SPOT = PriceSettings(
     per_gib_hour=0.005,
     core_hour_by_node_label={"pool=spot": 0.01, "zone=far": 0.02},
     gib_hour_by_node_label={"pool=spot": 0.001},
+    per_gpu_hour=2.0,
+    gpu_hour_by_node_label={"pool=spot": 0.5},
 )
 
 
@@ -28,21 +30,21 @@ def node(name: str, **labels: str) -> Node:
 def test_saving_is_what_all_replicas_request_less_times_price_and_hours() -> None:
     freed = {CPU: np.array([500.0]), MEMORY: np.array([2.0 * GIB])}
     # 3 pods x (0.5 core x 0.04 + 2 GiB x 0.005) x 730 h = 3 x 0.03 x 730 = 65.70
-    savings = monthly_savings(freed, np.array([3.0]), [Price(0.04, 0.005)])
+    savings = monthly_savings(freed, np.array([3.0]), [Price(0.04, 0.005, 2.0)])
     assert sum(savings.values()).tolist() == pytest.approx([65.70])
 
 
 def test_a_larger_request_costs() -> None:
     freed = {CPU: np.array([-1000.0]), MEMORY: np.array([0.0])}
-    savings = monthly_savings(freed, np.array([1.0]), [Price(0.04, 0.005)])
+    savings = monthly_savings(freed, np.array([1.0]), [Price(0.04, 0.005, 2.0)])
     assert sum(savings.values()).tolist() == pytest.approx([-29.20])
 
 
 def test_the_first_label_of_the_sheet_that_a_node_has_sets_its_price() -> None:
-    assert node_price(node("n"), SPOT) == Price(0.04, 0.005)
-    assert node_price(node("n", pool="spot", zone="far"), SPOT) == Price(0.01, 0.001)
-    assert node_price(node("n", zone="far"), SPOT) == Price(0.02, 0.005)
-    assert node_price(node("n", pool="other"), SPOT) == Price(0.04, 0.005)
+    assert node_price(node("n"), SPOT) == Price(0.04, 0.005, 2.0)
+    assert node_price(node("n", pool="spot", zone="far"), SPOT) == Price(0.01, 0.001, 0.5)
+    assert node_price(node("n", zone="far"), SPOT) == Price(0.02, 0.005, 2.0)
+    assert node_price(node("n", pool="other"), SPOT) == Price(0.04, 0.005, 2.0)
 
 
 def test_a_workload_costs_the_mean_of_the_nodes_it_runs_on() -> None:
@@ -54,6 +56,6 @@ def test_a_workload_costs_the_mean_of_the_nodes_it_runs_on() -> None:
     inventory = Inventory("c", 10, (node("cheap", pool="spot"), node("dear")), (), pods)
     shop, batch = (Workload(ref, 2, ()) for ref in (SHOP, BATCH))
     of_shop, of_batch = prices([shop, batch], inventory, SPOT)
-    assert of_shop == pytest.approx((0.025, 0.003))  # (0.01 + 0.04) / 2, (0.001 + 0.005) / 2
-    assert of_batch == Price(0.04, 0.005)  # runs nowhere
-    assert prices([shop], inventory, PriceSettings()) == [Price(0.031611, 0.004237)]
+    assert of_shop == pytest.approx((0.025, 0.003, 1.25))  # means of 0.01 and 0.04, 0.001 and 0.005, 0.5 and 2
+    assert of_batch == Price(0.04, 0.005, 2.0)  # runs nowhere
+    assert prices([shop], inventory, PriceSettings()) == [Price(0.031611, 0.004237, 0.95)]

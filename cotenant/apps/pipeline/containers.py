@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from cotenant.apps.pipeline import gpus
 from cotenant.apps.pipeline.analysis import History
 from cotenant.core.model.cluster import Event, Inventory, Pod, Workload
 from cotenant.core.model.finding import ClusterFinding
@@ -59,6 +60,7 @@ def assess(
     deleted = gone_workloads(history.inventory)
     recommendations: list[Recommendation] = []
     findings = list(of_cluster(history.inventory, history.node_usage, history.window, own.findings))
+    findings += gpus.findings(history, settings)
     for part in evidences(history, settings, server, series_at_once):
         margins = np.array([least_margins.get(ref, np.nan) for ref in part.containers], dtype=np.float64)
         evidence = replace(part, least_margins=margins)

@@ -20,6 +20,9 @@ class FindingKind(StrEnum):
     UNSCHEDULABLE = "unschedulable-request"
     LEAK = "memory-leak"
     SKEW = "uneven-replicas"
+    IDLE_GPU = "idle-gpu"
+    OVERSIZED_GPU = "oversized-gpu"
+    UNMEASURED_GPU = "unmeasured-gpu"
 
 
 FINDING_SENTENCES: dict[FindingKind, str] = {
@@ -30,14 +33,29 @@ FINDING_SENTENCES: dict[FindingKind, str] = {
     FindingKind.UNSCHEDULABLE: "No node is large enough for one pod's requests; a new pod would stay pending.",
     FindingKind.LEAK: "Memory grows steadily between restarts; a smaller request would only bring the kill forward.",
     FindingKind.SKEW: "Replicas use very unequal amounts; one request for all of them wastes or starves.",
+    FindingKind.IDLE_GPU: "GPUs are requested and never computed in the whole window; memory that is taken is no work.",
+    FindingKind.OVERSIZED_GPU: (
+        "A share of the GPU would do. To apply it, switch on the extender's devices (docs/devices.md), then write the "
+        "proposed requests and limits into the pod template by hand. A share reserves: it does not stop a process from "
+        "taking more of the device's time or memory, so share only among workloads that trust each other."
+    ),
+    FindingKind.UNMEASURED_GPU: (
+        "GPUs are requested and no metrics tell their use: let Prometheus scrape DCGM's exporter on the pods' nodes."
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFinding:
-    """One finding; `evidence` holds named figures in the units their names say."""
+    """One finding; `evidence` holds named figures in the units their names say.
+
+    proposal: what to request instead, "" = nothing is proposed; monthly_saving: what that is worth over all replicas,
+    in the price sheet's currency, None = not known.
+    """
 
     kind: FindingKind
     subject: ContainerRef | WorkloadRef | NodeRef
     severity: Severity
     evidence: Mapping[str, float | int | str] = field(default_factory=dict)
+    proposal: str = ""
+    monthly_saving: float | None = None

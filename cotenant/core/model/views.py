@@ -279,6 +279,8 @@ FINDINGS: Final = Schema(
         Column("kind", "Kind", Kind.TEXT, "Kind of a workload; Node for a node."),
         Column("workload", "Name", Kind.TEXT, "Name of the workload or node."),
         Column("container", "Container", Kind.TEXT, "Container, when it is about one."),
+        Column("proposal", "Proposal", Kind.TEXT, "What to request instead, when something is proposed."),
+        Column("saving_month", "Saving/month", Kind.NUMBER, "Money over all replicas, in the price sheet's currency."),
         Column("evidence", "Evidence", Kind.TEXT, "Named figures behind it."),
     ),
     ("finding", "namespace", "kind", "workload", "container"),

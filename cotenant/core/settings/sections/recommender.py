@@ -239,6 +239,15 @@ class FindingSettings(Section, frozen=True):
     idle_pod_millicores: Annotated[
         int, setting("A workload is idle when no pod ever used more CPU in 5 minutes.", unit="millicores", ge=0)
     ] = 5
+    idle_gpu_percent: Annotated[
+        float,
+        setting(
+            "GPUs are idle when they never computed for more of 5 minutes, all of a container's together.",
+            unit="percent of one device",
+            ge=0,
+            le=100,
+        ),
+    ] = 3.0
     idle_node_fraction: Annotated[
         float, setting("A node is idle when its p95 CPU usage is at most this share of allocatable.", ge=0, le=1)
     ] = 0.1
@@ -259,6 +268,22 @@ class FindingSettings(Section, frozen=True):
         int, setting("Least difference between busiest and median pod.", unit="millicores", ge=0)
     ] = 100
     skew_bytes: Annotated[int, setting("The same for memory.", unit="bytes", ge=0)] = 128 * MIB
+
+
+class GpuSettings(Section, frozen=True):
+    """The share of a GPU that is proposed instead of a larger request."""
+
+    core_fraction: Annotated[float, setting("Quantile of the GPUs' time that one pod used.", gt=0, le=1)] = 0.95
+    core_margin_fraction: Annotated[float, setting("Added to it.", ge=0, le=10)] = 0.15
+    memory_margin_fraction: Annotated[
+        float, setting("Added to the highest GPU memory ever seen: beyond it an allocation fails.", ge=0, le=10)
+    ] = 0.15
+    step_percent: Annotated[
+        Literal[1, 2, 5, 10, 20, 25, 50, 100], setting("Steps that shares are rounded up to.", unit="percent")
+    ] = 10
+    unmeasured_hours: Annotated[
+        int, setting("How long GPUs are requested before their missing metrics are told.", unit="hours", ge=1, le=168)
+    ] = 2
 
 
 class PatchSettings(Section, frozen=True):
@@ -305,11 +330,15 @@ class PriceSettings(Section, frozen=True):
     per_gib_hour: Annotated[float, setting("Price of one requested GiB of memory.", unit="currency per hour", ge=0)] = (
         0.004237
     )
+    per_gpu_hour: Annotated[float, setting("Price of one requested GPU.", unit="currency per hour", ge=0)] = 0.95
     core_hour_by_node_label: Annotated[
         dict[str, Price],
         setting("Other core prices for nodes with a label, written label=value; the first that fits counts."),
     ] = msgspec.field(default_factory=dict)
     gib_hour_by_node_label: Annotated[dict[str, Price], setting("The same for a GiB of memory.")] = msgspec.field(
+        default_factory=dict
+    )
+    gpu_hour_by_node_label: Annotated[dict[str, Price], setting("The same for a GPU.")] = msgspec.field(
         default_factory=dict
     )
 
@@ -343,6 +372,7 @@ class RecommenderSettings(Section, frozen=True):
     cotenant: Annotated[CotenantSettings, setting("Strategy cotenant.")] = CotenantSettings()
     reclaimable: Annotated[ReclaimableSettings, setting("Reclaimable capacity of nodes.")] = ReclaimableSettings()
     findings: Annotated[FindingSettings, setting("What counts as a finding.")] = FindingSettings()
+    gpus: Annotated[GpuSettings, setting("Shares of GPUs.")] = GpuSettings()
     patches: Annotated[PatchSettings, setting("How patches are written.")] = PatchSettings()
     backtest: Annotated[BacktestSettings, setting("Back-test and confidence of proposals.")] = BacktestSettings()
     replicas: Annotated[ReplicaSettings, setting("Floors of replicas.")] = ReplicaSettings()

@@ -1,0 +1,83 @@
+"""GPUs of containers: what was requested and used, as the recommender judges it, and the cluster's total."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from cotenant.apps.pipeline.analysis import History
+from cotenant.core.model.finding import ClusterFinding
+from cotenant.core.model.identity import ClusterRef, ContainerRef, PodContainerRef
+from cotenant.core.model.usage.portrait import Portraits
+from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal, Usage
+from cotenant.core.settings.root import Settings
+from profiler import portrait
+from profiler.pool import by_cluster, by_container, total
+from recommender.gpus import GpuContainer, find
+from recommender.money import prices
+
+_REQUESTS = (Signal.GPU_CORE_REQUEST, Signal.GPU_MEMORY_REQUEST, Signal.GPU_INSTANCE_REQUEST)
+
+
+def findings(history: History, settings: Settings) -> Iterator[ClusterFinding]:
+    """What is said of GPUs that running pods request."""
+    yield from find(list(_containers(history, settings)), settings.recommender.findings, settings.recommender.gpus)
+
+
+def cluster_total(history: History) -> Usage[ClusterRef] | None:
+    """What all containers use of GPUs together, percent of one device; None without any GPU metrics."""
+    usage = history.usage[Signal.GPU_CORE_MEAN]
+    return total(usage, by_cluster(usage.refs, history.inventory)) if usage.refs else None
+
+
+def _containers(history: History, settings: Settings) -> Iterator[GpuContainer]:
+    requested = {signal: _requested(history, signal) for signal in _REQUESTS}
+    refs = sorted(set().union(*requested.values()))
+    if not refs:
+        return
+    cores, memory = (_portraits(history, s, settings) for s in (Signal.GPU_CORE_MEAN, Signal.GPU_MEMORY_MAX))
+    core_row, memory_row = ({ref: row for row, ref in enumerate(p.refs)} for p in (cores, memory))
+    quantile = cores.percentile(settings.recommender.gpus.core_fraction)
+    core_maximum, memory_maximum = (np.fmax(p.maximum, p.startup_max) for p in (cores, memory))
+    workloads = {workload.ref: workload for workload in history.inventory.workloads}
+    known = [ref for ref in refs if ref.workload in workloads]
+    price = prices([workloads[ref.workload] for ref in known], history.inventory, settings.recommender.prices)
+    for ref, paid in zip(known, price, strict=True):
+        core, of_memory = core_row.get(ref, -1), memory_row.get(ref, -1)
+        amounts = [requested[signal].get(ref, (0.0, 0, 0.0)) for signal in _REQUESTS]
+        of_core, of_memory_share, of_instances = (amount for amount, _, _ in amounts)
+        yield GpuContainer(
+            ref,
+            max(pods for _, pods, _ in amounts),
+            requested_core=of_core,
+            requested_memory=of_memory_share,
+            instances=of_instances,
+            core_quantile=float(quantile[core]) if core >= 0 else np.nan,
+            core_maximum=float(core_maximum[core]) if core >= 0 else np.nan,
+            memory_maximum=float(memory_maximum[of_memory]) if of_memory >= 0 else np.nan,
+            days=float(cores.span_days[core]) if core >= 0 else 0.0,
+            coverage=float(cores.coverage[core]) if core >= 0 else 0.0,
+            requested_hours=max(hours for _, _, hours in amounts),
+            hourly_price=paid.gpu,
+        )
+
+
+def _requested(history: History, signal: Signal) -> Mapping[ContainerRef, tuple[float, int, float]]:
+    """Of running pods by container: the largest newest request, how many pods have one, for how many hours at most."""
+    running = {(p.namespace, p.name): p.workload for p in history.inventory.pods if p.running}
+    usage = history.usage[signal].dense()
+    newest: dict[ContainerRef, list[tuple[float, int]]] = defaultdict(list)
+    for ref, values in zip(usage.refs, usage.values, strict=True):
+        workload, present = running.get((ref.namespace, ref.pod)), np.flatnonzero(np.isfinite(values))
+        if workload is not None and present.size:
+            newest[ContainerRef(workload, ref.container)].append((float(values[present[-1]]), int(present.size)))
+    hours = usage.grid.step_seconds / HOUR_SECONDS
+    return {ref: (max(a for a, _ in pods), len(pods), hours * max(n for _, n in pods)) for ref, pods in newest.items()}
+
+
+def _portraits(history: History, signal: Signal, settings: Settings) -> Portraits[ContainerRef]:
+    usage: Usage[PodContainerRef] = history.usage[signal].dense()
+    members = by_container(usage.refs, history.inventory)
+    return portrait.build(members.refs, members.rows, usage, settings.portrait, members.start_seconds)

@@ -1,0 +1,152 @@
+"""GPUs that are requested and not used: findings, with the share that would do. Pure.
+
+The pipeline gives `find` what containers of running pods requested and used, in percent of one device; surfaces show
+the findings beside the others. A share is what Koordinator's scheduler and cotenant's extender give of one device
+(`gpu-core`, `gpu-memory-ratio`); beyond one device there are only whole ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cotenant.core.model.allocation.device_request import NVIDIA_GPU
+from cotenant.core.model.allocation.devices import GPU_CORE, GPU_MEMORY_RATIO, WHOLE
+from cotenant.core.model.finding import ClusterFinding, FindingKind
+from cotenant.core.model.identity import ContainerRef
+from cotenant.core.model.recommendation import Severity
+from cotenant.core.settings.sections.recommender import FindingSettings, GpuSettings
+from recommender.money import HOURS_PER_MONTH
+
+_ROUNDING_PERCENT = 1e-6
+"""What float arithmetic may add to an amount that is a whole step."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShare:
+    """Percent of GPUs for one container: of one device, or the same whole number of devices in both."""
+
+    core_percent: int
+    memory_percent: int
+
+    @property
+    def devices(self) -> float:
+        """What it takes of devices: of its two amounts the larger one keeps others out."""
+        return max(self.core_percent, self.memory_percent) / WHOLE
+
+    def __str__(self) -> str:
+        if self.core_percent == self.memory_percent and self.core_percent % WHOLE == 0:
+            return f"{NVIDIA_GPU}: {self.core_percent // WHOLE}"
+        return f"{GPU_CORE}: {self.core_percent}, {GPU_MEMORY_RATIO}: {self.memory_percent}"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuContainer:
+    """What one container of a workload's running pods requested last and used in the window; NaN = not known.
+
+    Amounts are percent of one device of one pod: requested_core and requested_memory of GPUs, instances of MIG
+    instances (0 = none); core_fraction: of its time, at the quantile of the settings; days: between first and last
+    sample; hourly_price: of a whole GPU.
+    """
+
+    ref: ContainerRef
+    pods: int
+    requested_core: float = 0.0
+    requested_memory: float = 0.0
+    instances: float = 0.0
+    core_quantile: float = math.nan
+    core_maximum: float = math.nan
+    memory_maximum: float = math.nan
+    days: float = 0.0
+    coverage: float = 0.0
+    requested_hours: float = 0.0
+    hourly_price: float = 0.0
+
+    @property
+    def devices(self) -> float:
+        """Devices that one pod keeps from others."""
+        return max(self.requested_core, self.requested_memory, self.instances) / WHOLE
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything is known of its use."""
+        return not math.isnan(self.core_maximum)
+
+    def monthly_price(self, devices: float) -> float:
+        """Of so many devices in each of its pods."""
+        return devices * self.pods * self.hourly_price * HOURS_PER_MONTH
+
+
+def share_for(core_percent: float, memory_percent: float, own: GpuSettings) -> GpuShare:
+    """The smallest share that holds this use with its margins, in the steps that are allowed.
+
+    core_percent, memory_percent: finite, >= 0, of one device, over several devices more than 100.
+    """
+    core = _rounded_up(core_percent * (1 + own.core_margin_fraction), own.step_percent)
+    memory = _rounded_up(memory_percent * (1 + own.memory_margin_fraction), own.step_percent)
+    if max(core, memory) > WHOLE:
+        core = memory = _rounded_up(max(core, memory), WHOLE)
+    return GpuShare(core, memory)
+
+
+def find(containers: Sequence[GpuContainer], settings: FindingSettings, own: GpuSettings) -> Iterator[ClusterFinding]:
+    """At most one finding a container: not measured, idle, or larger than it needs."""
+    for container in (c for c in containers if c.devices > 0 and c.pods):
+        if not container.measured:
+            if container.requested_hours >= own.unmeasured_hours:
+                yield _unmeasured(container)
+        elif container.days >= settings.minimum_days and container.coverage >= settings.minimum_coverage:
+            if container.core_maximum <= settings.idle_gpu_percent:
+                yield _idle(container, settings)
+            elif not container.instances and not math.isnan(container.memory_maximum):
+                yield from _oversized(container, own)
+
+
+def _rounded_up(amount: float, step: int) -> int:
+    """The next whole step, at least one."""
+    return max(1, math.ceil((amount - _ROUNDING_PERCENT) / step)) * step
+
+
+def _requested(container: GpuContainer) -> dict[str, float | int | str]:
+    if container.instances:
+        return {"pods": container.pods, "mig_instances_of_a_pod": round(container.instances / WHOLE)}
+    return {
+        "pods": container.pods,
+        "gpu_core_of_a_pod_percent": container.requested_core,
+        "gpu_memory_of_a_pod_percent": container.requested_memory,
+    }
+
+
+def _used(container: GpuContainer) -> dict[str, float | int | str]:
+    figures: dict[str, float | int | str] = {"gpu_core_max_percent": round(container.core_maximum, 1)}
+    if not math.isnan(container.memory_maximum):
+        figures["gpu_memory_max_percent"] = round(container.memory_maximum, 1)
+    return {**figures, "days": round(container.days, 1)}
+
+
+def _unmeasured(container: GpuContainer) -> ClusterFinding:
+    return ClusterFinding(FindingKind.UNMEASURED_GPU, container.ref, Severity.OK, _requested(container))
+
+
+def _idle(container: GpuContainer, settings: FindingSettings) -> ClusterFinding:
+    figures = {**_requested(container), **_used(container), "threshold_percent": settings.idle_gpu_percent}
+    saving = container.monthly_price(container.devices)
+    return ClusterFinding(FindingKind.IDLE_GPU, container.ref, Severity.WARNING, figures, "no GPU", saving)
+
+
+def _oversized(container: GpuContainer, own: GpuSettings) -> Iterator[ClusterFinding]:
+    share = share_for(container.core_quantile, container.memory_maximum, own)
+    if share.devices >= container.devices:
+        return
+    figures = {
+        **_requested(container),
+        f"gpu_core_p{own.core_fraction * 100:g}_percent": round(container.core_quantile, 1),
+        **_used(container),
+    }
+    saving = container.monthly_price(container.devices - share.devices)
+    freed = (container.devices - share.devices) * container.pods
+    level = Severity.WARNING if freed >= 1 else Severity.OK
+    now = GpuShare(round(container.requested_core), round(container.requested_memory))
+    proposal = f"{share} instead of {now}"
+    yield ClusterFinding(FindingKind.OVERSIZED_GPU, container.ref, level, figures, proposal, saving)
