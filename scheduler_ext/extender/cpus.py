@@ -24,6 +24,7 @@ from cotenant.core.model.allocation.cpu_accumulator import (
 from cotenant.core.model.allocation.cpu_allocator import (
     CpuAllocator,
     NodeCpuPolicies,
+    amplified_room,
     node_policies,
     occupation,
     request_on,
@@ -67,8 +68,8 @@ def room_of(node: NodeHardware, pods: Iterable[PodFacts]) -> CpuRoom:
     free, whole, idle, sizes = (list(column) for column in zip(*counts, strict=True)) if counts else ([], [], [], [])
     policies = node_policies(node.labels)
     step = int(np.gcd.reduce([len(threads) for threads in topology.cores.values()])) if topology.cores else 1
-    texts = [policy or "" for policy in (policies.bind, policies.numa, policies.strategy)]
-    return CpuRoom("", free, whole, idle, sizes, step, *texts)
+    bind, numa, strategy = (policy or "" for policy in (policies.bind, policies.numa, policies.strategy))
+    return CpuRoom("", free, whole, idle, sizes, step, bind, numa, strategy, amplified_room(node, holdings))
 
 
 def refusal(room: CpuRoom | None, request: CpuRequest) -> Code:
@@ -78,6 +79,8 @@ def refusal(room: CpuRoom | None, request: CpuRequest) -> Code:
     on_node = request_on(request, _policies(room))
     if on_node is None:
         return Code.CPU_POLICY
+    if room.amplified is not None and room.amplified < on_node.count:
+        return Code.NO_CPUS
     of_kind = room.free
     if on_node.required:
         if on_node.bind is CpuBindPolicy.FULL_PCPUS and on_node.count % room.step:

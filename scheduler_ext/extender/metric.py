@@ -18,13 +18,17 @@ import numpy.typing as npt
 
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.kubernetes.amplification import raw_allocatable
+from cotenant.core.model.kubernetes.pod_request import readable_room
 from cotenant.core.model.kubernetes.protocol import (
+    AMPLIFICATION_RATIO_ANNOTATION,
     EXTENDED_RESOURCES,
     NODE_RESERVATION_ANNOTATION,
+    RAW_ALLOCATABLE_ANNOTATION,
     SUPPRESSED_FRACTION_ANNOTATION,
     SYSTEM_QOS_ANNOTATION,
 )
-from cotenant.core.model.kubernetes.quantity import parse_amount, parse_bytes, parse_millicores
+from cotenant.core.model.kubernetes.quantity import parse_amount
 from cotenant.core.model.reservations.reservation import seconds_of
 from cotenant.core.model.resource import Resource
 from scheduler_ext.extender.pod import RESOURCES, Pair, Quantities
@@ -32,7 +36,6 @@ from scheduler_ext.extender.pod import RESOURCES, Pair, Quantities
 Floats = npt.NDArray[np.float64]
 
 THRESHOLDS_ANNOTATION: Final = "scheduling.koordinator.sh/usage-thresholds"
-RAW_ALLOCATABLE_ANNOTATION: Final = "node.koordinator.sh/raw-allocatable"
 DEFAULT_REPORT_SECONDS: Final = 60.0
 
 
@@ -207,7 +210,12 @@ class ExtenderNode:
     """Those that keep CPUs from pods."""
 
 
-_KEEPING_CPUS: Final = (NODE_RESERVATION_ANNOTATION, SYSTEM_QOS_ANNOTATION)
+_KEEPING_CPUS: Final = (
+    NODE_RESERVATION_ANNOTATION,
+    SYSTEM_QOS_ANNOTATION,
+    AMPLIFICATION_RATIO_ANNOTATION,
+    RAW_ALLOCATABLE_ANNOTATION,
+)
 BATCH_NAMES: Final = tuple(EXTENDED_RESOURCES[Band.BATCH, r] for r in RESOURCES)
 
 
@@ -218,8 +226,8 @@ def node_of(wire: ExtenderNodeWire) -> ExtenderNode:
     allocatable, else allocatable. Amounts in millicores and bytes; annotations that cannot be read count as absent.
     """
     annotations = wire.metadata.annotations or {}
-    allocatable = _amounts(wire.status.allocatable or {})
-    raw = _amounts(_object(annotations.get(RAW_ALLOCATABLE_ANNOTATION, "")))
+    allocatable = readable_room(wire.status.allocatable or {})
+    raw = raw_allocatable(annotations)
     cpu, memory = (float(raw.get(r.value, allocatable.get(r.value, 0))) for r in RESOURCES)
     return ExtenderNode(
         name=wire.metadata.name,
@@ -274,17 +282,6 @@ def _fraction(text: str) -> float:
     except ValueError:
         return math.nan
     return value if 0.0 <= value <= 1.0 else math.nan
-
-
-def _amounts(quantities: Mapping[str, Any]) -> dict[str, int]:
-    """Amounts by resource name, cpu in millicores, others in whole units; what cannot be read is left out."""
-    amounts = {}
-    for name, text in quantities.items():
-        try:
-            amounts[name] = parse_millicores(text) if name == "cpu" else parse_bytes(text)
-        except CotenantError:
-            continue
-    return amounts
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION
+from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION, RAW_ALLOCATABLE_ANNOTATION
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from enforcer.contract import CpuUse, GroupReading, HostApplicationReading, KubeQos, Level, NodeForecast, Observation
 from enforcer.strategies.forecast_ahead import online_ahead
@@ -56,6 +57,15 @@ def test_it_may_be_negative_unless_a_share_is_promised() -> None:
 def test_what_is_reserved_counts_where_the_system_uses_less() -> None:
     # 6500 of the threshold, 1500 of the pods, the larger of 600 and 1000
     assert target(world(3000.0, capacity={"cpu": 10_000}, allocatable={"cpu": 9_000})) == 4000
+
+
+@given(ratio=st.integers(100, 400), kept=st.integers(0, 3000))
+def test_what_the_kubelet_keeps_is_the_same_on_an_amplified_node(ratio: int, kept: int) -> None:
+    raw = 4000 - kept
+    annotations = {RAW_ALLOCATABLE_ANNOTATION: json.dumps({"cpu": f"{raw}m"})}
+    allocatable = {"cpu": raw * ratio // 100}
+    machine = node(4, capacity={"cpu": 4000}, allocatable=allocatable, annotations=annotations)
+    assert reserved_millicores(machine) == kept
 
 
 @pytest.mark.parametrize(

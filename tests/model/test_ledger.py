@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from cotenant.core.model.errors import UsageError
 
 NAMES = st.text("abc-", min_size=1, max_size=4)
 HOLDINGS = st.builds(
-    lambda namespace, name, uid, texts: Holding(f"{namespace}/{name}", uid, texts),
+    lambda namespace, name, uid, texts: Holding(f"{namespace}/{name}", uid, texts, entered=True),
     NAMES,
     NAMES,
     NAMES,
@@ -61,7 +62,11 @@ def test_entries_end_only_when_their_pod_is_known_to_be_over(entries: list[Holdi
 def test_an_entry_counts_before_what_its_pod_says_and_pods_without_one_count_too():
     written, claimed = Holding("a/b", "u1", {"k": "ours"}), Holding("a/b", "u1", {"k": "theirs"}, {"cpu": 1000})
     foreign = Holding("a/c", "u2", {}, {"cpu": 1000})
-    assert all_holdings({"u1": written}, [claimed, foreign]) == [written, foreign]
+    coming = Holding("a/d", "u3", {"k": "ours"}, entered=True)
+    entries = {"u1": replace(written, entered=True), "u3": coming}
+    # what the pod asks for is its own to say
+    counted = Holding("a/b", "u1", {"k": "ours"}, {"cpu": 1000}, entered=True)
+    assert all_holdings(entries, [claimed, foreign]) == [counted, coming, foreign]
 
 
 @given(pods=st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5))

@@ -53,6 +53,13 @@ def test_a_reservation_counts_where_it_is_more_than_the_kubelets(
     assert not found.notes
 
 
+def test_what_the_kubelet_keeps_is_counted_before_amplification() -> None:
+    annotations = {"node.koordinator.sh/raw-allocatable": '{"cpu": "9"}'}
+    amplified = ColocationNode.of(Node("n", {CPU: 10_000, MEMORY: GIB}, {CPU: 18_000, MEMORY: GIB}, {}, annotations))
+    # 10 CPUs of which pods get 9, whatever the node looks like
+    assert (amplified.reserved(CPU), amplified.reserved(MEMORY)) == (1000, 0)
+
+
 @pytest.mark.parametrize(
     ("annotation", "text"),
     [

@@ -8,7 +8,8 @@
 Whole millicores, each term cut off. Not best effort: label other than BE and Kubernetes QoS other than BestEffort. The
 system is what remains of the machine's use without pods and host applications; a cgroup whose pod is not known (yet)
 is therefore part of it, and never counts as best effort. Reserved: the larger of the annotation `reservation` and
-capacity - allocatable. Without minPercent the result may be negative; each policy has its own least.
+capacity - allocatable, before amplification. Without minPercent the result may be negative; each policy has its own
+least.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import msgspec
 from cotenant.core.model.allocation.cpu_annotations import NO_JSON, reserved_cpus
 from cotenant.core.model.colocation.node_policy import Thresholds
 from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.amplification import raw_allocatable
 from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.kubernetes.quantity import parse_millicores
@@ -81,7 +83,8 @@ def with_least(millicores: int, use: NodeCpuDemand, thresholds: Thresholds) -> i
 
 def reserved_millicores(node: NodeReading) -> int:
     """CPU that the node keeps for what is no pod; an annotation that cannot be read counts as none."""
-    kubelet = max(node.capacity.get("cpu", 0) - node.allocatable.get("cpu", 0), 0) if node.allocatable else 0
+    allocatable = raw_allocatable(node.annotations).get("cpu", node.allocatable.get("cpu"))
+    kubelet = 0 if allocatable is None else max(node.capacity.get("cpu", 0) - allocatable, 0)
     return max(kubelet, _annotated(node))
 
 

@@ -51,6 +51,7 @@ class CpuRoom(msgspec.Struct, frozen=True, array_like=True):
     closed: why it gives none: "topology" that cannot be read, CPUs are the "kubelet"'s, or "". free: CPUs; whole: CPUs
     on cores that are free altogether; cores: cores with a free CPU; sizes: CPUs of the empty machine. step: every
     number of CPUs on whole cores is a multiple of it. bind, numa, strategy: what the node's labels demand, or "".
+    amplified: CPUs that may still be given beside the others' requests, None where allocatable is not amplified.
     """
 
     closed: str = ""
@@ -62,6 +63,7 @@ class CpuRoom(msgspec.Struct, frozen=True, array_like=True):
     bind: str = ""
     numa: str = ""
     strategy: str = ""
+    amplified: int | None = None
 
 
 class DeviceRoom(msgspec.Struct, frozen=True, array_like=True):

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
 from cotenant.core.model.allocation.cpu_accumulator import CpuBindPolicy, CpuExclusivePolicy
-from cotenant.core.model.allocation.cpu_allocator import NO_TOPOLOGY, TOO_FEW, CpuAllocator
+from cotenant.core.model.allocation.cpu_allocator import NO_TOPOLOGY, TOO_FEW, CpuAllocator, amplified_room
 from cotenant.core.model.allocation.cpu_annotations import assignment_of
 from cotenant.core.model.allocation.cpu_lists import format_cpus
 from cotenant.core.model.allocation.cpu_topology import CpuTopology, regular_topology
 from cotenant.core.model.allocation.topology_document import COLLECTION, NodeCpus, annotations_of
+from cotenant.core.model.kubernetes.amplification import amplification_of, raw_allocatable
 from cotenant.core.model.reservations.reservation import PodIdentity
 from cotenant.core.settings.sections.extender import CpuAllocationSettings, ExtenderSettings, LoadAwareSettings
 from scheduler_ext.extender import cpus
@@ -183,6 +184,65 @@ def test_reserved_cpus_and_those_of_class_system_are_not_given():
     # cores 2 and 3 are whole; of node 0 only thread 5 is left
     room = cpus.room_of(hardware(SMALL, annotations=kept), ())
     assert (room.free, room.whole, room.cores) == ([1, 4], [0, 4], [1, 2])
+
+
+def amplified(ratio: float, raw: str = "8") -> dict[str, str]:
+    return {
+        "node.koordinator.sh/resource-amplification-ratio": json.dumps({"cpu": ratio}),
+        "node.koordinator.sh/raw-allocatable": json.dumps({"cpu": raw}),
+    }
+
+
+@pytest.mark.parametrize(("others", "most"), [(0, 8), (3000, 6), (12_000, 0), (100_000, 0)])
+def test_on_an_amplified_node_cpus_of_its_own_leave_what_others_request_of_it(others: int, most: int):
+    # 8 CPUs that look like 12: requests of 3 are 2 CPUs of the machine, of 12 all 8
+    node, beside = hardware(SMALL, annotations=amplified(1.5)), [pod(others, qos="LS", name="web-1")]
+    room = cpus.room_of(node, beside)
+    assert room.amplified == most
+    holdings = [Holding(one.key, "u2", {}, one.requests) for one in beside]
+    for count in range(1, 9):
+        verdicts = {
+            verdict(pod(1000 * count), room) == Code.PASS,
+            not ALLOCATOR.allocate(node, claim(pod(1000 * count)), holdings).refusal,
+        }
+        assert verdicts == {count <= most}
+
+
+@given(
+    ratio=st.integers(101, 500).map(lambda percent: percent / 100),
+    own=st.lists(st.integers(0, 4), max_size=3),
+    others=st.lists(st.integers(0, 9000), max_size=3),
+)
+def test_what_is_given_of_an_amplified_node_is_worth_its_ratio(ratio: float, own: list[int], others: list[int]):
+    holdings = [Holding(f"shop/l-{n}", f"l{n}", {}, {"cpu": millicores}) for n, millicores in enumerate(others)]
+    first = 0
+    for number, count in enumerate(own):
+        text = format_cpus(frozenset(range(first, first + count)))
+        texts = {STATUS: json.dumps({"cpuset": text})} if count else {}
+        holdings.append(Holding(f"shop/x-{number}", f"x{number}", texts, {"cpu": 1000 * count}, entered=True))
+        first += count
+    room = amplified_room(hardware(SMALL, annotations=amplified(ratio)), holdings)
+    assert room is not None
+
+    def fits(count: int) -> bool:
+        """Koordinator's inequality in hundredths of a millicore, whole numbers."""
+        percent = round(ratio * 100)
+        return (sum(own) + count) * 1000 * percent + 100 * sum(others) <= 8000 * percent
+
+    assert room == max((count for count in range(1, 9) if fits(count)), default=0)
+
+
+@pytest.mark.parametrize("annotations", [{}, amplified(1.0), amplified(0.5), amplified(1000), amplified(1.5, "many")])
+def test_a_node_that_is_not_amplified_or_does_not_say_so_is_counted_by_the_scheduler_alone(annotations: dict[str, str]):
+    assert amplified_room(hardware(SMALL, annotations=annotations), ()) is None
+
+
+@given(ratio=st.text() | st.none() | st.floats(), text=st.text())
+def test_any_annotation_of_amplification_is_read_or_counts_for_nothing(ratio: Any, text: str):
+    for value in (text, json.dumps({"cpu": ratio}), json.dumps([ratio])):
+        texts = dict.fromkeys(amplified(1), value)
+        assert 1 <= amplification_of(texts, "cpu") <= 100
+        assert all(isinstance(amount, int) for amount in raw_allocatable(texts).values())
 
 
 def test_a_pod_that_claims_more_than_it_asks_for_takes_nothing():

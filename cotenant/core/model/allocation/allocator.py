@@ -51,7 +51,14 @@ class Holding:
     uid: str
     annotations: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, int] | None = None
-    """Of a pod that is in no ledger, whose annotations anybody may have written; None: we wrote them."""
+    """None: not known, and the annotations are believed."""
+    entered: bool = False
+    """In a ledger: we wrote its annotations; those of another pod anybody may have written."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether its annotations need no comparison with what the pod asks for."""
+        return self.entered or self.requests is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ labels; a pod says by resource-spec and numa-topology-spec what it wants. Where 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -25,6 +26,7 @@ from cotenant.core.model.allocation.cpu_lists import Cpus
 from cotenant.core.model.allocation.cpu_ownership import withheld_cpus
 from cotenant.core.model.allocation.topology_document import COLLECTION, STATIC, NodeCpus, parse_topology
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.amplification import amplification_of, raw_allocatable
 from cotenant.core.model.kubernetes.protocol import (
     CPU_BIND_POLICY_LABEL,
     NUMA_POLICY_LABEL,
@@ -43,6 +45,7 @@ BURST: Final = "ConstrainedBurst"
 NO_TOPOLOGY: Final = "it publishes no CPU topology that can be read"
 KUBELET_OWNS: Final = "the kubelet's static CPU manager gives its CPUs out"
 TOO_FEW: Final = "too few free CPUs as the pod wants them"
+AMPLIFIED: Final = "its CPU is amplified: beside what its other pods request {} CPUs may still be given"
 OTHER_POLICY: Final = "its CPU or NUMA policy is not the pod's"
 _BIND: Final = {"FullPCPUsOnly": CpuBindPolicy.FULL_PCPUS, "SpreadByPCPUs": CpuBindPolicy.SPREAD_BY_PCPUS}
 _NO_POLICY: Final = ("", "Default", "None")
@@ -108,6 +111,9 @@ class CpuAllocator:
         on_node = request_on(request, node_policies(node.labels))
         if on_node is None:
             return Allotment(refusal=OTHER_POLICY)
+        room = amplified_room(node, holdings)
+        if room is not None and room < on_node.count:
+            return Allotment(refusal=AMPLIFIED.format(room))
         chosen = allocate_cpus(cpus.topology, occupation(cpus, node, holdings), on_node)
         if chosen is None:
             return Allotment(refusal=TOO_FEW)
@@ -156,13 +162,35 @@ def occupation(cpus: NodeCpus, node: NodeHardware, holdings: Iterable[Holding]) 
     return CpuOccupation(taken, frozenset(cores), frozenset(numa_nodes))
 
 
+def amplified_room(node: NodeHardware, holdings: Iterable[Holding]) -> int | None:
+    """CPUs that pods may still have alone where the node's allocatable is amplified; None: it is not.
+
+    kube-scheduler counts a pod's request once, but a CPU of its own is worth `ratio` of the amplified ones:
+    (CPUs of their own, those that are asked for among them) * ratio + requests of the others <= raw * ratio.
+    Source: Koordinator's NodeNUMAResource, `filterAmplifiedCPUs`.
+    """
+    ratio, raw = amplification_of(node.annotations, "cpu"), raw_allocatable(node.annotations).get("cpu")
+    if ratio == 1 or raw is None:
+        return None
+    own = shared = 0
+    for holding in holdings:
+        cpus, _ = _cpus_of(holding)
+        own += MILLICORES_PER_CORE * len(cpus)
+        shared += 0 if cpus else _millicores_of(holding)
+    return max(math.floor((raw - own - shared / ratio) / MILLICORES_PER_CORE), 0)
+
+
+def _millicores_of(holding: Holding) -> int:
+    return (holding.requests or {}).get("cpu", 0)
+
+
 def _cpus_of(holding: Holding) -> tuple[Cpus, str]:
     """CPUs of a holding, and its exclusive policy; of an annotation that claims more than its pod asks for nothing."""
     try:
         cpus = assignment_of(holding.annotations, holding.pod).cpus
     except UsageError:
         return frozenset(), ""
-    if holding.requests is not None and len(cpus) * MILLICORES_PER_CORE > holding.requests.get("cpu", 0):
+    if not holding.proven and len(cpus) * MILLICORES_PER_CORE > _millicores_of(holding):
         return frozenset(), ""
     try:
         return cpus, wish_of(holding.annotations, holding.pod).exclusive

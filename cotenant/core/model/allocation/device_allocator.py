@@ -81,7 +81,7 @@ def _allocations(holdings: Iterable[Holding]) -> Iterator[Allocations]:
     for holding in holdings:
         try:
             allocations = decoded(holding.annotations.get(DEVICE_ALLOCATED_ANNOTATION, ""), holding.pod)
-            if holding.requests is not None and not _covered(allocations, _largest_demand(holding.requests, holding)):
+            if not holding.proven and not _covered(allocations, _largest_demand(holding.requests or {}, holding)):
                 continue
         except UsageError:
             continue

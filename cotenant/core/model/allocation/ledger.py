@@ -8,7 +8,7 @@ run here: it is gone, has ended, or is bound elsewhere. Time is no evidence: a b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -73,7 +73,7 @@ def parse_ledger(node: str, body: Mapping[str, Any] | None) -> NodeLedger:
         wire = msgspec.convert(dict(body), _LedgerWire)
     except msgspec.ValidationError as bad:
         raise UsageError(f"{PLURAL}/{node} cannot be read: {bad}", fix="Repair its spec.pods by hand.") from bad
-    holdings = {p.uid: Holding(f"{p.namespace}/{p.name}", p.uid, p.annotations) for p in wire.spec.pods}
+    holdings = {p.uid: Holding(f"{p.namespace}/{p.name}", p.uid, p.annotations, entered=True) for p in wire.spec.pods}
     return NodeLedger(node, wire.metadata.resource_version, holdings)
 
 
@@ -110,4 +110,6 @@ def remaining(ledger: NodeLedger, fates: Mapping[str, PodFate]) -> dict[str, Hol
 
 def all_holdings(entries: Mapping[str, Holding], on_node: Iterable[Holding]) -> list[Holding]:
     """Entries, and pods of the node that have none: another scheduler placed them, or the ledger was lost."""
-    return [*entries.values(), *(holding for holding in on_node if holding.uid not in entries)]
+    pods = {holding.uid: holding for holding in on_node}
+    written = [replace(h, requests=pods[uid].requests) if uid in pods else h for uid, h in entries.items()]
+    return [*written, *(holding for uid, holding in pods.items() if uid not in entries)]

@@ -9,9 +9,10 @@ resources"; checked on what a real API server charges to a ResourceQuota (tests/
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from cotenant.core.model.errors import UsageError
+from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.kubernetes.quantity import format_bytes, format_millicores, parse_bytes, parse_millicores
 
 Room = Mapping[str, int]
@@ -85,6 +86,15 @@ def parse_room(quantities: Mapping[str, Any], what: str = "") -> dict[str, int]:
         str(name): parse_millicores(text, what) if name == CPU else parse_bytes(text, what)
         for name, text in quantities.items()
     }
+
+
+def readable_room(quantities: Mapping[str, Any]) -> dict[str, int]:
+    """As `parse_room`; what cannot be read is left out."""
+    amounts: dict[str, int] = {}
+    for name, text in quantities.items():
+        with suppress(CotenantError):
+            amounts |= parse_room({name: text})
+    return amounts
 
 
 def format_room(room: Room) -> dict[str, str]:

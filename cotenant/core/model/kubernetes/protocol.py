@@ -48,6 +48,8 @@ MID_STATIC_MEMORY_RATIO_LABEL: Final = "node.koordinator.sh/mid-static-memory-re
 NODE_RESERVATION_ANNOTATION: Final = "node.koordinator.sh/reservation"
 NETWORK_BANDWIDTH_ANNOTATION: Final = "node.koordinator.sh/network-bandwidth"
 """Total bandwidth of the node's network, a quantity in bits per second; beats totalNetworkBandwidth."""
+AMPLIFICATION_RATIO_ANNOTATION: Final = "node.koordinator.sh/resource-amplification-ratio"
+RAW_ALLOCATABLE_ANNOTATION: Final = "node.koordinator.sh/raw-allocatable"
 CPU_NORMALIZATION_RATIO_ANNOTATION: Final = "node.koordinator.sh/cpu-normalization-ratio"
 THIRD_PARTY_ALLOCATIONS_ANNOTATION: Final = "node.koordinator.sh/thirdPartyAllocations"
 ORIGIN_ALLOCATABLE_ANNOTATION: Final = "node.koordinator.sh/originExtendedAllocatable"
