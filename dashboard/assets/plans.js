@@ -11,6 +11,13 @@
     if (button) { event.preventDefault(); button.click(); }
   });
 
+  // A click on a row is one on its first link, unless it was meant for something else or marks text.
+  document.addEventListener("click", (event) => {
+    const row = event.target.closest && event.target.closest("tr.opens");
+    if (!row || event.target.closest("a, button") || String(window.getSelection())) return;
+    row.querySelector("a").click();
+  });
+
   // What is opened comes from the server: it gets the focus once it is there, unless the person went elsewhere.
   const WAIT_MS = 10000, LOOK_MS = 40;
   document.addEventListener("click", (event) => {

@@ -29,6 +29,7 @@ LABEL: Final = 22
 BESIDE: Final = 44
 LEFT: Final = 168
 HALF: Final = 0.34
+LEAD: Final = "Start − lead (line)"
 WORDS: Final = 0.3
 """Share of the axis that a bar's words may need."""
 AMBER: Final = "#c98a12"
@@ -47,7 +48,8 @@ STATES: Final[Mapping[str, tuple[str, str, str]]] = {
 class Bar:
     """One occurrence with a window: who, when, pods at most; of a plan in the cluster its state and what is said of it.
 
-    reason: "ok", or why the forecast's plan is not proposed; of one in the cluster it says nothing.
+    reason: "ok", or why the forecast's plan is not proposed; of one in the cluster it says nothing. reserve_at_seconds:
+    start less lead, 0 where that is not known.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Bar:
     reason: str = "ok"
     phase: str = ""
     said: str = ""
+    reserve_at_seconds: int = 0
 
     @property
     def proposed(self) -> bool:
@@ -102,6 +105,7 @@ def chart(bars: Sequence[Bar], start_seconds: int, now_seconds: float | None = N
     placed = [(line[b.name], b) for b in ordered if b.name in line]
     rows = {state: [(y, b) for y, b in placed if b.state == state] for state in STATES}
     traces = [trace for state, placed_bars in rows.items() for trace in _spans(placed_bars, state)]
+    traces += _leads(placed)
     layout = base.layout(
         meta={**base.IN_TIME, "spans": True},
         margin={"l": LEFT, "r": 12, "t": 30, "b": 26},
@@ -147,6 +151,25 @@ def _spans(rows: Sequence[tuple[int, Bar]], state: str) -> list[Trace]:
             "line": {"color": colour, "width": 1.5, "dash": "dot" if state == "not proposed" else "solid"},
             "hoverinfo": "skip",
             "meta": {"names": [b.name for _, b in rows], "words": [b.words for _, b in rows]},
+        }
+    ]
+
+
+def _leads(placed: Sequence[tuple[int, Bar]]) -> list[Trace]:
+    """A line before each bar whose reservation begins earlier than its window: start less lead."""
+    leads = [(at, b) for at, b in placed if 0 < b.reserve_at_seconds < b.start_seconds]
+    if not leads:
+        return []
+    edges = [base.milliseconds([b.reserve_at_seconds, b.start_seconds]) for _, b in leads]
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": LEAD,
+            "x": [x for reserve, start in edges for x in (reserve, reserve, None, reserve, start, None)],
+            "y": [y for at, _ in leads for y in (at - HALF, at + HALF, None, at, at, None)],
+            "line": {"color": base.GREY, "width": 2},
+            "hoverinfo": "skip",
         }
     ]
 
@@ -199,7 +222,8 @@ def _hatch(colour: str, shape: str) -> dict[str, Any]:
 
 
 def _hover(bar: Bar) -> str:
-    return f"{base.plain(bar.name)}: {base.plain(bar.words)}"
+    early = f", reserved from {display.clock(bar.reserve_at_seconds)}" if bar.reserve_at_seconds else ""
+    return f"{base.plain(bar.name)}: {base.plain(bar.words)}{early}"
 
 
 def _short(name: str, most: int = LABEL) -> str:
@@ -302,6 +326,8 @@ class Pods:
     wanted: Floats
     median: Floats
     quantile: float
+    reserve_at_seconds: float = 0.0
+    """Start less lead; 0 where no plan says."""
 
 
 def pods(plan_pods: Pods) -> Chart:
@@ -318,10 +344,17 @@ def pods(plan_pods: Pods) -> Chart:
     ]
     for trace in traces:
         trace["hovertemplate"] = "%{y:,.1f} pods"
-    layout = lines.over_time(
-        "pods", x, xaxis=axis(plan_pods.start_seconds) | {"dtick": 6 * 3_600_000}, meta=base.IN_TIME
-    )
+    shapes = [_reserved_from(plan_pods.reserve_at_seconds)] if plan_pods.reserve_at_seconds else []
+    ticks = axis(plan_pods.start_seconds) | {"dtick": 6 * 3_600_000}
+    layout = lines.over_time("pods", x, xaxis=ticks, meta=base.IN_TIME, shapes=shapes)
     return Chart({"data": traces, "layout": layout}, _pod_words(plan_pods))
+
+
+def _reserved_from(seconds: float) -> dict[str, Any]:
+    """The labelled line of start less lead."""
+    text = {"text": f"start − lead: {display.clock(seconds)}", "textposition": "end", "textangle": 0, "xanchor": "left"}
+    line = lines.vertical(1000 * seconds, dash="dash", width=1.5)
+    return line | {"label": {**text, "font": {"size": 12}, "padding": 4}}
 
 
 def _pod_words(plan_pods: Pods) -> str:
@@ -331,9 +364,11 @@ def _pod_words(plan_pods: Pods) -> str:
     at = int(plan_pods.wanted.argmax())
     when = display.moment(plan_pods.start_seconds + STEP_SECONDS * at)
     half = display.counted(int((plan_pods.wanted > 0).sum()), "half hour")
+    begin = plan_pods.reserve_at_seconds
+    early = f" Reserved from {display.moment(begin)}: start less lead." if begin else ""
     return (
         f"{usual}; capacity for up to {display.counted(int(plan_pods.wanted.max()), 'more pod')} ({when}), in {half}; "
-        f"at the median {display.counted(int(plan_pods.median.max(initial=0)), 'more pod')}."
+        f"at the median {display.counted(int(plan_pods.median.max(initial=0)), 'more pod')}.{early}"
     )
 
 

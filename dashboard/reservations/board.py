@@ -16,7 +16,8 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.reservations.plan import Plan
+from cotenant.core.model.reservations.plan import Plan, Score
+from cotenant.core.model.reservations.plan_service import PlanRef
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
 from cotenant.core.model.text import visible
@@ -138,6 +139,42 @@ def _filtered(plans: Sequence[Plan], search: str) -> list[Plan]:
     return [plans[int(index)] for index in np.sort(indices)]
 
 
+@dataclass(frozen=True, slots=True)
+class PlanSelection:
+    """What is open beside the list: a plan of the cluster, else a predicted peak, else the name of what is gone."""
+
+    plan: Plan | None = None
+    row: Row | None = None
+    missing: str = ""
+
+
+def selection(view: View, search: str, plans: BoardPlans) -> PlanSelection:
+    """The plan or workload in the URL; else the plan that waits for an approval, else the first proposed peak."""
+    rows, opened = rows_of(view, search), proposed_plans.opened(search)
+    if opened is not None and opened.kind == PLAN_KIND:
+        plan = _exact(view, PlanRef(opened.namespace, opened.name), plans.plans)
+        return PlanSelection(plan, missing="" if plan else f"{opened.namespace}/{opened.name}")
+    everything = list(view.source.snapshot().tables[PLANS.name].table.rows()) if opened else rows
+    row = proposed_plans.in_hand(everything, search)
+    mine = [p for p in story.by_need(plans.plans) if opened is None or story.workload_of(p) == opened]
+    if mine and (opened is not None or row is None or story.phase_of(mine[0]).value == "Proposed"):
+        return PlanSelection(mine[0])
+    if row is None and opened is not None:
+        return PlanSelection(missing=f"{opened.namespace}/{opened.kind}/{opened.name}")
+    return PlanSelection(row=row)
+
+
+def _exact(view: View, ref: PlanRef, plans: Sequence[Plan]) -> Plan | None:
+    """A plan by name, also one that the filters leave out."""
+    plan = next((p for p in plans if story.ref_to(p) == ref), None)
+    if plan is not None or view.given.plans is None:
+        return plan
+    try:
+        return view.given.plans.plan(view.given.people(), ref)
+    except CotenantError:
+        return None
+
+
 def board(view: View, search: str, plans: BoardPlans) -> list[Component]:
     """Plans of the cluster beside the peaks, and both over time."""
     drawn = html.Div(panels.guarded(lambda: day(view, search, plans), DAY), id="plan-day")
@@ -154,9 +191,10 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     if not entries:
         why = "Nothing is proposed, and the cluster holds no plan. Make one by hand, or look at the forecasts."
         return panels.panel(LIVE, panels.empty("No plan yet.", why=why))
-    titles = ("Workload", "Plan", "Phase", "Window", "Pods", "Past peaks")
+    titles = ("Workload and plan", "Phase", "Window", "Pods", "Past peaks")
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
-    lines = [line for entry in entries[:MOST_LIVE] for line in _lines(view, entry)]
+    chosen = selection(view, search, plans)
+    lines = [line for entry in entries[:MOST_LIVE] for line in _lines(view, entry, chosen)]
     hidden = len(entries) - MOST_LIVE
     more = [html.P(f"and {hidden:,} more: use the filters", className="panel-note")] if hidden > 0 else []
     table = html.Table([head, html.Tbody(lines)], className="facts", id="live-plans")
@@ -172,7 +210,7 @@ def rows_of(view: View, search: str) -> list[Row]:
         return []
 
 
-def _lines(view: View, entry: PlanListEntry) -> list[Component]:
+def _lines(view: View, entry: PlanListEntry, chosen: PlanSelection) -> list[Component]:
     """A plan a line; a peak without one is a line too."""
     row, ref = entry.row, entry.workload
     name = f"{ref.namespace}/{ref.name}"
@@ -180,28 +218,36 @@ def _lines(view: View, entry: PlanListEntry) -> list[Component]:
     if not entry.plans and row is not None:
         key = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
         link = dcc.Link(visible(name), href=f"?{urlencode({'open': key})}")
-        cells = [
-            "not in the cluster yet",
-            panels.chip("forecast", "violet"),
-            window_words(row),
-            f"{int(row['pods'] or 0)}",
-        ]
-        return [html.Tr([html.Th(link, scope="row"), *map(html.Td, cells), html.Td(hits)])]
-    return [_plan_line(view, plan, name, hits) for plan in entry.plans]
+        who = [link, html.Div("not in the cluster yet", className="dim")]
+        cells = [panels.chip("forecast", "violet"), window_words(row), f"{int(row['pods'] or 0)}", hits]
+        return [_line(who, cells, opened=chosen.row is not None and ref == proposed_plans.ref_of(chosen.row))]
+    return [_plan_line(view, plan, name, hits, chosen) for plan in entry.plans]
 
 
-def _plan_line(view: View, plan: Plan, name: str, hits: str) -> Component:
+def _line(who: list[Any], cells: Sequence[Any], *, opened: bool, **more: str) -> Component:
+    """A row that a click opens (plans.js follows its first link); the open one is marked."""
+    marked = {"className": "opens opened", "aria-current": "true"} if opened else {"className": "opens"}
+    return html.Tr([html.Th(who, scope="row"), *map(html.Td, cells)], **marked, **more)
+
+
+def _plan_line(view: View, plan: Plan, name: str, hits: str, chosen: PlanSelection) -> Component:
     window, ref = story.window_of(plan), story.ref_to(plan)
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else "none"
     key = "/".join(quote(part, safe="") for part in (plan.namespace, PLAN_KIND, plan.name))
-    here = dcc.Link(visible(plan.name), href=f"?{urlencode({'open': key})}")
+    here = dcc.Link(visible(name), href=f"?{urlencode({'open': key})}")
     page = dcc.Link("page", href=plan_actions.page_of(view.settings.base_path, ref), className="quiet-link")
+    who = [here, html.Div([visible(plan.name), " ", page], className="dim")]
     scores = story.shown_scores(plan)
-    past = f"{display.percent(scores[0].hit_ratio)} last time" if scores else hits
+    past = _last(scores[0]) if scores else hits
     phase = panels.chip(story.phase_of(plan).value, story.tone(plan), story.said(plan))
     pods = f"{story.there(plan)} of {story.wanted(plan)}" if plan.status.units else f"{plan.count}"
-    cells = [[here, " ", page], phase, when, pods, past]
-    return html.Tr([html.Th(visible(name), scope="row"), *map(html.Td, cells)], **{"data-plan": str(ref)})
+    opened = chosen.plan is not None and story.ref_to(chosen.plan) == ref
+    return _line(who, [phase, when, pods, past], opened=opened, **{"data-plan": str(ref)})
+
+
+def _last(score: Score) -> str:
+    covered = "covered" if score.missed == 0 else f"{score.missed} waited"
+    return f"{score.used} of {score.held} used, {covered}"
 
 
 def _hits(row: Row | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -10,10 +9,8 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Right
-from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.reasons import short
 from cotenant.core.model.reservations.plan import Plan
-from cotenant.core.model.reservations.plan_service import PlanRef
 from cotenant.core.model.text import visible
 from cotenant.core.model.views import PLANS
 from dashboard.figures import gantt
@@ -21,9 +18,8 @@ from dashboard.frame import panels
 from dashboard.frame.view import View
 from dashboard.nodes.workload_story import Row
 from dashboard.pages import portrait
-from dashboard.reservations import plan_actions, proposed_plans, story
-from dashboard.reservations.board import PATH, BoardPlans, rows_of, window_words
-from dashboard.reservations.story import PLAN_KIND
+from dashboard.reservations import plan_actions, plan_page, proposed_plans, story
+from dashboard.reservations.board import PATH, BoardPlans, selection, window_words
 from dashboard.tables import display
 
 IN_HAND: Final = "Plan in hand"
@@ -33,34 +29,14 @@ FIRST_COMMANDS: Final = 2
 
 def hand(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     """The plan or workload in the URL; else the plan that waits for an approval, else the first proposed peak."""
-    live_plans, rows = (plans or BoardPlans()).plans, rows_of(view, search)
-    opened = proposed_plans.opened(search)
-    if opened is not None and opened.kind == PLAN_KIND:
-        plan = _exact(view, PlanRef(opened.namespace, opened.name), live_plans)
-        return _plan_panel(view, search, plan) if plan else _gone(view, f"{opened.namespace}/{opened.name}")
-    everything = list(view.source.snapshot().tables[PLANS.name].table.rows()) if opened else rows
-    row = proposed_plans.in_hand(everything, search)
-    mine = [p for p in story.by_need(live_plans) if opened is None or story.workload_of(p) == opened]
-    waits = mine and (opened is not None or row is None or story.phase_of(mine[0]).value == "Proposed")
-    if mine and waits:
-        return _plan_panel(view, search, mine[0])
-    if row is not None:
-        return _peak(view, row, search)
-    if opened is None:
-        why = "The list is empty."
-        return panels.panel(IN_HAND, panels.empty("No plan to show.", why=why), *_places(view))
-    return _gone(view, f"{opened.namespace}/{opened.kind}/{opened.name}")
-
-
-def _exact(view: View, ref: PlanRef, plans: Sequence[Plan]) -> Plan | None:
-    """A plan by name, also one that the filters leave out."""
-    plan = next((p for p in plans if story.ref_to(p) == ref), None)
-    if plan is not None or view.given.plans is None:
-        return plan
-    try:
-        return view.given.plans.plan(view.given.people(), ref)
-    except CotenantError:
-        return None
+    chosen = selection(view, search, plans or BoardPlans())
+    if chosen.plan is not None:
+        return _plan_panel(view, search, chosen.plan)
+    if chosen.row is not None:
+        return _peak(view, chosen.row, search)
+    if chosen.missing:
+        return _gone(view, chosen.missing)
+    return panels.panel(IN_HAND, panels.empty("No plan to show.", why="The list is empty."), *_places(view))
 
 
 def _gone(view: View, name: str) -> Component:
@@ -80,13 +56,16 @@ def _plan_panel(view: View, search: str, plan: Plan) -> Component:
     rows = view.source.snapshot().tables[PLANS.name].table.rows()
     row = next((r for r in rows if proposed_plans.ref_of(r) == ref), None)
     page = plan_actions.page_of(view.settings.base_path, story.ref_to(plan))
-    way = html.Span(
-        [dcc.Link("Its page", href=page, className="quiet-link", id="to-plan"), *(_ways(view, row, search))]
+    way = html.P(
+        [dcc.Link("Its page", href=page, className="quiet-link", id="to-plan"), *(_ways(view, row, search))],
+        className="ways",
     )
     title = visible(f"{ref.namespace}/{ref.kind}/{ref.name}")
     name = html.P([html.Strong(visible(plan.name)), f" · {plan.source.value} · {_when(plan)}"], className="said")
-    behind = [] if row is None else [html.H3("The forecast behind it"), *_forecast(view, row)]
-    return panels.panel(title, name, *plan_actions.plan_panel(view, plan), *behind, aside=way)
+    begin = 0.0 if story.phase_of(plan).over else plan.status.reserve_at_seconds
+    behind = [] if row is None else [html.H3("The forecast behind it"), *_forecast(view, row, begin)]
+    acts = plan_actions.plan_panel(view, plan)
+    return panels.panel(title, name, way, *acts, *plan_page.last_peak(plan, view.currency), *behind)
 
 
 def _when(plan: Plan) -> str:
@@ -117,9 +96,9 @@ def _peak(view: View, row: Row, search: str) -> Component:
     return panels.panel(title, *parts, aside=html.Span(_ways(view, row, search)))
 
 
-def _forecast(view: View, row: Row) -> list[Component]:
+def _forecast(view: View, row: Row, reserve_at_seconds: float = 0.0) -> list[Component]:
     """The chart of its pods, its figures, and its back-test in words."""
-    plan_pods = proposed_plans.pods(row)
+    plan_pods = proposed_plans.pods(row, reserve_at_seconds)
     drawn = (
         panels.figure(gantt.pods(plan_pods), "pods-figure", PODS_HEIGHT)
         if plan_pods

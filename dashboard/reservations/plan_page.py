@@ -9,6 +9,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.reservations.occurrence_report import lines, reports
 from cotenant.core.model.reservations.plan import Expected, Plan, Score
 from cotenant.core.model.reservations.plan_service import PlanHistoryEntry, PlanRef
 from cotenant.core.model.text import visible
@@ -142,10 +143,20 @@ def past(plan: Plan, currency: str) -> Component:
         text = _expected_words(expected) if expected else "There is no back-test of it."
         return panels.panel(PAST, panels.empty("No occurrence has ended yet.", why=text), id_="plan-past")
     chart = panels.figure(gantt.scores(scores), "scores-figure", SCORES_HEIGHT)
-    head = [html.P(story.score_words(scores[0]), className="verdict", id="plan-score")]
+    head = [html.P(story.score_words(scores[0]), className="verdict", id="plan-score"), *last_peak(plan, currency)]
     if expected:
         head.append(html.P(_expected_words(expected), className="said"))
     return panels.panel(PAST, *head, chart, _scores(scores, currency), id_="plan-past")
+
+
+def last_peak(plan: Plan, currency: str) -> list[Component]:
+    """What the newest occurrence came to: expected and seen, covered, idle, and what would be without it."""
+    newest = next(iter(reports(plan)), None)
+    if newest is None:
+        return []
+    rows = [html.Tr([html.Th(what, scope="row"), html.Td(text)]) for what, text in lines(newest, currency)]
+    title = html.H3(["The last peak, ", panels.moment(newest.start_seconds)])
+    return [title, html.Table(html.Tbody(rows), className="inputs wide-words", id="last-peak")]
 
 
 def _expected_words(one: Expected) -> str:

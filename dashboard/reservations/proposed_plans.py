@@ -120,12 +120,13 @@ def _inside(row: Row, start_seconds: int) -> Floats:
     return pod_counts
 
 
-def pods(row: Row) -> Pods | None:
+def pods(row: Row, reserve_at_seconds: float = 0.0) -> Pods | None:
     """One plan's day for its chart; None where the results hold no path."""
     held_pods, median = floats(row["wanted"]), floats(row["median"])
     if not held_pods.size or held_pods.size != median.size or row["path_start"] is None:
         return None
-    return Pods(int(row["path_start"]), float(row["base_pods"] or 0), held_pods, median, float(row["quantile"] or 0))
+    quantile = float(row["quantile"] or 0)
+    return Pods(int(row["path_start"]), float(row["base_pods"] or 0), held_pods, median, quantile, reserve_at_seconds)
 
 
 def withheld(rows: Sequence[Row]) -> list[tuple[str, int, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cotenant.core.model.identity import WorkloadRef
@@ -148,7 +148,10 @@ def bars(plan: Plan, windows: Sequence[Span]) -> list[Bar]:
     """The present occurrence in its phase, and those to come as its approval has them."""
     present, phase = window_of(plan), phase_of(plan)
     name, state = f"{plan.namespace}/{plan.owner.name}", _STATES[phase][0]
-    present_bars = [_bar(name, present, wanted(plan), state, said(plan))] if present else []
+    begin = int(plan.status.reserve_at_seconds)
+    present_bars = (
+        [replace(_bar(name, present, wanted(plan), state, said(plan)), reserve_at_seconds=begin)] if present else []
+    )
     approved = lasting(plan)
     later = ("approved", "approved with its series") if approved else ("proposed", "by its schedule")
     return present_bars + [_bar(name, one, plan.count, *later) for one in windows if present is None or one > present]

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Body, Query, Response
 
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reservations.occurrence_report import reports
 from cotenant.core.model.reservations.plan import ApprovalPolicy, DecisionScope, Plan, Realisation, Recurrence, Span
 from cotenant.core.model.reservations.plan_service import PlanRef, PlanService, PlanTerms
 from cotenant.core.model.reservations.reservation import AllocatePolicy, moment_of
@@ -202,8 +203,8 @@ def _workload(text: str) -> WorkloadRef:
 
 
 def _plan_body(desk: PlanService, plan: Plan, days: float) -> dict[str, Any]:
-    """A plan with its occurrences to come."""
-    return {"plan": plan, "occurrences": desk.occurrences(plan, days)}
+    """A plan with its occurrences to come, and how the past ones went, the newest first."""
+    return {"plan": plan, "occurrences": desk.occurrences(plan, days), "reports": reports(plan)}
 
 
 def _json(document: Any, status: int = 200) -> Response:

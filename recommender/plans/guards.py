@@ -67,7 +67,7 @@ def _budget(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
                 "cluster budget",
                 False,
                 "OverBudget",
-                f"{name}: {requested / capacity:.1%} of the cluster would be held by plans, {share:.0%} is allowed.",
+                f"{name}: plans would reserve {requested / capacity:.1%} of the cluster, {share:.0%} is allowed.",
             )
     return PlanGuardResult(
         "cluster budget", True, "WithinBudget", f"Plans hold no more than {share:.0%} of the cluster."

@@ -37,7 +37,7 @@ from recommender.plans import schedule
 from recommender.plans.guards import blocking
 from recommender.plans.hold import ReservedPods, hold
 from recommender.plans.lead import Lead
-from recommender.plans.score import RoomUse, observe, score
+from recommender.plans.score import ReservationUse, observe, score
 from recommender.plans.size import Counts, most
 
 APPROVED: Final = "Approved"
@@ -81,7 +81,7 @@ class PodForecast:
 class PlanObservation:
     """What is known of the world: units are the present occurrence's; expected: of the back-test."""
 
-    look: RoomUse
+    look: ReservationUse
     lead: Lead
     guards: tuple[PlanGuardResult, ...] = ()
     outlook: PodForecast | None = None

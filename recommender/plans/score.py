@@ -12,7 +12,7 @@ from cotenant.core.model.usage.usage import HOUR_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class RoomUse:
+class ReservationUse:
     """Present counts: reserved pods (free or used), of these used; pods that wait without a reservation."""
 
     held: int
@@ -20,6 +20,8 @@ class RoomUse:
     missed: int
     complete: bool
     """Whether all wanted capacity is there."""
+    others_waiting: int | None = None
+    """Pods of others that no node has place for and that fit into one pod's share; None: not known."""
     lent_cores: float | None = None
     """Cores of the reserved capacity in which batch runs; None: not known."""
 
@@ -33,7 +35,7 @@ def lent_cores(reserved_cores: float, batch: float, lendable: float) -> float:
     return min(reserved_cores, max(0.0, batch - max(0.0, lendable - reserved_cores)))
 
 
-def observe(progress: OccurrenceProgress, look: RoomUse, now_seconds: float, counts: bool) -> OccurrenceProgress:
+def observe(progress: OccurrenceProgress, look: ReservationUse, now_seconds: float, counts: bool) -> OccurrenceProgress:
     """The progress with the time since the last observation added; `counts`: whether the window has begun.
 
     What is seen now is taken for the whole time since the last look, which is one control period.
@@ -53,9 +55,15 @@ def observe(progress: OccurrenceProgress, look: RoomUse, now_seconds: float, cou
         most_held=max(progress.most_held, look.held),
         most_used=max(progress.most_used, look.used),
         most_missed=max(progress.most_missed, missed),
+        most_needed=max(progress.most_needed or 0, look.used + missed),
+        most_others_waiting=_most(progress.most_others_waiting, look.others_waiting),
         available_at_seconds=now_seconds if available is None and look.complete else available,
         lent_core_seconds=lent,
     )
+
+
+def _most(highest: int | None, now: int | None) -> int | None:
+    return now if highest is None else max(highest, now or 0)
 
 
 def score(plan: Plan, end_seconds: float, price_per_core_hour: float) -> Score:
@@ -79,4 +87,7 @@ def score(plan: Plan, end_seconds: float, price_per_core_hour: float) -> Score:
         missed_core_minutes=progress.missed_pod_seconds / 60 * plan.cores_per_pod,
         lead_seconds=None if available_at_seconds is None else int(window.start_seconds - available_at_seconds),
         lent_core_hours=None if lent is None else lent / HOUR_SECONDS,
+        planned=plan.count,
+        needed=progress.most_needed,
+        others_waiting=progress.most_others_waiting,
     )

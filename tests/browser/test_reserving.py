@@ -242,12 +242,20 @@ def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_
     expect(page.locator("#live-plans tbody tr")).to_have_count(5)
     expect(page.locator("#live-plans tbody tr").first).to_contain_text("deployment-web")
     expect(page.locator("#live-plans")).to_contain_text("not in the cluster yet")
+    opened = page.locator("#live-plans tr[aria-current=true]")
+    expect(opened).to_contain_text("deployment-web")
+    page.locator("#live-plans tbody tr").nth(1).locator("td").nth(2).click()
+    expect(opened).to_have_count(1)
+    expect(opened).to_have_attribute("data-plan", "shop/failed")
+    expect(page.locator("#plan-hand")).to_contain_text("failed")
+    page.locator("#live-plans tbody tr a").first.press("Enter")
+    expect(opened).to_have_attribute("data-plan", "shop/deployment-web")
     names = page.evaluate(
         "document.querySelector('#plans-figure .js-plotly-plot').data.map(t => t.name).filter(Boolean)"
     )
     assert names == [
-        "Proposed (hatched)", "Not proposed (dotted)", "Approved (hatched back)", "Reserved or held (filled)",
-        "Failed or missed (grid)",
+        "Proposed (hatched)", "Not proposed (dotted)", "Approved (hatched back)", "Reserved (filled)",
+        "Failed or missed (grid)", "Start − lead (line)",
     ]  # fmt: skip
     expect(page.locator("#plans-figure")).to_contain_text("held: 2 of 2 there, 1 used")
     expect(page.locator("#plans-figure")).to_contain_text("failed: cpu: 71.0%")
@@ -257,7 +265,7 @@ def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_
     expect(page.locator("#plan-day")).to_contain_text("Forecasts reach a day ahead")
     # Today's occurrence and those of the next six days.
     expect(page.locator("#plan-day figcaption").first).to_contain_text("7 approved")
-    assert page.url.endswith("?show=7d")
+    assert page.url.endswith("&show=7d")
 
 
 @pytest.mark.soak

@@ -137,6 +137,15 @@ def test_a_plan_is_made_previewed_approved_and_listed(
     assert rows == [(event, name) for event in ("plan-asked", "plan-made", "plan-asked", "plan-approved")]
     (row,) = json.loads(run("list", "-n", namespace, *where, "-o", "json").stdout)
     assert (row["plan"], row["source"], row["pods"]) == ("deployment-web-schedule", "Recurring", 3)
+    assert "no occurrence has ended yet" in run("report", name, *where).stderr
+    score = {"start": "2027-03-05T18:00:00Z", "end": "2027-03-05T20:00:00Z", "held": 3, "used": 2, "othersWaiting": 1}
+    head = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ReservationPlan"}
+    body = {**head, "metadata": {"name": "deployment-web-schedule"}, "status": {"score": {**score, "planned": 3}}}
+    api.patch(f"{path}/status", body, "apply", fieldManager="cotenant-manager", force="true")
+    report = {row["what"]: row["answer"] for row in json.loads(run("report", name, *where, "-o", "json").stdout)}
+    assert report["Window"] == "2027-03-05 18:00 to 20:00 UTC"
+    assert report["Expected peak"] == "3 pods beyond the baseline"
+    assert report["Without it"].startswith("Up to 1 of the 2 pods would have waited")
     assert node
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -34,7 +35,7 @@ from cotenant.core.model.reservations.plan_service import PlanEvent, PlanHistory
 from cotenant.core.model.reservations.reservation import AllocatePolicy
 from cotenant.core.model.resource import Resource
 from dashboard.figures import gantt
-from dashboard.figures.gantt import STATES
+from dashboard.figures.gantt import STATES, Pods
 from dashboard.reservations import forms as plan_forms
 from dashboard.reservations import story
 from tests.dashboard.test_reservations_page import ROWS
@@ -97,6 +98,21 @@ def test_what_is_held_says_how_much_is_there_and_used() -> None:
     one = plan(PlanPhase.HELD, status={"units": units(1, 2, 1)})
     assert (story.there(one), story.used(one)) == (3, 1)
     assert story.said(one) == "held: 3 of 4 there, 1 used"
+
+
+def test_a_bar_has_the_line_of_start_less_lead_and_the_chart_of_pods_its_label() -> None:
+    (bar,) = story.bars(plan(PlanPhase.APPROVED), [])
+    assert bar.reserve_at_seconds == SIX - LEAD
+    lead = next(t for t in gantt.chart([bar], int(SIX - HOUR)).figure["data"] if t.get("name") == gantt.LEAD)
+    assert lead["x"][3:5] == [1000 * (SIX - LEAD), 1000 * SIX]
+    late = gantt.chart([replace(bar, reserve_at_seconds=0)], int(SIX - HOUR)).figure["data"]
+    assert all(t.get("name") != gantt.LEAD for t in late)
+    day = Pods(int(SIX - HOUR), 3.0, np.array([0.0, 0.0, 2.0]), np.zeros(3), 0.9, SIX - LEAD)
+    (line,) = gantt.pods(day).figure["layout"]["shapes"]
+    # 18:00 less 1,150 s is 17:40:50
+    assert (line["x0"], line["label"]["text"]) == (1000 * (SIX - LEAD), "start − lead: 17:40")
+    assert "Reserved from Thu 25 Feb 17:40 UTC" in gantt.pods(day).summary
+    assert gantt.pods(replace(day, reserve_at_seconds=0.0)).figure["layout"]["shapes"] == []
 
 
 def test_a_series_is_drawn_as_approved_and_a_single_approval_only_for_its_occurrence() -> None:

@@ -176,12 +176,15 @@ def test_an_approved_plan_holds_room_before_its_window_and_its_pods_land_there(
         assert landed(scene) == [node, node]
         assert [s for s in strangers if scene.node_of(s)] == []
         wait_for("their use is counted", lambda: scene.said(name)["progress"].get("mostUsed") == 2, 60)
+        wait_for("the strangers, too", lambda: scene.said(name)["progress"].get("mostOthersWaiting") == 3, 60)
         clock.seconds = SIX + 2 * HOUR
         score = scene.await_plan(name, "Scored")["score"]
     # 2 pods x 2 h used of 2 x (2 h + 1,151 s) held is 0.86; the seconds that the landing took are less than the rest.
     assert (score["held"], score["used"], score["missed"]) == (2, 2, 0)
     assert score["hitRatio"] > 0.8
     assert 0 < score["leadSeconds"] <= LEAD
+    # Both pods of the plan came; without it the three strangers, who ask for as much, could have been placed first.
+    assert (score["planned"], score["needed"], score["othersWaiting"]) == (2, 2, 3)
 
 
 def test_a_plan_whose_owner_is_no_name_stops_no_other(scene: Plans) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cotenant.apps.manager.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
-from cotenant.apps.manager.decisions.plans import PlanView, decide
+from cotenant.apps.manager.decisions.plans import OwnerView, PlanView, decide
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Apply
 from cotenant.core.model.reservations.plan import (
@@ -24,9 +24,10 @@ from cotenant.core.model.reservations.plan import (
 )
 from cotenant.core.model.reservations.plan import PlanDecision as Verdict
 from cotenant.core.model.reservations.plan_service import EDITED_LABEL
-from cotenant.core.model.reservations.reservation import Phase, Reference, Reservation, ReservationStatus
+from cotenant.core.model.reservations.reservation import Phase, PodIdentity, Reference, Reservation, ReservationStatus
 from cotenant.core.settings.sections.plans import PlanSettings
-from recommender.plans.realise import unit_name
+from recommender.plans.realise import OwnerTemplate, unit_name
+from scheduler_ext.reservations.view import PodView
 
 SIX = 1_803_578_400.0
 """18:00 UTC of a day."""
@@ -77,6 +78,36 @@ def test_of_what_batch_has_in_a_nodes_held_room_a_plan_has_its_share() -> None:
     unseen = decide(replace(view, batch=None), SIX + 600, PlanSettings())
     written = next(i.body["status"] for i in unseen.intents if isinstance(i, Apply) and i.subresource == "status")
     assert "lentCoreSeconds" not in written["progress"]
+
+
+def waiting(name: str, cpu: int, namespace: str = "shop", **labels: str) -> PodView:
+    identity = PodIdentity(namespace, name, f"uid-{name}", labels=labels)
+    return PodView(identity, requests={"cpu": cpu}, unschedulable="0/2 nodes are available")
+
+
+def test_pods_of_others_that_fit_and_wait_while_capacity_is_reserved_are_counted() -> None:
+    window = Span(SIX, SIX + HOUR)
+    status = PlanStatus(
+        PlanPhase.HELD, window, count=1, progress=OccurrenceProgress(as_of_seconds=SIX, changed_at_seconds=SIX)
+    )
+    plan = Plan(
+        "shop", "peak", WindowSource.MANUAL, PlanOwner("Deployment", "web"), {"cpu": 2000}, 1, window=window,
+        status=status, approval=Approval(Verdict.APPROVED),
+    )  # fmt: skip
+    owner = OwnerView(OwnerTemplate({}, {"matchLabels": {"app": "web"}}))
+    one = held(unit_name(plan, window, 0), "n1", 2000)
+    # of four that wait, one is the workload's own and one larger than what is reserved for a pod
+    pods = (
+        waiting("web-2", 2000, app="web"),
+        waiting("a", 2000),
+        waiting("b", 500, "etl", app="web"),
+        waiting("c", 3000),
+    )
+    view = PlanView((plan,), (one,), owners={("shop", "Deployment", "web"): owner}, waiting=pods)
+    for watched, counted in ((pods, 2), ((), 0), (None, None)):
+        made = decide(replace(view, waiting=watched), SIX + 600, PlanSettings())
+        written = next(i.body["status"] for i in made.intents if isinstance(i, Apply) and i.subresource == "status")
+        assert written["progress"].get("mostOthersWaiting") == counted
 
 
 @pytest.mark.parametrize(

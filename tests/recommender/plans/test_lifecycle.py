@@ -27,7 +27,7 @@ from cotenant.core.model.reservations.plan_wire import parse_plan, status_body
 from cotenant.core.settings.sections.plans import PlanSettings
 from recommender.plans.lead import lead
 from recommender.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
-from recommender.plans.score import RoomUse
+from recommender.plans.score import ReservationUse
 
 HOUR = 3600.0
 SIX, EIGHT = 1_803_578_400.0, 1_803_585_600.0
@@ -43,7 +43,7 @@ def plan(**given: object) -> Plan:
 
 
 def seen(held: int = 0, used: int = 0, missed: int = 0, **given: object) -> PlanObservation:
-    return PlanObservation(RoomUse(held, used, missed, complete=held >= 4), LEAD, **given)  # type: ignore[arg-type]
+    return PlanObservation(ReservationUse(held, used, missed, complete=held >= 4), LEAD, **given)  # type: ignore[arg-type]
 
 
 def after(one: Plan, *looks: tuple[float, PlanObservation], own: PlanSettings = OWN) -> tuple[Plan, PlanStep]:

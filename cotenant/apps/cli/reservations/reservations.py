@@ -131,6 +131,28 @@ def scores(
         message("no occurrence has ended yet")
 
 
+@app.command(epilog=examples("cotenant reservations report shop/deployment-web"))
+def report(
+    ctx: typer.Context,
+    plan: PlanArgument,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show what a plan's last peak came to: expected and seen, covered or not, idle, and what would be without it."""
+    from changes.plans.plans import plan as read
+    from cotenant.apps.cli.reservations.rows import report_table
+    from cotenant.core.model.reservations.occurrence_report import reports
+
+    settings = _settings(ctx, kubeconfig, context)
+    newest = next(iter(reports(read(_client(settings), *_named(plan)))), None)
+    if newest is None:
+        message("no occurrence has ended yet")
+        return
+    print_table(report_table(newest, settings.recommender.prices.currency), output, headers=not no_headers)
+
+
 @app.command(
     epilog=examples(
         "cotenant reservations preview shop/deployment-web", "cotenant reservations preview shop/web -o json"

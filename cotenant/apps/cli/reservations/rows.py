@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
+from cotenant.core.model.reservations.occurrence_report import OccurrenceReport, lines
 from cotenant.core.model.reservations.plan import Plan, Score
 from cotenant.core.model.reservations.plan_service import Preview
 from cotenant.core.model.table import Column, Kind, Schema, Table
@@ -42,6 +44,8 @@ SCORES: Final = Schema(
     (
         *_KEY,
         Column("start", "Start", Kind.TIME, "Beginning of the occurrence."),
+        Column("planned", "Expected", Kind.INTEGER, "Pods that the plan counted on, beyond the baseline."),
+        Column("needed", "Needed", Kind.INTEGER, "Most at one time that used or lacked a reservation."),
         Column("held", "Reserved", Kind.INTEGER, "Most pods that capacity was reserved for."),
         Column("used", "Used", Kind.INTEGER, "Most that used it."),
         Column("missed", "Missed", Kind.INTEGER, "Most that waited without capacity."),
@@ -50,6 +54,7 @@ SCORES: Final = Schema(
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle."),
         Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Reserved core-hours in which batch ran meanwhile."),
         Column("cost", "Cost", Kind.NUMBER, "Money that they cost."),
+        Column("others_waiting", "Others", Kind.INTEGER, "Pods of others that fit and waited meanwhile.", wide=True),
         Column("lead_seconds", "Lead s", Kind.INTEGER, "How long before the start all capacity was there."),
     ),
     ("namespace", "plan", "start"),
@@ -63,6 +68,8 @@ PREVIEWS: Final = Schema(
     ),
     ("what", "answer"),
 )
+
+REPORTS: Final = Schema("plan_report", PREVIEWS.columns, PREVIEWS.key)
 
 BACKTESTS: Final = Schema(
     "plan_backtest",
@@ -101,6 +108,13 @@ def _placed(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
     placed = ", ".join(f"{name} ({pods})" for name, pods in nodes[:8])
     more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
     return f"{count - unplaced} of {count} pods: {placed or 'no node'}{more}"
+
+
+def report_table(report: OccurrenceReport, currency: str) -> Table:
+    """How one occurrence went: question and answer, one a row."""
+    begin, end = (datetime.fromtimestamp(t, UTC) for t in (report.start_seconds, report.end_seconds))
+    rows = [("Window", f"{begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC"), *lines(report, currency)]
+    return Table.from_rows(REPORTS, [{"what": what, "answer": answer} for what, answer in rows])
 
 
 def preview_table(preview: Preview, currency: str) -> Table:
@@ -159,6 +173,9 @@ def _score(plan: Plan, score: Score) -> dict[str, Any]:
         "namespace": plan.namespace,
         "plan": plan.name,
         "start": int(score.start_seconds),
+        "planned": score.planned,
+        "needed": score.needed,
+        "others_waiting": score.others_waiting,
         "held": score.held,
         "used": score.used,
         "missed": score.missed,

@@ -6,7 +6,7 @@ time, and a watch on all of them would hold them in memory for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -27,6 +27,7 @@ from cotenant.core.model.reservations.plan import PLAN_LABEL, Plan, Realisation
 from cotenant.core.settings.base import digest
 from cotenant.core.settings.root import Settings
 from recommender.plans.realise import BUFFER_GROUP, OwnerTemplate
+from scheduler_ext.reservations.view import PodView
 
 Json = dict[str, Any]
 
@@ -74,6 +75,7 @@ class PlanController:
             buffer_version=version,
             allocatable=self._allocatable(),
             batch=self._batch(),
+            waiting=self._waiting(),
             quota_left={namespace: quota_left(self._client, namespace) for namespace in {p.namespace for p in active}},
             price_per_core_hour=self._settings.recommender.prices.per_core_hour,
             settings_digest=self._digest,
@@ -179,6 +181,14 @@ class PlanController:
             for resource, amount in watched.node.allocatable.items():
                 total[resource.value] = total.get(resource.value, 0) + amount
         return total
+
+    def _waiting(self) -> tuple[PodView, ...] | None:
+        """Pods that no node has place for; None where the feature that watches them (reservations) is off."""
+        pods = self._mirrors.get("pending-pods")
+        if pods is None or not pods.wait_synced(0):
+            return None
+        pod_views: Iterable[PodView] = pods.snapshot().values()
+        return tuple(pod for pod in pod_views if pod.alive and pod.unschedulable and not pod.is_placeholder)
 
     def _batch(self) -> dict[str, tuple[float, float]] | None:
         """Cores by node that batch pods request and may have, where capacity is held; None where pods are not watched.

@@ -17,6 +17,7 @@ from cotenant.apps.manager.controllers.contract import MANAGED_BY, MANAGED_BY_LA
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Intent
+from cotenant.core.model.kubernetes.pod_request import fits
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP
 from cotenant.core.model.reservations.plan import (
     KIND,
@@ -41,8 +42,9 @@ from recommender.plans import realise
 from recommender.plans.guards import Situation, judge
 from recommender.plans.lead import lead
 from recommender.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
-from recommender.plans.score import RoomUse, lent_cores
+from recommender.plans.score import ReservationUse, lent_cores
 from recommender.plans.size import most
+from scheduler_ext.reservations.view import PodView
 
 Json = Mapping[str, Any]
 
@@ -64,7 +66,8 @@ class PlanView:
     owners: by (namespace, kind, name), only of plans that are near or active; autoscalers: HorizontalPodAutoscalers by
     namespace and target kind and name; buffers: CapacityBuffers by plan key, buffer_version "" where they are not
     served; allocatable: of the whole cluster; quota_left: by namespace. batch: of nodes with held capacity, the cores
-    that batch pods request there and those that the node offers them; None: pods are not watched.
+    that batch pods request there and those that the node offers them; None: pods are not watched. waiting: pods that
+    the scheduler found no node for; None: they are not watched.
     """
 
     plans: tuple[Plan, ...]
@@ -76,6 +79,7 @@ class PlanView:
     allocatable: Mapping[str, int] = field(default_factory=dict)
     quota_left: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     batch: Mapping[str, tuple[float, float]] | None = None
+    waiting: tuple[PodView, ...] | None = None
     proposals: tuple[Proposal, ...] = ()
     price_per_core_hour: float = 0.0
     settings_digest: str = ""
@@ -171,7 +175,7 @@ def outlook(plan: Plan, proposal: Proposal) -> PodForecast:
     return PodForecast(proposal.start_seconds, proposal.step_seconds, quantile_pods, median)
 
 
-def _look(view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> RoomUse:
+def _look(view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> ReservationUse:
     """What is there of the plan's capacity; for an autoscaler's floor, replicas above its own minimum."""
     pending = owner.pending if owner else 0
     want = plan.status.count
@@ -180,11 +184,11 @@ def _look(view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner
         mine = remembered if remembered and remembered.plan == plan.key else None
         reserved = mine.floor - (mine.original or 1) if mine else 0
         used = min(reserved, max(0, owner.running - (mine.original or 1))) if mine and owner else 0
-        return RoomUse(reserved, used, pending, complete=0 < reserved == used)
+        return ReservationUse(reserved, used, pending, complete=0 < reserved == used)
     if plan.realisation is Realisation.CAPACITY_BUFFER:
         buffer = view.buffers.get(plan.key) or {}
         reserved = int((buffer.get("spec") or {}).get("replicas") or 0)
-        return RoomUse(
+        return ReservationUse(
             reserved, reserved if plan.status.phase is PlanPhase.RELEASED else 0, pending, complete=reserved >= want > 0
         )
     present = [one for one in reservations if _of_present(plan, one)]
@@ -193,7 +197,20 @@ def _look(view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner
     waiting = sum(realise.free(one) and one.status.phase is not Phase.AVAILABLE for one in present)
     released = plan.status.phase is PlanPhase.RELEASED
     reserved = used + free + (waiting if released else 0)
-    return RoomUse(reserved, used, max(0, pending - free), used + free >= want > 0, _lent(view, present))
+    others = _others_waiting(view, plan, owner)
+    return ReservationUse(reserved, used, max(0, pending - free), used + free >= want > 0, others, _lent(view, present))
+
+
+def _others_waiting(view: PlanView, plan: Plan, owner: OwnerView | None) -> int | None:
+    """Pods of other workloads that lack a node and fit into what is reserved for one pod."""
+    if view.waiting is None or owner is None:
+        return None
+    labels = (owner.owner.selector.get("matchLabels") or {}).items()
+    return sum(
+        fits(pod.requests, plan.per_pod)
+        and not (pod.identity.namespace == plan.namespace and labels <= dict(pod.identity.labels).items())
+        for pod in view.waiting
+    )
 
 
 def standing(one: Reservation) -> bool:

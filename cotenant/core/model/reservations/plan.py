@@ -134,7 +134,9 @@ class Score:
     """How an occurrence went. held, used, missed: most pods at one time; hit_ratio: used of held pod-time.
 
     coverage: share of the needed pod-time that found capacity; lead_seconds: how long before the start all of it was
-    held.
+    reserved. planned: pods that the plan counted on; needed: most that used or lacked a reservation at one time;
+    others_waiting: most pods of others that no node had place for at one time and that fit into what was reserved for
+    one pod. None: not recorded.
     """
 
     start_seconds: float
@@ -149,6 +151,9 @@ class Score:
     missed_core_minutes: float = 0.0
     lead_seconds: int | None = None
     lent_core_hours: float | None = None
+    planned: int | None = None
+    needed: int | None = None
+    others_waiting: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +167,8 @@ class OccurrenceProgress:
     most_held: int = 0
     most_used: int = 0
     most_missed: int = 0
+    most_needed: int | None = None
+    most_others_waiting: int | None = None
     available_at_seconds: float | None = None
     changed_at_seconds: float = 0.0
     """When the number of pods was last changed."""

@@ -234,6 +234,8 @@ def _progress(body: Json, what: str) -> OccurrenceProgress:
         available_at_seconds=moment_of(body.get("availableAt"), what),
         changed_at_seconds=moment_of(body.get("changedAt"), what) or 0.0,
         lent_core_seconds=body.get("lentCoreSeconds"),
+        most_needed=body.get("mostNeeded"),
+        most_others_waiting=body.get("mostOthersWaiting"),
     )
 
 
@@ -253,7 +255,8 @@ def _progress_body(one: OccurrenceProgress) -> dict[str, Any]:
         body["changedAt"] = moment(one.changed_at_seconds)
     if one.lent_core_seconds is not None:
         body["lentCoreSeconds"] = round(one.lent_core_seconds, 1)
-    return body
+    optional = {"mostNeeded": one.most_needed, "mostOthersWaiting": one.most_others_waiting}
+    return {**body, **{key: value for key, value in optional.items() if value is not None}}
 
 
 def _score(body: Any, what: str) -> Score | None:
@@ -273,6 +276,9 @@ def _score(body: Any, what: str) -> Score | None:
         missed_core_minutes=float(body.get("missedCoreMinutes") or 0),
         lead_seconds=body.get("leadSeconds"),
         lent_core_hours=body.get("lentCoreHours"),
+        planned=body.get("planned"),
+        needed=body.get("needed"),
+        others_waiting=body.get("othersWaiting"),
     )
 
 
@@ -289,7 +295,13 @@ def _score_body(one: Score) -> dict[str, Any]:
         "cost": round(one.cost, 4),
         "missedCoreMinutes": round(one.missed_core_minutes, 1),
     }
-    optional = {"leadSeconds": one.lead_seconds, "lentCoreHours": one.lent_core_hours}
+    optional = {
+        "leadSeconds": one.lead_seconds,
+        "lentCoreHours": one.lent_core_hours,
+        "planned": one.planned,
+        "needed": one.needed,
+        "othersWaiting": one.others_waiting,
+    }
     return {**body, **{key: value for key, value in optional.items() if value is not None}}
 
 
