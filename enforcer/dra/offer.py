@@ -11,8 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cotenant.core.model.allocation.allocator import Holding
+from cotenant.core.model.allocation.cpu_allocator import held_cpus
 from cotenant.core.model.allocation.cpu_lists import Cpus
 from cotenant.core.model.allocation.cpu_topology import CpuTopology
+from cotenant.core.model.allocation.device_allocator import taken_by
 from cotenant.core.model.allocation.devices import DeviceInventory, DeviceKey, NodeDevice
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Intent
@@ -74,6 +77,21 @@ def offered_cores(topology: CpuTopology, cpus: Cpus) -> list[OfferedDevice]:
     return cores
 
 
+def unshared(
+    offers: Sequence[OfferedDevice], inventory: DeviceInventory, holdings: Iterable[Holding]
+) -> tuple[list[OfferedDevice], list[str]]:
+    """Those of which no pod has a share, or a thread, by annotation; and the names of the others."""
+    pods = list(holdings)
+    cpus, taken = held_cpus(pods), taken_by(pods)
+    shared = {_name_of(device) for device in inventory.devices if any(taken.amounts.get(device.key, {}).values())}
+    names = [one.name for one in offers if one.name in shared or one.cpus & cpus]
+    return [one for one in offers if one.name not in names], names
+
+
+def _name_of(device: NodeDevice) -> str:
+    return f"{device.kind}-{device.minor}"
+
+
 def _offered(device: NodeDevice, edits: ContainerEdits | None) -> OfferedDevice:
     attributes: dict[str, str | int] = {
         key: value[:_LONGEST_TEXT]
@@ -85,8 +103,8 @@ def _offered(device: NodeDevice, edits: ContainerEdits | None) -> OfferedDevice:
         attributes["numaNode"] = device.numa_node
     if device.pcie:
         attributes["pcie"] = device.pcie[:_LONGEST_TEXT]
-    name, edits = f"{device.kind}-{device.minor}", edits or ContainerEdits()
-    return OfferedDevice(name, device.kind, device.id, frozenset(), edits, attributes, device.memory_bytes)
+    edits = edits or ContainerEdits()
+    return OfferedDevice(_name_of(device), device.kind, device.id, frozenset(), edits, attributes, device.memory_bytes)
 
 
 def publication(

@@ -6,6 +6,7 @@ that was away for half a minute.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,10 +16,22 @@ import msgspec
 import structlog
 
 from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.model.allocation.allocator import Holding
+from cotenant.core.model.allocation.device_allocator import COLLECTION
 from cotenant.core.model.allocation.devices import DeviceInventory, DeviceKey, DeviceKind, inventory_of
 from cotenant.core.model.errors import ClusterAbsent, CotenantError, UsageError
-from cotenant.core.model.kubernetes.protocol import NODE_AGENT, SCHEDULING_GROUP
-from enforcer.dra.offer import API_VERSION, DRIVER, ContainerEdits, OfferedDevice, offered_devices, publication
+from cotenant.core.model.kubernetes.pod_request import requests_of
+from cotenant.core.model.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, NODE_AGENT
+from cotenant.core.model.reservations.reservation import PodIdentity
+from enforcer.dra.offer import (
+    API_VERSION,
+    DRIVER,
+    ContainerEdits,
+    OfferedDevice,
+    offered_devices,
+    publication,
+    unshared,
+)
 from enforcer.sources.documents import documents
 
 LOOK_SECONDS: Final = 60.0
@@ -60,6 +73,7 @@ class SlicePublisher:
         """Why the last look did not end well, or ""."""
         self._client = client.sibling()
         self._writer = Writer(self._client, NODE_AGENT)
+        self._warned: set[str] = set()
         self._node, self._file, self._cores, self._offer = node, file, cores, offer
         self._awake, self._ended = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="resourceslices", daemon=True)
@@ -101,23 +115,44 @@ class SlicePublisher:
 
     def publish(self) -> None:
         """Look once, and write what differs. CotenantError says what kept it from that."""
-        inventory, edits = self._described()
-        offers = [*offered_devices(inventory, edits), *self._cores()]
-        self._offer({one.name: one for one in offers})
-        selector = f"spec.driver={DRIVER},spec.nodeName={self._node}"
-        published = self._client.list(SLICES, fieldSelector=selector)
         node = self._client.get(f"/api/v1/nodes/{self._node}")
         if node is None:
             raise ClusterAbsent(f"there is no Node {self._node}", fix="Set enforcer.node_name.")
+        labels = node["metadata"].get("labels") or {}
+        inventory, edits = self._described(labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS)
+        offers, busy = unshared([*offered_devices(inventory, edits), *self._cores()], inventory, self._holdings())
+        if busy:
+            self._warn(f"pods have shares of {', '.join(busy)}")
+        self._offer({one.name: one for one in offers})
+        selector = f"spec.driver={DRIVER},spec.nodeName={self._node}"
+        published = self._client.list(SLICES, fieldSelector=selector)
         for intent in publication((self._node, node["metadata"]["uid"]), offers, published):
             self._writer.send(intent, full_response=False)
             _log.info("devices published", slice=intent.address.name, devices=len(offers))
 
-    def _described(self) -> tuple[DeviceInventory, dict[DeviceKey, ContainerEdits]]:
-        """The node's devices, from the file or the Device object; none without either."""
+    def _holdings(self) -> list[Holding]:
+        """What the node's pods have by annotation."""
+        pods = self._client.list("/api/v1/pods", fieldSelector=f"spec.nodeName={self._node}")
+        return [_holding(pod) for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+
+    def _warn(self, reason: str) -> None:
+        """Once for each reason."""
+        if reason not in self._warned:
+            _log.warning("devices are not offered", reason=reason)
+        self._warned.add(reason)
+
+    def _described(self, by_claims: bool) -> tuple[DeviceInventory, dict[DeviceKey, ContainerEdits]]:
+        """The node's devices, from the file or the Device object; none without either.
+
+        by_claims: whether the node's label says that claims give them out. Else those of a Device object are the
+        extender's, and a file may describe the same ones.
+        """
+        device_object = self._client.get(f"{COLLECTION}/{self._node}")
+        if device_object is not None and not by_claims:
+            self._warn(f"the node has a Device object and no label {DEVICES_LABEL}={DEVICES_BY_CLAIMS}")
+            return DeviceInventory(), {}
         if not self._file:
-            body = self._client.get(f"/apis/{SCHEDULING_GROUP}/devices/{self._node}")
-            return (inventory_of(body), {}) if body is not None else (DeviceInventory(), {})
+            return (inventory_of(device_object), {}) if device_object is not None else (DeviceInventory(), {})
         body = _file_body(Path(self._file))
         inventory = inventory_of(body)
         try:
@@ -129,6 +164,15 @@ class SlicePublisher:
             for one in edits.spec.devices or ()
             if one.type in set(DeviceKind)
         }
+
+
+def _holding(pod: Mapping[str, Any]) -> Holding:
+    """Requests that cannot be read are none, so that such a pod has nothing."""
+    identity = PodIdentity.parse(pod)
+    requests: dict[str, int] = {}
+    with contextlib.suppress(CotenantError):
+        requests = requests_of(pod["spec"])
+    return Holding(f"{identity.namespace}/{identity.name}", identity.uid, identity.annotations, requests)
 
 
 def _file_body(file: Path) -> dict[str, Any]:

@@ -14,8 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant.core.model.allocation.allocator import Holding
 from cotenant.core.model.allocation.cpu_topology import regular_topology
-from cotenant.core.model.allocation.devices import GPU_MEMORY, DeviceInventory, DeviceKind, NodeDevice
+from cotenant.core.model.allocation.devices import (
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    DeviceInventory,
+    DeviceKind,
+    NodeDevice,
+)
 from cotenant.core.model.errors import StoreError, UsageError
 from cotenant.core.model.kubernetes.intent import Apply, Delete
 from cotenant.core.settings.root import Settings
@@ -33,6 +41,7 @@ from enforcer.dra.offer import (
     offered_cores,
     offered_devices,
     publication,
+    unshared,
 )
 from enforcer.nri_hooks import HookDecision
 from enforcer.runtime.dra_service import REGISTRATION_SERVICE, SERVICE, DraService
@@ -112,6 +121,23 @@ def test_a_label_of_a_device_takes_the_place_of_none_of_its_attributes() -> None
         "minor": {"int": 0},
         "id": {"string": "GPU-0"},
     }
+
+
+def test_what_pods_have_shares_of_is_not_offered() -> None:
+    card = replace(CARD, amounts={GPU_CORE: 100, GPU_MEMORY_RATIO: 100, GPU_MEMORY: 8 << 30})
+    inventory = DeviceInventory((card, replace(card, minor=1)))
+    offers = [*offered_devices(inventory), *offered_cores(regular_topology(1, 2, 2), frozenset(range(4)))]
+    share = {"gpu": [{"minor": 1, "resources": {"koordinator.sh/gpu-core": "50"}}]}
+    texts = {
+        "scheduling.koordinator.sh/device-allocated": json.dumps(share),
+        "scheduling.koordinator.sh/resource-status": '{"cpuset": "2"}',
+    }
+    asked = {GPU_CORE: 50, GPU_MEMORY_RATIO: 50, "cpu": 1000}
+    # thread 2 is of core 0
+    left = unshared(offers, inventory, [Holding("shop/a", "u", texts, asked)])
+    assert ([one.name for one in left[0]], left[1]) == (["gpu-0", "cpu-1"], ["gpu-1", "cpu-0"])
+    # an annotation that its pod does not ask for keeps nothing from claims
+    assert unshared(offers, inventory, [Holding("shop/a", "u", texts, {})]) == (offers, [])
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=4))

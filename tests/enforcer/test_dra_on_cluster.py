@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.model.allocation.device_allocator import COLLECTION
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Intent
 from cotenant.core.settings.sections.kube import KubeSettings
 from enforcer.dra.offer import OfferedDevice, publication
 from enforcer.dra.publisher import SLICES, SlicePublisher
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import install_crd
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
@@ -62,3 +64,41 @@ def test_an_agent_publishes_the_devices_of_its_own_node_alone(control_plane: Con
         assert (left["spec"]["pool"]["generation"], left["spec"]["devices"][0]["name"]) == (2, "gpu-0")
     assert len(offers) == 3
     delete_nodes(control_plane, [own, other])
+
+
+def test_devices_of_a_device_object_are_the_extenders_until_the_node_says_claims(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    installed(control_plane)
+    api, prefix = control_plane.api(), unique_name("doors")
+    install_crd(api, "devices.scheduling.koordinator.sh")
+    create_nodes(control_plane, 1, NodeShape(prefix=prefix))
+    node = f"{prefix}-0"
+    cards = [{"type": "gpu", "minor": minor, "id": f"GPU-{minor}", "health": True} for minor in (0, 1)]
+    head = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device"}
+    api.create(COLLECTION, {**head, "metadata": {"name": node}, "spec": {"devices": cards}})
+    half = {"koordinator.sh/gpu": "50"}
+    share = {"gpu": [{"minor": 0, "resources": {"koordinator.sh/gpu-core": "50"}}]}
+    annotations = {"scheduling.koordinator.sh/device-allocated": json.dumps(share)}
+    container = {"name": "m", "image": "example.invalid/a:1", "resources": {"requests": half, "limits": half}}
+    api.create(
+        f"/api/v1/namespaces/{namespace}/pods",
+        {
+            "metadata": {"name": "train", "annotations": annotations},
+            "spec": {"nodeName": node, "containers": [container]},
+        },
+    )
+    agent = KubeClient(agent_access(control_plane, node, tmp_path), KubeSettings(retries=1))
+    offered: list[list[str]] = []
+    with contextlib.closing(SlicePublisher(agent, node, "", list, lambda one: offered.append(sorted(one)))) as doors:
+        doors.publish()
+        api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"cotenant.dev/devices": "claims"}}})
+        doors.publish()
+        api.delete(f"/api/v1/namespaces/{namespace}/pods/train", gracePeriodSeconds="0")
+        gone = f"/api/v1/namespaces/{namespace}/pods/train"
+        wait_for("the pod is gone", lambda: not api.exists(gone))
+        doors.publish()
+    # first none, for they are the extender's; then all but the one that a pod still has a share of
+    assert offered == [[], ["gpu-1"], ["gpu-0", "gpu-1"]]
+    api.delete(f"{COLLECTION}/{node}")
+    delete_nodes(control_plane, [node])

@@ -115,6 +115,15 @@ def test_nodes_without_enough_devices_are_refused(requests: dict[str, int], code
     assert judged(snapshot, requests, DeviceAllocationSettings()) == [Code.PASS] * 4
 
 
+def test_a_node_whose_devices_go_to_claims_gives_no_shares() -> None:
+    table = world()
+    table.put_node("b", ExtenderNode("b", labels={"cotenant.dev/devices": "claims"}))
+    assert judged(snapshot_of(table), {GPU: 50}) == [Code.PASS, Code.NO_DEVICES, Code.NO_DEVICES, Code.PASS]
+    node = NodeHardware("b", {"cotenant.dev/devices": "claims"}, documents={COLLECTION: body(2)})
+    facts = pod({GPU: 50})
+    assert DeviceAllocator().allocate(node, HardwareClaim(facts.identity, facts.requests), []).refusal == NO_DEVICES
+
+
 def test_refusals_say_the_allocators_words() -> None:
     assert words_of(Code.NO_DEVICES, (0, 0), (0, 0)) == NO_DEVICES
 

@@ -162,6 +162,11 @@ def occupation(cpus: NodeCpus, node: NodeHardware, holdings: Iterable[Holding]) 
     return CpuOccupation(taken, frozenset(cores), frozenset(numa_nodes))
 
 
+def held_cpus(holdings: Iterable[Holding]) -> Cpus:
+    """CPUs that these pods have alone."""
+    return frozenset[int]().union(*(_cpus_of(holding)[0] for holding in holdings))
+
+
 def amplified_room(node: NodeHardware, holdings: Iterable[Holding]) -> int | None:
     """CPUs that pods may still have alone where the node's allocatable is amplified; None: it is not.
 

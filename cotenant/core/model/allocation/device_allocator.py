@@ -25,10 +25,10 @@ from cotenant.core.model.allocation.devices import (
 )
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.pod_request import Room
-from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.core.model.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, SCHEDULING_GROUP
 
 COLLECTION: Final = f"/apis/{SCHEDULING_GROUP}/devices"
-NO_DEVICES: Final = "it has no Device object that can be read"
+NO_DEVICES: Final = "it has no Device object that can be read, or its label leaves its devices to ResourceClaims"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,12 @@ class DeviceAllocator:
 
 
 def inventory_on(node: NodeHardware) -> DeviceInventory | None:
-    """Devices of a node, with its own label for partitions; None where it has no Device that can be read."""
+    """Devices of a node, with its own label for partitions; None where it has no Device that can be read.
+
+    None also where claims give them out: a device has one door.
+    """
     body = node.documents.get(COLLECTION)
-    if body is None:
+    if body is None or node.labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS:
         return None
     try:
         inventory = inventory_of(body)

@@ -59,6 +59,10 @@ CPU_BIND_POLICY_LABEL: Final = "node.koordinator.sh/cpu-bind-policy"
 NUMA_STRATEGY_LABEL: Final = "node.koordinator.sh/numa-allocate-strategy"
 NUMA_POLICY_LABEL: Final = "node.koordinator.sh/numa-topology-policy"
 
+DEVICES_LABEL: Final = "cotenant.dev/devices"
+"""On a Node: who gives the devices of its Device object out. DEVICES_BY_CLAIMS: ResourceClaims; else the extender."""
+DEVICES_BY_CLAIMS: Final = "claims"
+
 # NodeResourceTopology: one a node, by the name of the node
 TOPOLOGY_GROUP: Final = "topology.node.k8s.io/v1alpha1"
 TOPOLOGIES: Final = "noderesourcetopologies"
