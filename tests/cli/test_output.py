@@ -12,8 +12,18 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
-from cotenant.apps.cli.output import DocumentFormat, Format, aligned, flatten, print_document, print_table, render
+from cotenant.apps.cli.output import (
+    DocumentFormat,
+    Format,
+    aligned,
+    fitted,
+    flatten,
+    print_document,
+    print_table,
+    render,
+)
 from cotenant.core.model.table import Column, Kind, Schema, Table
 
 SCHEMA = Schema(
@@ -42,18 +52,60 @@ def text(table: Table, output: Format, *, headers: bool = True) -> str:
     return "".join(render(table, output, headers=headers))
 
 
-def test_a_table_is_aligned_columns_in_human_units() -> None:
+def test_a_table_is_aligned_columns_with_the_unit_in_the_title() -> None:
+    # 1288490189 bytes / 2^30 = 1.2000 GiB
     assert text(TABLE, Format.TABLE).splitlines() == [
-        "NAME          REPLICAS  CPU-REQ  MEMORY  USED",
-        "web                  3     250m   1.2Gi   50%",
-        "-evil\\x1b[2J              -250m",
-        "a=b, c               1        2   1.0Gi",
+        "NAME          REPLICAS  CPU-REQ(cores)  MEMORY(GiB)  USED(%)",
+        "web                  3           0.250        1.200       50",
+        "-evil\\x1b[2J                    -0.250",
+        "a=b, c               1           2.000        1.000",
     ]
+
+
+def test_an_amount_keeps_the_unit_of_its_rows_resource() -> None:
+    columns = (Column("resource", "Resource", Kind.TEXT, ""), Column("used", "Used", Kind.AMOUNT, ""))
+    rows = [{"resource": "cpu", "used": 250}, {"resource": "memory", "used": 2**30}, {"resource": "pods", "used": 3}]
+    lines = text(Table.from_rows(Schema("s", columns, ("resource",)), rows), Format.TABLE).splitlines()
+    assert [line.split() for line in lines] == [
+        ["RESOURCE", "USED"],
+        ["cpu", "250m"],
+        ["memory", "1.0Gi"],
+        ["pods", "3"],
+    ]
+
+
+def test_a_narrow_terminal_cuts_the_longest_texts_and_then_leaves_out_last_columns() -> None:
+    rows = [["web", "a-very-long-reason-indeed", "12.500"], ["checkout", "ok", "3.000"]]
+    # Widths 8 + 25 + 6 and two gaps of 2: 43. In 36 the reason has 36 - 8 - 6 - 4 = 18 places, one for …
+    assert fitted(rows, (False, False, True), 36) == [
+        ["web", "a-very-long-reaso…", "12.500"],
+        ["checkout", "ok", "3.000"],
+    ]
+    # No text goes below 12: 8 + 2 + 12 + 2 + 6 = 30 do not fit into 24; without the number 24 - 8 - 2 = 14 are left.
+    assert fitted(rows, (False, False, True), 24) == [["web", "a-very-long-re"[:13] + "…"], ["checkout", "ok"]]
+    assert fitted(rows, (False, False, True), 43) == rows
+
+
+@given(
+    st.integers(1, 4).flatmap(
+        lambda count: st.lists(st.lists(st.text(max_size=30), min_size=count, max_size=count), min_size=1, max_size=4)
+    ),
+    st.integers(1, 80),
+)
+def test_what_is_fitted_is_no_wider_than_the_terminal_or_one_column(rows: list[list[str]], width: int) -> None:
+    right = [index % 2 == 1 for index in range(len(rows[0]))]
+    shown = fitted(rows, right, width)
+    assert len(shown) == len(rows) and len({len(row) for row in shown}) == 1
+    widest = sum(max(map(cell_len, column)) for column in zip(*shown, strict=True)) + 2 * (len(shown[0]) - 1)
+    assert widest <= width or len(shown[0]) == 1
 
 
 def test_wide_adds_the_wide_columns() -> None:
     header = text(TABLE, Format.WIDE).splitlines()[0]
-    assert header.split() == ["NAME", "REPLICAS", "CPU-REQ", "MEMORY", "USED", "ERROR", "SEEN", "LINE"]
+    assert header.split() == [
+        *("NAME", "REPLICAS", "CPU-REQ(cores)", "MEMORY(GiB)", "USED(%)"),
+        *("ERROR", "SEEN", "LINE"),
+    ]
 
 
 @pytest.mark.parametrize("output", [Format.TABLE, Format.WIDE, Format.CSV])
@@ -97,7 +149,7 @@ def test_what_is_not_finite_is_missing_in_every_format(output: Format) -> None:
 
 def test_an_empty_table_is_its_headers_or_an_empty_list() -> None:
     empty = Table.from_rows(SCHEMA, [])
-    assert text(empty, Format.TABLE) == "NAME  REPLICAS  CPU-REQ  MEMORY  USED\n"
+    assert text(empty, Format.TABLE) == "NAME  REPLICAS  CPU-REQ(cores)  MEMORY(GiB)  USED(%)\n"
     assert text(empty, Format.TABLE, headers=False) == ""
     assert json.loads(text(empty, Format.JSON)) == yaml.safe_load(text(empty, Format.YAML)) == []
     assert len(text(empty, Format.CSV).splitlines()) == 1

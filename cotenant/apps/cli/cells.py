@@ -8,9 +8,13 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from cotenant.core.model.kubernetes.quantity import format_millicores, human_bytes
+from cotenant.core.model.resource import GIB
 from cotenant.core.model.table import Column, Kind, kind_of
 from cotenant.core.model.text import csv_text, visible
 
+UNITS: Final = {Kind.MILLICORES: "cores", Kind.BYTES: "GiB", Kind.RATIO: "%"}
+"""Kind of a column -> the unit of its cells in a table, which stands in the title."""
+_SCALE: Final = {Kind.MILLICORES: 1000, Kind.BYTES: GIB}
 _BARS: Final = "▁▂▃▄▅▆▇█"
 
 
@@ -24,9 +28,24 @@ def csv_cell(value: Any) -> str:
 
 
 def row_cells(columns: Sequence[Column], row: Mapping[str, Any]) -> list[str]:
-    """The cells of one row for the eye; an amount is in the unit of the row's resource."""
+    """The cells of one row for the eye, without the unit, which the title has; an amount has its resource's."""
     kind = kind_of(str(row.get("resource", "")))
-    return [human(kind if c.kind is Kind.AMOUNT else c.kind, row[c.name]) for c in columns]
+    return [human(kind, row[c.name]) if c.kind is Kind.AMOUNT else _bare(c.kind, row[c.name]) for c in columns]
+
+
+def title(column: Column, *, plain: bool = False) -> str:
+    """The heading of a column with the unit of its cells: "CPU request (cores)"; plain: "CPU-REQUEST(cores)"."""
+    unit = f"({UNITS[column.kind]})" if column.kind in UNITS else ""
+    if plain:
+        return column.title.upper().replace(" ", "-") + unit
+    return f"{column.title} {unit}" if unit else column.title
+
+
+def _bare(kind: Kind, value: Any) -> str:
+    """370 millicores -> "0.370", 1.9 GiB in bytes -> "1.900", 0.634 -> "63": one unit, and the point in one place."""
+    if value is None or kind not in UNITS:
+        return human(kind, value)
+    return _percent(value).removesuffix("%") if kind is Kind.RATIO else f"{value / _SCALE[kind]:.3f}"
 
 
 def human(kind: Kind, value: Any) -> str:

@@ -1,8 +1,9 @@
 """EDGE: what a command returns, on stdout; what it has to say, on stderr.
 
 A `cotenant.core.model.table.Table` is shown as table, wide, json, yaml or csv: always the same rows in the same order.
-Tables have human units and leave out the schema's wide columns (unless `wide`); the others have every column, exact
-numbers in millicores and bytes, missing = null (empty in CSV). A single object is shown by `print_document`.
+Tables have one unit a column, in the title, and leave out the schema's wide columns (unless `wide`); on a terminal a
+table without `wide` is cut to its width. The others have every column, exact numbers in millicores and bytes, missing =
+null (empty in CSV). A single object is shown by `print_document`.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ OutputOption = Annotated[Format, typer.Option("--output", "-o", help="How to wri
 DocumentOption = Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to write the result.")]
 NoHeadersOption = Annotated[bool, typer.Option("--no-headers", help="Leave out the header line (table, wide, csv).")]
 
+GAP: Final = 2
+"""Blanks between two columns."""
+LEAST: Final = 12
+"""A text in a table is not cut to less."""
 SEVERITY_STYLES: Final = {"critical": "bold red", "warning": "yellow", "ok": "green", "good": "green", "unknown": "dim"}
 
 
@@ -72,7 +77,7 @@ def message(text: str, *, style: str = "") -> None:
 def print_table(table: Table, output: Format, *, headers: bool = True) -> None:
     """Write the table's rows to stdout."""
     if output in (Format.TABLE, Format.WIDE) and sys.stdout.isatty():
-        _print_styled(table, _shown(table, output is Format.WIDE), headers)
+        _print_styled(table, _shown(table, output is Format.WIDE), headers, cut=output is Format.TABLE)
     else:
         sys.stdout.writelines(render(table, output, headers=headers))
 
@@ -174,27 +179,64 @@ def _cells(table: Table, columns: list[Column]) -> list[list[str]]:
 
 
 def _plain(table: Table, columns: list[Column], headers: bool) -> Iterator[str]:
-    titles = [[c.title.upper().replace(" ", "-") for c in columns]] if headers else []
+    from cotenant.apps.cli.cells import title
+
+    titles = [[title(c, plain=True) for c in columns]] if headers else []
     rows = titles + _cells(table, columns)
     return aligned(rows, [c.kind.numeric for c in columns]) if rows else iter(())
 
 
-def _print_styled(table: Table, columns: list[Column], headers: bool) -> None:
-    """The same lines for a terminal, with a rule under the titles and severities in colour; the terminal wraps them.
+def fitted(rows: Sequence[Sequence[str]], right: Sequence[bool], width: int) -> list[list[str]]:
+    """Rows that fit into `width` columns of a terminal: the longest texts are cut first ("checkout-wo…"), to LEAST.
 
-    Made of rich's texts, not of its table: that takes seconds for a thousand rows and cuts what is too wide.
+    Numbers (right-aligned) are never cut: last columns that still do not fit are left out, the first stays.
+    """
+    from rich.cells import cell_len, set_cell_size
+
+    sizes = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    floors = [size if number else min(size, LEAST) for size, number in zip(sizes, right, strict=True)]
+    while len(floors) > 1 and sum(floors) + GAP * (len(floors) - 1) > width:
+        floors.pop()
+    sizes = sizes[: len(floors)]
+    while sum(sizes) + GAP * (len(sizes) - 1) > width and sizes != floors:
+        longest = max((i for i, floor in enumerate(floors) if sizes[i] > floor), key=lambda index: sizes[index])
+        sizes[longest] -= 1
+    return [
+        [
+            cell if cell_len(cell) <= size else f"{set_cell_size(cell, size - 1)}…"
+            for cell, size in zip(row, sizes, strict=False)
+        ]
+        for row in rows
+    ]
+
+
+def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bool) -> None:
+    """The same lines for a terminal, with a rule under the titles and severities in colour.
+
+    Made of rich's texts, not of its table: that takes seconds for a thousand rows.
     """
     from rich.text import Text
 
+    from cotenant.apps.cli.cells import title
+
     out = console(sys.stdout)
-    titles = [[c.title for c in columns]] if headers else []
+    titles = [[title(c) for c in columns]] if headers else []
     rows = titles + _cells(table, columns)
+    note = ""
+    if cut and rows:
+        whole, rows = rows, fitted(rows, [c.kind.numeric for c in columns], out.width)
+        columns, left_out = columns[: len(rows[0])], columns[len(rows[0]) :]
+        if rows != whole:
+            names = f", without {', '.join(c.title for c in left_out)}" if left_out else ""
+            note = f"cut to the terminal's width{names}; -o wide shows all"
     for index, cells in enumerate(_padded(rows, [c.kind.numeric for c in columns]) if rows else ()):
         styles = ["bold" if index < len(titles) else _style(c, cell) for c, cell in zip(columns, cells, strict=True)]
         line = Text("  ").join(Text(cell, style) for cell, style in zip(cells, styles, strict=True))
         out.print(line, soft_wrap=True)
         if index < len(titles):
             out.print(Text("─" * line.cell_len, "dim"), soft_wrap=True)
+    if note:
+        message(note)
 
 
 def _style(column: Column, cell: str) -> str:
