@@ -1,6 +1,99 @@
 """cotenant: online services and batch work on the same Kubernetes nodes, safely.
 
-Read `docs/architecture.md` for the architecture, then `cotenant.core.model` for the vocabulary that all packages share.
+For analysts this module is the Python API (docs/python-api.md): `cotenant.open_store()` gives what a scan stored as
+pandas DataFrames, and `forecast`, `recommend` and `backtest` take usage of one's own. Whoever changes cotenant reads
+`docs/architecture.md`, then `cotenant.core.model` for the vocabulary that all packages share.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cotenant.apps.python_api.cluster_store import ClusterStore, demo_store, open_store
+    from cotenant.apps.python_api.own_usage import backtest, forecast, recommend
+    from cotenant.apps.python_api.reclaim import reclaim_decisions, reclaim_frontier
+    from cotenant.apps.python_api.tables import forecast_paths
+    from cotenant.core.model.errors import (
+        CotenantError,
+        FrameError,
+        NoData,
+        NotEnoughHistory,
+        SettingsError,
+        StoreError,
+        UsageError,
+    )
+    from cotenant.core.model.usage.forecast import LEVELS
+    from forecasting.base import conform
+    from forecasting.forecaster_contract import faults
+
 __version__ = "0.1.0"
+
+_API = "cotenant.apps.python_api."
+_ERRORS = "cotenant.core.model.errors"
+_HOMES = {
+    "ClusterStore": f"{_API}cluster_store",
+    "demo_store": f"{_API}cluster_store",
+    "open_store": f"{_API}cluster_store",
+    "backtest": f"{_API}own_usage",
+    "forecast": f"{_API}own_usage",
+    "recommend": f"{_API}own_usage",
+    "reclaim_decisions": f"{_API}reclaim",
+    "reclaim_frontier": f"{_API}reclaim",
+    "forecast_paths": f"{_API}tables",
+    "LEVELS": "cotenant.core.model.usage.forecast",
+    "conform": "forecasting.base",
+    "faults": "forecasting.forecaster_contract",
+    "CotenantError": _ERRORS,
+    "FrameError": _ERRORS,
+    "NoData": _ERRORS,
+    "NotEnoughHistory": _ERRORS,
+    "SettingsError": _ERRORS,
+    "StoreError": _ERRORS,
+    "UsageError": _ERRORS,
+}
+"""Name -> the module that has it, imported when the name is first used: processes of a node import no pandas."""
+
+__all__ = [
+    "LEVELS",
+    "ClusterStore",
+    "CotenantError",
+    "FrameError",
+    "NoData",
+    "NotEnoughHistory",
+    "SettingsError",
+    "StoreError",
+    "UsageError",
+    "__version__",
+    "backtest",
+    "conform",
+    "demo_store",
+    "faults",
+    "forecast",
+    "forecast_paths",
+    "open_store",
+    "reclaim_decisions",
+    "reclaim_frontier",
+    "recommend",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'cotenant' has no attribute {name!r}")
+    try:
+        value = getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("cotenant"):
+            raise
+        raise ImportError(
+            f"cotenant.{name} needs the package {error.name}: pip install 'cotenant[analytics]'", name=error.name
+        ) from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -73,6 +73,9 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 `row` names single rows by their key columns, escaped and joined by slashes: `row=pay/Deployment/checkout/app`.
 """
 
+ALIASES: Final[Mapping[str, str]] = {"namespace": "ns"}
+"""Other spellings of keys: the column's own name."""
+
 CARRIED: Final = ("ns", "kind", "workload")
 """Keys that stay when a person walks to another page."""
 
@@ -196,9 +199,10 @@ def _parts(search: str) -> Iterator[tuple[str, str, bool]]:
         as_set = SET.fullmatch(key) if not value else None
         if as_set:
             listed = ",".join(piece.strip() for piece in as_set["values"].split(","))
-            yield as_set["key"], listed, as_set["word"] == "notin"
+            yield ALIASES.get(as_set["key"], as_set["key"]), listed, as_set["word"] == "notin"
         elif part:
-            yield key.removesuffix("!").strip() if equals else key, value, key.endswith("!")
+            name = key.removesuffix("!").strip() if equals else key
+            yield ALIASES.get(name, name), value, key.endswith("!")
 
 
 def parse(search: str, schema: Schema) -> Query:
@@ -348,6 +352,11 @@ def select(indexed: Indexed, query: Query) -> Index:
     for column, descending in reversed(query.sort):
         rows = rows[np.argsort(_sort_key(indexed, column, descending)[rows], kind="stable")]
     return rows
+
+
+def matching(table: Table, search: str) -> Table:
+    """The rows that a query string shows, in its order; for who asks a table once."""
+    return table.take(select(Indexed.of(table), parse(search, table.schema)))
 
 
 def facet(indexed: Indexed, query: Query, key: str) -> list[tuple[str, int]]:

@@ -22,8 +22,9 @@ from cotenant.apps.cli.extras import PACKAGES, in_words
 from cotenant.apps.cli.groups import addressed, load_command
 from cotenant.apps.cli.main import GLOBAL_FLAGS, GLOBAL_VALUES, global_first, program_name
 from cotenant.apps.cli.registry import ACT, COMMANDS, OLD_NAMES, OPERATE, START, UNDERSTAND, CommandEntry
-from cotenant.apps.cli.session import default_config, parse_overrides
+from cotenant.apps.cli.session import parse_overrides
 from cotenant.core.model.errors import UsageError
+from cotenant.core.settings.load import default_config
 
 ROOT = typer.main.get_command(main.root)
 

@@ -107,7 +107,7 @@ class Tally:
 
 def tally(trial: ReclaimTrial, peaks: Floats) -> Tally:
     """Sums of predictions (n, decisions) in the unit of usage; decisions whose day is mostly missing do not count."""
-    came = _came(trial)
+    came = highest_after(trial)
     judged = np.isfinite(came) & np.isfinite(peaks)
     limits = np.broadcast_to(trial.limits[:, None], peaks.shape)
     predicted = np.minimum(peaks, limits)
@@ -170,7 +170,7 @@ def highest_of(trial: ReclaimTrial, days: int) -> Floats:
 
 def hindsight(trial: ReclaimTrial, violation: float) -> Floats:
     """For each node the constant that its own days pass so often, known only afterwards, (n, decisions)."""
-    came = _came(trial)
+    came = highest_after(trial)
     constant = np.nanquantile(came, 1 - violation, axis=1, method="inverted_cdf")
     peaks: Floats = np.repeat(constant[:, None], came.shape[1], axis=1)
     return peaks
@@ -235,7 +235,7 @@ def _difference(
     return at_violation(sampled_ours, violation) - at_violation(sampled_other, violation)
 
 
-def _came(trial: ReclaimTrial) -> Floats:
+def highest_after(trial: ReclaimTrial) -> Floats:
     """Highest usage of the day after each decision, (n, decisions); NaN when half of it is missing."""
     blocks, ends = trial.blocks, trial.decisions
     days = np.stack([blocks[:, end : end + BLOCKS_PER_DAY] for end in ends.tolist()], axis=1)

@@ -37,7 +37,7 @@ class CliSession:
         Log lines go to stderr from here on, in the form and from the level that the settings say.
         """
         from cotenant.core.adapters.telemetry import configure_logging
-        from cotenant.core.settings.load import load
+        from cotenant.core.settings.load import default_config, load
 
         options = {"telemetry.log_format": self.log_format, "telemetry.log_level": "debug" if self.debug else None}
         overrides = {path: value for path, value in {**options, **(flags or {})}.items() if value is not None}
@@ -78,15 +78,3 @@ def parse_overrides(pairs: list[str]) -> dict[str, str]:
             raise UsageError(f"--set {pair!r} is not section.key=value", fix="Write --set profiler.window_days=7.")
         overrides[path.strip()] = value
     return overrides
-
-
-def default_config(env: Mapping[str, str]) -> Path | None:
-    """COTENANT_CONFIG, else the user's configuration file when it exists.
-
-    The working directory is not searched: a file in a foreign checkout must not choose where a token is sent.
-    """
-    if configured := env.get("COTENANT_CONFIG"):
-        return Path(configured)
-    home = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
-    path = Path(home) / "cotenant" / "settings.yaml"
-    return path if home and path.is_file() else None

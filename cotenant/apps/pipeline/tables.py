@@ -230,13 +230,18 @@ def forecasts(analysis: Analysis) -> Table:
     """One row per cluster, node and workload, and resource."""
     forecast_rows = []
     for resource in Resource:
-        forecast_rows += _forecasts(analysis.cluster_forecasts[resource], resource)
-        forecast_rows += _forecasts(analysis.node_forecasts[resource], resource)
-        forecast_rows += _forecasts(analysis.forecasts[resource], resource)
+        forecast_rows += _forecasts(analysis.cluster_forecasts[resource])
+        forecast_rows += _forecasts(analysis.node_forecasts[resource])
+        forecast_rows += _forecasts(analysis.forecasts[resource])
     return Table.from_rows(FORECASTS, forecast_rows)
 
 
-def _forecasts(forecasts: Forecasts[Any], resource: Resource) -> list[dict[str, Any]]:
+def forecast_table(series: Forecasts[Any]) -> Table:
+    """One row per series of one forecast."""
+    return Table.from_rows(FORECASTS, _forecasts(series))
+
+
+def _forecasts(forecasts: Forecasts[Any]) -> list[dict[str, Any]]:
     levels = {f"q{int(q * 100)}": LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95)}
     paths = {name: forecasts.quantiles[..., place] for name, place in levels.items()}
     if (fine := forecasts.fine) is not None:
@@ -250,7 +255,7 @@ def _forecasts(forecasts: Forecasts[Any], resource: Resource) -> list[dict[str, 
         forecast_rows.append(
             {
                 **subject(ref),
-                "resource": resource.value,
+                "resource": forecasts.resource.value,
                 "peak": float(peak[i]),
                 "peak_median": float(median[i]),
                 "peak_time": highest.start_seconds if highest else None,

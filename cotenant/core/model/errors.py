@@ -3,6 +3,7 @@
     CotenantError                 exit code 1
     |-- UsageError                exit code 2: the caller's words are wrong
     |   |-- SettingsError         unknown key, value out of its domain
+    |   |-- FrameError            a column of a DataFrame is missing or holds what it cannot hold
     |   `-- QuantityError         not a Kubernetes quantity
     |-- SourceError               a metric source did not give what was asked
     |   |-- SourceUnreachable     no connection, time-out, TLS
@@ -26,6 +27,7 @@
     |-- NodeUnreadable          a node's own files could not be read in this tick; nothing was decided on it
     |-- NotDelivered              a summary did not reach its receiver; what was computed stands
     `-- NoData                    the question is good, the history holds no answer (says which of the five reasons)
+        `-- NotEnoughHistory      there is some, but too few days
 
 An error says what happened (`message`), to which object, and what helps (`fix`). It is shown to people as it stands.
 """
@@ -56,6 +58,14 @@ class KeyTaken(UsageError):
 
 class SettingsError(UsageError):
     """A setting is unknown or outside its domain."""
+
+
+class FrameError(UsageError):
+    """A column of a DataFrame is missing or holds a value that it cannot hold; `column` names it."""
+
+    def __init__(self, column: str, message: str, *, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.column = column
 
 
 class QuantityError(UsageError):
@@ -156,3 +166,7 @@ class NotDelivered(CotenantError):
 
 class NoData(CotenantError):
     """Nothing to answer with; the message says why."""
+
+
+class NotEnoughHistory(NoData):
+    """There is history, but of too few days; the message says how many there are and how many are needed."""

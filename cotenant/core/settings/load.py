@@ -69,6 +69,18 @@ def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any]) ->
     return join(Settings(), tree, env, flags)
 
 
+def default_config(env: Mapping[str, str]) -> Path | None:
+    """COTENANT_CONFIG, else the user's configuration file when it exists.
+
+    The working directory is not searched: a file in a foreign checkout must not choose where a token is sent.
+    """
+    if configured := env.get("COTENANT_CONFIG"):
+        return Path(configured)
+    home = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
+    path = Path(home) / "cotenant" / "settings.yaml"
+    return path if home and path.is_file() else None
+
+
 def join(root: RootT, tree: Tree, env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded[RootT]:
     """`root` with what a settings file (`document.parse`), the environment and the flags say in place of its values."""
     settings = catalogue(type(root))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,9 +14,9 @@ from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, message, print_table, render
 from cotenant.apps.cli.progress import bars
-from cotenant.core.model.errors import NoData, StoreError, UsageError
+from cotenant.core.model.errors import StoreError, UsageError
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS
+from cotenant.core.model.usage.backtest import ORIGINS, Horizon
 
 if TYPE_CHECKING:
     from cotenant.apps.backtest.sources import Series
@@ -27,13 +26,9 @@ if TYPE_CHECKING:
     from cotenant.core.model.table import Table
     from cotenant.core.model.usage.backtest import Frontier
     from cotenant.core.settings.root import Settings
-    from forecasting.backtest.contenders import Contender
-    from forecasting.backtest.plan import BacktestPlan
     from forecasting.backtest.run import BacktestScores
 
 app = new_app()
-
-ORIGINS: Final = 24
 
 
 class BacktestFormat(StrEnum):
@@ -45,13 +40,6 @@ class BacktestFormat(StrEnum):
     YAML = "yaml"
     CSV = "csv"
     HTML = "html"
-
-
-class Horizon(StrEnum):
-    """How far ahead, and on which slots."""
-
-    DAY = "24h"
-    WEEK = "7d"
 
 
 LimitOption = Annotated[
@@ -123,6 +111,8 @@ def backtest(
 
     Without TRACE the store's history is taken, and the report is kept beside its results for the dashboard.
     """
+    from cotenant.apps.backtest.forecast_backtest import contenders, plan_of, run_backtest
+
     settings = session_of(ctx).load({"store.url": store}).settings
     if trace is not None and (store or cluster):
         raise UsageError("a trace and a store cannot be back-tested at once", fix="Leave out one of the two.")
@@ -134,10 +124,10 @@ def backtest(
             raise UsageError("--reclaim takes the stored history and no baselines", fix="Leave out the other options.")
         _reclaim(place, settings, output, output_file, headers=not no_headers, quiet=quiet)
         return
-    plan, who = _plan(horizon, metric, known_share), _contenders(baselines, metric, horizon)
+    plan, who = plan_of(horizon, metric, known_share), contenders(baselines, metric, horizon)
     with bars(quiet=quiet) as progress:
         series = _series(trace, place, metric, (column, limit, limit_column))
-        ledger = _run(series, plan, who, origins, progress)
+        ledger = run_backtest(series, plan, who, origins, progress)
         drawn = _frontiers(series, pods_per_node, settings, progress) if pods_per_node else ()
     contents = _contents(series, ledger, drawn)
     _write(contents, output, output_file, headers=not no_headers)
@@ -166,30 +156,6 @@ def _reclaim(
         message("the scores are kept with the results: the overview offers a switch that they speak for")
 
 
-def _plan(horizon: Horizon, metric: Resource, known_share: float) -> BacktestPlan:
-    """Half hours or hours, joined as forecasts of the resource are served."""
-    from cotenant.apps.backtest.sources import USAGE
-    from forecasting.backtest.plan import HALF_HOURS, HOURLY_WEEK
-
-    plan = HALF_HOURS if horizon is Horizon.DAY else HOURLY_WEEK
-    return replace(plan, known_share=known_share, statistic=USAGE[metric].spec.statistic)
-
-
-def _contenders(baselines: str | None, metric: Resource, horizon: Horizon) -> list[Contender]:
-    """The baselines asked for, B1 always among them, and the engine where it forecasts so far."""
-    from forecasting.backtest.baselines import BASELINE, DEFAULT, SHORT_NAMES, by_name
-    from forecasting.backtest.contenders import PathContender
-    from forecasting.backtest.engine import EngineContender
-
-    requested = [b.strip() for b in baselines.split(",")] if baselines else list(DEFAULT)
-    for name in requested:
-        if name not in SHORT_NAMES:
-            raise UsageError(f"there is no baseline {name!r}", fix=f"There are: {', '.join(SHORT_NAMES)}.")
-    names = dict.fromkeys([BASELINE, *requested])
-    contenders: list[Contender] = [PathContender(by_name(name)) for name in names]
-    return [EngineContender(metric), *contenders] if horizon is Horizon.DAY else contenders
-
-
 def _series(
     trace: str | None, store: Store | None, metric: Resource, columns: tuple[str | None, float | None, str | None]
 ) -> Series:
@@ -208,27 +174,6 @@ def _series(
             f"{trace} has {len(opened.columns)} columns of numbers", fix=f"--column: {', '.join(opened.columns)}."
         )
     return TraceSeries(opened, column or opened.columns[0], limit, limit_column)
-
-
-def _run(series: Series, plan: BacktestPlan, who: list[Contender], most: int, progress: Progress) -> BacktestScores:
-    from forecasting.backtest.plan import origins
-    from forecasting.backtest.run import run
-
-    at = origins(series.grid, plan, most)
-    needed = plan.history_days + plan.horizon_hours / 24
-    if not at:
-        days = series.grid.size * series.grid.step_seconds / DAY_SECONDS
-        raise NoData(f"{series.title} spans {days:.1f} days; a back-test needs {needed:.0f}", fix="Keep more history.")
-    if plan.step_seconds % series.grid.step_seconds:
-        raise UsageError(
-            f"{series.title} has a value every {series.grid.step_seconds} s; half hours cannot be made of them",
-            fix="--horizon 7d works on whole hours.",
-        )
-    progress.stage("Back-test", series.shard_count * len(at) * len(who))
-    ledger = run(series.shards(), who, plan, at, progress)
-    if not (ledger.of_trial["slots"] > 0).any():
-        raise NoData(f"no series of {series.title} is known for half of {needed:.0f} days in a row")
-    return ledger
 
 
 def _frontiers(series: Series, pods: int, settings: Settings, progress: Progress) -> tuple[Frontier, ...]:

@@ -8,8 +8,6 @@ from urllib.parse import urlencode
 
 import typer
 
-from cotenant.core.model.errors import NoData, UsageError
-
 if TYPE_CHECKING:
     from cotenant.core.adapters.store import Store
     from cotenant.core.model.table import Table
@@ -41,18 +39,9 @@ def url_of(settings: Settings) -> str:
 
 def open_store(settings: Settings, cluster: str | None) -> Store:
     """The store of the named cluster, or of the only one there is; NoData and UsageError say what to do otherwise."""
-    from cotenant.core.adapters.store import Store
-    from cotenant.core.adapters.store.buckets import INTERACTIVE
+    from cotenant.core.adapters.store.opening import opened
 
-    url = url_of(settings)
-    if cluster:
-        return Store(url, cluster, INTERACTIVE)
-    names = Store.clusters(url)
-    if not names:
-        raise NoData(f"no history is stored at {url}", fix="Run cotenant scan --prometheus URL, or try cotenant demo.")
-    if len(names) > 1:
-        raise UsageError(f"{url} holds several clusters: {', '.join(names)}", fix="Name one with --cluster.")
-    return Store(url, names[0], INTERACTIVE)
+    return opened(url_of(settings), cluster)
 
 
 def chosen(table: Table, namespaces: list[str] | None, query: str | None) -> Table:
@@ -60,5 +49,4 @@ def chosen(table: Table, namespaces: list[str] | None, query: str | None) -> Tab
     from dashboard.tables import filters
 
     text = "&".join(part for part in (urlencode([("ns", n) for n in namespaces or ()]), query or "") if part)
-    parsed = filters.parse(text, table.schema)
-    return table.take(filters.select(filters.Indexed.of(table), parsed))
+    return filters.matching(table, text)

@@ -1,12 +1,22 @@
-"""What a back-test leaves behind: the frontier of a decision, and the report that the dashboard links to."""
+"""A back-test: its horizon, and what it leaves behind: the frontier of a decision, the report of the dashboard."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 BACKTEST: Final = "backtest"
 """Name of the stored report."""
+ORIGINS: Final = 24
+"""Moments at which a back-test forecasts unless it is told how many."""
+
+
+class Horizon(StrEnum):
+    """How far ahead a back-test forecasts, and on which slots."""
+
+    DAY = "24h"
+    WEEK = "7d"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,182 @@
+"""EDGE: one cluster's stored history and results as DataFrames, and where they are opened."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pandas as pd
+
+from cotenant.apps.pipeline import corridor
+from cotenant.apps.python_api.settings import settings_of
+from cotenant.apps.python_api.stored_results import explanations, portraits
+from cotenant.apps.python_api.stored_usage import PER, SUMMED, Moment, StoredUsage
+from cotenant.apps.python_api.tables import as_frame, resource_of
+from cotenant.apps.simulation import demo
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.store.opening import opened
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.store import store_url
+from dashboard.tables.filters import matching
+from profiler.synthetic import SyntheticSpec
+
+
+def open_store(
+    place: str | Path | None = None, cluster: str | None = None, *, settings: str | Path | None = None
+) -> ClusterStore:
+    """Open what `cotenant scan`, `cotenant demo` or the manager stored.
+
+    place: a folder, or an fsspec URL such as "s3://bucket/cotenant"; None: `store.url` of the settings, else the user's
+    data folder. cluster: needed when the store holds several. settings: a settings file; None: the one that the command
+    line reads ($COTENANT_CONFIG, else ~/.config/cotenant/settings.yaml), which also names S3 endpoints and prices.
+
+    NoData when nothing is stored there, UsageError when a cluster has to be named, StoreError when it cannot be read.
+    """
+    own = settings_of(settings, {"store.url": _url(place)} if place is not None else None)
+    return ClusterStore(opened(store_url(own.store, os.environ), cluster), own)
+
+
+def demo_store(
+    folder: str | Path | None = None, *, nodes: int = 8, workloads: int = 60, days: int = 21, seed: int = 7
+) -> ClusterStore:
+    """Make a synthetic cluster, store its history, analyse it, and open the result: for trying things out.
+
+    folder: where to store it; None: a new temporary folder, which stays until you remove it. The same seed makes the
+    same cluster. UsageError where a history that is not a demo's lies already.
+    """
+    url = _url(folder if folder is not None else mkdtemp(prefix="cotenant-"))
+    store, own = Store(url, demo.CLUSTER), Settings()
+    demo.require_synthetic(store)
+    store.remove()
+    cluster = demo.fill(store, SyntheticSpec(nodes=nodes, workloads=workloads, days=days, seed=seed), Silent())
+    analysis = corridor.analyse(store, own, FixedClock(cluster.inventory.time_seconds), Silent())
+    corridor.publish(analysis, store, own, demo=True)
+    return ClusterStore(store, own)
+
+
+class ClusterStore:
+    """History and results of one cluster. Every method reads anew and returns a DataFrame of its own.
+
+    where: the filter grammar of pages, REST and command line (docs/filters.md), such as
+    "namespace=shop&severity=critical&sort=-cpu_delta_total". Results are those of the last scan; NoData says what to
+    run when there is none.
+    """
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        """Nothing is read yet; use `open_store`."""
+        self._store, self._settings = store, settings
+
+    def __repr__(self) -> str:
+        return f"<cotenant.ClusterStore of cluster {self.cluster}>"
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster."""
+        return self._store.cluster
+
+    def workloads(self, where: str = "") -> pd.DataFrame:
+        """One row a workload: class, requests and usage of all its pods, pattern, next peak, OOM kills."""
+        return as_frame(matching(self._store.read_table(WORKLOADS), where))
+
+    def recommendations(self, where: str = "") -> pd.DataFrame:
+        """One row a container: present and proposed requests and limits of one pod, reasons, savings, back-test.
+
+        The rows and numbers of `cotenant recs list --all -o json`; snoozed and dismissed ones are not left out.
+        """
+        return as_frame(matching(self._store.read_table(RECOMMENDATIONS), where))
+
+    def explanations(self, workload: str, *, resource: str = "cpu") -> pd.DataFrame:
+        """Why a workload's recommendations are what they are: one row a container and field.
+
+        Columns besides the names: now, amount (of one pod, with unit; missing: not set, not proposed), action, reason
+        with its sentence, formula, and `inputs`, a dict of what the formula was given. workload: "shop/Deployment/cart"
+        or "shop/cart". NoData names a near one when there is none of that name.
+        """
+        return explanations(self._store, workload, resource_of(resource))
+
+    def nodes(self, where: str = "") -> pd.DataFrame:
+        """One row a node: allocatable, requests, usage now, what batch and mid may have (`cotenant reclaimable`)."""
+        return as_frame(matching(self._store.read_table(NODES), where))
+
+    def reclaimable(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
+        """One row a node and band with the terms of the formula (`cotenant reclaimable --terms`), of one resource."""
+        return as_frame(matching(self._store.read_table(RECLAIMABLE), where), resource_of(resource))
+
+    def findings(self, where: str = "") -> pd.DataFrame:
+        """What was found beside recommendations, the most severe first (`cotenant findings`)."""
+        return as_frame(matching(self._store.read_table(FINDINGS), where))
+
+    def forecasts(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
+        """One row a cluster, node and workload: peak of the next 24 hours, windows, model, measured error, quantiles.
+
+        "scope=workload" or "workload=checkout" narrow it; `forecast_paths` takes the quantiles apart by half hours.
+        """
+        return as_frame(matching(self._store.read_table(FORECASTS), where), resource_of(resource))
+
+    def portraits(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
+        """One row a workload: how its usage is distributed, and when.
+
+        Columns: pattern; p50, p90, p95, p98, p99 and maximum of the whole workload with unit; `hour_of_week`, 168 means
+        with unit, Monday 0 h UTC first; `histogram_bounds` (lower, with unit) and `histogram_weights` (sum to 1).
+        """
+        return portraits(self._store.pinned(), where, resource_of(resource))
+
+    def usage(
+        self,
+        workload: str | None = None,
+        *,
+        resource: str | None = None,
+        per: str = "workload",
+        where: str = "",
+        since: Moment | None = None,
+        until: Moment | None = None,
+    ) -> pd.DataFrame:
+        """Usage in long form, one row a series and 5 minutes: what `forecast`, `backtest` and `recommend` take.
+
+        workload: "shop/Deployment/checkout" or "shop/checkout"; where: of workloads, by ns, kind, workload, qos and
+        priority. resource: "cpu", "memory", or None for both. per: "workload" sums the pods; "container" has columns
+        pod and container, throttled time, and requests and limits of one pod. since, until: times (UTC unless they say
+        otherwise); without them the last `profiler.window_days`, as a scan looks at them.
+
+        Columns: time (start of the slot, UTC), names as categories, `cpu_usage_millicores` (mean of the slot),
+        `memory_working_set_bytes` (highest of the slot; NaN where it was not seen), and the requests of now: of all
+        running pods of a workload, or of one container. Slots without any sample have no row. NoData when nothing
+        matches; a warning when the last pull could not read everything.
+        """
+        if per not in PER:
+            raise UsageError(f"per={per!r} is none", fix="Write 'workload' or 'container'.")
+        resources = tuple(Resource) if resource is None else (resource_of(resource),)
+        history = StoredUsage.of(self._store, self._settings, since, until)
+        chosen = history.chosen(workload, where)
+        return history.by_workload(chosen, resources) if per == "workload" else history.by_container(chosen, resources)
+
+    def node_usage(
+        self,
+        *,
+        resource: str = "cpu",
+        of: str = "all",
+        since: Moment | None = None,
+        until: Moment | None = None,
+    ) -> pd.DataFrame:
+        """Usage of nodes in long form, one row a node and 5 minutes: what `reclaim_decisions` takes.
+
+        Columns: time, node, `cpu_usage_millicores` or `memory_working_set_bytes`, and `cpu_allocatable_millicores` or
+        `memory_allocatable_bytes`. of: "all" that the node reports, or "prod": its pods of class prod and without a
+        class together, whose peaks decide what is lent. since, until: as for `usage`; since=0 is all that is stored.
+        """
+        if of not in SUMMED:
+            raise UsageError(f"of={of!r} is none", fix="Write 'all' or 'prod'.")
+        history = StoredUsage.of(self._store, self._settings, since, until)
+        return history.by_node(resource_of(resource), only_prod=of == "prod")
+
+
+def _url(place: str | Path) -> str:
+    """A folder as an fsspec URL; a URL as it is."""
+    text = str(place)
+    return text if "://" in text else Path(text).expanduser().absolute().as_uri()

@@ -1,0 +1,16 @@
+"""EDGE: the settings in force for Python: as for the command line, from a file and the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from cotenant.core.settings.load import default_config, load
+from cotenant.core.settings.root import Settings
+
+
+def settings_of(file: str | Path | None, overrides: dict[str, Any] | None = None) -> Settings:
+    """Defaults < the file (None: $COTENANT_CONFIG, else the user's) < environment < overrides by path."""
+    named = Path(file).expanduser() if file is not None else default_config(os.environ)
+    return load(named, os.environ, overrides or {}).settings
