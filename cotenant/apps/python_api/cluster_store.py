@@ -24,7 +24,7 @@ from cotenant.core.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, R
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.store import store_url
 from dashboard.tables.filters import matching
-from profiler.synthetic import SyntheticSpec
+from profiler.synthetic import SyntheticSpec, generate
 
 
 def open_store(
@@ -43,20 +43,27 @@ def open_store(
 
 
 def demo_store(
-    folder: str | Path | None = None, *, nodes: int = 8, workloads: int = 60, days: int = 21, seed: int = 7
+    folder: str | Path | None = None,
+    *,
+    nodes: int = 8,
+    workloads: int = 60,
+    days: int = 21,
+    seed: int = 7,
+    analyse: bool = True,
 ) -> ClusterStore:
     """Make a synthetic cluster, store its history, analyse it, and open the result: for trying things out.
 
     folder: where to store it; None: a new temporary folder, which stays until you remove it. The same seed makes the
-    same cluster. UsageError where a history that is not a demo's lies already.
+    same cluster. analyse: False stores the history alone, for usage and what is computed from it. UsageError where a
+    history that is not a demo's lies already.
     """
     url = _url(folder if folder is not None else mkdtemp(prefix="cotenant-"))
     store, own = Store(url, demo.CLUSTER), Settings()
-    demo.require_synthetic(store)
-    store.remove()
-    cluster = demo.fill(store, SyntheticSpec(nodes=nodes, workloads=workloads, days=days, seed=seed), Silent())
-    analysis = corridor.analyse(store, own, FixedClock(cluster.inventory.time_seconds), Silent())
-    corridor.publish(analysis, store, own, demo=True)
+    cluster = generate(SyntheticSpec(nodes=nodes, workloads=workloads, days=days, seed=seed))
+    demo.refill(store, cluster, Silent())
+    if analyse:
+        analysis = corridor.analyse(store, own, FixedClock(cluster.inventory.time_seconds), Silent())
+        corridor.publish(analysis, store, own, demo=True)
     return ClusterStore(store, own)
 
 
