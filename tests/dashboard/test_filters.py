@@ -285,3 +285,9 @@ def test_the_page_about_filters_names_every_key_of_every_table() -> None:
     for name, schema in SCHEMAS.items():
         (line,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
         assert {"row", *re.findall(r"`(\w+)`", line.split("|")[2])} == set(filters.keys_of(schema)), name
+
+
+def test_a_key_may_be_written_as_its_column() -> None:
+    assert shown("namespace=pay") == shown("ns=pay") == ["checkout", "settle"]
+    assert shown("namespace!=pay") == shown("namespace notin (pay)") == shown("ns!=pay")
+    assert filters.carried("namespace=pay") == "ns=pay"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+import cotenant
 
 pytestmark = pytest.mark.server
 
@@ -27,6 +30,21 @@ def test_it_is_committed_without_outputs(path: Path) -> None:
     code = [cell for cell in cells if cell.cell_type == "code"]
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
     assert cells[0].cell_type == "markdown" and cells[0].source.startswith("# ")
+
+
+@every_notebook
+def test_it_uses_the_public_python_api_and_nothing_private(path: Path) -> None:
+    code = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code")
+    own = {folder.parent.name for folder in ROOT.glob("*/__init__.py")}
+    for node in ast.walk(ast.parse(code)):
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not [m for m in modules if m.partition(".")[0] in own and m != "cotenant"]
+        names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) and node.module == "cotenant" else []
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "cotenant":
+            names.append(node.attr)
+        assert set(names) <= set(cotenant.__all__)
+        assert not (isinstance(node, ast.Attribute) and node.attr.startswith("_"))
 
 
 LONG = ("03", "04", "05")

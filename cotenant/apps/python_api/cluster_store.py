@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from pathlib import Path
 from tempfile import mkdtemp
 
 import pandas as pd
 
-from cotenant.apps.pipeline import corridor
-from cotenant.apps.python_api.settings import settings_of
+from cotenant.apps.pipeline import corridor, day_margins
+from cotenant.apps.pipeline import tables as result_tables
+from cotenant.apps.pipeline.containers import assess
+from cotenant.apps.python_api.settings import settings_of, with_strategy
 from cotenant.apps.python_api.stored_results import explanations, portraits
-from cotenant.apps.python_api.stored_usage import PER, SUMMED, Moment, StoredUsage
+from cotenant.apps.python_api.stored_usage import PER, SUMMED, StoredUsage
 from cotenant.apps.python_api.tables import as_frame, resource_of
 from cotenant.apps.simulation import demo
-from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.clock import FixedClock, SystemClock
 from cotenant.core.adapters.store import Store
 from cotenant.core.adapters.store.opening import opened
 from cotenant.core.model.errors import UsageError
@@ -98,6 +101,17 @@ class ClusterStore:
         """
         return as_frame(matching(self._store.read_table(RECOMMENDATIONS), where))
 
+    def recommend(self, *, strategy: str | None = None, where: str = "") -> pd.DataFrame:
+        """Run a strategy on the stored history; the same columns as `recommendations`. Nothing is stored.
+
+        strategy: "cotenant", "krr-simple", "krr-simple-limit", "vpa" or a plug-in; None is the settings' one. It heeds
+        autoscalers, quotas, classes and kills as a scan does; percentiles are of the stored 5-minute values.
+        """
+        own = with_strategy(self._settings, strategy)
+        margins = day_margins.read(self._store, own, SystemClock().now_seconds())
+        recommended = assess(corridor.load(self._store, own), own, least_margins=margins).recommendations
+        return as_frame(matching(result_tables.recommendations(recommended, own.actions.guardrails), where))
+
     def explanations(self, workload: str, *, resource: str = "cpu") -> pd.DataFrame:
         """Why a workload's recommendations are what they are: one row a container and field.
 
@@ -108,15 +122,15 @@ class ClusterStore:
         return explanations(self._store, workload, resource_of(resource))
 
     def nodes(self, where: str = "") -> pd.DataFrame:
-        """One row a node: allocatable, requests, usage now, what batch and mid may have (`cotenant reclaimable`)."""
+        """One row a node: allocatable, requests, usage, what batch and mid may have (`cotenant get reclaimable`)."""
         return as_frame(matching(self._store.read_table(NODES), where))
 
     def reclaimable(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
-        """One row a node and band with the terms of the formula (`cotenant reclaimable --terms`), of one resource."""
+        """One row a node and band with the formula's terms, of one resource (`cotenant get reclaimable --terms`)."""
         return as_frame(matching(self._store.read_table(RECLAIMABLE), where), resource_of(resource))
 
     def findings(self, where: str = "") -> pd.DataFrame:
-        """What was found beside recommendations, the most severe first (`cotenant findings`)."""
+        """What was found beside recommendations, the most severe first (`cotenant get findings`)."""
         return as_frame(matching(self._store.read_table(FINDINGS), where))
 
     def forecasts(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
@@ -141,8 +155,8 @@ class ClusterStore:
         resource: str | None = None,
         per: str = "workload",
         where: str = "",
-        since: Moment | None = None,
-        until: Moment | None = None,
+        since: str | float | datetime | None = None,
+        until: str | float | datetime | None = None,
     ) -> pd.DataFrame:
         """Usage in long form, one row a series and 5 minutes: what `forecast`, `backtest` and `recommend` take.
 
@@ -168,8 +182,8 @@ class ClusterStore:
         *,
         resource: str = "cpu",
         of: str = "all",
-        since: Moment | None = None,
-        until: Moment | None = None,
+        since: str | float | datetime | None = None,
+        until: str | float | datetime | None = None,
     ) -> pd.DataFrame:
         """Usage of nodes in long form, one row a node and 5 minutes: what `reclaim_decisions` takes.
 

@@ -8,7 +8,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -19,7 +18,7 @@ from cotenant.apps.pipeline import tables as result_tables
 from cotenant.apps.pipeline.analysis import History
 from cotenant.apps.pipeline.containers import assess
 from cotenant.apps.pipeline.nodes import POD_SIGNAL
-from cotenant.apps.python_api.settings import settings_of
+from cotenant.apps.python_api.settings import settings_of, with_strategy
 from cotenant.apps.python_api.tables import as_frame, resource_of
 from cotenant.apps.python_api.usage_frame import CONTAINER, WORKLOAD, LongUsage, five_minutes, read
 from cotenant.core.model.cluster import Container, Inventory, Pod, Workload
@@ -75,14 +74,13 @@ def recommend(usage: pd.DataFrame, *, strategy: str | None = None, settings: str
     `cpu_usage_millicores`, `memory_working_set_bytes` or both, in steps of at most 5 minutes. Better with what you have
     of `cpu_throttled_millicores`, `cpu_request_millicores`, `cpu_limit_millicores`, `memory_request_bytes` and
     `memory_limit_bytes` (the newest value counts). strategy: "cotenant", "krr-simple", "krr-simple-limit", "vpa" or a
-    plug-in; None is the settings' one. A scan also knows autoscalers, OOM kills, quotas and QoS classes.
+    plug-in; None is the settings' one. A DataFrame tells nothing of autoscalers, OOM kills, quotas and QoS classes;
+    `ClusterStore.recommend` heeds them.
 
     Where the history is too short or the resource is missing, the value is withheld and `cpu_reason` or `memory_reason`
     says why. FrameError names a column that is missing or wrong, SettingsError an unknown strategy.
     """
-    own = settings_of(settings)
-    chosen = msgspec.structs.replace(own.recommender, strategy=strategy or own.recommender.strategy)
-    own = msgspec.structs.replace(own, recommender=chosen)
+    own = with_strategy(settings_of(settings), strategy)
     if isinstance(usage, pd.DataFrame) and "container" not in usage.columns:
         raise FrameError(
             "container",

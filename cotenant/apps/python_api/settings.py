@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from cotenant.core.settings.load import default_config, load
 from cotenant.core.settings.root import Settings
 
@@ -14,3 +16,11 @@ def settings_of(file: str | Path | None, overrides: dict[str, Any] | None = None
     """Defaults < the file (None: $COTENANT_CONFIG, else the user's) < environment < overrides by path."""
     named = Path(file).expanduser() if file is not None else default_config(os.environ)
     return load(named, os.environ, overrides or {}).settings
+
+
+def with_strategy(settings: Settings, strategy: str | None) -> Settings:
+    """The same settings with another strategy; None leaves theirs."""
+    if strategy is None:
+        return settings
+    recommender = msgspec.structs.replace(settings.recommender, strategy=strategy)
+    return msgspec.structs.replace(settings, recommender=recommender)

@@ -27,7 +27,7 @@ from cotenant.core.settings.root import Settings
 from dashboard.tables.filters import matching
 from profiler.pool import by_node, by_workload, total
 
-Moment: TypeAlias = str | int | float | datetime
+Moment: TypeAlias = str | float | datetime
 PER: Final = ("workload", "container")
 SUMMED: Final = ("all", "prod")
 _NAMED: Final = Schema(

@@ -17,13 +17,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from cotenant.core.model.errors import FrameError, NoData, NotEnoughHistory
-from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, FloatMatrix, TimeGrid
+from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, FloatMatrix, TimeGrid
 
 TIME: Final = "time"
 WORKLOAD: Final = ("namespace", "kind", "workload")
 CONTAINER: Final = (*WORKLOAD, "pod", "container")
 HALF_HOUR_SECONDS: Final = 1800
 SHORTEST_STEP_SECONDS: Final = 60
+MOST_SLOTS: Final = 2**20
+"""Ten years of five minutes: more is a mistaken time, and would not fit into memory."""
 _LATEST_SECONDS: Final = 4_102_444_800
 """2100-01-01: a larger number is a time in milliseconds."""
 _DEFAULTS: Final = {"namespace": "default", "kind": "Deployment"}
@@ -179,7 +181,11 @@ def _moments(frame: pd.DataFrame) -> npt.NDArray[np.int64]:
                 fix="Give seconds (divide milliseconds by 1000), or pandas times.",
             )
         return np.floor(numbers).astype(np.int64)
-    stamps = pd.to_datetime(column, utc=True, errors="coerce", format=None if _typed(column) else "ISO8601")
+    if pd.api.types.is_datetime64_any_dtype(column.dtype):
+        stamps = pd.to_datetime(column, utc=True)
+    else:  # "today" and its like are no times of a history
+        texts = column.astype("str").where(column.astype("str").str.contains(r"\d", na=False))
+        stamps = pd.to_datetime(texts, utc=True, errors="coerce", format="ISO8601")
     wrong = stamps.isna().to_numpy()
     if wrong.any():
         value = column.iloc[int(wrong.argmax())]
@@ -190,10 +196,6 @@ def _moments(frame: pd.DataFrame) -> npt.NDArray[np.int64]:
         )
     seconds: npt.NDArray[np.int64] = stamps.dt.tz_localize(None).to_numpy(dtype="datetime64[s]").astype(np.int64)
     return seconds
-
-
-def _typed(column: Any) -> bool:
-    return bool(pd.api.types.is_datetime64_any_dtype(column.dtype))
 
 
 def _series_of(
@@ -241,7 +243,14 @@ def _grid(moments: npt.NDArray[np.int64]) -> TimeGrid:
         raise FrameError(
             TIME, f"time {start} (Unix seconds) is {start % step} s after the start of a {step} s slot", fix=fix
         )
-    return TimeGrid(start, step, (int(distinct[-1]) - start) // step + 1)
+    size = (int(distinct[-1]) - start) // step + 1
+    if size > MOST_SLOTS:
+        raise FrameError(
+            TIME,
+            f"the times span {size * step / DAY_SECONDS:.0f} days in slots of {step} s, more than {MOST_SLOTS} slots",
+            fix="Look for a time that is years away from the others: frame['time'].describe().",
+        )
+    return TimeGrid(start, step, size)
 
 
 def _require_once(

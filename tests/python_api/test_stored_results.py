@@ -1,0 +1,186 @@
+"""A store as DataFrames: the rows and numbers of the command line, typed, with units in names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import cotenant
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Kind, Schema
+from cotenant.core.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, portraits_of
+from tests.support import command_line
+from tests.support.dashboard import WEEK, Results, results
+
+CPU = Resource.CPU
+LISTED: dict[str, tuple[Schema, tuple[str, ...], bool]] = {
+    "recommendations": (RECOMMENDATIONS, ("recs", "list", "--all"), False),
+    "nodes": (NODES, ("get", "reclaimable"), False),
+    "reclaimable": (RECLAIMABLE, ("get", "reclaimable", "--terms"), True),
+    "findings": (FINDINGS, ("get", "findings"), False),
+    "forecasts": (FORECASTS, ("get", "forecast", "--scope", "workload"), True),
+}
+"""Method -> its table, the command that lists the same, and whether a DataFrame holds one resource."""
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return results(tmp_path_factory.mktemp("store"), spec=WEEK)
+
+
+@pytest.fixture(scope="module")
+def store(stored: Results) -> cotenant.ClusterStore:
+    return cotenant.open_store(stored.store.url)
+
+
+def on_the_command_line(stored: Results, *words: str) -> list[dict[str, Any]]:
+    done = command_line.cotenant(*words, "--store", stored.store.url, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
+def plain(value: Any) -> Any:
+    """A cell of a DataFrame as JSON has it: missing = None, times as Unix seconds."""
+    if isinstance(value, np.ndarray):
+        return [None if np.isnan(v) else v for v in value.tolist()]
+    if pd.isna(value):
+        return None
+    return int(value.timestamp()) if isinstance(value, pd.Timestamp) else value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", LISTED)
+def test_a_frame_has_the_rows_and_numbers_of_the_command_line(
+    stored: Results, store: cotenant.ClusterStore, method: str
+) -> None:
+    schema, words, _ = LISTED[method]
+    where = "scope=workload" if method == "forecasts" else ""
+    frame, rows = getattr(store, method)(where), on_the_command_line(stored, *words)
+    rows = [row for row in rows if row.get("resource", "cpu") == "cpu"]
+    assert len(rows) > 5
+    # columns stand in the schema's order, a name may have its unit behind it
+    assert [name.startswith(c.name) for name, c in zip(frame.columns, schema.columns, strict=True)] == [True] * len(
+        schema.columns
+    )
+    cells = [[plain(value) for value in record] for record in frame.itertuples(index=False)]
+    assert cells == [list(row.values()) for row in rows]
+
+
+@pytest.mark.parametrize("method", LISTED)
+def test_every_column_has_a_type_and_every_amount_its_unit(store: cotenant.ClusterStore, method: str) -> None:
+    frame = getattr(store, method)()
+    units = {Kind.MILLICORES: "_millicores", Kind.BYTES: "_bytes"}
+    types = {Kind.TEXT: "str", Kind.NUMBER: "float64", Kind.RATIO: "float64", Kind.LIST: "object"}
+    types[Kind.TIME] = "datetime64[s, UTC]"
+    for name, column in zip(frame.columns, LISTED[method][0].columns, strict=True):
+        assert str(frame[name].dtype) == types.get(column.kind, "Int64"), name
+        assert name.endswith(units.get(column.kind, "")), name
+    amounts = {"reclaimable": ["amount_millicores"], "forecasts": ["peak_millicores", "q95_millicores"]}
+    assert set(amounts.get(method, ())) <= set(frame.columns)
+
+
+def test_one_filter_grammar_selects_the_rows(store: cotenant.ClusterStore) -> None:
+    every = store.recommendations()
+    shop = store.recommendations("namespace=shop&sort=-cpu_delta_total")
+    expected = every[every["namespace"] == "shop"].sort_values(
+        "cpu_delta_total_millicores", ascending=False, kind="stable", na_position="last"
+    )
+    pd.testing.assert_frame_equal(shop, expected.reset_index(drop=True))
+    assert 0 < len(shop) < len(every)
+    with pytest.raises(cotenant.UsageError, match="unknown filter 'namespac'") as refused:
+        store.recommendations("namespac=shop")
+    assert refused.value.fix
+
+
+def test_a_memory_frame_is_in_bytes_and_an_unknown_resource_is_refused(store: cotenant.ClusterStore) -> None:
+    assert set(store.reclaimable(resource="memory")["resource"]) == {"memory"}
+    assert "peak_bytes" in store.forecasts(resource="memory").columns
+    with pytest.raises(cotenant.UsageError, match="resource='gpu'") as refused:
+        store.reclaimable(resource="gpu")
+    assert refused.value.fix == "Write 'cpu' or 'memory'."
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fine", [False, True])
+def test_paths_are_those_of_the_command_line(stored: Results, store: cotenant.ClusterStore, fine: bool) -> None:
+    paths = cotenant.forecast_paths(store.forecasts("scope=workload&ns=pay&workload=checkout"), fine=fine)
+    words = ("get", "forecast", "pay/Deployment/checkout", *(["--fine"] if fine else []))
+    rows = on_the_command_line(stored, *words)
+    assert len(rows) == (288 if fine else 48)
+    assert [int(time.timestamp()) for time in paths["time"]] == [row["time"] for row in rows]
+    # the command line shows whole millicores, the DataFrame what is stored
+    assert [int(value) for value in paths["q95_millicores"]] == [row["q95"] for row in rows]
+
+
+def test_paths_of_nothing_are_an_empty_frame_and_of_other_frames_refused(store: cotenant.ClusterStore) -> None:
+    empty = cotenant.forecast_paths(store.forecasts("workload=nobody"))
+    assert len(empty) == 0
+    assert list(empty.columns[-2:]) == ["q90_millicores", "q95_millicores"]
+    with pytest.raises(cotenant.FrameError, match="no DataFrame of forecasts"):
+        cotenant.forecast_paths(store.findings())
+
+
+def test_portraits_hold_the_ladder_and_the_week_of_each_workload(stored: Results, store: cotenant.ClusterStore) -> None:
+    frame = store.portraits("ns=pay")
+    table = stored.store.read_table(portraits_of("pay"), {"resource": "cpu"})
+    ladders = {(r["kind"], r["workload"]): r["ladder"] for r in table.rows()}
+    names = ["p50", "p90", "p95", "p98", "p99", "maximum"]
+    for row in frame.to_dict("records"):
+        assert [row[f"{name}_millicores"] for name in names] == ladders[row["kind"], row["workload"]]
+        assert row["hour_of_week_millicores"].shape == (168,)
+        # shares of the buckets that hold weight sum to 1; lighter ones than 1e-6 are left out
+        assert row["histogram_weights"].sum() == pytest.approx(1, abs=1e-3)
+    assert len(frame) == len(ladders) == len(store.workloads("ns=pay"))
+
+
+def test_an_explanation_gives_every_value_its_formula_and_inputs(store: cotenant.ClusterStore) -> None:
+    why = store.explanations("pay/checkout", resource="memory")
+    row = store.recommendations("ns=pay&workload=checkout&container=app").iloc[0]
+    request = why[(why["container"] == "app") & (why["field"] == "request")].iloc[0]
+    assert request["now_bytes"] == row["memory_request_now_bytes"]
+    assert request["amount_bytes"] == row["memory_request_bytes"]
+    assert request["reason"] == row["memory_reason"]
+    assert request["inputs"]["observed_max"] == row["memory_observed_max_bytes"]
+    with pytest.raises(cotenant.NoData, match="no recommendation for pay/chekout") as refused:
+        store.explanations("pay/chekout")
+    assert "checkout" in refused.value.fix
+
+
+@pytest.mark.slow
+def test_a_strategy_on_the_stored_history_proposes_what_the_scan_did(store: cotenant.ClusterStore) -> None:
+    pd.testing.assert_frame_equal(store.recommend(), store.recommendations())
+    assert set(store.recommend(strategy="krr-simple", where="ns=pay")["strategy"]) == {"krr-simple"}
+    with pytest.raises(cotenant.SettingsError, match="'krr'"):
+        store.recommend(strategy="krr")
+
+
+def test_a_place_without_a_history_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(cotenant.NoData, match="no history is stored") as refused:
+        cotenant.open_store(tmp_path)
+    assert "cotenant scan" in refused.value.fix
+
+
+@pytest.mark.slow
+def test_a_history_without_results_gives_usage_and_says_that_results_are_missing(tmp_path: Path) -> None:
+    store = cotenant.demo_store(tmp_path, nodes=2, workloads=8, days=2, analyse=False)
+    assert len(store.usage(resource="cpu")) > 0
+    with pytest.raises(cotenant.NoData, match="no recommendations of cluster demo yet"):
+        store.recommendations()
+    assert cotenant.open_store(tmp_path, "demo").cluster == "demo"
+    with pytest.raises(cotenant.NotEnoughHistory, match=r"spans 2\.0 days; a back-test needs 15"):
+        cotenant.backtest(store.usage(resource="cpu"))
+
+
+@pytest.mark.slow
+def test_of_several_clusters_one_has_to_be_named(tmp_path: Path) -> None:
+    cotenant.demo_store(tmp_path, nodes=2, workloads=8, days=1, analyse=False)
+    (tmp_path / "other" / "usage").mkdir(parents=True)
+    with pytest.raises(cotenant.UsageError, match="several clusters: demo, other") as refused:
+        cotenant.open_store(tmp_path)
+    assert "cluster=" in refused.value.fix

@@ -1,0 +1,125 @@
+"""Usage in long form: what is read is what was written, and a mistake is named with column, value, unit and fix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from cotenant.apps.python_api.usage_frame import CONTAINER, WORKLOAD, read, write
+from cotenant.core.model.errors import CotenantError, FrameError, NoData, NotEnoughHistory
+from cotenant.core.model.usage.usage import TimeGrid
+
+CPU = "cpu_usage_millicores"
+START = 1_793_577_600
+"""2026-11-02 00:00 UTC."""
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
+MATRICES = st.tuples(st.integers(1, 4), st.integers(2, 6)).flatmap(
+    lambda shape: arrays.arrays(
+        np.float32, shape, elements=st.one_of(st.just(np.float32(np.nan)), st.floats(0, 1e6, width=32))
+    )
+)
+
+
+def frame(**columns: Any) -> pd.DataFrame:
+    rows = {"time": [START, START + 300], "workload": ["a", "a"], CPU: [1.0, 2.0]}
+    return pd.DataFrame({**rows, **columns})
+
+
+@given(values=MATRICES, step=st.sampled_from([60, 300, 600, 1800]), data=st.data())
+def test_what_is_written_is_read_again(values: np.ndarray, step: int, data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.tuples(*[TEXTS] * 5), min_size=len(values), max_size=len(values), unique=True))
+    grid = TimeGrid(START, step, values.shape[1])
+    values[0, :2], values[0, -1] = 1, 2  # what has no value at an end does not show how long the history is
+    request = np.arange(len(values), dtype=np.float64)
+    identity = {part: [name[i] for name in names] for i, part in enumerate(CONTAINER)}
+    long = write(identity, grid, {CPU: values}, {"cpu_request_millicores": request})
+    shuffled = long.sample(frac=1, random_state=1)
+    usage = read(shuffled, CONTAINER, [CPU], ["cpu_request_millicores"])
+    present = np.isfinite(values).any(axis=1)
+    order = sorted(np.flatnonzero(present).tolist(), key=names.__getitem__)
+    assert usage.names == tuple(names[row] for row in order)
+    assert usage.grid == grid
+    np.testing.assert_array_equal(usage.values[CPU], values[order])
+    np.testing.assert_array_equal(usage.amounts["cpu_request_millicores"], request[order])
+
+
+CELLS = st.one_of(st.none(), st.floats(), st.integers(-5, 10**13), TEXTS, st.datetimes())
+
+
+@given(
+    st.lists(st.fixed_dictionaries({"time": CELLS, "workload": CELLS, CPU: CELLS}), max_size=4),
+    st.sampled_from([None, "time", "workload", CPU]),
+)
+def test_whatever_stands_in_a_frame_it_is_read_or_refused_in_words(rows: list[dict[str, Any]], dropped: Any) -> None:
+    usage_frame = pd.DataFrame(rows, columns=["time", "workload", CPU])
+    usage_frame = usage_frame if dropped is None else usage_frame.drop(columns=dropped)
+    try:
+        usage = read(usage_frame, WORKLOAD, [CPU])
+    except CotenantError as error:
+        assert error.message
+        assert error.fix or isinstance(error, NoData)
+    else:
+        assert np.isfinite(usage.values[CPU]).any()
+        assert (np.nan_to_num(usage.values[CPU]) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("mistaken", "text", "fix"),
+    [
+        (frame().drop(columns=CPU).assign(cpu_usage_cores=1.0), f"no column '{CPU}', but 'cpu_usage_cores'",
+         f"frame['{CPU}'] = 1000 * frame['cpu_usage_cores']"),
+        (frame().rename(columns={CPU: "cpu_usage_millicore"}), f"no column '{CPU}'", "Rename 'cpu_usage_millicore'"),
+        (frame().rename(columns={"workload": "deployment"}), "no column 'workload'", "It has: time, deployment"),
+        (frame(**{CPU: ["1", "250m"]}), f"{CPU} is '250m' in row 1, which is no number", "plain numbers of millicores"),
+        (frame(**{CPU: [1, -5]}), f"{CPU} is -5 millicores in row 1", "not below 0"),
+        (frame(**{CPU: [np.inf, np.inf]}), f"{CPU} is inf millicores in row 0 and 1 more", "finite"),
+        (frame(workload=["a", None]), "workload is empty in row 1", "fill in its workload"),
+        (frame(time=[1000 * START] * 2), f"time is {1000 * START} in row 0 and 1 more", "divide milliseconds by 1000"),
+        (frame(time=["yesterday", "today"]), "time is 'yesterday' in row 0 and 1 more", "RFC 3339"),
+        (frame(time=[START, START + 7]), "a grid of 1 s, which is below 60 s", "floor('5min')"),
+        (frame(time=[START + 30, START + 330]), "is 30 s after the start of a 300 s slot", "floor('5min')"),
+        (pd.concat([frame(kind="Job"), frame(kind="Job")]), "Job/a has two rows at", "columns pod and container"),
+        (frame(time=["2026-11-02T00:00Z", "1926-11-02T00:00Z"]), "days in slots of 1800 s, more than", "years away"),
+        (frame().set_index(pd.to_datetime([START, START + 300], unit="s")).drop(columns="time"),
+         "has the time as its index", "reset_index(names='time')"),
+        (pd.concat([frame(), frame()[[CPU]]], axis=1), f"column '{CPU}' stands twice", "Drop one"),
+        ([1, 2], "usage is a list, not a pandas DataFrame", "Give a DataFrame"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_its_column_value_unit_and_fix(mistaken: Any, text: str, fix: str) -> None:
+    with pytest.raises((FrameError, NotEnoughHistory)) as refused:
+        read(mistaken, WORKLOAD, [CPU])
+    assert text in refused.value.message
+    assert fix in refused.value.fix
+
+
+def test_an_empty_frame_and_a_single_moment_are_too_little_to_read() -> None:
+    with pytest.raises(NoData, match=f"no row of the DataFrame has a value in {CPU}"):
+        read(frame().iloc[:0], WORKLOAD, [CPU])
+    with pytest.raises(NotEnoughHistory, match="a single moment"):
+        read(frame().iloc[:1], WORKLOAD, [CPU])
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pd.to_datetime(["2026-11-02T01:00", "2026-11-02T01:05"]),
+        ["2026-11-02T01:00:00Z", "2026-11-02T01:05:00Z"],
+        pd.to_datetime(["2026-11-02T02:00", "2026-11-02T02:05"]).tz_localize("Europe/Berlin"),
+        [START + 3600.0, START + 3900.0],
+    ],
+)
+def test_a_time_without_a_zone_is_utc(times: Any) -> None:
+    assert read(frame(time=times), WORKLOAD, [CPU]).grid == TimeGrid(START + 3600, 300, 2)
+
+
+def test_the_newest_request_of_a_series_counts() -> None:
+    usage = read(frame(cpu_request_millicores=[100, np.nan]), WORKLOAD, [CPU], ["cpu_request_millicores"])
+    assert usage.amounts["cpu_request_millicores"].tolist() == [100]
+    assert usage.names == (("default", "Deployment", "a"),)
