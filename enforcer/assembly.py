@@ -49,9 +49,11 @@ from enforcer.observe.cgroupfs import Hierarchy, raise_file_limit
 from enforcer.observe.cpusets import beside_static_kubelet
 from enforcer.observe.cycles import CycleReader
 from enforcer.observe.layout import Driver, Layout, checked_path, host_application_path
+from enforcer.observe.nvml import Nvml
 from enforcer.observe.observe import HostApplicationSpec, NodeFacts, Observer
 from enforcer.report.action_log import ActionReporter, AgentMetrics
-from enforcer.report.node_metric_writer import Reporter, Whose
+from enforcer.report.device_writer import DeviceMetrics, DevicePublisher
+from enforcer.report.node_metric_writer import OwnPublisher, Reporter, Whose
 from enforcer.report.recorder import Recorder
 from enforcer.report.topology_writer import TopologyPublisher
 from enforcer.runtime import INSTALL
@@ -258,8 +260,14 @@ def _reporter(
     if client is None or settings.dry_run or not settings.report_node_metric:
         return None
     whose = Whose(node, agent.node_uid)
-    topology = _topology(settings, whose, agent, kubelet) if settings.report_topology else None
-    return Reporter(client, whose, agent.report, settings.report_interval_seconds, agent.note, topology)
+    publishers: list[OwnPublisher] = [_topology(settings, whose, agent, kubelet)] if settings.report_topology else []
+    if settings.report_devices:
+        devices = DevicePublisher(node, agent.node_uid, Nvml(settings.nvml_library), Path(settings.sysfs_root))
+        agent.parts.metrics.registry.register(
+            DeviceMetrics(lambda: (devices.state, devices.healthy, devices.unhealthy))
+        )
+        publishers.append(devices)
+    return Reporter(client, whose, agent.report, settings.report_interval_seconds, agent.note, publishers)
 
 
 def _topology(settings: EnforcerSettings, whose: Whose, agent: Agent, kubelet: KubeletConfig) -> TopologyPublisher:

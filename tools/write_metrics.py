@@ -18,6 +18,7 @@ from dashboard.server.health import Health
 from enforcer.device_driver import DraMetrics
 from enforcer.nri_hooks import NriMetrics
 from enforcer.report.action_log import AgentMetrics
+from enforcer.report.device_writer import DeviceMetrics, DiscoveryState
 from enforcer.runtime.nri import Counters
 from scheduler_ext.extender.serve.counts import Counts
 
@@ -50,6 +51,7 @@ def declared() -> dict[str, list[tuple[str, str, list[str], str]]]:
     AgentMetrics(agent)
     agent.registry.register(NriMetrics(lambda: (False, Counters())))
     agent.registry.register(DraMetrics(lambda: (False, False, 0)))
+    agent.registry.register(DeviceMetrics(lambda: (DiscoveryState.NOT_LOOKED, 0, 0)))
     common = _families(everywhere.registry)
     own = {
         "Manager (port 9464)": manager.registry,

@@ -1,4 +1,4 @@
-"""EDGE: writes the NodeMetric of the own node, once a minute, from a thread of its own; its CPUs too, and a note on it.
+"""EDGE: writes the NodeMetric of the own node, once a minute, from a thread of its own; its CPUs, GPUs and a note too.
 
 As Koordinator's agent: updateTime in the status says that an agent is at work, and the manager then leaves this node's
 usage to it. The spec (how usage is measured) is the manager's; where nobody has made the object it is made here. The
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -21,7 +21,6 @@ from cotenant.core.model.errors import ClusterAbsent, CotenantError
 from cotenant.core.model.kubernetes.intent import Apply
 from cotenant.core.model.kubernetes.protocol import SLO_GROUP
 from enforcer.apply.eviction_requests import FIELD_MANAGER
-from enforcer.report.topology_writer import TopologyPublisher
 from enforcer.report.usage import PLURAL, own_object
 
 PATH: Final = f"/apis/{SLO_GROUP}/{PLURAL}"
@@ -41,6 +40,17 @@ class Whose:
     uid: Callable[[], str]
 
 
+class OwnPublisher(Protocol):
+    """What of the node is published together with its NodeMetric, in an object of its own."""
+
+    @property
+    def subject(self) -> str:
+        """What it is, for people."""
+
+    def publish(self, client: KubeClient, writer: Writer) -> bool:
+        """Write what differs; False when nothing was written. CotenantError."""
+
+
 class Reporter:
     """One thread that reports in intervals until it is stopped."""
 
@@ -51,7 +61,7 @@ class Reporter:
         make_report: Made,
         interval_seconds: float,
         noted: Noted | None = None,
-        topology: TopologyPublisher | None = None,
+        publishers: Sequence[OwnPublisher] = (),
     ) -> None:
         """No request is sent yet; `interval_seconds` holds until the NodeMetric's own spec sets another."""
         self.error = "not reported yet"
@@ -59,9 +69,9 @@ class Reporter:
         self.policy = CollectPolicy(report_seconds=round(interval_seconds))
         self._client = client.sibling()
         self._writer = Writer(self._client, FIELD_MANAGER)
-        self._node, self._made, self._noted, self._topology = node, make_report, noted, topology
+        self._node, self._made, self._noted, self._publishers = node, make_report, noted, publishers
         self._noted_at = -NOTE_SECONDS
-        self._unpublished = ""
+        self._unpublished: dict[str, str] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nodemetric", daemon=True)
         self._log = structlog.get_logger(__name__)
@@ -114,21 +124,21 @@ class Reporter:
                 self._say(error.message)
             except Exception as error:  # noqa: BLE001 - a dead reporter would look like a dead node
                 self._say(f"{type(error).__name__}: {error}")
-            self._publish_cpus()
+            for publisher in self._publishers:
+                self._publish(publisher)
 
-    def _publish_cpus(self) -> None:
+    def _publish(self, publisher: OwnPublisher) -> None:
         """Why it failed is told once; the NodeMetric and the agent's readiness do not depend on it."""
         problem = ""
         try:
-            if self._topology:
-                self._topology.publish(self._client, self._writer)
+            publisher.publish(self._client, self._writer)
         except CotenantError as error:
             problem = error.message
         except Exception as error:  # noqa: BLE001 - nor does the thread that reports
             problem = f"{type(error).__name__}: {error}"
-        if problem and problem != self._unpublished:
-            self._log.warning("CPUs not published", error=problem)
-        self._unpublished = problem
+        if problem and problem != self._unpublished.get(publisher.subject):
+            self._log.warning("not published", subject=publisher.subject, error=problem)
+        self._unpublished[publisher.subject] = problem
 
     def _say(self, error: str) -> None:
         if error != self.error:

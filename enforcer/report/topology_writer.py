@@ -29,6 +29,7 @@ class TopologyPublisher:
     report: CpuReport
     sys: Path
     kubelet_reserved: Cpus = frozenset()
+    subject: str = "CPUs"
 
     def publish(self, client: KubeClient, writer: Writer) -> bool:
         """Read what is there, write what differs; False when nothing was written. ClusterError, NodeUnreadable."""

@@ -59,7 +59,7 @@ def test_a_topology_that_cannot_be_told_ends_no_thread_that_reports():
 
     unreachable = KubeClient(Access("nowhere", f"http://127.0.0.1:{free_port()}", str), KubeSettings(retries=0))
     topology = TopologyPublisher("n1", lambda: "u1", broken, Path("/sys"))
-    reporter = Reporter(unreachable, Whose("n1", lambda: "u1"), lambda _: None, 0.0, topology=topology)
+    reporter = Reporter(unreachable, Whose("n1", lambda: "u1"), lambda _: None, 0.0, publishers=[topology])
     reporter.start()
     try:
         wait_for("a second try", lambda: len(calls) > 1)

@@ -62,7 +62,10 @@ Puts values over the plain manifest of a Deployment, DaemonSet, CronJob or Pod, 
 {{/* The node agent as driver of devices: its switch, and the folders that kubelet and runtime look into. */}}
 {{- define "cotenant.devices" -}}
 {{- $container := .container -}}{{- $pod := .pod -}}
+{{- $names := list -}}{{- range $container.env -}}{{- $names = append $names .name -}}{{- end -}}
+{{- if not (has "COTENANT_ENFORCER__DRA__ON" $names) -}}
 {{- $_ := set $container "env" (append $container.env (dict "name" "COTENANT_ENFORCER__DRA__ON" "value" "true")) -}}
+{{- end -}}
 {{- range $name, $path := dict "dra-plugin" "/var/lib/kubelet/plugins/node.cotenant.dev" "dra-registry" "/var/lib/kubelet/plugins_registry" "cdi" "/var/run/cdi" -}}
 {{- $_ := set $container "volumeMounts" (append $container.volumeMounts (dict "name" $name "mountPath" $path)) -}}
 {{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" $name "hostPath" (dict "path" $path "type" "DirectoryOrCreate"))) -}}

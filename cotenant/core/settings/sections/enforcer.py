@@ -195,6 +195,16 @@ class EnforcerSettings(Section, frozen=True):
             "The definition of that kind must be installed."
         ),
     ] = False
+    report_devices: Annotated[
+        bool,
+        setting(
+            "Find the node's GPUs through NVML and publish them as its Device object, unless somebody else made that; "
+            "together with the NodeMetric."
+        ),
+    ] = False
+    nvml_library: Annotated[
+        str, setting("NVIDIA's management library, as the loader finds it or as a path.", min_length=1)
+    ] = "libnvidia-ml.so.1"
     report_interval_seconds: Annotated[
         float, setting("Between two NodeMetrics, unless the NodeMetric's spec says.", unit="seconds", ge=10, le=3600)
     ] = 60.0

@@ -1,0 +1,179 @@
+"""EDGE: the node's GPUs by NVIDIA's management library (NVML), through ctypes: a handful of its C functions.
+
+nvmlInit_v2, nvmlShutdown, nvmlErrorString, nvmlSystemGetDriverVersion, nvmlDeviceGetCount_v2,
+nvmlDeviceGetHandleByIndex_v2, and of a device UUID, Name, MinorNumber, MemoryInfo, PciInfo_v3. Source of names,
+structures and sizes: NVIDIA's nvml.h. Nothing is written through it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+LIBRARY: Final = "libnvidia-ml.so.1"
+_SUCCESS: Final = 0
+_TEXT_BYTES: Final = 96
+"""NVML_DEVICE_UUID_V2_BUFFER_SIZE and NVML_DEVICE_NAME_V2_BUFFER_SIZE; the driver's version needs 80."""
+
+
+class NvmlState(StrEnum):
+    """Whether GPUs can be looked for."""
+
+    READ = "read"
+    ABSENT = "absent"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlGpu:
+    """One GPU that has told its name; `problem` says what else it did not tell, "" = healthy.
+
+    bus: PCI address as sysfs writes it, "" = not known; memory_bytes 0 = not known.
+    """
+
+    uuid: str
+    minor: int
+    model: str = ""
+    memory_bytes: int = 0
+    bus: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlReading:
+    """One look. problem: why the state is not READ; unnamed: what went wrong with GPUs that told no name."""
+
+    state: NvmlState
+    gpus: tuple[NvmlGpu, ...] = ()
+    driver: str = ""
+    problem: str = ""
+    unnamed: tuple[str, ...] = ()
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+class _PciInfo(ctypes.Structure):
+    _fields_ = [
+        ("bus_id_legacy", ctypes.c_char * 16),
+        ("domain", ctypes.c_uint),
+        ("bus", ctypes.c_uint),
+        ("device", ctypes.c_uint),
+        ("pci_device_id", ctypes.c_uint),
+        ("pci_subsystem_id", ctypes.c_uint),
+        ("bus_id", ctypes.c_char * 32),
+    ]
+
+
+class NvmlError(Exception):
+    """An NVML function that did not return NVML_SUCCESS; the text is NVML's own."""
+
+
+class Nvml:
+    """The library, initialised at the first look and kept so: it may take seconds where drivers do not persist.
+
+    Used by one thread. After a failure the next look begins anew.
+    """
+
+    def __init__(self, library: str = LIBRARY) -> None:
+        """Nothing is loaded yet. library: a file's name as the loader looks for it, or a path."""
+        self._name = library
+        self._library: Any = None
+
+    def read(self) -> NvmlReading:
+        """All GPUs now."""
+        if self._library is None:
+            try:
+                library = ctypes.CDLL(self._name)
+            except OSError as absent:
+                return NvmlReading(NvmlState.ABSENT, problem=str(absent))
+            try:
+                _call(library, "nvmlInit_v2")
+            except NvmlError as failed:
+                return NvmlReading(NvmlState.FAILED, problem=str(failed))
+            self._library = library
+        try:
+            return self._read(self._library)
+        except NvmlError as failed:
+            self.close()
+            return NvmlReading(NvmlState.FAILED, problem=str(failed))
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        library, self._library = self._library, None
+        if library is not None:
+            library.nvmlShutdown()
+
+    def _read(self, library: Any) -> NvmlReading:
+        count = ctypes.c_uint()
+        _call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
+        gpus, unnamed = [], []
+        for index in range(count.value):
+            try:
+                gpus.append(_gpu(library, index))
+            except NvmlError as lost:
+                unnamed.append(f"GPU {index}: {lost}")
+        driver = _text(library, "nvmlSystemGetDriverVersion")
+        return NvmlReading(NvmlState.READ, tuple(gpus), driver, unnamed=tuple(unnamed))
+
+
+def sysfs_bus(bus_id: str) -> str:
+    """NVML's "00000000:3B:00.0" as sysfs writes it: "0000:3b:00.0"; "" for anything else."""
+    domain, separator, rest = bus_id.lower().partition(":")
+    try:
+        return f"{int(domain, 16):04x}:{rest}" if separator else ""
+    except ValueError:
+        return ""
+
+
+def _gpu(library: Any, index: int) -> NvmlGpu:
+    """One GPU; NvmlError where it does not tell its name or number."""
+    handle = ctypes.c_void_p()
+    _call(library, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
+    uuid, minor = _text(library, "nvmlDeviceGetUUID", handle), ctypes.c_uint()
+    _call(library, "nvmlDeviceGetMinorNumber", handle, ctypes.byref(minor))
+    memory, pci = _Memory(), _PciInfo()
+    problems: list[str] = []
+
+    def tried(step: Callable[[], Any]) -> Any:
+        try:
+            return step()
+        except NvmlError as failed:
+            problems.append(str(failed))
+            return None
+
+    model = tried(lambda: _text(library, "nvmlDeviceGetName", handle)) or ""
+    tried(lambda: _call(library, "nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory)))
+    tried(lambda: _call(library, "nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(pci)))
+    bus = sysfs_bus(pci.bus_id.decode(errors="replace"))
+    return NvmlGpu(uuid, minor.value, model, memory.total, bus, "; ".join(problems))
+
+
+def _text(library: Any, function: str, *handle: ctypes.c_void_p) -> str:
+    """What a function writes into a buffer."""
+    text = ctypes.create_string_buffer(_TEXT_BYTES)
+    _call(library, function, *handle, text, ctypes.c_uint(_TEXT_BYTES))
+    return text.value.decode(errors="replace")
+
+
+def _call(library: Any, function: str, *arguments: Any) -> None:
+    """Call a function; NvmlError with NVML's words when it fails or is not there."""
+    try:
+        code = int(getattr(library, function)(*arguments))
+    except AttributeError as old:
+        raise NvmlError(f"{function} is missing in the library: the driver is too old") from old
+    if code != _SUCCESS:
+        raise NvmlError(f"{function}: {_words(library, code)}")
+
+
+def _words(library: Any, code: int) -> str:
+    try:
+        library.nvmlErrorString.restype = ctypes.c_char_p
+        words = library.nvmlErrorString(ctypes.c_int(code))
+    except AttributeError:
+        words = None
+    return f"{(words or b'error').decode(errors='replace')} ({code})"

@@ -1,0 +1,39 @@
+"""EDGE: where PCI devices sit, as sysfs shows it: NUMA node, and the switch or root complex that they hang on.
+
+bus/pci/devices/ADDRESS -> devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:08.0/0000:3d:00.0
+                           root complex, root port, switch (its port up, its port down), the device
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from enforcer.observe.cpu_sysfs import text_of
+
+_ROOT_COMPLEX: Final = "pci"
+_BEHIND_A_SWITCH: Final = 4
+"""Addresses on the way to a device behind a switch: root port, the switch's ports up and down, the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class PciPlace:
+    """numa_node -1 and an empty pcie: not known. pcie: address of the switch's upper port, else the root complex."""
+
+    numa_node: int = -1
+    pcie: str = ""
+
+
+def pci_place(sys: Path, address: str) -> PciPlace:
+    """Of the device at an address such as 0000:3b:00.0."""
+    folder = sys / "bus/pci/devices" / address
+    if not address or not folder.exists():
+        return PciPlace()
+    node = text_of(folder / "numa_node")
+    parts = Path(os.path.realpath(folder)).parts
+    roots = [place for place, part in enumerate(parts) if part.startswith(_ROOT_COMPLEX) and ":" in part]
+    way = parts[roots[-1] + 1 :] if roots else ()
+    pcie = way[-3] if len(way) >= _BEHIND_A_SWITCH else parts[roots[-1]] if roots else ""
+    return PciPlace(int(node) if node.isdecimal() else -1, pcie)

@@ -1,0 +1,94 @@
+"""The Device object of a node from what NVML told of its GPUs, and what of it is written. Pure.
+
+Only an object that an agent made is changed: one by hand or of another program (Koordinator's agent) stays as it is. In
+our own, devices of other types stay as people wrote them, and a GPU that is not there any more is told unhealthy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from cotenant.core.model.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE, DeviceKind
+from cotenant.core.model.kubernetes.intent import Address, Create, Intent, Patch
+from cotenant.core.model.kubernetes.protocol import NODE_AGENT, SCHEDULING_GROUP
+from cotenant.core.model.kubernetes.quantity import format_bytes
+from enforcer.observe.nvml import NvmlGpu
+from enforcer.observe.pci_sysfs import PciPlace
+
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+_NOT_IN_LABELS: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_LABEL: Final = 63
+_GPU: Final = DeviceKind.GPU.value
+
+Json = dict[str, Any]
+
+
+def device_address(node: str) -> Address:
+    """Where the node's Device is."""
+    return Address(SCHEDULING_GROUP, "devices", node)
+
+
+def is_ours(current: Mapping[str, Any]) -> bool:
+    """Whether an agent of cotenant made the object."""
+    labels = (current.get("metadata") or {}).get("labels") or {}
+    return bool(labels.get(MANAGED_BY) == NODE_AGENT)
+
+
+def gpu_entry(gpu: NvmlGpu, place: PciPlace, driver: str) -> Json:
+    """One GPU as the Device lists it."""
+    resources: Json = {GPU_CORE: WHOLE, GPU_MEMORY_RATIO: WHOLE}
+    if gpu.memory_bytes:
+        resources[GPU_MEMORY] = format_bytes(gpu.memory_bytes)
+    labels = {"model": label_text(gpu.model), "driver": label_text(driver)}
+    return {
+        "type": _GPU,
+        "id": gpu.uuid,
+        "minor": gpu.minor,
+        "health": not gpu.problem,
+        "labels": {key: text for key, text in labels.items() if text},
+        "resources": resources,
+        "topology": {"socketID": -1, "nodeID": place.numa_node, "pcieID": place.pcie, "busID": gpu.bus},
+    }
+
+
+def label_text(text: str) -> str:
+    """A text as the value of a label: "NVIDIA A100-SXM4-40GB" -> "NVIDIA-A100-SXM4-40GB"."""
+    return _NOT_IN_LABELS.sub("-", text)[:_LONGEST_LABEL].strip("-._")
+
+
+def device_write(gpus: Sequence[Json], node: tuple[str, str], current: Mapping[str, Any] | None) -> Intent | None:
+    """What is to be written, None when all is there; node: its name and uid; current: our object, None = none yet."""
+    name, uid = node
+    address = device_address(name)
+    if current is None:
+        if not gpus:
+            return None
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+        metadata = {"name": name, "labels": {MANAGED_BY: NODE_AGENT}, "ownerReferences": [owner]}
+        body = {"apiVersion": SCHEDULING_GROUP, "kind": "Device", "metadata": metadata, "spec": {"devices": list(gpus)}}
+        return Create(address, body, why="the GPUs of this node")
+    listed = (current.get("spec") or {}).get("devices") or []
+    devices = [*gpus, *_kept_beside(gpus, listed)]
+    if devices == listed:
+        return None
+    version = {
+        "op": "test",
+        "path": "/metadata/resourceVersion",
+        "value": (current.get("metadata") or {}).get("resourceVersion"),
+    }
+    operation = {"op": "add", "path": "/spec", "value": {**(current.get("spec") or {}), "devices": devices}}
+    return Patch(address, (version, operation), why="other GPUs, or another health, than before")
+
+
+def _kept_beside(gpus: Sequence[Json], listed: Iterable[Json]) -> list[Json]:
+    """Listed devices that NVML does not speak of: other types as they are, GPUs that are gone as unhealthy."""
+    ids, minors = {gpu["id"] for gpu in gpus}, {gpu["minor"] for gpu in gpus}
+    others = [one for one in listed if one.get("type") != _GPU]
+    gone = [
+        {**one, "health": False}
+        for one in listed
+        if one.get("type") == _GPU and one.get("id") not in ids and one.get("minor") not in minors
+    ]
+    return [*gone, *others]

@@ -1,0 +1,109 @@
+"""EDGE: publishes the node's GPUs as its Device object, when they are others than it says.
+
+What NVML does not tell leaves the object as it is but for GPUs that it lists: where NVML failed or went away, these are
+told unhealthy, so that nobody gives them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from cotenant.core.adapters.kube import KubeClient, Writer
+from enforcer.observe.nvml import Nvml, NvmlReading, NvmlState
+from enforcer.observe.pci_sysfs import pci_place
+from enforcer.report.device_report import device_address, device_write, gpu_entry, is_ours
+
+_log = structlog.get_logger(__name__)
+
+
+class DiscoveryState(StrEnum):
+    """How far the search for GPUs got."""
+
+    NOT_LOOKED = "not-looked"
+    ABSENT = "nvml-absent"
+    FAILED = "nvml-failed"
+    FOREIGN = "object-of-others"
+    PUBLISHED = "published"
+
+
+_OF_NVML: Final = {
+    NvmlState.ABSENT: DiscoveryState.ABSENT,
+    NvmlState.FAILED: DiscoveryState.FAILED,
+    NvmlState.READ: DiscoveryState.PUBLISHED,
+}
+
+
+@dataclass(slots=True)
+class DevicePublisher:
+    """What `Reporter` calls each time that it reports; `uid` is of the Node, "" before it is known."""
+
+    node: str
+    uid: Callable[[], str]
+    nvml: Nvml
+    sys: Path
+    subject: str = "GPUs"
+    state: DiscoveryState = DiscoveryState.NOT_LOOKED
+    healthy: int = 0
+    unhealthy: int = 0
+    _problem: str = ""
+
+    def publish(self, client: KubeClient, writer: Writer) -> bool:
+        """Look, read what is there, write what differs; False when nothing was written. ClusterError."""
+        uid = self.uid()
+        if not uid:
+            return False
+        reading = self.nvml.read()
+        self._tell(reading)
+        gpus = [gpu_entry(gpu, pci_place(self.sys, gpu.bus), reading.driver) for gpu in reading.gpus]
+        self.healthy = sum(bool(gpu["health"]) for gpu in gpus)
+        self.unhealthy = len(gpus) - self.healthy + len(reading.unnamed)
+        current: dict[str, Any] | None = client.get(device_address(self.node).path)
+        if current is not None and not is_ours(current):
+            if self.state is not DiscoveryState.FOREIGN:
+                _log.warning("GPUs are not published: the Device is by hand or of another program", device=self.node)
+            self.state = DiscoveryState.FOREIGN
+            return False
+        intent = device_write(gpus, (self.node, uid), current)
+        if intent is not None:
+            writer.send(intent, full_response=False)
+            _log.info("GPUs published", gpus=len(gpus), unhealthy=self.unhealthy)
+        self.state = _OF_NVML[reading.state]
+        return intent is not None
+
+    def _tell(self, reading: NvmlReading) -> None:
+        """Why GPUs cannot be looked for, or what is wrong with one, once."""
+        ill = (f"{gpu.uuid}: {gpu.problem}" for gpu in reading.gpus if gpu.problem)
+        problem = "; ".join((*([reading.problem] if reading.problem else ()), *reading.unnamed, *ill))
+        if problem and problem != self._problem:
+            log = _log.info if reading.state is NvmlState.ABSENT else _log.warning
+            log("GPUs", state=reading.state.value, reason=problem)
+        self._problem = problem
+
+
+class DeviceMetrics(Collector):
+    """The search for GPUs, read when Prometheus asks."""
+
+    def __init__(self, read: Callable[[], tuple[DiscoveryState, int, int]]) -> None:
+        """read: how far it got, and how many GPUs are healthy and unhealthy."""
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        """As prometheus_client wants it."""
+        state, healthy, unhealthy = self._read()
+        meaning = "1 for how far the search for GPUs got: published, nvml-absent, nvml-failed, object-of-others."
+        discovery = GaugeMetricFamily("cotenant_enforcer_gpu_discovery", meaning, labels=["state"])
+        discovery.add_metric([state.value], 1.0)
+        yield discovery
+        gpus = GaugeMetricFamily("cotenant_enforcer_gpus", "GPUs that NVML lists.", labels=["health"])
+        gpus.add_metric(["healthy"], float(healthy))
+        gpus.add_metric(["unhealthy"], float(unhealthy))
+        yield gpus
