@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import dash_mantine_components as dmc
 import numpy as np
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.core.model.errors import UsageError
@@ -19,7 +19,7 @@ from cotenant.core.model.views import FORECASTS, NODES, RECLAIMABLE
 from dashboard.figures import balance, colocation
 from dashboard.frame import panels
 from dashboard.frame.view import Page, View
-from dashboard.nodes import enforcement, pods_of_node
+from dashboard.nodes import cpus_of_node, enforcement, pods_of_node
 from dashboard.nodes import lendable as lending
 from dashboard.nodes.lendable import Lent
 from dashboard.sources.source import Snapshot, row_of
@@ -126,6 +126,7 @@ def _node(view: View, name: str) -> Component:
                 [_terms(lent.get((b, r)), b, r) for r in Resource for b in ("batch", "mid")], className="row quarters"
             ),
             panels.guarded(lambda: enforcement.on_node(view, name), enforcement.TITLE),
+            cpus_of_node.panel(view, name),
             panels.guarded(lambda: pods_of_node.panel(snapshot, name, view.settings.base_path), pods_of_node.TITLE),
         ]
     )
@@ -250,11 +251,29 @@ def register(app: Dash, view: View) -> None:
         Output("node-body", "children"), Input("version", "data"), State("url", "pathname"), prevent_initial_call=True
     )
     def _renew(_version: str, pathname: str) -> Component:
-        return panels.guarded(lambda: _node(view, unquote(pathname.rstrip("/").rsplit("/", 1)[-1])))
+        return panels.guarded(lambda: _node(view, _name_in(pathname)))
+
+    @app.callback(
+        Output(cpus_of_node.BODY, "children"),
+        Input(cpus_of_node.ASK, "n_clicks"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _cpus(clicks: int | None, pathname: str) -> Any:
+        service = view.given.topologies
+        if not clicks or service is None:
+            return no_update
+        node = _name_in(pathname)
+        return panels.guarded(lambda: cpus_of_node.drawing(service.topology(view.given.people(), node)))
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "openNode"), Input("balance-figure", "clickData"), prevent_initial_call=True
     )
+
+
+def _name_in(pathname: str) -> str:
+    """The node of a node page's address."""
+    return unquote(pathname.rstrip("/").rsplit("/", 1)[-1])
 
 
 PAGE: Final = Page("nodes", "Nodes", "n", render, register, below)

@@ -53,7 +53,7 @@ def test_topology_lists_devices_and_who_has_how_much(
         return shown.stdout.splitlines()
 
     drawing, cards_and_pods = lines(EXTENDER)[:-3], lines(EXTENDER)[-3:]
-    assert "socket 0, NUMA node 0: 1 cores, 2 CPUs" in drawing
+    assert "socket 0, NUMA node 0: 1 core, 2 CPUs" in drawing
     # of the memory 100 - 40 percent are free, of the cores 100 - 30
     assert cards_and_pods[:2] == [
         "gpu 0  GPU-a  place not known  ill",

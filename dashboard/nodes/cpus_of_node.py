@@ -1,0 +1,96 @@
+"""Whose the CPUs and devices of one node are, as a panel of its page: a grid of cells, and the same in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dash import html
+from dash.development.base_component import Component
+
+from cotenant.core.model.allocation.cpu_ownership import (
+    CoreGroup,
+    CpuLegendEntry,
+    CpuOwner,
+    CpuState,
+    core_groups,
+    legend,
+    sign_of,
+)
+from cotenant.core.model.allocation.node_topology import DeviceOwnership, NodeTopology
+from cotenant.core.model.text import visible
+from dashboard.frame import panels
+from dashboard.frame.view import View
+
+TITLE: Final = "CPUs and devices, and whose they are"
+ASK: Final = "node-cpus-ask"
+BODY: Final = "node-cpus"
+TONES: Final = ("blue", "teal", "violet", "orange", "yellow", "red")
+"""Colours of pods, over and over; the sign in the cell tells apart those that share one."""
+UNAVAILABLE: Final = "gray"
+
+
+def panel(view: View, node: str) -> Component:
+    """A button: the cluster is asked only when somebody wants to know."""
+    command = f"cotenant node topology {node}"
+    if view.given.topologies is None:
+        why = "It is read live from a cluster. Let the dashboard read one (--act), or ask from the command line:"
+        return panels.panel(TITLE, panels.empty("This dashboard reads no cluster.", why=why, command=command))
+    button = html.Button("Show them", id=ASK, className="button")
+    note = "Sockets, NUMA nodes, cores and threads as the node's agent publishes them; read now, with your rights."
+    return panels.panel(TITLE, html.Div(button, id=BODY, role="region", **{"aria-label": TITLE}), note=note)
+
+
+def drawing(topology: NodeTopology) -> Component:
+    """All of it: a grid a NUMA node, the legend with the CPUs of each pod and state, the devices."""
+    entries = legend(topology.cpus)
+    tones = _tones(entries)
+    grids = [_grid(group, entries, tones) for group in core_groups(topology.cpus)]
+    rows = [
+        [
+            html.Span(entry.sign, className=f"cpu tone-{tones[entry.label]}"),
+            html.Span(visible(entry.label), className="whole"),
+            entry.cpus,
+        ]
+        for entry in entries
+    ]
+    words = panels.facts(("Sign", "Whose", "CPUs"), rows, "Whose the CPUs are")
+    notes = [html.P(visible(text), className="panel-note") for _, text in topology.notes]
+    return html.Div([*grids, words, *_devices(topology.devices), *notes])
+
+
+def _tones(entries: Sequence[CpuLegendEntry]) -> dict[str, str]:
+    pods = [entry.label for entry in entries if entry.pod]
+    tones = {label: TONES[number % len(TONES)] for number, label in enumerate(pods)}
+    return tones | {
+        entry.label: "free" if entry.state is CpuState.SHARED else UNAVAILABLE for entry in entries if not entry.pod
+    }
+
+
+def _grid(group: CoreGroup, entries: Sequence[CpuLegendEntry], tones: dict[str, str]) -> Component:
+    cores = [html.Span([_cell(owner, entries, tones) for owner in core], className="core") for core in group.cores]
+    label = f"{group.title}; the table below says whose they are"
+    grid = html.Div(cores, className="cores", role="img", **{"aria-label": label})
+    return html.Figure([html.Figcaption(group.title, className="panel-note"), grid], className="cpu-figure")
+
+
+def _cell(owner: CpuOwner, entries: Sequence[CpuLegendEntry], tones: dict[str, str]) -> Component:
+    whose = owner.pod or owner.state.value
+    title = f"CPU {owner.cpu}, core {owner.core}: {visible(whose)}"
+    return html.Span(sign_of(owner, entries), className=f"cpu tone-{tones[whose]}", title=title)
+
+
+def _devices(devices: Sequence[DeviceOwnership]) -> list[Component]:
+    if not devices:
+        return []
+    rows = [
+        [
+            device.name,
+            visible(device.id),
+            visible(device.place),
+            device.state,
+            ", ".join(f"{visible(pod)} {percent} %" for pod, percent in device.pods) or "nobody",
+        ]
+        for device in devices
+    ]
+    return [html.H3("Devices"), panels.facts(("Device", "Id", "Place", "State", "Whose"), rows, "Devices")]

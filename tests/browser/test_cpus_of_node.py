@@ -1,0 +1,46 @@
+"""A node's page in a browser: its CPUs appear by a button, without an accessibility fault; a refusal says so."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.model.views import NODES
+from dashboard.app import create_app
+from dashboard.frame.view import DashboardContext
+from dashboard.sources.source import StoreSource
+from tests.browser.conftest import Open
+from tests.browser.test_browsing import at_node, serious
+from tests.browser.test_narrow import misfits
+from tests.browser.test_pages import THEMES
+from tests.support import dashboard as support
+from tests.support.dashboard import Results
+from tests.support.machines import FixedTopologies
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_cpus_are_shown_on_demand_and_a_refusal_is_said(open_page: Open, made: Results, axe: str, theme: str) -> None:
+    service = FixedTopologies()
+    given = DashboardContext(topologies=service, people=lambda: Someone("ann", grants=(Grant(Role.ADMIN),)))
+    app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, context=given)
+    node = str(made.store.read_table(NODES).columns["node"][0])
+    with support.served(app) as address:
+        page = open_page(f"{address}/nodes/{node}", theme=theme, size={"width": 1366, "height": 768})
+        at_node(page, node)
+        button = page.locator("#node-cpus-ask")
+        expect(button).to_be_visible()
+        assert service.asked == 0
+        button.focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("img", name="socket 1, NUMA node 1: 4 cores, 8 CPUs")).to_be_visible()
+        expect(page.get_by_role("table", name="Whose the CPUs are")).to_contain_text("etl/join")
+        assert serious(page, axe) == []
+        assert misfits(page) == []
+        service.trouble = ClusterForbidden("you may not get noderesourcetopologies", fix="Ask for the role.")
+        page.reload()
+        page.locator("#node-cpus-ask").click()
+        expect(page.locator("#node-cpus")).to_contain_text("you may not get noderesourcetopologies")
