@@ -5,7 +5,7 @@ PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check -q
 ARGS   ?=
 JOBS   ?= 3
-PACKAGES := cotenant changes profiler forecasting recommender scheduler_ext admission enforcer dashboard
+PACKAGES := cotenant autopilot changes profiler forecasting recommender scheduler_ext admission enforcer dashboard
 
 # Where an environment forbids compiled files, each of the suite's thousand processes would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -35,6 +35,7 @@ __all__ = [
     "annotated",
     "carries",
     "given_to_new_pods",
+    "holds_values",
     "hpa_writes",
     "inverse",
     "moved",
@@ -182,7 +183,12 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
 def carries(live: Json, write: Write, change: str) -> bool:
     """Whether the live object holds the write: by the change's note, or by its values (a pod has no note)."""
     noted = ((live.get("metadata") or {}).get("annotations") or {}).get(CHANGE_ANNOTATION)
-    return noted == change or all(_plain(_pointed(live, p)) == _plain(v) for p, v in write.after.items())
+    return noted == change or holds_values(live, write)
+
+
+def holds_values(live: Json, write: Write) -> bool:
+    """Whether every field still has the value that was written."""
+    return all(_plain(_pointed(live, pointer)) == _plain(value) for pointer, value in write.after.items())
 
 
 def _placed(spec: Json, base: str) -> Iterator[tuple[str, str, Any]]:

@@ -7,7 +7,7 @@ python="chroot $root /usr/bin/python3.11"
 /opt/tools/bin/pip --python /usr/bin/python3.11 install --quiet --no-compile --no-deps --no-index --ignore-installed \
     --break-system-packages --root-user-action ignore --no-warn-script-location --root "$root" /wheel/*.whl
 if [ "$role" = node ]; then # the agent and the ground floor that it stands on
-    for name in admission changes dashboard forecasting profiler recommender scheduler_ext cotenant/apps cotenant/deploy; do
+    for name in admission autopilot changes dashboard forecasting profiler recommender scheduler_ext cotenant/apps cotenant/deploy; do
         rm -rf "${packages:?}/$name"
     done
     rm -f "$root"/usr/local/bin/*
@@ -24,7 +24,7 @@ cat "$root"/usr/share/ca-certificates/mozilla/*.crt > "$root/etc/ssl/certs/ca-ce
 chmod 750 "$root/var/lib/cotenant"
 chmod 1777 "$root/tmp"
 
-for name in admission changes cotenant dashboard enforcer forecasting profiler recommender scheduler_ext; do
+for name in admission autopilot changes cotenant dashboard enforcer forecasting profiler recommender scheduler_ext; do
     [ ! -d "$packages/$name" ] || /usr/bin/python3.11 -m compileall -q --invalidation-mode unchecked-hash \
         -s "$root" -p / "$packages/$name"
 done

@@ -16,7 +16,7 @@ DEPLOY = ROOT / "deploy"
 DEFINITIONS = sorted((DEPLOY / "crds").glob("*.yaml"))
 OBJECTS = [p for p in sorted(DEPLOY.rglob("*.yaml")) if p.relative_to(DEPLOY).parts[0] in ("crds", "rbac")]
 KINDS = {
-    "ClusterColocationProfile", "Device", "ElasticQuota", "ElasticQuotaProfile", "NodeAllocation", "NodeMetric",
+    "AutopilotPolicy", "ClusterColocationProfile", "Device", "ElasticQuota", "ElasticQuotaProfile", "NodeAllocation", "NodeMetric",
     "NodeSLO", "PodGroup", "PodMigrationJob", "Recommendation", "Reservation", "ReservationPlan", "SwapGuard",
     "UsageForecast",
 }  # fmt: skip

@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MOST_FILES = 3
 PACKAGES = (
-    *("cotenant", "changes", "profiler", "forecasting", "recommender", "scheduler_ext", "admission", "enforcer"),
-    *("dashboard", "tools", "docs", "deploy/chart"),
+    *("cotenant", "autopilot", "changes", "profiler", "forecasting", "recommender", "scheduler_ext", "admission"),
+    *("enforcer", "dashboard", "tools", "docs", "deploy/chart"),
 )
 EXAMPLES = {
     "A forecast member": "member",

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("profiler", "forecasting", "recommender", "scheduler_ext", "admission", "enforcer", "dashboard")
-PACKAGES = ("cotenant", "changes", *ROOMS)
+PACKAGES = ("cotenant", "autopilot", "changes", *ROOMS)
 SOURCES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
 HEAVY = ("pandas", "sklearn", "statsmodels", "dash")
 

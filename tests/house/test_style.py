@@ -15,6 +15,7 @@ from cotenant.core.model.usage.quality import DEFECT_SENTENCES, Defect
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "cotenant",
+    "autopilot",
     "changes",
     "profiler",
     "forecasting",

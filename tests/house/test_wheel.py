@@ -38,6 +38,7 @@ def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -
     tops = {n.partition("/")[0] for n in names if ".dist-info/" not in n and ".data/" not in n}
     assert tops == {
         "cotenant",
+        "autopilot",
         "changes",
         "profiler",
         "forecasting",

@@ -122,6 +122,23 @@ class Reason(StrEnum):
     UNDER_USED = "under-used"
     MOVE_FAILED = "move-failed"
     FORECAST_MISSING = "forecast-missing"
+    # workloads that the autopilot leaves as they are
+    AUTOPILOT_PAUSED = "autopilot-paused"
+    AUTOPILOT_STOPPED = "autopilot-stopped"
+    AUTOPILOT_CLUSTER_IN_TROUBLE = "autopilot-cluster-in-trouble"
+    AUTOPILOT_NEVER_TOUCHED = "autopilot-never-touched"
+    AUTOPILOT_TWO_POLICIES = "autopilot-two-policies"
+    AUTOPILOT_OTHER_WRITER = "autopilot-other-writer"
+    AUTOPILOT_NOTHING_ALLOWED = "autopilot-nothing-allowed"
+    AUTOPILOT_UNCERTAIN = "autopilot-uncertain"
+    AUTOPILOT_GUARDRAIL = "autopilot-guardrail"
+    AUTOPILOT_CHANGE_UNDER_WAY = "autopilot-change-under-way"
+    AUTOPILOT_COOL_DOWN = "autopilot-cool-down"
+    AUTOPILOT_BACKS_OFF = "autopilot-backs-off"
+    AUTOPILOT_GIVEN_UP = "autopilot-given-up"
+    AUTOPILOT_OUTSIDE_WINDOW = "autopilot-outside-window"
+    AUTOPILOT_NO_WAY_LEFT = "autopilot-no-way-left"
+    AUTOPILOT_QUEUE_FULL = "autopilot-queue-full"
 
 
 SENTENCES: dict[Reason, str] = {
@@ -225,6 +242,22 @@ SENTENCES: dict[Reason, str] = {
     Reason.UNDER_USED: "The node is under-used, all its pods fit elsewhere, and it pays to empty it.",
     Reason.MOVE_FAILED: "A move of the pod has failed; its PodMigrationJob says why.",
     Reason.FORECAST_MISSING: "The node has no forecast, so that nothing says what it will use.",
+    Reason.AUTOPILOT_PAUSED: "The autopilot is paused; `cotenant autopilot resume` ends that.",
+    Reason.AUTOPILOT_STOPPED: "Too many of the last changes did harm, so that the autopilot does nothing until a person resumes it.",
+    Reason.AUTOPILOT_CLUSTER_IN_TROUBLE: "Too many nodes are not ready, or their state is not known, so that nothing is changed.",
+    Reason.AUTOPILOT_NEVER_TOUCHED: "The policy, or the cluster's ceiling, leaves such workloads alone.",
+    Reason.AUTOPILOT_TWO_POLICIES: "More than one AutopilotPolicy selects the workload; neither is followed.",
+    Reason.AUTOPILOT_OTHER_WRITER: "Somebody else writes the same fields; the autopilot leaves the workload alone until a person resumes it.",
+    Reason.AUTOPILOT_NOTHING_ALLOWED: "Nothing of the recommendation moves in a direction, and of a resource, that the policy allows.",
+    Reason.AUTOPILOT_UNCERTAIN: "The recommendation's confidence is below what the policy asks for.",
+    Reason.AUTOPILOT_GUARDRAIL: "A guardrail of accepting stops the change.",
+    Reason.AUTOPILOT_CHANGE_UNDER_WAY: "An earlier change of the workload soaks, or its outcome is not known yet.",
+    Reason.AUTOPILOT_COOL_DOWN: "The workload was changed lately; the next cut waits for the cool-down.",
+    Reason.AUTOPILOT_BACKS_OFF: "A change of the workload did harm; it rests, longer after each one.",
+    Reason.AUTOPILOT_GIVEN_UP: "Three changes of the workload did harm; it is left alone until a person resumes it.",
+    Reason.AUTOPILOT_OUTSIDE_WINDOW: "No change window is open.",
+    Reason.AUTOPILOT_NO_WAY_LEFT: "The only ways left restart pods, which have suffered as many restarts this week as the policy allows.",
+    Reason.AUTOPILOT_QUEUE_FULL: "As many changes soak already as may do so at the same time.",
 }
 _LABELS: Final[Mapping[str, str]] = {
     Reason.NO_WINDOW: "no window needs more pods",

@@ -8,6 +8,7 @@ from cotenant.core.settings.base import Section
 from cotenant.core.settings.sections.access import AccessSettings
 from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.admission import AdmissionSettings
+from cotenant.core.settings.sections.autopilot import AutopilotSettings
 from cotenant.core.settings.sections.dashboard import DashboardSettings
 from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from cotenant.core.settings.sections.enforcer import EnforcerSettings
@@ -43,6 +44,7 @@ class Settings(Section, frozen=True):
     kube: KubeSettings = msgspec.field(default_factory=KubeSettings)
     manager: ManagerSettings = msgspec.field(default_factory=ManagerSettings)
     actions: ActionSettings = msgspec.field(default_factory=ActionSettings)
+    autopilot: AutopilotSettings = msgspec.field(default_factory=AutopilotSettings)
     admission: AdmissionSettings = msgspec.field(default_factory=AdmissionSettings)
     reservations: ReservationSettings = msgspec.field(default_factory=ReservationSettings)
     queues: QueueSettings = msgspec.field(default_factory=QueueSettings)

@@ -1,0 +1,1 @@
+"""Pure decisions of the autopilot: what a policy allows, who is next, when everything stops."""

@@ -1,0 +1,242 @@
+"""From policies, recommendations and live workloads to the candidates of a round. Pure.
+
+Of a recommendation only what the policy allows is kept, at the first step that the guardrails allow. After an OOM kill
+the memory alone is raised at first, so that it need not wait for a window; the rest follows with a later change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgspec
+
+from autopilot.decide.history import Decisions
+from autopilot.decide.policy import Policy, PolicyLimits
+from autopilot.decide.queue import Candidate
+from autopilot.decide.writers import gitops_writer, reverted, vpa_of
+from changes.decide.guardrails import gitops_owner
+from changes.decide.patches import by_workload, changes
+from changes.decide.readiness import readiness
+from changes.decide.steps import rebased
+from cotenant.core.model.autopilot import AutopilotMode, Direction, Untouched
+from cotenant.core.model.changes.change import ChangeStatus
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.qos import QosClass, qos_of
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Field, Recommendation, Value
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.settings.sections.actions import ActionSettings
+
+Json = Mapping[str, Any]
+DAY_HOURS: Final = 24.0
+GIB_A_CORE: Final = 8.0
+"""Memory that counts as much as a core where nothing has a price."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveNamespace:
+    """Live objects of one namespace: workloads, autoscalers, VPAs, and the nodes of each workload's pods."""
+
+    workloads: Mapping[WorkloadRef, Json] = field(default_factory=dict)
+    autoscalers: Sequence[Json] = ()
+    vpas: Sequence[Json] = ()
+    nodes: Mapping[WorkloadRef, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyInForce:
+    """A policy that is followed: what it may do, what it does now, and the settings of accepting under it."""
+
+    policy: Policy
+    limits: PolicyLimits
+    mode: AutopilotMode
+    settings: ActionSettings
+
+
+def settings_under(settings: ActionSettings, limits: PolicyLimits) -> ActionSettings:
+    """The settings of accepting, narrowed: never a larger cut, a shorter soak time or a shorter pause between cuts."""
+    guardrails = settings.guardrails
+    narrower: dict[str, float] = {
+        "most_cpu_cut": min(guardrails.most_cpu_cut, limits.largest_cut[Resource.CPU]),
+        "most_memory_cut": min(guardrails.most_memory_cut, limits.largest_cut[Resource.MEMORY]),
+        "cool_down_hours": max(guardrails.cool_down_hours, DAY_HOURS),
+    }
+    return msgspec.structs.replace(
+        settings,
+        soak_minutes=max(settings.soak_minutes, limits.soak_minutes),
+        auto_revert=True,
+        guardrails=msgspec.structs.replace(guardrails, **narrower),
+    )
+
+
+def permitted(recommendations: Iterable[Recommendation], limits: PolicyLimits) -> tuple[Recommendation, ...]:
+    """The recommendations with what the policy allows of them; after an OOM kill the memory that rises alone."""
+    everything = tuple(recommendations)
+    if Direction.UP_AFTER_OOM_KILL in limits.directions and Resource.MEMORY in limits.resources:
+        raised = tuple(_keeping(r, [v for v in r.values if _is_oom_raise(r, v)]) for r in everything)
+        if any(r.values for r in raised):
+            return raised
+    return tuple(_keeping(r, list(_allowed(r, limits))) for r in everything)
+
+
+def candidates_of(
+    force: Sequence[PolicyInForce],
+    recommendations: Iterable[Recommendation],
+    live: LiveNamespace,
+    standings: Mapping[WorkloadRef, Sequence[ChangeStatus]],
+    decisions: Decisions,
+) -> Iterator[Candidate]:
+    """Workloads of one namespace that a policy selects and that have a recommendation; force: its policies."""
+    for workload, of_workload in by_workload(recommendations).items():
+        body = live.workloads.get(workload)
+        selecting = [one for one in force if body is not None and one.policy.selector.matches(_labels(body))]
+        if body is None or not selecting:
+            continue
+        under = selecting[0]
+        rebased_values = rebased(body, (), of_workload)
+        allowed = permitted(rebased_values, under.limits)
+        candidate = _candidate(workload, under, allowed, live)
+        if len(selecting) > 1:
+            names = ", ".join(one.policy.name for one in selecting)
+            blocked: tuple[Reason, str] | None = (Reason.AUTOPILOT_TWO_POLICIES, f"it is selected by {names}")
+        elif str(workload) in decisions.left_alone:
+            blocked = None  # the queue says why
+        else:
+            blocked = _blocked(candidate, under, body, live, standings.get(workload, ()), allowed)
+        yield replace(candidate, blocked=blocked or candidate.blocked)
+
+
+def _candidate(
+    workload: WorkloadRef, under: PolicyInForce, allowed: Sequence[Recommendation], live: LiveNamespace
+) -> Candidate:
+    moving = [r for r in allowed if any(changes(v) for v in r.values)]
+    ready = readiness(moving, under.settings.guardrails) if moving else None
+    first = ready.first if ready else ()
+    requests = [(r, v) for r in first for v in r.values if v.field is Field.REQUEST and v.change]
+    moved = {
+        resource: total
+        for resource in Resource
+        if (total := sum(r.replicas * (v.change or 0) for r, v in requests if v.resource is resource))
+    }
+    blocked = None
+    if ready is None or not ready.ready.now:
+        stopped = f"{', '.join(ready.stopped_by)}" if ready else ""
+        blocked = (
+            (Reason.AUTOPILOT_GUARDRAIL, f"stopped by {stopped}") if stopped else (Reason.AUTOPILOT_NOTHING_ALLOWED, "")
+        )
+    return Candidate(
+        workload,
+        str(under.policy),
+        under.mode,
+        under.limits,
+        worth=_worth(first, moved),
+        confidence=min((r.trust.confidence if r.trust else 0.0 for r in first), default=0.0),
+        moved=moved,
+        lowers=any((v.change or 0) < 0 for r in first for v in r.values),
+        urgent=bool(first) and all(_is_oom_raise(r, v) for r in first for v in r.values if changes(v)),
+        blocked=blocked,
+        nodes=live.nodes.get(workload, frozenset()),
+        digest=_digest(first),
+    )
+
+
+def _blocked(
+    candidate: Candidate,
+    under: PolicyInForce,
+    body: Json,
+    live: LiveNamespace,
+    standings: Sequence[ChangeStatus],
+    allowed: Sequence[Recommendation],
+) -> tuple[Reason, str] | None:
+    """What of the workload itself stands against any change."""
+    untouched = next((words for words in _untouched(candidate, under, body, live, allowed)), "")
+    if untouched:
+        return Reason.AUTOPILOT_NEVER_TOUCHED, untouched
+    gitops = gitops_owner(body, under.settings.guardrails)
+    other = vpa_of(candidate.workload, live.vpas) or gitops_writer(body) or reverted(body, standings)
+    if other or gitops:
+        return Reason.AUTOPILOT_OTHER_WRITER, other or f"{gitops} says that a GitOps tool owns it"
+    return None
+
+
+def _untouched(
+    candidate: Candidate,
+    under: PolicyInForce,
+    body: Json,
+    live: LiveNamespace,
+    allowed: Sequence[Recommendation],
+) -> Iterator[str]:
+    never = under.limits.never_touch
+    template = ((body.get("spec") or {}).get("template") or {}).get("metadata") or {}
+    qos = qos_of(template.get("labels") or {})
+    if qos in (QosClass.LSE, QosClass.LSR) and Untouched(qos.value) in never:
+        yield f"its pods are {qos}"
+    if Untouched.SINGLE_REPLICA in never and _replicas(body) < 2:
+        yield "it has a single replica"
+    if Untouched.AUTOSCALED in never:
+        yield from _autoscaled(candidate, allowed, live.autoscalers)
+
+
+def _autoscaled(candidate: Candidate, allowed: Sequence[Recommendation], autoscalers: Sequence[Json]) -> Iterator[str]:
+    """Autoscalers that follow a resource that moves, and whose target does not move along."""
+    along = {v.resource for r in allowed for v in r.values if "hpa" in v.inputs}
+    for scaler in autoscalers:
+        spec = scaler.get("spec") or {}
+        target = spec.get("scaleTargetRef") or {}
+        if (target.get("kind"), target.get("name")) != (candidate.workload.kind, candidate.workload.name):
+            continue
+        followed = {
+            (m.get("resource") or m.get("containerResource") or {}).get("name") for m in spec.get("metrics") or ()
+        }
+        shared = sorted(r.value for r in candidate.moved if r.value in followed and r not in along)
+        if shared:
+            yield f"autoscaler {(scaler.get('metadata') or {}).get('name')} follows its {', '.join(shared)}"
+
+
+def _replicas(body: Json) -> int:
+    spec, status = body.get("spec") or {}, body.get("status") or {}
+    return int(spec.get("replicas", status.get("desiredNumberScheduled")) or 0)
+
+
+def _labels(body: Json) -> Mapping[str, str]:
+    return (body.get("metadata") or {}).get("labels") or {}
+
+
+def _allowed(recommendation: Recommendation, limits: PolicyLimits) -> Iterator[Value]:
+    """Values of the resources that may move their way; request and limit of a resource go together."""
+    for resource in Resource:
+        values = [v for v in recommendation.values if v.resource is resource]
+        moving = [v for v in values if changes(v)]
+        wanted = {Direction.UP if _rises(v) else Direction.DOWN for v in moving}
+        if resource in limits.resources and wanted <= limits.directions:
+            yield from values
+
+
+def _rises(value: Value) -> bool:
+    """A value that is set first bounds what was free: it counts as a cut; one that is removed counts as a rise."""
+    return value.amount is None if value.now is not None and value.amount is None else (value.change or 0) > 0
+
+
+def _is_oom_raise(recommendation: Recommendation, value: Value) -> bool:
+    killed = value.reason is Reason.OOM_BUMP or bool(recommendation.backtest and recommendation.backtest.now_oom_kills)
+    return killed and value.resource is Resource.MEMORY and (value.change or 0) > 0
+
+
+def _keeping(recommendation: Recommendation, values: Sequence[Value]) -> Recommendation:
+    return replace(recommendation, values=tuple(values))
+
+
+def _worth(first: Sequence[Recommendation], moved: Mapping[Resource, int]) -> float:
+    """Money a month that moves; where nothing has a price, cores and memory."""
+    money = sum(abs(r.monthly_saving or 0.0) for r in first)
+    cores = abs(moved.get(Resource.CPU, 0)) / 1000 + abs(moved.get(Resource.MEMORY, 0)) / GIB / GIB_A_CORE
+    return money or cores
+
+
+def _digest(first: Sequence[Recommendation]) -> str:
+    """Of the amounts that are proposed, so that the same proposal is written down once."""
+    amounts = [(str(r.container), [(v.resource, v.field, v.amount) for v in r.values if changes(v)]) for r in first]
+    return hashlib.sha256(msgspec.json.encode(amounts)).hexdigest()[:12]

@@ -1,0 +1,60 @@
+"""When the autopilot does nothing at all: it is paused, too much did harm, or the cluster is in trouble. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autopilot.decide.history import ActState, Decisions, PastAct
+from cotenant.core.model.reasons import Reason
+from cotenant.core.settings.sections.autopilot import AutopilotSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Why nothing is done now."""
+
+    reason: Reason
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHealth:
+    """What is known of the cluster. nodes, ready: counts; trouble: why it could not be asked, "" when it could.
+
+    paused: what the switch says, "" when it does not pause.
+    """
+
+    nodes: int = 0
+    ready: int = 0
+    trouble: str = ""
+    paused: str = ""
+
+
+def halt_of(health: ClusterHealth, decisions: Decisions, settings: AutopilotSettings) -> Halt | None:
+    """The first reason to do nothing; None when there is none."""
+    if health.paused:
+        return Halt(Reason.AUTOPILOT_PAUSED, health.paused)
+    if decisions.stopped:
+        return Halt(Reason.AUTOPILOT_STOPPED, decisions.stopped)
+    if health.trouble:
+        return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, health.trouble)
+    away = health.nodes - health.ready
+    if not health.nodes or away > settings.most_nodes_not_ready * health.nodes:
+        words = f"{away} of {health.nodes} nodes are not ready; at most {settings.most_nodes_not_ready:.0%}"
+        return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, words if health.nodes else "no node is known")
+    return None
+
+
+def too_much_harm(acts: Sequence[PastAct], since_seconds: float, settings: AutopilotSettings) -> str:
+    """Why everything has to stop, "" when it need not: harm among the last changes judged since a person resumed.
+
+    The share is taken of `stop_changes`, also while fewer have been judged: of 40, 5 % are two.
+    """
+    judged = [a for a in acts if a.state in (ActState.HELD, ActState.HARMFUL) and a.since_seconds > since_seconds]
+    last = sorted(judged, key=lambda act: act.since_seconds)[-settings.stop_changes :]
+    bad = [act for act in last if act.state is ActState.HARMFUL]
+    if not bad or len(bad) < settings.stop_share * settings.stop_changes:
+        return ""
+    names = ", ".join(sorted({str(act.workload) for act in bad}))
+    return f"{len(bad)} of the last {len(last)} changes did harm: {names}"

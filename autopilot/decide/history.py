@@ -1,0 +1,178 @@
+"""What the ledger says about earlier acts of the autopilot: of each its outcome, its restarts and when. Pure.
+
+A batch of the autopilot is one workload's change, in two parts where it went to some pods first. Rows of the ledger
+that are about no change say what people and rounds have decided: who may act, what stopped, what is left alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from cotenant.core.model.autopilot import EVERYTHING, KEY_PREFIX, AutopilotEvent
+from cotenant.core.model.changes.change import ChangeState, ChangeStatus
+from cotenant.core.model.changes.service import Method
+from cotenant.core.model.identity import WorkloadRef
+
+WEEK_SECONDS: Final = 7 * 86_400.0
+
+
+class ActState(StrEnum):
+    """What became of an act."""
+
+    UNDER_WAY = "under-way"
+    """It soaks, waits for its first pods, or its outcome is not known."""
+    HELD = "held"
+    HARMFUL = "harmful"
+    FAILED = "failed"
+    """The cluster refused it; nothing was changed."""
+
+
+_STATES: Final[Mapping[ChangeState, ActState]] = {
+    ChangeState.UNKNOWN: ActState.UNDER_WAY,
+    ChangeState.WAITING: ActState.UNDER_WAY,
+    ChangeState.AWAITING: ActState.UNDER_WAY,
+    ChangeState.APPLIED: ActState.UNDER_WAY,
+    ChangeState.VERIFIED: ActState.HELD,
+    ChangeState.REGRESSED: ActState.HARMFUL,
+    ChangeState.ROLLBACK_UNKNOWN: ActState.HARMFUL,
+    ChangeState.ROLLED_BACK: ActState.HARMFUL,
+    ChangeState.FAILED: ActState.FAILED,
+    ChangeState.CANCELLED: ActState.FAILED,
+}
+_GRAVITY: Final = (ActState.HARMFUL, ActState.UNDER_WAY, ActState.FAILED, ActState.HELD)
+"""Of the parts of an act the first of these that is there says how the whole stands."""
+_UNDONE: Final = frozenset({ChangeState.ROLLBACK_UNKNOWN, ChangeState.ROLLED_BACK})
+
+
+@dataclass(frozen=True, slots=True)
+class PastAct:
+    """One act: of which workload, since when (Unix time), how it stands, and restarts that each pod had from it."""
+
+    workload: WorkloadRef
+    accepted_seconds: float
+    since_seconds: float
+    state: ActState
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """That a person lets a policy act: the digest that was agreed to, who, when."""
+
+    digest: str
+    by: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerNote:
+    """A row that is about no change: what happened to which subject, when, by whom; details: of its body."""
+
+    event: AutopilotEvent
+    subject: str
+    seconds: float
+    actor: str
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What rows of the ledger say in the end.
+
+    approvals: by policy (NAMESPACE/NAME); stopped: why everything stopped, "" when it did not; resumed_seconds: when a
+    person resumed everything; left_alone: why, by workload; cleared_seconds: when a person resumed that workload;
+    proposals: digest of what was last proposed, by workload.
+    """
+
+    approvals: Mapping[str, Approval] = field(default_factory=dict)
+    stopped: str = ""
+    resumed_seconds: float = 0.0
+    left_alone: Mapping[str, str] = field(default_factory=dict)
+    cleared_seconds: Mapping[str, float] = field(default_factory=dict)
+    proposals: Mapping[str, str] = field(default_factory=dict)
+
+
+def is_ours(standing: ChangeStatus) -> bool:
+    """Whether the autopilot has accepted it."""
+    return standing.change.batch.startswith(KEY_PREFIX)
+
+
+def workload_of(standing: ChangeStatus) -> WorkloadRef:
+    """What a change is about."""
+    change = standing.change
+    return WorkloadRef(change.namespace, change.kind, change.name)
+
+
+def acts_of(standings: Iterable[ChangeStatus]) -> tuple[PastAct, ...]:
+    """Acts of the autopilot, the oldest first."""
+    batches: dict[str, list[ChangeStatus]] = defaultdict(list)
+    for standing in standings:
+        if is_ours(standing):
+            batches[standing.change.batch].append(standing)
+    return tuple(sorted(map(_act, batches.values()), key=lambda act: act.accepted_seconds))
+
+
+def busy(standings: Iterable[ChangeStatus]) -> frozenset[WorkloadRef]:
+    """Workloads whose last change, of whomever, soaks or has no outcome yet."""
+    return frozenset(workload_of(s) for s in standings if _STATES[s.state] is ActState.UNDER_WAY)
+
+
+def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
+    """The state after all rows, in their order."""
+    approvals: dict[str, Approval] = {}
+    left_alone: dict[str, str] = {}
+    cleared: dict[str, float] = {}
+    proposals: dict[str, str] = {}
+    stopped, resumed = "", 0.0
+    for note in notes:
+        if note.event is AutopilotEvent.ACT:
+            approvals[note.subject] = Approval(note.details.get("digest", ""), note.actor, note.seconds)
+        elif note.event is AutopilotEvent.OBSERVE:
+            approvals.pop(note.subject, None)
+        elif note.event is AutopilotEvent.PROPOSED:
+            proposals[note.subject] = note.details.get("digest", "")
+        elif note.event is AutopilotEvent.LEFT_ALONE:
+            left_alone[note.subject] = note.details.get("words", "")
+        elif note.event is AutopilotEvent.STOPPED:
+            stopped = note.details.get("words", "") or "it stopped"
+        elif note.event is AutopilotEvent.RESUMED and note.subject == EVERYTHING:
+            stopped, resumed = "", note.seconds
+        elif note.event is AutopilotEvent.RESUMED:
+            left_alone.pop(note.subject, None)
+            cleared[note.subject] = note.seconds
+    return Decisions(approvals, stopped, resumed, left_alone, cleared, proposals)
+
+
+def harmful(acts: Iterable[PastAct], workload: WorkloadRef, since_seconds: float = 0.0) -> list[PastAct]:
+    """Acts on a workload that did harm, or were refused, after a person last resumed it; the oldest first."""
+    bad = (ActState.HARMFUL, ActState.FAILED)
+    return [a for a in acts if a.workload == workload and a.state in bad and a.since_seconds > since_seconds]
+
+
+def restarts(acts: Iterable[PastAct], workload: WorkloadRef, now_seconds: float) -> int:
+    """Restarts of each of its pods within the last seven days; an act of the future counts as one of now."""
+    week_ago = now_seconds - WEEK_SECONDS
+    return sum(a.restarts for a in acts if a.workload == workload and a.accepted_seconds > week_ago)
+
+
+def _act(parts: Sequence[ChangeStatus]) -> PastAct:
+    states = {_STATES[part.state] for part in parts}
+    first = parts[0]
+    return PastAct(
+        workload_of(first),
+        min(part.accepted_seconds for part in parts),
+        max(part.since_seconds for part in parts),
+        next(state for state in _GRAVITY if state in states),
+        max(_restarts(part) for part in parts),
+    )
+
+
+def _restarts(part: ChangeStatus) -> int:
+    """A roll-out replaces every pod once, and taking it back once more; a change that never came to be none."""
+    if part.change.method != Method.TEMPLATE or part.state in (ChangeState.FAILED, ChangeState.CANCELLED):
+        return 0
+    return 2 if part.state in _UNDONE else 1

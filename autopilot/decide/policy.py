@@ -1,0 +1,239 @@
+"""An AutopilotPolicy: read from its object, refused where it contradicts itself, and narrowed to the ceiling. Pure.
+
+A policy of a namespace can only narrow the ceiling of the cluster: every field of `effective` is the narrower one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+
+from changes.decide.change_windows import parsed
+from cotenant.core.model.autopilot import AutopilotMode, Direction, Untouched, Way
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.struct_validation import deviations, without_nulls
+from cotenant.core.settings.sections.autopilot import CeilingSettings
+
+Choice = TypeVar("Choice", Resource, Direction, Way)
+LISTS: Final = ("resources", "directions", "ways")
+"""Fields whose empty list would allow nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLimits:
+    """What may be done, field by field.
+
+    largest_cut: share of a request that a day may cut, by resource; windows: groups of windows, of each of which one
+    has to be open; canary_share: of the pods that are resized first, 1 is all at once; restarts_per_week: of one pod.
+    """
+
+    resources: frozenset[Resource]
+    directions: frozenset[Direction]
+    largest_cut: Mapping[Resource, float]
+    windows: tuple[tuple[str, ...], ...]
+    ways: tuple[Way, ...]
+    canary_share: float
+    soak_minutes: float
+    at_once: int
+    restarts_per_week: int
+    minimum_confidence: float
+    never_touch: frozenset[Untouched]
+
+
+class _LargestCut(msgspec.Struct):
+    cpu: Annotated[float, msgspec.Meta(ge=0.01, le=0.9)] | None = None
+    memory: Annotated[float, msgspec.Meta(ge=0.01, le=0.9)] | None = None
+
+
+class PolicySpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The spec as its object has it; None is "as the ceiling has it"."""
+
+    mode: Literal["Off", "Observe", "Act"] = "Observe"
+    selector: dict[str, Any] | None = None
+    resources: list[Literal["cpu", "memory"]] | None = None
+    directions: list[Literal["Down", "Up", "UpAfterOOMKill"]] | None = None
+    largest_cut: _LargestCut | None = None
+    windows: list[str] | None = None
+    ways: list[Literal["InPlace", "RollOut", "NextRestart"]] | None = None
+    canary_share: Annotated[float, msgspec.Meta(ge=0.01, le=1)] | None = None
+    soak_minutes: Annotated[int, msgspec.Meta(ge=5, le=10_080)] | None = None
+    at_once: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
+    restarts_per_week: Annotated[int, msgspec.Meta(ge=0, le=50)] | None = None
+    minimum_confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    never_touch: list[Literal["LSE", "LSR", "SingleReplica", "Autoscaled"]] | None = None
+
+    @property
+    def cuts(self) -> dict[Resource, float]:
+        """The largest cuts that it names."""
+        return {r: share for r in Resource if (share := getattr(self.largest_cut, r.value, None)) is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy: its object, its selector and its spec. refused: why it is not followed, in words; "" when it is."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    generation: int = 0
+    spec: PolicySpec = attribute(default_factory=PolicySpec)
+    selector: LabelSelector = attribute(default_factory=LabelSelector)
+    refused: str = ""
+
+    @property
+    def mode(self) -> AutopilotMode:
+        """What it asks for; OFF while it is refused."""
+        return AutopilotMode.OFF if self.refused else AutopilotMode(self.spec.mode)
+
+    @property
+    def digest(self) -> str:
+        """Twelve hex digits of what an approver agrees to: the object and its whole spec."""
+        text = msgspec.json.encode((self.namespace, self.name, self.uid, self.spec), order="deterministic")
+        return hashlib.sha256(text).hexdigest()[:12]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def parse_policy(body: Mapping[str, Any]) -> Policy:
+    """Of an object; UsageError names the policy, the field, its value and the fix."""
+    meta = body.get("metadata") or {}
+    namespace, name = str(meta.get("namespace") or "default"), str(meta.get("name") or "")
+    what = f"AutopilotPolicy {namespace}/{name}"
+    spec_body = without_nulls(body.get("spec") or {})
+    for deviation in deviations(spec_body, PolicySpec, "spec"):
+        fix = deviation.fix or "kubectl explain autopilotpolicy.spec says what is read."
+        raise UsageError(f"{what}: {deviation}", fix=fix)
+    spec = msgspec.convert(spec_body, PolicySpec)
+    for field, value, why, fix in contradictions(spec):
+        raise UsageError(f"{what}: {field}: {value} {why}", fix=fix)
+    selector = LabelSelector.parse(spec.selector or {}, f"{what}: spec.selector")
+    return Policy(namespace, name, str(meta.get("uid") or ""), int(meta.get("generation") or 0), spec, selector)
+
+
+def read_policy(body: Mapping[str, Any]) -> Policy:
+    """The same, with the refusal in the policy instead of an error."""
+    try:
+        return parse_policy(body)
+    except UsageError as error:
+        meta = body.get("metadata") or {}
+        generation = int(meta.get("generation") or 0)
+        refusal = f"{error.message}. {error.fix}"
+        return Policy(
+            str(meta.get("namespace")), str(meta.get("name")), str(meta.get("uid") or ""), generation, refused=refusal
+        )
+
+
+def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
+    """(field, value, why, fix) of what a spec says against itself; the definition's CEL rules refuse the same."""
+    for name in LISTS:
+        values: list[str] | None = getattr(spec, name)
+        if values == []:
+            yield f"spec.{name}", values, "allows nothing", "Name at least one, or leave the field out."
+    if (
+        spec.directions
+        and Direction.UP_AFTER_OOM_KILL in spec.directions
+        and "memory" not in (spec.resources or ["memory"])
+    ):
+        fix = "Add memory to resources, or leave UpAfterOOMKill out."
+        yield "spec.directions", "UpAfterOOMKill", "raises memory, which spec.resources leaves out", fix
+    if spec.restarts_per_week == 0 and spec.ways and set(spec.ways) == {Way.ROLL_OUT}:
+        fix = "Allow a restart a week, or add InPlace to ways."
+        yield "spec.restartsPerWeek", 0, "forbids the only way, RollOut, which restarts pods", fix
+    for resource, share in spec.cuts.items():
+        if spec.resources and resource not in spec.resources:
+            fix = f"Add {resource} to resources, or leave its bound out."
+            yield f"spec.largestCut.{resource}", share, "bounds a resource that spec.resources leaves out", fix
+    if spec.cuts and spec.directions and Direction.DOWN not in spec.directions:
+        fix = "Add Down to directions, or leave largestCut out."
+        yield "spec.largestCut", dict(spec.cuts), "bounds cuts, and spec.directions has no Down", fix
+    for index, text in enumerate(spec.windows or ()):
+        try:
+            parsed(text)
+        except UsageError as error:
+            yield f"spec.windows[{index}]", repr(text), f"is no window: {error.message}", error.fix
+
+
+def ceiling_of(settings: CeilingSettings) -> PolicyLimits:
+    """The cluster's ceiling, of its settings."""
+    return PolicyLimits(
+        frozenset(map(Resource, settings.resources)),
+        frozenset(map(Direction, settings.directions)),
+        {Resource(name): share for name, share in settings.largest_cut.items()},
+        (tuple(settings.windows),) if settings.windows else (),
+        tuple(dict.fromkeys(map(Way, settings.ways))),
+        settings.canary_share,
+        settings.soak_minutes,
+        settings.at_once,
+        settings.restarts_per_week,
+        settings.minimum_confidence,
+        frozenset(map(Untouched, settings.never_touch)),
+    )
+
+
+def effective(ceiling: PolicyLimits, spec: PolicySpec) -> PolicyLimits:
+    """The ceiling narrowed by a policy; UsageError when nothing is left that both allow."""
+    return PolicyLimits(
+        frozenset(_both("resources", ceiling.resources, spec.resources, Resource)),
+        frozenset(_both("directions", ceiling.directions, spec.directions, Direction)),
+        _cuts(ceiling.largest_cut, spec.cuts),
+        (*ceiling.windows, tuple(spec.windows)) if spec.windows else ceiling.windows,
+        tuple(_both("ways", ceiling.ways, spec.ways, Way)),
+        min(ceiling.canary_share, _or(spec.canary_share, 1.0)),
+        max(ceiling.soak_minutes, _or(spec.soak_minutes, 0.0)),
+        min(ceiling.at_once, _or(spec.at_once, ceiling.at_once)),
+        min(ceiling.restarts_per_week, _or(spec.restarts_per_week, ceiling.restarts_per_week)),
+        max(ceiling.minimum_confidence, _or(spec.minimum_confidence, 0.0)),
+        ceiling.never_touch | frozenset(map(Untouched, spec.never_touch or ())),
+    )
+
+
+def narrowed(ceiling: PolicyLimits, spec: PolicySpec) -> tuple[str, ...]:
+    """Fields of a spec that ask for more than the ceiling gives; what is given stands in `effective`."""
+    shared = effective(ceiling, spec)
+    asked = {
+        "resources": set(map(Resource, spec.resources or ())) - shared.resources,
+        "directions": set(map(Direction, spec.directions or ())) - shared.directions,
+        "ways": set(map(Way, spec.ways or ())) - set(shared.ways),
+        "largestCut": {r for r, share in spec.cuts.items() if shared.largest_cut[r] < share},
+        "canaryShare": _or(spec.canary_share, 0.0) > shared.canary_share,
+        "soakMinutes": _or(spec.soak_minutes, shared.soak_minutes) < shared.soak_minutes,
+        "atOnce": _or(spec.at_once, 0) > shared.at_once,
+        "restartsPerWeek": _or(spec.restarts_per_week, 0) > shared.restarts_per_week,
+        "minimumConfidence": _or(spec.minimum_confidence, 1.0) < shared.minimum_confidence,
+    }
+    return tuple(field for field, wider in asked.items() if wider)
+
+
+Amount = TypeVar("Amount", int, float)
+
+
+def _or(amount: Amount | None, otherwise: Amount) -> Amount:
+    return otherwise if amount is None else amount
+
+
+def _cuts(ceiling: Mapping[Resource, float], asked: Mapping[Resource, float]) -> dict[Resource, float]:
+    """A resource that the ceiling does not name is not cut."""
+    return {r: min(ceiling.get(r, 0.0), asked.get(r, 1.0)) for r in Resource}
+
+
+def _both(field: str, ceiling: Iterable[Choice], asked: Iterable[str] | None, kind: type[Choice]) -> list[Choice]:
+    """What both name, in the policy's order; all of the ceiling where the policy is silent."""
+    if asked is None:
+        return list(ceiling)
+    permitted = set(ceiling)
+    shared = [choice for choice in dict.fromkeys(map(kind, asked)) if choice in permitted]
+    if not shared:
+        allows = ", ".join(sorted(permitted)) or "nothing"
+        raise UsageError(
+            f"spec.{field}: {list(asked)} is outside of the cluster's ceiling, which allows {allows}",
+            fix=f"Name some of these, or ask for a wider autopilot.ceiling.{field}.",
+        )
+    return shared

@@ -1,0 +1,213 @@
+"""The queue of a round: which workloads are changed now, in which order, and why each of the others waits. Pure.
+
+Worth x confidence orders it, after an OOM kill first; a workload that shares nodes or a namespace with changes that
+soak stands further back, so that harm is not done in one place. Limits are those of each workload's policy and of the
+ceiling. Times are Unix times: what lies in the future, after a clock went back, counts as now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from autopilot.decide.halt import Halt
+from autopilot.decide.history import ActState, PastAct, harmful, restarts
+from autopilot.decide.policy import PolicyLimits
+from changes.decide.change_windows import is_open, when
+from cotenant.core.model.autopilot import AutopilotMode, Verdict, Way
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import HOUR_SECONDS
+
+GIVEN_UP_AFTER: Final = 3
+BACK_OFF_FACTOR: Final = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One workload with a recommendation, under one policy.
+
+    worth: of the change, not negative, comparable between workloads; moved: change of the requests over all replicas,
+    in the resource's unit; urgent: memory rises after an OOM kill; blocked: the reason that the workload itself gives,
+    and the sentence for people; nodes: where its pods are.
+    """
+
+    workload: WorkloadRef
+    policy: str
+    mode: AutopilotMode
+    limits: PolicyLimits
+    worth: float = 0.0
+    confidence: float = 0.0
+    moved: Mapping[Resource, int] = field(default_factory=dict)
+    lowers: bool = False
+    urgent: bool = False
+    blocked: tuple[Reason, str] | None = None
+    nodes: frozenset[str] = frozenset()
+    digest: str = ""
+
+    @property
+    def score(self) -> float:
+        """Worth x confidence."""
+        return self.worth * self.confidence
+
+
+@dataclass(frozen=True, slots=True)
+class RoundInputs:
+    """What a round is decided on.
+
+    busy: workloads whose last change, of whomever, soaks; cool_downs: until when one is not cut; left_alone: why, by
+    workload; cleared_seconds: when a person resumed a workload; places: nodes of workloads that are changed now;
+    at_once: most changes of the whole cluster that soak; back_off_seconds: after the first harm.
+    """
+
+    now_seconds: float
+    candidates: tuple[Candidate, ...] = ()
+    acts: tuple[PastAct, ...] = ()
+    busy: frozenset[WorkloadRef] = frozenset()
+    cool_downs: Mapping[WorkloadRef, float] = field(default_factory=dict)
+    left_alone: Mapping[str, str] = field(default_factory=dict)
+    cleared_seconds: Mapping[str, float] = field(default_factory=dict)
+    places: Mapping[WorkloadRef, frozenset[str]] = field(default_factory=dict)
+    halt: Halt | None = None
+    at_once: int = 1
+    back_off_seconds: float = 48 * HOUR_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEntry:
+    """What becomes of one candidate. ways: those that it may go now; place: 1 is next, 0 for one that waits."""
+
+    candidate: Candidate
+    verdict: Verdict
+    reason: Reason = Reason.OK
+    words: str = ""
+    place: int = 0
+    ways: tuple[Way, ...] = ()
+
+
+def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
+    """Every candidate once: those that act, then what is proposed, then those that wait, by name."""
+    ready: list[Candidate] = []
+    waiting: list[QueueEntry] = []
+    shut = _shut_windows(inputs)
+    for candidate in sorted(inputs.candidates, key=lambda c: c.workload):
+        wait = _wait(candidate, inputs, shut)
+        if wait is None:
+            ready.append(candidate)
+        else:
+            waiting.append(_waits(candidate, *wait))
+    proposals = [c for c in ready if c.mode is AutopilotMode.OBSERVE]
+    acts, full = _spread([c for c in ready if c.mode is AutopilotMode.ACT], inputs)
+    entries = [QueueEntry(c, Verdict.ACT, ways=ways_left(c, inputs)) for c in acts]
+    entries += [QueueEntry(c, Verdict.PROPOSE, ways=ways_left(c, inputs)) for c in sorted(proposals, key=_rank)]
+    placed = [
+        QueueEntry(e.candidate, e.verdict, e.reason, e.words, place, e.ways) for place, e in enumerate(entries, 1)
+    ]
+    return (*placed, *full, *waiting)
+
+
+def ways_left(candidate: Candidate, inputs: RoundInputs) -> tuple[Way, ...]:
+    """Ways of its policy; a roll-out only while its pods have a restart left this week."""
+    spent = restarts(inputs.acts, candidate.workload, inputs.now_seconds)
+    has_restart = spent < candidate.limits.restarts_per_week
+    return tuple(way for way in candidate.limits.ways if way is not Way.ROLL_OUT or has_restart)
+
+
+def back_off_end(
+    acts: Sequence[PastAct], first_seconds: float, cleared_seconds: float, workload: WorkloadRef
+) -> float | None:
+    """Until when a workload rests after harm (Unix time); None when it did none. Infinity when it is given up."""
+    bad = harmful(acts, workload, cleared_seconds)
+    if not bad:
+        return None
+    if sum(act.state is ActState.HARMFUL for act in bad) >= GIVEN_UP_AFTER:
+        return float("inf")
+    return max(act.since_seconds for act in bad) + first_seconds * BACK_OFF_FACTOR ** min(len(bad) - 1, GIVEN_UP_AFTER)
+
+
+def _shut_windows(inputs: RoundInputs) -> dict[tuple[str, ...], str]:
+    """Groups of windows of which none is open now, each with when the next one opens."""
+    groups = {group for candidate in inputs.candidates for group in candidate.limits.windows}
+    return {group: when(group, inputs.now_seconds) for group in groups if not is_open(group, inputs.now_seconds)}
+
+
+def _wait(candidate: Candidate, inputs: RoundInputs, shut: Mapping[tuple[str, ...], str]) -> tuple[Reason, str] | None:
+    """Why a workload is not changed, whatever the others do; None when it could be."""
+    return next((wait for wait in _waits_of(candidate, inputs, shut) if wait is not None), None)
+
+
+def _waits_of(
+    candidate: Candidate, inputs: RoundInputs, shut: Mapping[tuple[str, ...], str]
+) -> Iterator[tuple[Reason, str] | None]:
+    workload, limits = candidate.workload, candidate.limits
+    if candidate.mode is AutopilotMode.ACT and inputs.halt is not None:
+        yield inputs.halt.reason, inputs.halt.words
+    yield candidate.blocked
+    if why := inputs.left_alone.get(str(workload)):
+        yield Reason.AUTOPILOT_OTHER_WRITER, why
+    yield _rest(candidate, inputs)
+    if candidate.confidence < limits.minimum_confidence:
+        words = f"confidence {candidate.confidence:.2f}; at least {limits.minimum_confidence:g}"
+        yield Reason.AUTOPILOT_UNCERTAIN, words
+    if workload in inputs.busy:
+        yield Reason.AUTOPILOT_CHANGE_UNDER_WAY, ""
+    end = inputs.cool_downs.get(workload, 0.0)
+    if candidate.lowers and end > inputs.now_seconds:
+        yield Reason.AUTOPILOT_COOL_DOWN, f"{(end - inputs.now_seconds) / HOUR_SECONDS:.1f} hours are left"
+    opening = next((shut[group] for group in limits.windows if group in shut), "")
+    if opening and not candidate.urgent:
+        yield Reason.AUTOPILOT_OUTSIDE_WINDOW, f"the next one opens {opening}"
+    if not ways_left(candidate, inputs):
+        yield Reason.AUTOPILOT_NO_WAY_LEFT, f"restarts a week: {limits.restarts_per_week}"
+
+
+def _rest(candidate: Candidate, inputs: RoundInputs) -> tuple[Reason, str] | None:
+    workload, now = candidate.workload, inputs.now_seconds
+    cleared = inputs.cleared_seconds.get(str(workload), 0.0)
+    end = back_off_end(inputs.acts, inputs.back_off_seconds, cleared, workload)
+    if end is None or end <= now:
+        return None
+    if end == float("inf"):
+        return Reason.AUTOPILOT_GIVEN_UP, ""
+    return Reason.AUTOPILOT_BACKS_OFF, f"{(end - now) / HOUR_SECONDS:.0f} hours are left"
+
+
+def _spread(candidates: Sequence[Candidate], inputs: RoundInputs) -> tuple[list[Candidate], list[QueueEntry]]:
+    """Those that go now, in their order, and those for which there is no room, after what is chosen before each."""
+    under_way = {act.workload for act in inputs.acts if act.state is ActState.UNDER_WAY}
+    places = [inputs.places.get(workload, frozenset()) for workload in sorted(under_way)]
+    namespaces = [workload.namespace for workload in under_way]
+    policy_of = {c.workload: c.policy for c in inputs.candidates}
+    policies = [policy_of.get(workload, "") for workload in under_way]
+    chosen: list[Candidate] = []
+    left, full = list(candidates), []
+    while left:
+        best = min(left, key=lambda c: (not c.urgent, -c.score / (1 + _overlap(c, places, namespaces)), c.workload))
+        left.remove(best)
+        if len(under_way) + len(chosen) >= inputs.at_once:
+            full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, f"at most {inputs.at_once} in the cluster"))
+        elif policies.count(best.policy) >= best.limits.at_once:
+            words = f"at most {best.limits.at_once} under policy {best.policy}"
+            full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, words))
+        else:
+            chosen.append(best)
+            places.append(best.nodes)
+            namespaces.append(best.workload.namespace)
+            policies.append(best.policy)
+    return chosen, full
+
+
+def _overlap(candidate: Candidate, places: Sequence[frozenset[str]], namespaces: Sequence[str]) -> float:
+    """Changes that soak in its namespace, and of each on its nodes the share of its nodes that they have in common."""
+    shared = sum(len(candidate.nodes & nodes) / len(candidate.nodes) for nodes in places) if candidate.nodes else 0.0
+    return namespaces.count(candidate.workload.namespace) + shared
+
+
+def _rank(candidate: Candidate) -> tuple[bool, float, WorkloadRef]:
+    return not candidate.urgent, -candidate.score, candidate.workload
+
+
+def _waits(candidate: Candidate, reason: Reason, words: str) -> QueueEntry:
+    return QueueEntry(candidate, Verdict.WAIT, reason, words or SENTENCES[reason])

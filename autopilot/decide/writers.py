@@ -1,0 +1,84 @@
+"""Who else writes what the autopilot has set: a VPA, a GitOps tool, a person. Pure.
+
+One attempt is made at most: where the fields of a change that is in force say something else, they are somebody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from autopilot.decide.history import is_ours, workload_of
+from changes.decide.field_changes import RESOURCES, holds_values
+from cotenant.core.model.changes.change import ChangeState, ChangeStatus
+from cotenant.core.model.identity import WorkloadRef
+
+Json = Mapping[str, Any]
+OWN: Final = "cotenant-"
+"""Beginning of the names of our own field managers."""
+GITOPS_MANAGERS: Final = (
+    "argocd-controller",
+    "argocd-application-controller",
+    "kustomize-controller",
+    "helm-controller",
+)
+"""Field managers of Argo CD and Flux."""
+_IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED)
+_WORKLOADS: Final = frozenset(plural for _, plural in RESOURCES.values())
+
+
+def vpa_of(workload: WorkloadRef, vpas: Iterable[Json]) -> str:
+    """Why a VerticalPodAutoscaler writes the workload's requests; "" when none does."""
+    for vpa in vpas:
+        spec = vpa.get("spec") or {}
+        target = spec.get("targetRef") or {}
+        mode = (spec.get("updatePolicy") or {}).get("updateMode") or "Auto"
+        if (target.get("kind"), target.get("name")) == (workload.kind, workload.name) and mode != "Off":
+            return f"VerticalPodAutoscaler {(vpa.get('metadata') or {}).get('name')} sets its requests ({mode})"
+    return ""
+
+
+def gitops_writer(live: Json) -> str:
+    """Why a GitOps tool keeps its containers' resources, of its managed fields; "" when none does."""
+    managers = [entry.get("manager", "") for entry in _writers(live)]
+    owner = next((name for name in managers if name in GITOPS_MANAGERS), "")
+    return f"{owner} keeps its resources and would undo the change" if owner else ""
+
+
+def reverted(live: Json, standings: Sequence[ChangeStatus]) -> str:
+    """Who changed what the last act of the autopilot on this workload had set; "" when it still stands.
+
+    standings: changes of this workload, in the order in which they were accepted.
+    """
+    last = standings[-1] if standings else None
+    if last is None or not is_ours(last) or last.state not in _IN_FORCE:
+        return ""
+    writes = [write for write in last.change.writes if write.address.resource in _WORKLOADS]
+    same_object = all(write.uid == (live.get("metadata") or {}).get("uid") for write in writes)
+    if not same_object or all(holds_values(live, write) for write in writes):
+        return ""
+    writers = [entry for entry in _writers(live) if not str(entry.get("manager", "")).startswith(OWN)]
+    latest = max(writers, key=lambda entry: str(entry.get("time") or ""), default={})
+    who = latest.get("manager") or "somebody"
+    return f"{who} changed what change {last.change.id} had set"
+
+
+def by_workload(standings: Iterable[ChangeStatus]) -> dict[WorkloadRef, list[ChangeStatus]]:
+    """Changes of each workload, in their order."""
+    changes: dict[WorkloadRef, list[ChangeStatus]] = {}
+    for standing in standings:
+        changes.setdefault(workload_of(standing), []).append(standing)
+    return changes
+
+
+def _writers(live: Json) -> list[Json]:
+    """Entries of managedFields that own resources of the template's containers."""
+    entries = (live.get("metadata") or {}).get("managedFields") or ()
+    return [entry for entry in entries if _owns_resources(entry.get("fieldsV1") or {})]
+
+
+def _owns_resources(fields: Json) -> bool:
+    template = (fields.get("f:spec") or {}).get("f:template") or {}
+    spec = template.get("f:spec") or {}
+    lists = [spec.get(name) or {} for name in ("f:containers", "f:initContainers")]
+    return any("f:resources" in owned for containers in lists for owned in containers.values() if owned)

@@ -1,0 +1,146 @@
+"""Vocabulary of the autopilot: what a policy may say, why a workload waits, what the ledger keeps of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from cotenant.core.model.changes.service import Method
+from cotenant.core.model.kubernetes.protocol import OWN_GROUP
+from cotenant.core.model.table import Column, Kind, Schema
+
+POLICIES: Final = "autopilotpolicies"
+POLICIES_PATH: Final = f"/apis/{OWN_GROUP}/{POLICIES}"
+SWITCH_CONFIG_MAP: Final = "cotenant-autopilot"
+"""In the manager's namespace; its key `paused` stops every act within seconds."""
+PAUSED_KEY: Final = "paused"
+KEY_PREFIX: Final = "autopilot-"
+"""Beginning of the batch of every change that the autopilot has accepted."""
+EVERYTHING: Final = "*"
+"""Subject of a row of the ledger that is about the whole autopilot."""
+
+
+class AutopilotMode(StrEnum):
+    """What a policy does."""
+
+    OFF = "Off"
+    OBSERVE = "Observe"
+    ACT = "Act"
+
+
+class Direction(StrEnum):
+    """Which way requests and limits may move."""
+
+    DOWN = "Down"
+    UP = "Up"
+    UP_AFTER_OOM_KILL = "UpAfterOOMKill"
+    """Memory at once after an OOM kill, outside of windows too."""
+
+
+class Way(StrEnum):
+    """How a change reaches the pods."""
+
+    IN_PLACE = "InPlace"
+    ROLL_OUT = "RollOut"
+    NEXT_RESTART = "NextRestart"
+
+    @property
+    def method(self) -> Method:
+        """What accepting calls it."""
+        return _METHODS[self]
+
+
+_METHODS: Final[Mapping[Way, Method]] = {
+    Way.IN_PLACE: Method.IN_PLACE,
+    Way.ROLL_OUT: Method.TEMPLATE,
+    Way.NEXT_RESTART: Method.ANNOTATE,
+}
+
+
+class Untouched(StrEnum):
+    """Workloads that are left alone."""
+
+    LSE = "LSE"
+    LSR = "LSR"
+    SINGLE_REPLICA = "SingleReplica"
+    AUTOSCALED = "Autoscaled"
+    """An autoscaler follows a resource that would move, and its target does not move along."""
+
+
+class AutopilotEvent(StrEnum):
+    """Rows of the ledger beside those of the changes themselves."""
+
+    ACT = "autopilot-act"
+    """A person lets a policy act, exactly as it stands; its body has the digest."""
+    OBSERVE = "autopilot-observe"
+    """A person takes that back."""
+    PROPOSED = "autopilot-proposed"
+    """What would have been done to a workload under Observe."""
+    STOPPED = "autopilot-stopped"
+    """Too many changes did harm: nothing is done until a person resumes."""
+    PAUSED = "autopilot-paused"
+    RESUMED = "autopilot-resumed"
+    """By a person: everything, or the one workload that is the subject."""
+    LEFT_ALONE = "autopilot-left-alone"
+    """Another writer changed what the autopilot had set: the workload is off until a person resumes it."""
+
+
+class Verdict(StrEnum):
+    """What becomes of a workload in a round."""
+
+    ACT = "act"
+    PROPOSE = "propose"
+    """It would be changed, but its policy observes."""
+    WAIT = "wait"
+
+
+QUEUE: Final = Schema(
+    "autopilot_queue",
+    (
+        Column("place", "#", Kind.INTEGER, "Place in the queue; 0 for a workload that waits."),
+        Column("decision", "Decision", Kind.TEXT, "act, propose (its policy observes) or wait."),
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload."),
+        Column("kind", "Kind", Kind.TEXT, "Kind of the workload."),
+        Column("workload", "Workload", Kind.TEXT, "Name of the workload."),
+        Column("policy", "Policy", Kind.TEXT, "AutopilotPolicy that selects it."),
+        Column("cpu", "CPU delta", Kind.MILLICORES, "Change of the CPU request over all replicas."),
+        Column("memory", "Memory delta", Kind.BYTES, "Change of the memory request over all replicas."),
+        Column("confidence", "Confidence", Kind.RATIO, "Least confidence of its recommendations."),
+        Column("score", "Score", Kind.NUMBER, "Worth x confidence, by which the queue is ordered.", wide=True),
+        Column("reason", "Reason", Kind.TEXT, "Code of docs/reasons.md: why it waits."),
+        Column("words", "Why", Kind.TEXT, "The same for people."),
+    ),
+    ("namespace", "kind", "workload"),
+)
+STATUS: Final = Schema(
+    "autopilot_status",
+    (
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the policy."),
+        Column("policy", "Policy", Kind.TEXT, "Its name."),
+        Column("asked", "Asked for", Kind.TEXT, "spec.mode."),
+        Column("mode", "Does", Kind.TEXT, "What is done now: Off, Observe or Act."),
+        Column("workloads", "Workloads", Kind.INTEGER, "Workloads with recommendations that it selects."),
+        Column("queued", "Queued", Kind.INTEGER, "Changes that could be made now."),
+        Column("under_way", "Under way", Kind.INTEGER, "Changes that soak."),
+        Column("narrowed", "Narrowed", Kind.TEXT, "Fields that the ceiling narrows.", wide=True),
+        Column("reason", "Reason", Kind.TEXT, "Why it does less than is asked for."),
+    ),
+    ("namespace", "policy"),
+)
+REPORT: Final = Schema(
+    "autopilot_report",
+    (
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workloads."),
+        Column("proposed", "Proposed", Kind.INTEGER, "Workloads that would have been changed under Observe."),
+        Column("changed", "Changed", Kind.INTEGER, "Changes that were accepted by the autopilot."),
+        Column("held", "Held", Kind.INTEGER, "Of these, judged and without harm."),
+        Column("regressed", "Harmful", Kind.INTEGER, "Of these, harmful; rolled back."),
+        Column("left_alone", "Left alone", Kind.INTEGER, "Workloads that another writer has taken over."),
+        Column("cpu_proposed", "CPU proposed", Kind.MILLICORES, "Requested less, if what was proposed were done."),
+        Column("memory_proposed", "Memory proposed", Kind.BYTES, "The same of memory."),
+        Column("cpu_freed", "CPU freed", Kind.MILLICORES, "Requested less by changes that are in force."),
+        Column("memory_freed", "Memory freed", Kind.BYTES, "The same of memory."),
+    ),
+    ("namespace",),
+)

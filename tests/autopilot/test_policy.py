@@ -1,0 +1,193 @@
+"""A policy can only narrow the cluster's ceiling, and one that contradicts itself is refused in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autopilot.decide.candidates import settings_under
+from autopilot.decide.policy import (
+    PolicyLimits,
+    PolicySpec,
+    ceiling_of,
+    contradictions,
+    effective,
+    narrowed,
+    parse_policy,
+    read_policy,
+)
+from cotenant.core.model.autopilot import AutopilotMode, Direction, Way
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.actions import ActionSettings, GuardrailSettings
+from cotenant.core.settings.sections.autopilot import CeilingSettings
+
+WINDOWS = ["mon-fri 20:00-06:00 Europe/Berlin", "daily 01:00-05:00 UTC"]
+CHOICES = {
+    "resources": ["cpu", "memory"],
+    "directions": ["Down", "Up", "UpAfterOOMKill"],
+    "ways": ["InPlace", "RollOut", "NextRestart"],
+}
+
+
+def subsets(name: str, least: int = 1) -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(CHOICES[name]), min_size=least, unique=True)
+
+
+NEVER = st.lists(st.sampled_from(["LSE", "LSR", "SingleReplica", "Autoscaled"]), unique=True)
+SHARES = st.floats(0.01, 0.9)
+CEILINGS = st.builds(
+    CeilingSettings,
+    resources=subsets("resources"),
+    directions=subsets("directions"),
+    largest_cut=st.dictionaries(st.sampled_from(["cpu", "memory"]), SHARES),
+    windows=st.lists(st.sampled_from(WINDOWS), unique=True),
+    ways=subsets("ways"),
+    canary_share=st.floats(0.01, 1),
+    soak_minutes=st.floats(5, 1000),
+    at_once=st.integers(1, 50),
+    restarts_per_week=st.integers(0, 5),
+    minimum_confidence=st.floats(0, 1),
+    never_touch=NEVER,
+)
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "mode": st.sampled_from(["Off", "Observe", "Act"]),
+        "resources": subsets("resources"),
+        "directions": subsets("directions"),
+        "largestCut": st.dictionaries(st.sampled_from(["cpu", "memory"]), SHARES),
+        "windows": st.lists(st.sampled_from(WINDOWS)),
+        "ways": subsets("ways"),
+        "canaryShare": st.floats(0.01, 1),
+        "soakMinutes": st.integers(5, 1000),
+        "atOnce": st.integers(1, 50),
+        "restartsPerWeek": st.integers(0, 5),
+        "minimumConfidence": st.floats(0, 1),
+        "neverTouch": NEVER,
+    },
+)
+
+
+def body(spec: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"namespace": "shop", "name": "nightly", "uid": "u", "generation": 3}, "spec": spec}
+
+
+def is_within(inner: PolicyLimits, outer: PolicyLimits) -> bool:
+    """Whether nothing is allowed by `inner` that `outer` does not allow."""
+    return (
+        inner.resources <= outer.resources
+        and inner.directions <= outer.directions
+        and set(inner.ways) <= set(outer.ways)
+        and all(inner.largest_cut.get(r, 0.0) <= outer.largest_cut.get(r, 0.0) for r in Resource)
+        and set(inner.windows) >= set(outer.windows)
+        and inner.canary_share <= outer.canary_share
+        and inner.soak_minutes >= outer.soak_minutes
+        and inner.at_once <= outer.at_once
+        and inner.restarts_per_week <= outer.restarts_per_week
+        and inner.minimum_confidence >= outer.minimum_confidence
+        and inner.never_touch >= outer.never_touch
+    )
+
+
+@given(CEILINGS, SPECS)
+def test_what_is_left_is_never_wider_than_the_ceiling_nor_than_the_policy(
+    settings: CeilingSettings, spec: dict[str, Any]
+) -> None:
+    ceiling = ceiling_of(settings)
+    policy = read_policy(body(spec))
+    if policy.refused:
+        return
+    try:
+        limits = effective(ceiling, policy.spec)
+    except UsageError as error:
+        assert "ceiling" in error.message and error.fix
+        return
+    assert is_within(limits, ceiling)
+    # alone under a ceiling that allows everything, the policy is at least as wide
+    widest = PolicyLimits(
+        frozenset(Resource), frozenset(Direction), dict.fromkeys(Resource, 1.0), (), tuple(Way), 1.0, 0.0, 10_000,
+        10_000, 0.0, frozenset(),
+    )  # fmt: skip
+    assert is_within(limits, effective(widest, policy.spec))
+    assert limits.resources and limits.directions and limits.ways
+    assert effective(limits, PolicySpec()) == limits
+    assert set(narrowed(limits, PolicySpec())) == set()
+
+
+@given(CEILINGS)
+def test_settings_of_accepting_are_narrowed_too(ceiling: CeilingSettings) -> None:
+    limits = ceiling_of(ceiling)
+    limits = effective(limits, PolicySpec())
+    settings = ActionSettings(guardrails=GuardrailSettings(most_cpu_cut=0.25, cool_down_hours=1.0), soak_minutes=20)
+    under = settings_under(settings, limits)
+    assert under.auto_revert and under.soak_minutes == max(20, limits.soak_minutes)
+    assert under.guardrails.most_cpu_cut == min(0.25, limits.largest_cut[Resource.CPU])
+    # the largest cut is one of a day
+    assert under.guardrails.cool_down_hours == 24.0
+
+
+KEYS = st.sampled_from(["mode", "ways", "windows", "selector", "largestCut", "cpu", "x"])
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=6,
+)
+
+
+@given(ANYTHING)
+def test_any_spec_is_read_or_refused_with_its_name_and_a_fix(spec: Any) -> None:
+    policy = read_policy(body(spec if isinstance(spec, dict) else {"mode": spec}))
+    assert not policy.refused or (
+        policy.refused.startswith("AutopilotPolicy shop/nightly: spec") and policy.mode == "Off"
+    )
+    assert policy.generation == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"mode": "Actt"}, "spec.mode: 'Actt' is none of Act, Observe, Off; do you mean Act?"),
+        ({"canaryShare": 2}, "spec.canaryShare: 2 is not a number from 0.01 to 1"),
+        ({"ways": []}, "spec.ways: [] allows nothing"),
+        ({"ways": ["RollOut"], "restartsPerWeek": 0}, "spec.restartsPerWeek: 0 forbids the only way, RollOut"),
+        ({"resources": ["cpu"], "directions": ["UpAfterOOMKill"]}, "raises memory, which spec.resources leaves out"),
+        ({"resources": ["memory"], "largestCut": {"cpu": 0.2}}, "spec.largestCut.cpu: 0.2 bounds a resource"),
+        ({"directions": ["Up"], "largestCut": {"cpu": 0.2}}, "bounds cuts, and spec.directions has no Down"),
+        ({"windows": ["daily 20:00-06:00 Mars"]}, "spec.windows[0]: 'daily 20:00-06:00 Mars' is no window"),
+        ({"selector": {"matchLabels": {"a b": "c"}}}, "spec.selector.matchLabels: 'a b' is not the key of a label"),
+        ({"speed": 1}, "spec.speed: 1 is not read here"),
+    ],
+)
+def test_a_contradiction_is_refused_with_field_value_and_fix(spec: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_policy(body(spec))
+    assert words in refused.value.message and refused.value.fix
+
+
+def test_a_policy_outside_of_the_ceiling_is_refused_and_one_beyond_it_is_narrowed() -> None:
+    ceiling = ceiling_of(CeilingSettings(ways=["InPlace"], at_once=5, largest_cut={"cpu": 0.3}))
+    with pytest.raises(UsageError, match=r"spec.ways: \['RollOut'\] is outside of the cluster's ceiling"):
+        effective(ceiling, parse_policy(body({"ways": ["RollOut"]})).spec)
+    asked = parse_policy(body({"ways": ["RollOut", "InPlace"], "atOnce": 9, "largestCut": {"memory": 0.1}})).spec
+    limits = effective(ceiling, asked)
+    assert (limits.ways, limits.at_once) == ((Way.IN_PLACE,), 5)
+    # the ceiling names no bound for memory: it is not cut at all
+    assert limits.largest_cut == {Resource.CPU: 0.3, Resource.MEMORY: 0.0}
+    assert narrowed(ceiling, asked) == ("ways", "largestCut", "atOnce")
+
+
+def test_what_an_approver_agrees_to_is_the_whole_spec_of_this_object() -> None:
+    asked = {"mode": "Act", "atOnce": 2}
+    policy = parse_policy(body(asked))
+    assert parse_policy(body(dict(reversed(asked.items())))).digest == policy.digest
+    others = [parse_policy(body({**asked, "atOnce": 3})), parse_policy(body({"mode": "Act"}))]
+    again = body(asked)
+    again["metadata"]["uid"] = "made anew"
+    others.append(parse_policy(again))
+    assert policy.digest not in {other.digest for other in others}
+    assert policy.mode is AutopilotMode.ACT and list(contradictions(msgspec.structs.replace(policy.spec))) == []

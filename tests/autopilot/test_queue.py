@@ -1,0 +1,272 @@
+"""The queue of a round: limits, order, back-off, and why each workload waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from autopilot.decide.halt import ClusterHealth, Halt, halt_of, too_much_harm
+from autopilot.decide.history import ActState, Decisions, PastAct
+from autopilot.decide.policy import PolicyLimits, PolicySpec, ceiling_of, effective
+from autopilot.decide.queue import Candidate, QueueEntry, RoundInputs, back_off_end, decide
+from cotenant.core.model.autopilot import AutopilotMode, Verdict, Way
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.settings.sections.autopilot import AutopilotSettings, CeilingSettings
+
+NOW = 1_800_000_000.0
+HOUR, DAY = 3600.0, 86_400.0
+LIMITS = effective(ceiling_of(CeilingSettings()), PolicySpec())
+SETTINGS = AutopilotSettings()
+
+
+def ref(name: str, namespace: str = "shop") -> WorkloadRef:
+    return WorkloadRef(namespace, "Deployment", name)
+
+
+def candidate(name: str, worth: float = 1.0, namespace: str = "shop", **more: object) -> Candidate:
+    fields: dict[str, object] = {
+        "mode": AutopilotMode.ACT,
+        "limits": LIMITS,
+        "worth": worth,
+        "confidence": 1.0,
+        "lowers": True,
+    }
+    return Candidate(ref(name, namespace), f"{namespace}/p", **{**fields, **more})  # type: ignore[arg-type]
+
+
+def act(name: str, state: ActState, ago_seconds: float = 0.0, restarts: int = 0, namespace: str = "shop") -> PastAct:
+    return PastAct(ref(name, namespace), NOW - ago_seconds, NOW - ago_seconds, state, restarts)
+
+
+def entry(inputs: RoundInputs) -> QueueEntry:
+    (only,) = decide(inputs)
+    return only
+
+
+def names(entries: tuple[QueueEntry, ...], verdict: Verdict = Verdict.ACT) -> list[str]:
+    return [e.candidate.workload.name for e in entries if e.verdict is verdict]
+
+
+@pytest.mark.parametrize(
+    ("more", "around", "reason"),
+    [
+        ({}, {"halt": Halt(Reason.AUTOPILOT_PAUSED, "by ann")}, Reason.AUTOPILOT_PAUSED),
+        ({"blocked": (Reason.AUTOPILOT_NEVER_TOUCHED, "")}, {}, Reason.AUTOPILOT_NEVER_TOUCHED),
+        ({}, {"left_alone": {"shop/Deployment/a": "vpa"}}, Reason.AUTOPILOT_OTHER_WRITER),
+        ({"confidence": 0.79}, {}, Reason.AUTOPILOT_UNCERTAIN),
+        ({}, {"busy": frozenset({ref("a")})}, Reason.AUTOPILOT_CHANGE_UNDER_WAY),
+        ({}, {"cool_downs": {ref("a"): NOW + 1}}, Reason.AUTOPILOT_COOL_DOWN),
+        ({}, {"acts": (act("a", ActState.HARMFUL, HOUR),)}, Reason.AUTOPILOT_BACKS_OFF),
+        ({}, {"acts": (act("a", ActState.HARMFUL, 900 * DAY),) * 3}, Reason.AUTOPILOT_GIVEN_UP),
+        ({"limits": replace(LIMITS, windows=(("sat 00:00-00:01 UTC",),))}, {}, Reason.AUTOPILOT_OUTSIDE_WINDOW),
+        (
+            {"limits": replace(LIMITS, ways=(Way.ROLL_OUT,))},
+            {"acts": (act("a", ActState.HELD, 6 * DAY, restarts=1),)},
+            Reason.AUTOPILOT_NO_WAY_LEFT,
+        ),
+        ({}, {"acts": tuple(act(f"o{i}", ActState.UNDER_WAY) for i in range(5))}, Reason.AUTOPILOT_QUEUE_FULL),
+    ],
+)
+def test_a_workload_that_waits_says_why(more: dict[str, object], around: Mapping[str, object], reason: Reason) -> None:
+    inputs = RoundInputs(NOW, (candidate("a", **more),), **{"at_once": 5, **around})  # type: ignore[arg-type]
+    waits = entry(inputs)
+    assert (waits.verdict, waits.reason, waits.place) == (Verdict.WAIT, reason, 0)
+    assert waits.words
+
+
+def test_nothing_holds_back_a_candidate_that_may_go() -> None:
+    goes = entry(RoundInputs(NOW, (candidate("a"),)))
+    assert (goes.verdict, goes.reason, goes.place, goes.ways) == (Verdict.ACT, Reason.OK, 1, LIMITS.ways)
+
+
+def test_memory_rises_after_an_oom_kill_first_and_outside_of_windows() -> None:
+    shut = replace(LIMITS, windows=(("sat 00:00-00:01 UTC",),))
+    urgent = candidate("killed", worth=0.1, urgent=True, lowers=False, limits=shut)
+    entries = decide(RoundInputs(NOW, (candidate("rich", worth=100.0), urgent), at_once=1))
+    assert names(entries) == ["killed"] and names(entries, Verdict.WAIT) == ["rich"]
+
+
+def test_worth_times_confidence_orders_and_a_neighbour_of_what_soaks_stands_back() -> None:
+    a, b = candidate("a", 10.0, nodes=frozenset({"n1"})), candidate("b", 9.0, confidence=0.9, nodes=frozenset({"n1"}))
+    c = candidate("c", 8.0, confidence=0.9, nodes=frozenset({"n2"}), namespace="pay")
+    # scores 10, 8.1 and 7.2; once `a` is chosen, `b` shares its namespace and its node: 8.1 / (1 + 1 + 1) = 2.7 < 7.2
+    assert names(decide(RoundInputs(NOW, (c, b, a), at_once=3))) == ["a", "c", "b"]
+
+
+def test_a_policy_that_observes_proposes_everything_and_takes_no_place() -> None:
+    observed = tuple(candidate(f"o{i}", worth=i + 1.0, mode=AutopilotMode.OBSERVE) for i in range(3))
+    entries = decide(RoundInputs(NOW, (*observed, candidate("a")), at_once=1, halt=None))
+    assert names(entries) == ["a"] and names(entries, Verdict.PROPOSE) == ["o2", "o1", "o0"]
+    paused = decide(RoundInputs(NOW, (*observed, candidate("a")), halt=Halt(Reason.AUTOPILOT_PAUSED, "x")))
+    assert names(paused) == [] and names(paused, Verdict.PROPOSE) == ["o2", "o1", "o0"]
+
+
+def test_back_off_grows_fourfold_and_ends_where_a_person_resumes_the_workload() -> None:
+    bad = [act("a", ActState.HARMFUL, ago) for ago in (30 * DAY, 1 * DAY)]
+    first = 48 * HOUR
+    assert back_off_end(bad[:1], first, 0.0, ref("a")) == NOW - 30 * DAY + 48 * HOUR
+    # the second one: 4 x 48 hours after it
+    assert back_off_end(bad, first, 0.0, ref("a")) == NOW - DAY + 192 * HOUR
+    assert back_off_end([*bad, act("a", ActState.HARMFUL)], first, 0.0, ref("a")) == float("inf")
+    assert back_off_end([*bad, act("a", ActState.HARMFUL)], first, NOW, ref("a")) is None
+    assert back_off_end(bad, first, 0.0, ref("other")) is None
+
+
+def test_two_of_the_last_forty_changes_stop_everything_until_a_person_resumes() -> None:
+    # 5 % of 40 are two; the two lie among 38 good ones, then behind 40 newer good ones
+    good = [act(f"g{i}", ActState.HELD, i) for i in range(38)]
+    bad = [act("x", ActState.HARMFUL, 100.0), act("y", ActState.HARMFUL, 101.0)]
+    assert too_much_harm([*good, bad[0]], 0.0, SETTINGS) == ""
+    assert "2 of the last 40 changes did harm" in too_much_harm([*good, *bad], 0.0, SETTINGS)
+    assert too_much_harm([*good, *bad], NOW - 99, SETTINGS) == ""
+    newer = [act(f"n{i}", ActState.HELD, -i) for i in range(40)]
+    assert too_much_harm([*good, *bad, *newer], 0.0, SETTINGS) == ""
+
+
+@pytest.mark.parametrize(
+    ("health", "decisions", "reason"),
+    [
+        (ClusterHealth(100, 100, paused="by ann"), Decisions(stopped="x"), Reason.AUTOPILOT_PAUSED),
+        (ClusterHealth(100, 100), Decisions(stopped="2 of 40"), Reason.AUTOPILOT_STOPPED),
+        (ClusterHealth(100, 94), Decisions(), Reason.AUTOPILOT_CLUSTER_IN_TROUBLE),
+        (ClusterHealth(), Decisions(), Reason.AUTOPILOT_CLUSTER_IN_TROUBLE),
+        (ClusterHealth(100, 100, trouble="no answer"), Decisions(), Reason.AUTOPILOT_CLUSTER_IN_TROUBLE),
+        (ClusterHealth(100, 95), Decisions(), None),
+    ],
+)
+def test_everything_halts_when_paused_stopped_or_in_trouble(
+    health: ClusterHealth, decisions: Decisions, reason: Reason | None
+) -> None:
+    halt = halt_of(health, decisions, SETTINGS)
+    assert (halt.reason if halt else None) == reason
+
+
+TIMES = st.floats(-40 * DAY, 5 * DAY)  # also of the future: a clock went back
+WORKLOADS = st.builds(ref, st.sampled_from("abcdef"), st.sampled_from(["shop", "pay"]))
+ACTS = st.lists(
+    st.builds(
+        lambda workload, ago, state, restarts: PastAct(workload, NOW + ago, NOW + ago, state, restarts),
+        WORKLOADS,
+        TIMES,
+        st.sampled_from(ActState),
+        st.integers(0, 2),
+    ),
+    max_size=12,
+)
+CANDIDATES = st.dictionaries(
+    WORKLOADS,
+    st.tuples(
+        st.floats(0, 100),
+        st.floats(0, 1),
+        st.booleans(),
+        st.sampled_from([AutopilotMode.ACT, AutopilotMode.OBSERVE]),
+        st.integers(1, 3),
+    ),
+    max_size=8,
+)
+
+
+def made(workload: WorkloadRef, terms: tuple[float, float, bool, AutopilotMode, int]) -> Candidate:
+    worth, confidence, urgent, mode, at_once = terms
+    limits = replace(LIMITS, at_once=at_once, ways=(Way.ROLL_OUT,))
+    policy = f"{workload.namespace}/p"
+    return Candidate(workload, policy, mode, limits, worth, confidence, lowers=not urgent, urgent=urgent)
+
+
+@given(CANDIDATES, ACTS, st.integers(1, 4), st.booleans())
+def test_limits_hold_and_everybody_is_answered_once(
+    terms: dict[WorkloadRef, tuple[float, float, bool, AutopilotMode, int]],
+    acts: list[PastAct],
+    at_once: int,
+    halted: bool,
+) -> None:
+    candidates = tuple(made(workload, one) for workload, one in terms.items())
+    under_way = {a.workload for a in acts if a.state is ActState.UNDER_WAY}
+    halt = Halt(Reason.AUTOPILOT_STOPPED, "x") if halted else None
+    inputs = RoundInputs(NOW, candidates, tuple(acts), frozenset(under_way), halt=halt, at_once=at_once)
+    entries = decide(inputs)
+    assert sorted(e.candidate.workload for e in entries) == sorted(terms)
+    going = [e.candidate for e in entries if e.verdict is Verdict.ACT]
+    assert len(going) == 0 or len(going) + len(under_way) <= at_once
+    assert not (halted and going)
+    for chosen in going:
+        assert chosen.mode is AutopilotMode.ACT and chosen.workload not in under_way
+        assert chosen.confidence >= LIMITS.minimum_confidence
+        week = [a.restarts for a in acts if a.workload == chosen.workload and a.accepted_seconds > NOW - 7 * DAY]
+        assert sum(week) < LIMITS.restarts_per_week
+        assert sum(a.workload == chosen.workload and a.state is ActState.HARMFUL for a in acts) < 3
+    assert [e.place for e in entries if e.place] == list(
+        range(1, sum(e.verdict is not Verdict.WAIT for e in entries) + 1)
+    )
+    assert all(e.words or e.verdict is not Verdict.WAIT for e in entries)
+
+
+def test_every_reason_of_the_autopilot_has_its_sentence() -> None:
+    assert all(SENTENCES[reason] for reason in Reason if reason.value.startswith("autopilot-"))
+
+
+class Rounds(RuleBasedStateMachine):
+    """Rounds among outcomes, restarts of the process and jumps of the clock; the history is all that stays."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = NOW
+        self.acts: list[PastAct] = []
+        self.limits: PolicyLimits = replace(LIMITS, at_once=2, ways=(Way.ROLL_OUT,), restarts_per_week=1)
+        self.windows = (("mon-fri 20:00-06:00 UTC",),)
+        self.acted_at: list[float] = []
+
+    def inputs(self) -> RoundInputs:
+        candidates = [
+            Candidate(ref(name), "shop/p", AutopilotMode.ACT, replace(self.limits, windows=self.windows), 1.0, 1.0)
+            for name in "abcd"
+        ]
+        busy = frozenset(a.workload for a in self.acts if a.state is ActState.UNDER_WAY)
+        return RoundInputs(self.now, tuple(candidates), tuple(self.acts), busy, at_once=3)
+
+    @rule()
+    def round(self) -> None:
+        for goes in decide(self.inputs()):
+            if goes.verdict is Verdict.ACT:
+                self.acts.append(PastAct(goes.candidate.workload, self.now, self.now, ActState.UNDER_WAY, restarts=1))
+                self.acted_at.append(self.now)
+
+    @rule(state=st.sampled_from([ActState.HELD, ActState.HARMFUL, ActState.FAILED]), which=st.integers(0, 20))
+    def judged(self, state: ActState, which: int) -> None:
+        soaking = [i for i, a in enumerate(self.acts) if a.state is ActState.UNDER_WAY]
+        if soaking:
+            place = soaking[which % len(soaking)]
+            restarts = 2 if state is ActState.HARMFUL else 1
+            self.acts[place] = replace(self.acts[place], state=state, since_seconds=self.now, restarts=restarts)
+
+    @rule(jump=st.sampled_from([-30 * DAY, -HOUR, 60.0, HOUR, 10 * HOUR, 3 * DAY, 9 * DAY]))
+    def the_clock_moves(self, jump: float) -> None:
+        self.now += jump
+
+    @invariant()
+    def no_workload_twice_and_no_more_than_its_share(self) -> None:
+        soaking = [a.workload for a in self.acts if a.state is ActState.UNDER_WAY]
+        assert len(soaking) == len(set(soaking)) <= 2
+
+    @invariant()
+    def nobody_is_harmed_a_fourth_time(self) -> None:
+        for name in "abcd":
+            bad = [i for i, a in enumerate(self.acts) if a.workload == ref(name) and a.state is ActState.HARMFUL]
+            assert len(bad) <= 3
+
+    @invariant()
+    def no_act_outside_of_its_window(self) -> None:
+        # mon-fri from 20:00 to 06:00: NOW is a Friday, 08:00 UTC
+        for at in self.acted_at:
+            hour, day = at % DAY / HOUR, int(at // DAY + 3) % 7
+            assert (hour >= 20 and day < 5) or (hour < 6 and (day - 1) % 7 < 5)
+
+
+TestRounds = Rounds.TestCase
+TestRounds.settings = settings(max_examples=30, stateful_step_count=25)
