@@ -139,6 +139,7 @@ def _candidate(
         urgent=bool(first) and all(_is_oom_raise(r, v) for r in first for v in r.values if changes(v)),
         blocked=blocked,
         nodes=live.nodes.get(workload, frozenset()),
+        allowed=tuple(allowed),
         digest=_digest(first),
     )
 

@@ -116,9 +116,18 @@ def acts_of(standings: Iterable[ChangeStatus]) -> tuple[PastAct, ...]:
     return tuple(sorted(map(_act, batches.values()), key=lambda act: act.accepted_seconds))
 
 
-def busy(standings: Iterable[ChangeStatus]) -> frozenset[WorkloadRef]:
-    """Workloads whose last change, of whomever, soaks or has no outcome yet."""
-    return frozenset(workload_of(s) for s in standings if _STATES[s.state] is ActState.UNDER_WAY)
+def busy(standings: Iterable[ChangeStatus], now_seconds: float, verify_seconds: float) -> frozenset[WorkloadRef]:
+    """Workloads with a change, of whomever, that soaks or has no outcome yet.
+
+    What a person applied and nobody has judged soaks for `verify_seconds`.
+    """
+
+    def is_over(one: ChangeStatus) -> bool:
+        age_seconds = now_seconds - one.begun_seconds
+        return one.state is ChangeState.APPLIED and not is_ours(one) and age_seconds > verify_seconds
+
+    under_way = (s for s in standings if _STATES[s.state] is ActState.UNDER_WAY and not is_over(s))
+    return frozenset(map(workload_of, under_way))
 
 
 def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:

@@ -18,6 +18,7 @@ from changes.decide.change_windows import is_open, when
 from cotenant.core.model.autopilot import AutopilotMode, Verdict, Way
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import HOUR_SECONDS
 
@@ -31,7 +32,8 @@ class Candidate:
 
     worth: of the change, not negative, comparable between workloads; moved: change of the requests over all replicas,
     in the resource's unit; urgent: memory rises after an OOM kill; blocked: the reason that the workload itself gives,
-    and the sentence for people; nodes: where its pods are.
+    and the sentence for people; nodes: where its pods are; allowed: what the policy allows of its recommendations, over
+    the values of now; digest: of the amounts that are proposed.
     """
 
     workload: WorkloadRef
@@ -45,6 +47,7 @@ class Candidate:
     urgent: bool = False
     blocked: tuple[Reason, str] | None = None
     nodes: frozenset[str] = frozenset()
+    allowed: tuple[Recommendation, ...] = ()
     digest: str = ""
 
     @property

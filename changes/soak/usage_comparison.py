@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from string import Template
-from typing import Final
+from typing import Any, Final
 
 from changes.decide.regression_check import Compared, Measure
 from cotenant.core.model.changes.change import Change
 from cotenant.core.model.changes.judgement import UsageTrace
 from cotenant.core.model.errors import SourceError
 from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.prometheus.client import Client
 from profiler.prometheus.decode import one_series
 from profiler.prometheus.promql import literal, quote
@@ -33,6 +34,14 @@ _SUFFIX: Final = {
     "StatefulSet": "-[0-9]+",
     "CronJob": "-[0-9]+-[a-z0-9]{5}",
 }
+
+
+def comparison_of(settings: PrometheusSettings) -> dict[str, Any]:
+    """By what changes are judged beside their pods, as fields of a service's configuration; {} without a source."""
+    if not settings.url:
+        return {}
+    comparison = PrometheusComparison(Client(settings), settings.labels)
+    return {"compare": comparison, "trace": comparison.trace}
 
 
 class PrometheusComparison:

@@ -20,6 +20,7 @@ from changes.decide.change_windows import is_open
 from changes.decide.lifecycle import Due, DueStep, due
 from changes.soak.reconcile import pace_of, settle_one, verify
 from cotenant.core.adapters.kube import access_review
+from cotenant.core.model.autopilot import KEY_PREFIX
 from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
 from cotenant.core.model.errors import ClusterForbidden, CotenantError, StoreBusy
 
@@ -41,6 +42,19 @@ Opened = Callable[[], AbstractContextManager[Actions]]
 """Actions with the ledger's turn, in the watcher's own name."""
 
 
+def accepted_by_people(standing: ChangeStatus) -> bool:
+    """Whether a person accepted it; the autopilot looks after its own changes, by its own policies."""
+    return not standing.change.batch.startswith(KEY_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchScope:
+    """Which changes are looked after, and whether the rest of a canary may be done; None: by the settings' windows."""
+
+    mine: Callable[[ChangeStatus], bool] = accepted_by_people
+    may_change: bool | None = None
+
+
 class Watcher:
     """Does what is due; `tell` hears the news, and `ahead` gives news that others have, such as coming peaks."""
 
@@ -49,9 +63,11 @@ class Watcher:
         opened: Opened,
         tell: Callable[[list[News]], None],
         ahead: Callable[[float], Iterable[News]] = lambda _now: (),
+        scope: WatchScope | None = None,
     ) -> None:
         """Nothing is looked at yet."""
         self._opened = opened
+        self._scope = scope or WatchScope()
         self._tell = tell
         self._ahead = ahead
         self._told: set[str] = set()
@@ -59,7 +75,7 @@ class Watcher:
     def step(self) -> list[ChangeStatus]:
         """Look once, and do what is due; the changes that moved. StoreBusy while somebody else is acting."""
         with self._opened() as actions:
-            moved = _worked(actions)
+            moved = _worked(actions, self._scope)
             now = actions.journal.clock.now_seconds()
         news = [one for standing in moved if (one := news_of(standing)) is not None]
         fresh = [one for one in self._ahead(now) if one.title not in self._told]
@@ -107,14 +123,16 @@ def news_of(standing: ChangeStatus) -> News | None:
     return News(f"{change.workload}: change {change.id} {title}", standing.words or f"by {standing.actor}", bad)
 
 
-def _worked(actions: Actions) -> list[ChangeStatus]:
+def _worked(actions: Actions, scope: WatchScope) -> list[ChangeStatus]:
     """All that is due, until nothing is left."""
     moved: dict[str, ChangeStatus] = {}
     stuck: set[tuple[str, Due]] = set()
     for _ in range(ROUNDS):
         now = actions.journal.clock.now_seconds()
-        pace = pace_of(actions.settings, is_open(actions.settings.windows, now))
-        steps = [s for s in due(actions.journal.standings().values(), now, pace) if _key(s) not in stuck]
+        may_change = is_open(actions.settings.windows, now) if scope.may_change is None else scope.may_change
+        pace = pace_of(actions.settings, may_change)
+        standings = filter(scope.mine, actions.journal.standings().values())
+        steps = [s for s in due(standings, now, pace) if _key(s) not in stuck]
         if not steps:
             break
         for step in steps:

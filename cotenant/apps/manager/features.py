@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cotenant.apps.manager.controllers.colocation_controller import ColocationController
@@ -17,8 +17,9 @@ from cotenant.apps.manager.controllers.queue_controller import QueueController, 
 from cotenant.apps.manager.controllers.reservation_controller import ReservationController
 from cotenant.apps.manager.controllers.result_controllers import ForecastController, RecommendationController
 from cotenant.apps.manager.decisions.results import RunResults
-from cotenant.apps.manager.loop import Feature
+from cotenant.apps.manager.loop import Feature, Unled
 from cotenant.apps.manager.mirrors import READ
+from cotenant.apps.manager.sender import Leadership
 from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.settings.root import Settings
@@ -39,6 +40,8 @@ class FeatureDependencies:
     mirrors: Mapping[str, Mirror[Any]]
     results: Callable[[], RunResults]
     metrics: Metrics | None = None
+    cluster: str = "default"
+    leadership: Leadership = field(default_factory=Unled)
 
 
 def wanted(settings: Settings) -> list[str]:
@@ -48,6 +51,7 @@ def wanted(settings: Settings) -> list[str]:
         "queues": settings.queues.enabled,
         "migrations": descheduler.enabled and descheduler.handled_by == "cotenant",
         "descheduler": descheduler.enabled,
+        "autopilot": settings.autopilot.enabled,
     }
     off = {*settings.manager.features_off, *(name for name, on in asked_for.items() if not on)}
     return [name for name in NAMES if name not in off]
@@ -66,6 +70,7 @@ def features(parts: FeatureDependencies, names: Sequence[str]) -> list[Feature]:
         "queues": _queuing,
         "migrations": _migrating,
         "descheduler": _descheduling,
+        "autopilot": _autopiloting,
     }
     missing = set() if parts.settings.profiler.prometheus.url else {"node-metric"}
     return [makers[name](parts) for name in names if name in makers and name not in missing]
@@ -122,6 +127,12 @@ def _descheduling(parts: FeatureDependencies) -> Feature:
     arguments = (configured(own.configuration), emptying_configured(own.configuration))
     settings = (own, load_aware)
     return DeschedulerController(parts.client.sibling(), parts.mirrors, settings, arguments, parts.results, registry)
+
+
+def _autopiloting(parts: FeatureDependencies) -> Feature:
+    from cotenant.apps.manager.autopilot import autopilot_controller
+
+    return autopilot_controller(parts.client, parts.settings, parts.cluster, parts.leadership, parts.metrics)
 
 
 def _planning(parts: FeatureDependencies) -> Feature:

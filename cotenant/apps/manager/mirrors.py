@@ -71,6 +71,7 @@ READ: Final[Mapping[str, tuple[str, ...]]] = {
     "plans": ("nodes", "plans", "reservations"),
     "migrations": ("disruption-budgets", "migration-jobs", "migration-pods", "reservations", "swapguards"),
     "descheduler": ("migration-jobs",),
+    "autopilot": (),
     "queues": (
         "ended-members",
         "native-gangs",

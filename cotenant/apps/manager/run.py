@@ -84,7 +84,10 @@ class Manager:
             metrics.expect("pipeline", settings.manager.pipeline_interval_seconds)
         audit.expect(names)
         around = LoopContext(self.hub, self.leadership, self._clock, settings.manager, audit, self.board)
-        working = features(FeatureDependencies(client, settings, self.mirrors, self.pipeline.results, metrics), names)
+        parts = FeatureDependencies(
+            client, settings, self.mirrors, self.pipeline.results, metrics, options.cluster, self.leadership
+        )
+        working = features(parts, names)
         reporters: list[Feature] = [self.board] if settings.manager.write else []
         self.runners = [self._runner(feature, client, around) for feature in (*working, *reporters)]
         self._metrics = metrics

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.views import RECOMMENDATIONS
 
 
 def document_name(namespace: str) -> str:
@@ -25,6 +26,20 @@ def write(store: Store, recommendations: Iterable[Recommendation]) -> None:
     for namespace, of_namespace in by_namespace.items():
         store.write_document(document_name(namespace), of_namespace)
     store.remove_others({document_name(namespace) for namespace in by_namespace}, document_name(""))
+
+
+def recommendations_of(store: Store) -> Callable[[str], list[Recommendation]]:
+    """Stored recommendations of a namespace, as they are at the moment; none for one without."""
+    return lambda namespace: store.read_document(document_name(namespace), list[Recommendation]) or []
+
+
+def requested_millicores(store: Store) -> int:
+    """CPU that all workloads of the stored results request; 0 when there are none."""
+    try:
+        rows = store.read_table(RECOMMENDATIONS).rows()
+    except NoData:
+        return 0
+    return sum(int(row["cpu_request_now"] or 0) * int(row["replicas"] or 0) for row in rows)
 
 
 class Explanations:

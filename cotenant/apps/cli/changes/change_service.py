@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -45,6 +45,8 @@ def desk_of(
 ) -> ClusterChangeService:
     """A change service on the cluster of the settings and the recommendations of a store; sends no request yet."""
     from changes.service import ChangeServiceConfig, ClusterChangeService
+    from changes.soak.usage_comparison import comparison_of
+    from cotenant.apps.pipeline.explain import requested_millicores
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.settings.sections.actions import ledger_place
 
@@ -56,21 +58,9 @@ def desk_of(
         recommended=recommended_of(store),
         requested_millicores=lambda: requested_millicores(store),
         anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
-        **_metrics(settings),
+        **comparison_of(settings.profiler.prometheus),
     )
     return ClusterChangeService(office)
-
-
-def _metrics(settings: Settings) -> dict[str, Any]:
-    """By what changes are judged beside their pods: the metric source, where one is named."""
-    prometheus = settings.profiler.prometheus
-    if not prometheus.url:
-        return {}
-    from changes.soak.usage_comparison import PrometheusComparison
-    from profiler.prometheus.client import Client
-
-    metrics = PrometheusComparison(Client(prometheus), prometheus.labels)
-    return {"compare": metrics, "trace": metrics.trace}
 
 
 def plan_desk_of(
@@ -196,23 +186,11 @@ def at_this_machine(settings: KubeSettings) -> Callable[[], Someone]:
 
 def recommended_of(store: Store) -> Callable[[WorkloadRef], Sequence[Recommendation]]:
     """Stored recommendations of a workload, as they are at the moment; none for a workload without."""
-    from cotenant.apps.pipeline.explain import document_name
-    from cotenant.core.model.recommendation import Recommendation
+    from cotenant.apps.pipeline.explain import recommendations_of
+
+    of_namespace = recommendations_of(store)
 
     def recommended(workload: WorkloadRef) -> Sequence[Recommendation]:
-        recommendations = store.read_document(document_name(workload.namespace), list[Recommendation]) or []
-        return [r for r in recommendations if r.container.workload == workload]
+        return [r for r in of_namespace(workload.namespace) if r.container.workload == workload]
 
     return recommended
-
-
-def requested_millicores(store: Store) -> int:
-    """CPU that all workloads of the stored results request; 0 when there are none."""
-    from cotenant.core.model.errors import NoData
-    from cotenant.core.model.views import RECOMMENDATIONS
-
-    try:
-        rows = store.read_table(RECOMMENDATIONS).rows()
-    except NoData:
-        return 0
-    return sum(int(row["cpu_request_now"] or 0) * int(row["replicas"] or 0) for row in rows)

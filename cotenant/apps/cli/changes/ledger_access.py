@@ -77,15 +77,6 @@ def recommended(settings: Settings, cluster: str | None, names: list[str]) -> li
     return recommendations
 
 
-def requested_millicores(settings: Settings, cluster: str | None) -> int:
-    """CPU that all workloads of the stored results request; 0 when there are none."""
-    from cotenant.apps.cli.analysis.results import open_store
-    from cotenant.core.model.views import RECOMMENDATIONS
-
-    table = open_store(settings, cluster).read_table(RECOMMENDATIONS)
-    return sum(int(row["cpu_request_now"] or 0) * int(row["replicas"] or 0) for row in table.rows())
-
-
 def _anchor_namespace(settings: Settings, actions: Actions) -> str:
     """Where the head is kept, when that is wanted and allowed; otherwise it is said once."""
     from changes.change_ledger import anchor

@@ -11,7 +11,7 @@ import typer
 from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption
 from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.changes import recs_approval, recs_bundle, recs_list
-from cotenant.apps.cli.changes.ledger_access import one, opened, recommended, requested_millicores
+from cotenant.apps.cli.changes.ledger_access import one, opened, recommended
 from cotenant.apps.cli.changes.recs_options import (
     Canary,
     Context,
@@ -114,11 +114,13 @@ def apply(
     Exit code 3 when a workload was refused.
     """
     from changes.accept import AcceptanceTerms
+    from cotenant.apps.cli.analysis.results import open_store
+    from cotenant.apps.pipeline.explain import requested_millicores
     from cotenant.core.model.changes.change import ChangeState
 
     settings = settings_of(ctx, store, kubeconfig, context)
     recommendations = recommended(settings, cluster, workloads)
-    requested = requested_millicores(settings, cluster)
+    requested = requested_millicores(open_store(settings, cluster))
     terms = AcceptanceTerms(tuple(override or ()), approved_by, requested_millicores=requested, canary=canary)
     with opened(settings) as actions:
         reviews = actions.review(recommendations, approved_by, method, terms.overridden)

@@ -33,7 +33,7 @@ class ManagerSettings(Section, frozen=True):
         list[str],
         setting(
             "Controllers that do not run: colocation, node-slo, node-metric, recommendations, forecasts, "
-            "reservations, plans, queues, migrations, descheduler. "
+            "reservations, plans, queues, migrations, descheduler, autopilot. "
             "What they wrote before stays; to withdraw batch and mid use `enable: false` in colocation-config."
         ),
     ] = msgspec.field(default_factory=list)

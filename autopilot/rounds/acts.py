@@ -1,0 +1,210 @@
+"""EDGE: carries a round out: acts through the same accept path as a person's, and what is due for earlier acts.
+
+Before every act the switch is read: what cannot be read pauses. Every write is sent under the Lease.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from autopilot.decide.candidates import PolicyInForce
+from autopilot.decide.history import is_ours
+from autopilot.decide.queue import Candidate, QueueEntry
+from autopilot.rounds.cluster_state import read_switch
+from autopilot.rounds.reading import RoundReading
+from changes.accept import Actions, Compare, Trace, nothing_compared, nothing_traced
+from changes.change_ledger import ChangeJournal
+from changes.decide.change_windows import is_open
+from changes.live_context import Person
+from changes.live_context import who as asked_who
+from changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
+from changes.soak.watcher import Watcher, WatchScope
+from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse
+from cotenant.core.model.autopilot import KEY_PREFIX, Way
+from cotenant.core.model.changes.change import ChangeStatus
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.service import ChangeRequest, WorkloadReview
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.actions import ActionSettings
+
+PATIENCE_SECONDS: Final = 20.0
+"""How long what is due waits for somebody else's turn at the ledger."""
+
+
+class LedClient(KubeClient):
+    """A client that writes nothing unless `guard` lets it, asked right before each try; it raises NotLeader."""
+
+    guard: Callable[[], None]
+
+    @classmethod
+    def of(cls, client: KubeClient, guard: Callable[[], None]) -> LedClient:
+        """A client of the same account, with a connection of its own."""
+        led = cls(client.access, client.settings, reload=client._reload)
+        led.guard = guard
+        return led
+
+    def request(
+        self, verb: str, request: ApiRequest, *, repeatable: bool = False, before: Callable[[], None] | None = None
+    ) -> ApiResponse:
+        """As of every client; reading needs no leave."""
+
+        def led() -> None:
+            self.guard()
+            if before is not None:
+                before()
+
+        return super().request(verb, request, repeatable=repeatable, before=before if request.method == "GET" else led)
+
+
+@dataclass(frozen=True, slots=True)
+class ActConfig:
+    """Dependencies of acts. access: clients that write under the Lease; anchor_namespace: of the ledger's head."""
+
+    access: ClusterAccess
+    ledger: LedgerPlace
+    settings: Settings
+    clock: Clock
+    requested_millicores: Callable[[], int] = lambda: 0
+    anchor_namespace: str = ""
+    compare: Compare = nothing_compared
+    trace: Trace = nothing_traced
+
+
+@dataclass(frozen=True, slots=True)
+class ActOutcome:
+    """What became of one entry: the changes that were accepted, else why none was, in words."""
+
+    workload: WorkloadRef
+    changes: tuple[ChangeStatus, ...] = ()
+    words: str = ""
+    paused: bool = False
+
+
+class Acts:
+    """Acts of one cluster; for one thread."""
+
+    def __init__(self, config: ActConfig) -> None:
+        """Nothing is sent yet."""
+        self._config = config
+
+    def carry_out(self, reading: RoundReading, entries: Sequence[QueueEntry]) -> Iterator[ActOutcome]:
+        """One after another, each after a look at the switch; what a round decided ends where it is paused."""
+        for entry in entries:
+            if why := self.paused():
+                yield ActOutcome(entry.candidate.workload, words=why, paused=True)
+                return
+            yield self._act(reading, entry)
+
+    def paused(self) -> str:
+        """Why nothing may be done now, "" when it may; that nobody can say is a reason."""
+        try:
+            with self._config.access(Someone("")) as client:
+                return read_switch(client, self._config.settings.manager.namespace)
+        except CotenantError as error:
+            return f"the switch could not be read: {error.message}"
+
+    def watch(self, reading: RoundReading) -> list[ChangeStatus]:
+        """Settle, judge, continue and roll back what is due of earlier acts; the changes that moved.
+
+        The rest of a canary waits while the autopilot is paused or halted.
+        """
+        ours = [s for s in reading.history.standings.values() if is_ours(s)]
+        may_change = not (reading.halt or self.paused())
+        namespaces = sorted({s.change.namespace for s in ours})
+        return [moved for namespace in namespaces for moved in self._watched(namespace, reading, may_change)]
+
+    def _watched(self, namespace: str, reading: RoundReading, may_change: bool) -> list[ChangeStatus]:
+        """What is due in one namespace, by the most careful of its policies; without one by the settings alone."""
+        inside = [one for one in reading.force.values() if one.policy.namespace == namespace]
+        own = self._config.settings.actions
+        soak = max((one.settings.soak_minutes for one in inside), default=own.soak_minutes)
+        groups = [own.windows, *(group for one in inside for group in one.limits.windows)]
+        is_all_open = all(is_open(group, reading.now_seconds) for group in groups)
+        settings = msgspec.structs.replace(own, soak_minutes=soak, auto_revert=True)
+        scope = WatchScope(
+            lambda standing: is_ours(standing) and standing.change.namespace == namespace, may_change and is_all_open
+        )
+        return Watcher(lambda: self._opened(settings), lambda _news: None, scope=scope).step()
+
+    def _act(self, reading: RoundReading, entry: QueueEntry) -> ActOutcome:
+        candidate = entry.candidate
+        workload, under = candidate.workload, reading.force[candidate.policy]
+        service = self._service(under, candidate)
+        someone = Someone(
+            "", grants=(Grant(Role.OWNER, (workload.namespace,)),), source=f"autopilot {candidate.policy}"
+        )
+        refusals: list[str] = []
+        try:
+            for way in entry.ways:
+                request = self._request(reading, entry, way, under)
+                (review,) = service.review(someone, request)
+                if why := _refusal(review, way):
+                    refusals.append(f"{way}: {why}")
+                    continue
+                return ActOutcome(workload, tuple(service.accept(someone, request)))
+        except CotenantError as error:
+            refusals.append(error.message)
+        return ActOutcome(workload, words="; ".join(refusals) or "no way is left")
+
+    @staticmethod
+    def _request(reading: RoundReading, entry: QueueEntry, way: Way, under: PolicyInForce) -> ChangeRequest:
+        """The key names the workload's how manieth act it is, so that the same act is never done twice."""
+        workload, share = entry.candidate.workload, under.limits.canary_share
+        batches = {s.change.batch for s in reading.history.standings.values() if s.change.workload == str(workload)}
+        text = f"{workload}#{sum(batch.startswith(KEY_PREFIX) for batch in batches)}"
+        key = f"{KEY_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        canary = share if way is Way.IN_PLACE and share < 1 else 0.0
+        return ChangeRequest((workload,), way.method, canary=canary, key=key)
+
+    def _service(self, under: PolicyInForce, candidate: Candidate) -> ClusterChangeService:
+        """The service of a person's clicks, with the settings of the policy and what it allows."""
+        config = self._config
+        return ClusterChangeService(
+            ChangeServiceConfig(
+                door=config.access,
+                ledger=config.ledger,
+                settings=under.settings,
+                clock=config.clock,
+                recommended=lambda _workload: candidate.allowed,
+                requested_millicores=config.requested_millicores,
+                anchor_namespace=config.anchor_namespace,
+                recommender=config.settings.recommender,
+                compare=config.compare,
+                trace=config.trace,
+            )
+        )
+
+    @contextmanager
+    def _opened(self, settings: ActionSettings) -> Iterator[Actions]:
+        """Actions in our own name, with a turn at the ledger."""
+        config = self._config
+        with (
+            config.access(Someone("")) as client,
+            ledger_turn(config.ledger, "the autopilot looks", PATIENCE_SECONDS),
+            closing(open_ledger(config.ledger)) as ledger,
+        ):
+            person: Person = asked_who(client)
+            journal = ChangeJournal(ledger, config.clock, person.name, source="autopilot")
+            journal.cluster = client.access.cluster
+            actions = Actions(client, journal, settings, person)
+            actions.anchor_namespace = config.anchor_namespace
+            actions.compare, actions.trace = config.compare, config.trace
+            yield actions
+
+
+def _refusal(review: WorkloadReview, way: Way) -> str:
+    """Why a workload cannot go this way now; "" when it can."""
+    if review.error or way.method in review.impossible:
+        return review.error or review.impossible[way.method]
+    return "; ".join(f"guardrail {rule.name}: {rule.why}" for rule in review.blocked(()))

@@ -1,0 +1,138 @@
+"""EDGE: reads what a round rests on from the cluster: policies, workloads, who else writes them, health, the switch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from autopilot.decide.candidates import LiveNamespace
+from autopilot.decide.halt import ClusterHealth
+from autopilot.decide.policy import Policy, read_policy
+from changes.decide.field_changes import RESOURCES
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.adapters.kube.observed import ON_NODES, ObservedPodWire, pod_of
+from cotenant.core.model.autopilot import PAUSED_KEY, POLICIES_PATH, SWITCH_CONFIG_MAP
+from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden, CotenantError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.owners import deployment_of
+
+KINDS: Final = ("Deployment", "StatefulSet", "DaemonSet")
+VPAS: Final = "verticalpodautoscalers"
+VPA_GROUP: Final = "autoscaling.k8s.io/v1"
+NOT_PAUSED: Final = frozenset({"", "false", "no", "0", "off"})
+FIELD_MANAGER: Final = "cotenant-autopilot"
+
+
+class _NodeCondition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+
+
+class _NodeConditions(msgspec.Struct):
+    conditions: list[_NodeCondition] | None = None
+
+
+class _NodeHealth(msgspec.Struct):
+    status: _NodeConditions = msgspec.field(default_factory=_NodeConditions)
+
+
+def read_policies(client: KubeClient) -> list[Policy]:
+    """All policies, those that are refused with why; ClusterAbsent where their kind is not installed."""
+    return sorted(map(read_policy, client.list(POLICIES_PATH)), key=str)
+
+
+def read_namespace(client: KubeClient, namespace: str) -> LiveNamespace:
+    """Workloads of a namespace, with their autoscalers, VPAs and nodes."""
+    workloads: dict[WorkloadRef, dict[str, Any]] = {}
+    for kind in KINDS:
+        version, plural = RESOURCES[kind]
+        for body in client.list(f"/apis/{version}/namespaces/{namespace}/{plural}"):
+            workloads[WorkloadRef(namespace, kind, str(body["metadata"]["name"]))] = body
+    return LiveNamespace(
+        workloads,
+        tuple(client.list(f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers")),
+        _vpas(client, namespace),
+        _nodes(client, namespace),
+    )
+
+
+def read_health(client: KubeClient, namespace: str) -> ClusterHealth:
+    """Nodes that are ready, and the switch; whatever cannot be read is trouble. namespace: the switch's."""
+    try:
+        paused = read_switch(client, namespace)
+        nodes = [
+            any(c.type == "Ready" and c.status == "True" for c in node.status.conditions or ())
+            for node in client.list("/api/v1/nodes", _NodeHealth)
+        ]
+    except CotenantError as error:
+        return ClusterHealth(trouble=f"the cluster's state is not known: {error.message}")
+    return ClusterHealth(len(nodes), sum(nodes), paused=paused)
+
+
+def read_switch(client: KubeClient, namespace: str) -> str:
+    """Why the autopilot is paused, "" when it is not; the error when nobody can say."""
+    config_map = client.get(_switch(namespace).path) or {}
+    value = str((config_map.get("data") or {}).get(PAUSED_KEY) or "").strip()
+    if value.lower() in NOT_PAUSED:
+        return ""
+    return f"ConfigMap {namespace}/{SWITCH_CONFIG_MAP} says: {value}"
+
+
+def set_switch(client: KubeClient, namespace: str, value: str) -> None:
+    """Write the switch's key: a reason pauses, "false" does not."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": SWITCH_CONFIG_MAP, "namespace": namespace},
+        "data": {PAUSED_KEY: value},
+    }
+    Writer(client, FIELD_MANAGER).send(Apply(_switch(namespace), body, why="the autopilot's switch"))
+
+
+def set_mode(client: KubeClient, policy: Policy, mode: str) -> None:
+    """Write spec.mode of a policy."""
+    version = POLICIES_PATH.removeprefix("/apis/").rpartition("/")[0]
+    body = {
+        "apiVersion": version,
+        "kind": "AutopilotPolicy",
+        "metadata": {"name": policy.name, "namespace": policy.namespace},
+        "spec": {"mode": mode},
+    }
+    Writer(client, FIELD_MANAGER).send(Apply(policy_address(policy), body, why="the policy's mode"))
+
+
+def policy_address(policy: Policy) -> Address:
+    """Where the API serves a policy."""
+    version, _, plural = POLICIES_PATH.removeprefix("/apis/").rpartition("/")
+    return Address(version, plural, policy.name, policy.namespace)
+
+
+def _switch(namespace: str) -> Address:
+    return Address("v1", "configmaps", SWITCH_CONFIG_MAP, namespace)
+
+
+def _vpas(client: KubeClient, namespace: str) -> Sequence[dict[str, Any]]:
+    """Nothing where the kind is not installed."""
+    try:
+        return tuple(client.list(f"/apis/{VPA_GROUP}/namespaces/{namespace}/{VPAS}"))
+    except ClusterAbsent:
+        return ()
+
+
+def _nodes(client: KubeClient, namespace: str) -> dict[WorkloadRef, frozenset[str]]:
+    """Nodes of each workload's pods; nothing where pods may not be listed: they only spread the queue."""
+    places: dict[WorkloadRef, set[str]] = defaultdict(set)
+    try:
+        pods: Iterable[ObservedPodWire] = client.list(
+            f"/api/v1/namespaces/{namespace}/pods", ObservedPodWire, fieldSelector=ON_NODES
+        )
+    except ClusterForbidden:
+        return {}
+    for pod in map(pod_of, pods):
+        kind, name = pod.owner
+        places[deployment_of(WorkloadRef(namespace, kind, name), pod.template_hash)].add(pod.node)
+    return {workload: frozenset(nodes) for workload, nodes in places.items()}

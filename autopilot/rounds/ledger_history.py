@@ -1,0 +1,68 @@
+"""EDGE: what the ledger says about the autopilot, read row by row once, and the rows that it adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from autopilot.decide.history import Decisions, LedgerNote, folded_notes
+from changes.ledger_cache import LedgerCache
+from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.ledger import GENESIS, Ledger
+from cotenant.core.model.autopilot import AutopilotEvent
+from cotenant.core.model.changes.change import ChangeStatus
+
+_EVENTS = frozenset(event.value for event in AutopilotEvent)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerHistory:
+    """Changes by id in the order in which they were accepted, the autopilot's own rows, and what these come to."""
+
+    standings: Mapping[str, ChangeStatus]
+    notes: tuple[LedgerNote, ...]
+
+    @property
+    def decisions(self) -> Decisions:
+        """The state after all rows."""
+        return folded_notes(self.notes)
+
+
+class LedgerReader:
+    """One ledger, of which only new rows are read; for one thread."""
+
+    def __init__(self) -> None:
+        """Nothing is read yet."""
+        self.cache = LedgerCache()
+        self._seq, self._hash = 0, GENESIS
+        self._notes: list[LedgerNote] = []
+
+    def read(self, ledger: Ledger) -> LedgerHistory:
+        """All of it, up to the last row."""
+        last = ledger.row(self._seq) if self._seq else None
+        if self._seq and (last is None or last.hash != self._hash):
+            self._seq, self._notes = 0, []
+        for row in ledger.entries(after=self._seq):
+            self._seq, self._hash = row.seq, row.hash
+            if row.event in _EVENTS:
+                self._notes.append(
+                    LedgerNote(AutopilotEvent(row.event), row.subject, row.seconds, row.actor, _details(row.body))
+                )
+        return LedgerHistory(self.cache.upto(ledger), tuple(self._notes))
+
+
+def append(ledger: Ledger, clock: Clock, actor: str, rows: list[tuple[AutopilotEvent, str, dict[str, Any]]]) -> None:
+    """Write rows (event, subject, body), all or none; on the disk when it returns."""
+    if rows:
+        ledger.append(clock.now_seconds(), actor, [(event.value, subject, body) for event, subject, body in rows])
+
+
+def _details(body: str) -> dict[str, str]:
+    try:
+        values: Any = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return {}
+    return {key: str(value) for key, value in values.items()} if isinstance(values, dict) else {}

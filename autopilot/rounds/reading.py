@@ -1,0 +1,168 @@
+"""EDGE: one round as it is decided now: what is read, put together, and the queue of it. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from autopilot.decide.candidates import DAY_HOURS, PolicyInForce, candidates_of, settings_under
+from autopilot.decide.halt import Halt, halt_of, too_much_harm
+from autopilot.decide.history import ActState, Approval, acts_of, busy
+from autopilot.decide.policy import Policy, PolicyLimits, ceiling_of, effective, narrowed
+from autopilot.decide.queue import Candidate, QueueEntry, RoundInputs, decide
+from autopilot.decide.writers import by_workload
+from autopilot.rounds.cluster_state import read_health, read_namespace, read_policies
+from autopilot.rounds.ledger_history import LedgerHistory
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.model.autopilot import AutopilotMode, Verdict
+from cotenant.core.model.changes.change import cool_downs
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.usage.usage import HOUR_SECONDS
+from cotenant.core.settings.root import Settings
+
+Recommended = Callable[[str], Sequence[Recommendation]]
+"""Stored recommendations of a namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyReading:
+    """One policy in a round. does: what is done now; reason: why it is less than is asked for.
+
+    limits: None while it does nothing; gap: why its namespace could not be read, "" when it could.
+    """
+
+    policy: Policy
+    does: AutopilotMode
+    reason: str = ""
+    narrowed: tuple[str, ...] = ()
+    limits: PolicyLimits | None = None
+    gap: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReading:
+    """A round: its policies, its queue, why everything stopped, "" when it did not.
+
+    stops: why everything has to stop from now on, "" when it need not.
+    """
+
+    now_seconds: float
+    policies: tuple[PolicyReading, ...] = ()
+    queue: tuple[QueueEntry, ...] = ()
+    halt: Halt | None = None
+    stops: str = ""
+    force: Mapping[str, PolicyInForce] = field(default_factory=dict)
+    history: LedgerHistory = field(default_factory=lambda: LedgerHistory({}, ()))
+
+    def of(self, policy: Policy) -> list[QueueEntry]:
+        """Entries of one policy."""
+        return [entry for entry in self.queue if entry.candidate.policy == str(policy)]
+
+    def under_way(self, policy: Policy) -> int:
+        """Changes of the autopilot in the policy's namespace that soak, or have no outcome."""
+        acts = acts_of(self.history.standings.values())
+        return sum(a.state is ActState.UNDER_WAY and a.workload.namespace == policy.namespace for a in acts)
+
+    def waiting(self, policy: Policy) -> dict[str, int]:
+        """Workloads that wait, by reason."""
+        counts: dict[str, int] = {}
+        for entry in self.of(policy):
+            if entry.verdict is Verdict.WAIT:
+                counts[entry.reason.value] = counts.get(entry.reason.value, 0) + 1
+        return counts
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """What was read of the namespaces that have a policy in force. gaps: namespaces that could not be read, and why."""
+
+    candidates: tuple[Candidate, ...]
+    places: Mapping[WorkloadRef, frozenset[str]]
+    gaps: Mapping[str, str]
+
+
+def read_round(
+    client: KubeClient,
+    history: LedgerHistory,
+    recommended: Recommended,
+    settings: Settings,
+    now_seconds: float,
+    *,
+    in_window: bool = False,
+) -> RoundReading:
+    """Everything that a round rests on, decided; ClusterAbsent where the kind of policies is not installed.
+
+    in_window: decide as if every change window were open.
+    """
+    ceiling, decisions = ceiling_of(settings.autopilot.ceiling), history.decisions
+    policies = [_judged(policy, ceiling, decisions.approvals) for policy in read_policies(client)]
+    force = {str(one.policy): _in_force(one, one.limits, settings) for one in policies if one.limits is not None}
+    gathered = _gathered(client, force, recommended, history)
+    acts = acts_of(history.standings.values())
+    stops = "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds, settings.autopilot)
+    health = read_health(client, settings.manager.namespace)
+    halt = Halt(Reason.AUTOPILOT_STOPPED, stops) if stops else halt_of(health, decisions, settings.autopilot)
+    cool_down_hours = max(settings.actions.guardrails.cool_down_hours, DAY_HOURS)
+    candidates = gathered.candidates
+    if in_window:
+        candidates = tuple(replace(one, limits=replace(one.limits, windows=())) for one in candidates)
+    inputs = RoundInputs(
+        now_seconds,
+        candidates,
+        acts,
+        busy(history.standings.values(), now_seconds, settings.actions.verify_hours * HOUR_SECONDS),
+        cool_downs(history.standings.values(), cool_down_hours * HOUR_SECONDS, now_seconds),
+        decisions.left_alone,
+        decisions.cleared_seconds,
+        gathered.places,
+        halt,
+        ceiling.at_once,
+        settings.autopilot.back_off_hours * HOUR_SECONDS,
+    )
+    shown = tuple(replace(one, gap=gathered.gaps.get(one.policy.namespace, "")) for one in policies)
+    return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history)
+
+
+def _gathered(
+    client: KubeClient, force: Mapping[str, PolicyInForce], recommended: Recommended, history: LedgerHistory
+) -> _Gathered:
+    standings, decisions = by_workload(history.standings.values()), history.decisions
+    candidates: list[Candidate] = []
+    places: dict[WorkloadRef, frozenset[str]] = {}
+    gaps: dict[str, str] = {}
+    for namespace in sorted({one.policy.namespace for one in force.values()}):
+        inside = [one for one in force.values() if one.policy.namespace == namespace]
+        try:
+            recommendations, live = recommended(namespace), read_namespace(client, namespace)
+        except CotenantError as error:
+            gaps[namespace] = error.message
+            continue
+        places |= live.nodes
+        candidates += candidates_of(inside, recommendations, live, standings, decisions)
+    return _Gathered(tuple(candidates), places, gaps)
+
+
+def _in_force(reading: PolicyReading, limits: PolicyLimits, settings: Settings) -> PolicyInForce:
+    return PolicyInForce(reading.policy, limits, reading.does, settings_under(settings.actions, limits))
+
+
+def _judged(policy: Policy, ceiling: PolicyLimits, approvals: Mapping[str, Approval]) -> PolicyReading:
+    """What a policy does: less than it asks for while it is refused, or while nobody has approved it as it stands."""
+    if policy.refused:
+        return PolicyReading(policy, AutopilotMode.OFF, policy.refused)
+    if policy.mode is AutopilotMode.OFF:
+        return PolicyReading(policy, AutopilotMode.OFF)
+    try:
+        limits = effective(ceiling, policy.spec)
+    except UsageError as error:
+        return PolicyReading(policy, AutopilotMode.OFF, f"{error.message}. {error.fix}")
+    wider = narrowed(ceiling, policy.spec)
+    approval = approvals.get(str(policy))
+    if policy.mode is AutopilotMode.ACT and (approval is None or approval.digest != policy.digest):
+        why = "it was changed after it was approved" if approval else "nobody has approved it"
+        reason = f"{why}: cotenant autopilot act {policy}"
+        return PolicyReading(policy, AutopilotMode.OBSERVE, reason, wider, limits)
+    return PolicyReading(policy, policy.mode, "", wider, limits)

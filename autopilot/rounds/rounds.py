@@ -1,0 +1,64 @@
+"""EDGE: a round of the autopilot from reading to acts, for the manager; one half reads, the other writes.
+
+reading = rounds.read(now_seconds)      # also in a dry run
+outcomes = rounds.carry_out(reading)    # only where the manager writes, under its Lease
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+from autopilot.decide.history import acts_of
+from autopilot.decide.records import rows_of
+from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig, ActOutcome, Acts
+from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
+from autopilot.rounds.reading import Recommended, RoundReading, read_round
+from changes.change_ledger import keep_head
+from changes.live_context import who as asked_who
+from cotenant.core.adapters.bucket_ledger import ledger_turn, open_ledger
+from cotenant.core.model.autopilot import Verdict
+from cotenant.core.model.changes.change import ChangeStatus
+from cotenant.core.model.changes.people import Someone
+
+
+class Rounds:
+    """Rounds of one cluster; for one thread."""
+
+    def __init__(self, config: ActConfig, recommended: Recommended) -> None:
+        """Nothing is read yet."""
+        self._config, self._recommended = config, recommended
+        self._reader = LedgerReader()
+        self._acts = Acts(config)
+
+    def read(self, now_seconds: float) -> RoundReading:
+        """What is decided now; writes nothing."""
+        with self._config.access(Someone("")) as client:
+            return read_round(client, self._history(), self._recommended, self._config.settings, now_seconds)
+
+    def carry_out(self, reading: RoundReading) -> tuple[list[ChangeStatus], list[ActOutcome]]:
+        """Earlier acts first: what is due moves on. Then what the round adds to the ledger, and then its acts."""
+        moved = self._acts.watch(reading)
+        self._record(reading)
+        if moved or reading.stops:
+            return moved, []  # the next round decides on what is known now
+        entries = [entry for entry in reading.queue if entry.verdict is Verdict.ACT]
+        return moved, list(self._acts.carry_out(replace(reading, history=self._history()), entries))
+
+    def _history(self) -> LedgerHistory:
+        with closing(open_ledger(self._config.ledger, reading=True)) as ledger:
+            return self._reader.read(ledger)
+
+    def _record(self, reading: RoundReading) -> None:
+        config, history = self._config, reading.history
+        rows = list(rows_of(reading.queue, reading.stops, acts_of(history.standings.values()), history.decisions))
+        if not rows:
+            return
+        with config.access(Someone("")) as client:
+            actor = asked_who(client).name
+        with (
+            ledger_turn(config.ledger, "the autopilot notes", PATIENCE_SECONDS),
+            closing(open_ledger(config.ledger)) as ledger,
+        ):
+            append(ledger, config.clock, actor, rows)
+            keep_head(config.access, ledger, config.anchor_namespace)

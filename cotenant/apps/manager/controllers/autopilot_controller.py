@@ -1,0 +1,106 @@
+"""EDGE: rounds of the autopilot as the loop runs them: reading and status in `decide`, acts once the status is sent.
+
+Acts go through the accept path of a person's click, with a client that writes under the Lease alone. A dry run of the
+manager stops at the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from autopilot.rounds.cluster_state import policy_address
+from autopilot.rounds.reading import PolicyReading, RoundReading
+from autopilot.rounds.rounds import Rounds
+from cotenant.apps.manager.controllers.autopilot_metrics import AutopilotMetrics
+from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
+from cotenant.apps.manager.loop import Changes
+from cotenant.core.model.autopilot import POLICIES, Verdict
+from cotenant.core.model.kubernetes.intent import Apply, Intent, Outcome
+from cotenant.core.model.reasons import Reason
+
+log = structlog.get_logger(__name__)
+
+
+class AutopilotController:
+    """Feature `autopilot`."""
+
+    name = "autopilot"
+    needs: tuple[str, ...] = ()
+
+    def __init__(self, rounds: Rounds, interval_seconds: float, registry: CollectorRegistry | None = None) -> None:
+        """No round yet; without a registry nothing is counted."""
+        self._rounds = rounds
+        self.interval_seconds = interval_seconds
+        self._interval_seconds = interval_seconds
+        self._due_seconds = 0.0
+        self._reading: RoundReading | None = None
+        self._shown: dict[str, Apply] = {}
+        self._metrics = AutopilotMetrics(registry) if registry else None
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - rounds go by time
+        """The status of each policy that changed; the acts follow in `sent`."""
+        is_early = self._due_seconds - self._interval_seconds <= now_seconds < self._due_seconds
+        if is_early:  # a clock that went back does not hold a round up
+            self.interval_seconds = self._due_seconds - now_seconds
+            return ControllerDecision()
+        self._due_seconds = now_seconds + self._interval_seconds
+        self.interval_seconds = self._interval_seconds
+        self._reading = reading = self._rounds.read(now_seconds)
+        if self._metrics:
+            self._metrics.show(reading)
+        intents = [intent for one in reading.policies if (intent := self._status(reading, one)) is not None]
+        return ControllerDecision(tuple(intents), tuple(_notes(reading)))
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """Carry the round out; called where the manager writes, and leads."""
+        for outcome in outcomes:
+            if not outcome.ok:
+                self._shown.pop(str(outcome.intent.address), None)
+        reading, self._reading = self._reading, None
+        if reading is None:
+            return
+        moved, acts = self._rounds.carry_out(reading)
+        for standing in moved:
+            log.info("autopilot change moved", change=standing.change.id, state=standing.state, words=standing.words)
+        for act in acts:
+            ids = [standing.change.id for standing in act.changes]
+            log.info("autopilot act", workload=str(act.workload), changes=ids, words=act.words)
+        if self._metrics:
+            self._metrics.acted(acts)
+
+    def _status(self, reading: RoundReading, one: PolicyReading) -> Intent | None:
+        """The write of a policy's status; None while it says the same."""
+        policy, entries = one.policy, reading.of(one.policy)
+        halt = reading.halt.words if reading.halt else ""
+        address = policy_address(policy)
+        body = {
+            "apiVersion": address.api_version,
+            "kind": "AutopilotPolicy",
+            "metadata": {"name": policy.name, "namespace": policy.namespace},
+            "status": {
+                "observedGeneration": policy.generation,
+                "mode": one.does.value,
+                "reason": "; ".join(filter(None, (one.reason, one.gap, halt))),
+                "narrowed": list(one.narrowed),
+                "workloads": len(entries),
+                "queued": sum(entry.verdict is not Verdict.WAIT for entry in entries),
+                "underWay": reading.under_way(policy),
+                "waiting": reading.waiting(policy),
+            },
+        }
+        intent = Apply(address, body, "status", why="what the policy does now")
+        if self._shown.get(str(address)) == intent:
+            return None
+        self._shown[str(address)] = intent
+        return intent
+
+
+def _notes(reading: RoundReading) -> Iterator[ObjectNote]:
+    for one in reading.policies:
+        if one.policy.refused or one.gap:
+            yield ObjectNote(f"{POLICIES}/{one.policy}", "PolicyRefused", one.policy.refused or one.gap, warning=True)
+    if reading.halt is not None and reading.halt.reason is Reason.AUTOPILOT_STOPPED:
+        yield ObjectNote("autopilot", "AutopilotStopped", reading.halt.words, warning=True)
