@@ -29,6 +29,7 @@ SWITCHES = (
     "scheduling",
     "queues",
     "descheduler",
+    "autopilot",
     "enforcement",
     "devices",
     "webhooks",

@@ -19,7 +19,17 @@ from tests.cluster import binaries
 from tests.cluster.control_plane import ControlPlane
 from tools.build_chart import build
 
-SWITCHES = ("scan", "recommendations", "colocation", "scheduling", "queues", "descheduler", "enforcement", "webhooks")
+SWITCHES = (
+    "scan",
+    "recommendations",
+    "colocation",
+    "scheduling",
+    "queues",
+    "descheduler",
+    "autopilot",
+    "enforcement",
+    "webhooks",
+)
 EVERYTHING = frozenset(SWITCHES)
 
 Json = dict[str, Any]

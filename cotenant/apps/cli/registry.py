@@ -137,6 +137,12 @@ COMMANDS: Final = (
     CommandEntry(
         "reservations", f"{_CLI}.reservations.reservations", "Capacity for workloads before they need it.", ACT
     ),
+    CommandEntry(
+        "autopilot",
+        f"{_CLI}.changes.autopilot",
+        "Right-sizing by itself: status, preview, act, pause, report.",
+        ACT,
+    ),
     CommandEntry("audit", f"{_CLI}.changes.audit", "Who did what: verify and export the ledger.", ACT),
     CommandEntry(
         "install", f"{_CLI}.cluster.install", "Put CRDs, priority classes and rights into a cluster.", OPERATE

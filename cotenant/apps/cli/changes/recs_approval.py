@@ -15,7 +15,7 @@ from cotenant.core.model.changes.tables import changes_table
 from cotenant.core.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from changes.accept import Actions
+    from changes.live_context import Person
     from cotenant.core.model.changes.people import Someone
     from cotenant.core.settings.sections.access import AccessSettings
 
@@ -39,7 +39,7 @@ def confirm(
     settings = settings_of(ctx, None, kubeconfig, context)
     with opened(settings) as actions:
         id_ = one(actions.journal.standings(), change).change.id
-        done = confirmed(actions, _someone(actions, settings.access), id_)
+        done = confirmed(actions, someone_of(actions.person, settings.access), id_)
     print_table(changes_table(done), output, headers=not no_headers)
     bad = (ChangeState.FAILED, ChangeState.UNKNOWN)
     raise typer.Exit(EXIT_FINDINGS if any(s.state in bad for s in done) else 0)
@@ -60,11 +60,11 @@ def decline(
     settings = settings_of(ctx, None, kubeconfig, context)
     with opened(settings) as actions:
         id_ = one(actions.journal.standings(), change).change.id
-        done = declined(actions, _someone(actions, settings.access), id_)
+        done = declined(actions, someone_of(actions.person, settings.access), id_)
     print_table(changes_table(done), output, headers=not no_headers)
 
 
-def _someone(actions: Actions, access: AccessSettings) -> Someone:
+def someone_of(person: Person, access: AccessSettings) -> Someone:
     """Whom the cluster knows, with the roles of `access.roles`: what it puts before names is left off for those."""
     from cotenant.core.model.changes.people import IdentitySource
     from cotenant.core.settings.sections.access import AccessMode
@@ -74,6 +74,6 @@ def _someone(actions: Actions, access: AccessSettings) -> Someone:
         raise UsageError(
             "access.mode is none: it names nobody's roles", fix="Use the settings of the dashboard where it waits."
         )
-    person, prefixes = actions.person, access.proxy
+    prefixes = access.proxy
     groups = [group.removeprefix(prefixes.cluster_group_prefix) for group in person.groups]
     return known(person.name.removeprefix(prefixes.cluster_user_prefix), groups, IdentitySource.PROXY, access)
