@@ -156,7 +156,7 @@ def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
     return Decisions(approvals, stopped, resumed, left_alone, cleared, proposals)
 
 
-def harmful(acts: Iterable[PastAct], workload: WorkloadRef, since_seconds: float = 0.0) -> list[PastAct]:
+def failed_acts(acts: Iterable[PastAct], workload: WorkloadRef, since_seconds: float = 0.0) -> list[PastAct]:
     """Acts on a workload that did harm, or were refused, after a person last resumed it; the oldest first."""
     bad = (ActState.HARMFUL, ActState.FAILED)
     return [a for a in acts if a.workload == workload and a.state in bad and a.since_seconds > since_seconds]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from autopilot.decide.halt import Halt
-from autopilot.decide.history import ActState, PastAct, harmful, restarts
+from autopilot.decide.history import ActState, PastAct, failed_acts, restarts
 from autopilot.decide.policy import PolicyLimits
 from changes.decide.change_windows import is_open, when
 from cotenant.core.model.autopilot import AutopilotMode, Verdict, Way
@@ -121,13 +121,24 @@ def ways_left(candidate: Candidate, inputs: RoundInputs) -> tuple[Way, ...]:
 def back_off_end(
     acts: Sequence[PastAct], first_seconds: float, cleared_seconds: float, workload: WorkloadRef
 ) -> float | None:
-    """Until when a workload rests after harm (Unix time); None when it did none. Infinity when it is given up."""
-    bad = harmful(acts, workload, cleared_seconds)
-    if not bad:
-        return None
-    if sum(act.state is ActState.HARMFUL for act in bad) >= GIVEN_UP_AFTER:
+    """Until when a workload rests (Unix time); None when no act on it failed. Infinity when it is given up.
+
+    Harm rests first_seconds, what the cluster refused or what never reached it an hour; each four times as long as
+    the one before.
+    """
+    bad = failed_acts(acts, workload, cleared_seconds)
+    harmful = [act for act in bad if act.state is ActState.HARMFUL]
+    if len(harmful) >= GIVEN_UP_AFTER:
         return float("inf")
-    return max(act.since_seconds for act in bad) + first_seconds * BACK_OFF_FACTOR ** min(len(bad) - 1, GIVEN_UP_AFTER)
+    refused = [act for act in bad if act.state is ActState.FAILED]
+    ends = [_rest_end(harmful, first_seconds), _rest_end(refused, HOUR_SECONDS)]
+    return max((end for end in ends if end is not None), default=None)
+
+
+def _rest_end(acts: Sequence[PastAct], first_seconds: float) -> float | None:
+    if not acts:
+        return None
+    return max(a.since_seconds for a in acts) + first_seconds * BACK_OFF_FACTOR ** min(len(acts) - 1, GIVEN_UP_AFTER)
 
 
 def _shut_windows(inputs: RoundInputs) -> dict[tuple[str, ...], str]:

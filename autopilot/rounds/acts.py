@@ -33,7 +33,7 @@ from cotenant.core.model.autopilot import KEY_PREFIX, Way
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.people import Grant, Role, Someone
 from cotenant.core.model.changes.service import ChangeRequest, WorkloadReview
-from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NotLeader
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.actions import ActionSettings
@@ -153,6 +153,8 @@ class Acts:
                     refusals.append(f"{way}: {why}")
                     continue
                 return ActOutcome(workload, tuple(service.accept(someone, request)))
+        except (NotLeader, ClusterUnreachable):
+            raise  # the others would fail alike
         except CotenantError as error:
             refusals.append(error.message)
         return ActOutcome(workload, words="; ".join(refusals) or "no way is left")

@@ -116,6 +116,9 @@ def test_back_off_grows_fourfold_and_ends_where_a_person_resumes_the_workload() 
     assert back_off_end([*bad, act("a", ActState.HARMFUL)], first, 0.0, ref("a")) == float("inf")
     assert back_off_end([*bad, act("a", ActState.HARMFUL)], first, NOW, ref("a")) is None
     assert back_off_end(bad, first, 0.0, ref("other")) is None
+    # what the cluster refused rests for an hour, the second time for four
+    refused = [act("b", ActState.FAILED, ago) for ago in (DAY, HOUR)]
+    assert back_off_end(refused, first, 0.0, ref("b")) == NOW - HOUR + 4 * HOUR
 
 
 def test_two_of_the_last_forty_changes_stop_everything_until_a_person_resumes() -> None:

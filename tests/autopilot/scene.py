@@ -1,0 +1,167 @@
+"""An autopilot on a real control plane, with the manager's documented account: policies, rounds, a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from autopilot.rounds.acts import ActConfig, ActOutcome, LedClient
+from autopilot.rounds.ledger_history import LedgerReader
+from autopilot.rounds.reading import RoundReading
+from autopilot.rounds.rounds import Rounds
+from autopilot.service import AutopilotService
+from cotenant.core.adapters.bucket_ledger import open_ledger
+from cotenant.core.adapters.clock import ShiftedClock
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.model.changes.change import ChangeStatus
+from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.errors import NotLeader
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.recommendation import Recommendation, Trust
+from cotenant.core.settings.root import Settings
+from tests.actions.world import recommended
+from tests.cluster.accounts import account
+from tests.cluster.api import Json
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import install_crd
+from tests.cluster.waiting import wait_for
+
+CRD = "autopilotpolicies.cotenant.dev"
+APPROVER = Someone("ann", grants=(Grant(Role.APPROVER),))
+HOUR = 3600.0
+
+
+@dataclass
+class AutopilotScene:
+    """One namespace, whose policies the manager's account follows; it may change workloads once `bound`."""
+
+    plane: ControlPlane
+    namespace: str
+    folder: Path
+    recommendations: list[Recommendation] = field(default_factory=list)
+    ahead_seconds: float = 0.0
+    leads: bool = True
+    settings: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        install_crd(self.plane.api(), CRD)
+        self.kubeconfig = account(self.plane, "cotenant-manager", self.namespace)
+        self.policies = f"/apis/cotenant.dev/v1alpha1/namespaces/{self.namespace}/autopilotpolicies"
+        self.settings = msgspec.convert(
+            {
+                "autopilot": {
+                    "enabled": True,
+                    "ceiling": {"never_touch": ["LSE", "LSR"], "ways": ["InPlace", "RollOut"]},
+                },
+                "actions": {"ledger": str(self.folder / "ledger.db"), "soak_minutes": 5, "resize_seconds": 20},
+                "manager": {"namespace": self.namespace, "write": True},
+            },
+            Settings,
+        )
+        self.reader = LedgerReader()
+
+    def bind(self) -> None:
+        """Let the manager change workloads here, as docs/autopilot.md has it."""
+        group = "rbac.authorization.k8s.io"
+        body = {
+            "metadata": {"name": "cotenant-autopilot-act"},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cotenant-applier"},
+            "subjects": [{"kind": "ServiceAccount", "name": "cotenant-manager", "namespace": "cotenant"}],
+        }
+        self.plane.api().create(f"/apis/{group}/v1/namespaces/{self.namespace}/rolebindings", body)
+
+    def policy(self, name: str = "nightly", **spec: Any) -> Json:
+        """A policy, made."""
+        kind = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "AutopilotPolicy"}
+        return self.plane.api().create(self.policies, {**kind, "metadata": {"name": name}, "spec": spec})
+
+    def status(self, name: str = "nightly") -> Json:
+        """Status of a policy, as the server has it."""
+        return self.plane.api().get(f"{self.policies}/{name}").get("status") or {}
+
+    def recommend(self, workload: WorkloadRef, amount: int = 800, now: int = 1000, confidence: float = 0.95) -> None:
+        """A stored recommendation of a workload's CPU request."""
+        self.recommendations.append(replace(recommended(workload, amount, now), trust=Trust(confidence)))
+
+    @contextmanager
+    def access(self, _who: Someone) -> Iterator[KubeClient]:
+        """The manager's account, which writes while it leads."""
+        with closing(self.plane.client(self.kubeconfig)) as client:
+            led = LedClient.of(client, self._guard)
+            with closing(led):
+                yield led
+
+    def rounds(self) -> Rounds:
+        """Rounds of a process that has just started."""
+        config = ActConfig(
+            self.access,
+            self.folder / "ledger.db",
+            self.settings,
+            ShiftedClock(self.ahead_seconds),
+            anchor_namespace=self.namespace,
+        )
+        return Rounds(config, self._of_namespace)
+
+    def round(self) -> tuple[RoundReading, list[ChangeStatus], list[ActOutcome]]:
+        """One round of a process that has just started: what was read, what moved, what was done."""
+        rounds = self.rounds()
+        reading = rounds.read(ShiftedClock(self.ahead_seconds).now_seconds())
+        return reading, *rounds.carry_out(reading)
+
+    def service(self) -> AutopilotService:
+        """What people ask, here with an administrator's rights on the cluster."""
+
+        @contextmanager
+        def access(_who: Someone) -> Iterator[KubeClient]:
+            with closing(self.plane.client(self.approver())) as client:
+                yield client
+
+        clock = ShiftedClock(self.ahead_seconds)
+        return AutopilotService(access, self.folder / "ledger.db", self.settings, clock, self._of_namespace)
+
+    def approver(self) -> Path:
+        """Kubeconfig of a person with the rights that docs/autopilot.md names for approvers."""
+        group, api = "rbac.authorization.k8s.io", self.plane.api()
+        path = f"/apis/{group}/v1/namespaces/{self.namespace}/rolebindings"
+        for name in ("cotenant-autopilot-approver", "cotenant-ledger-anchor"):
+            if not api.exists(f"{path}/{name}"):
+                subject = {"apiGroup": group, "kind": "User", "name": "ann"}
+                reference = {"apiGroup": group, "kind": "ClusterRole", "name": name}
+                api.create(path, {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]})
+        file = self.plane.user("ann")
+        client = self.plane.client(file)
+        wait_for("the approver's rights", lambda: _may(client, f"{self.policies}"))
+        client.close()
+        return file
+
+    def standings(self) -> Sequence[ChangeStatus]:
+        """Changes of the ledger, in their order."""
+        with closing(open_ledger(self.folder / "ledger.db", reading=True)) as ledger:
+            return tuple(self.reader.read(ledger).standings.values())
+
+    def events(self) -> list[str]:
+        """Events of the ledger, in their order."""
+        with closing(open_ledger(self.folder / "ledger.db", reading=True)) as ledger:
+            return [row.event for row in ledger.entries()]
+
+    def _of_namespace(self, namespace: str) -> list[Recommendation]:
+        return [one for one in self.recommendations if one.container.workload.namespace == namespace]
+
+    def _guard(self) -> None:
+        if not self.leads:
+            raise NotLeader("another replica leads")
+
+
+def _may(client: KubeClient, path: str) -> bool:
+    from cotenant.core.model.errors import ClusterForbidden
+
+    try:
+        client.list(path)
+    except ClusterForbidden:
+        return False
+    return True

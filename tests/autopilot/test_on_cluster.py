@@ -1,0 +1,227 @@
+"""The autopilot on a real API server, under the rights that are documented."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.model.autopilot import SWITCH_CONFIG_MAP, Verdict
+from cotenant.core.model.changes.change import ChangeState
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reasons import Reason
+from tests.actions.dying import killed
+from tests.actions.world import Kubelet, created, deployed, own_node, ready, template
+from tests.autopilot.dying import DyingRound, dying_round
+from tests.autopilot.scene import APPROVER, HOUR, AutopilotScene
+from tests.cluster.api import ApiError
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.namespaces import unique_name
+from tests.cluster.waiting import wait_for
+from tests.support.extent import full
+
+
+@pytest.fixture(scope="module")
+def node(control_plane: ControlPlane) -> Any:
+    with own_node(control_plane, unique_name("pilot")) as kubelet:
+        yield kubelet
+
+
+@pytest.fixture
+def scene(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> AutopilotScene:
+    return AutopilotScene(control_plane, namespace, tmp_path)
+
+
+@pytest.fixture
+def web(scene: AutopilotScene, node: Kubelet) -> WorkloadRef:
+    """A Deployment of two pods whose CPU request should go from 1000m to 800m."""
+    workload = deployed(scene.plane, scene.namespace, nodeSelector={"test/own": node.node})
+    scene.recommend(workload)
+    return workload
+
+
+def cpu(scene: AutopilotScene, workload: WorkloadRef) -> str:
+    return str(template(scene.plane, workload)["requests"]["cpu"])
+
+
+def acting(scene: AutopilotScene, **spec: Any) -> None:
+    """A policy that may act: bound, approved."""
+    scene.bind()
+    scene.policy(**{"mode": "Observe", "ways": ["RollOut"], **spec})
+    scene.service().act(APPROVER, f"{scene.namespace}/nightly")
+
+
+def is_rolled_out(scene: AutopilotScene, workload: WorkloadRef) -> bool:
+    body = scene.plane.api().get(f"/apis/apps/v1/namespaces/{workload.namespace}/deployments/{workload.name}")
+    status = body["status"]
+    is_current = status.get("observedGeneration") == body["metadata"]["generation"]
+    return is_current and status.get("updatedReplicas") == status.get("readyReplicas") == status.get("replicas") == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"mode": "Always"}, "Unsupported value"),
+        ({"ways": ["RollOut"], "restartsPerWeek": 0}, "ways has RollOut alone"),
+        ({"resources": ["cpu"], "directions": ["UpAfterOOMKill"]}, "raises memory, and resources leaves memory out"),
+        ({"resources": ["memory"], "largestCut": {"cpu": 0.2}}, "bounds a resource that resources leaves out"),
+        ({"directions": ["Up"], "largestCut": {"cpu": 0.2}}, "directions has no Down"),
+        ({"canaryShare": 1.5}, "should be less than or equal to 1"),
+    ],
+)
+def test_the_server_refuses_a_policy_that_contradicts_itself(
+    scene: AutopilotScene, spec: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        scene.policy(**spec)
+    assert words in str(refused.value)
+    assert scene.policy()["spec"] == {"mode": "Observe"}
+
+
+def test_observing_changes_nothing_and_writes_its_report_once(scene: AutopilotScene, web: WorkloadRef) -> None:
+    scene.policy(mode="Act")  # asked for, and approved by nobody; the manager may not write here either
+    before = scene.plane.api().get(f"/apis/apps/v1/namespaces/{web.namespace}/deployments/web")["metadata"]
+    for _ in range(2):
+        reading, moved, acts = scene.round()
+        assert [e.verdict for e in reading.queue] == [Verdict.PROPOSE] and moved == acts == []
+        assert "nobody has approved it" in reading.policies[0].reason
+    after = scene.plane.api().get(f"/apis/apps/v1/namespaces/{web.namespace}/deployments/web")["metadata"]
+    assert (after["resourceVersion"], scene.events()) == (before["resourceVersion"], ["autopilot-proposed"])
+    (row,) = scene.service().report(APPROVER, 7).rows()
+    # two replicas, 200m less each
+    assert (row["proposed"], row["cpu_proposed"], row["changed"]) == (1, 400, 0)
+
+
+def test_an_approved_policy_acts_once_by_the_path_of_a_click_and_its_change_is_judged(
+    scene: AutopilotScene, web: WorkloadRef
+) -> None:
+    acting(scene)
+    _, _, (act,) = scene.round()
+    (status,) = act.changes
+    assert status.state is ChangeState.APPLIED and cpu(scene, web) == "800m"
+    assert status.change.actor == "system:serviceaccount:cotenant:cotenant-manager"
+    assert scene.events() == ["autopilot-act", "accepted", "applied"]
+    reading, moved, acts = scene.round()
+    # what it should be is what it is: the change soaks, and nothing is left to do
+    assert moved == acts == [] and [e.verdict for e in reading.queue] == [Verdict.WAIT]
+    wait_for("the roll-out", lambda: is_rolled_out(scene, web))
+    scene.ahead_seconds = 2 * HOUR
+    _, (verified,), acts = scene.round()
+    assert (verified.state, acts) == (ChangeState.VERIFIED, [])
+    (row,) = scene.service().report(APPROVER, 7).rows()
+    assert (row["changed"], row["held"], row["cpu_freed"]) == (1, 1, 400)
+
+
+def test_a_policy_that_is_changed_after_its_approval_observes_again(scene: AutopilotScene, web: WorkloadRef) -> None:
+    acting(scene)
+    scene.plane.api().patch(f"{scene.policies}/nightly", {"spec": {"atOnce": 4}})
+    reading, _, acts = scene.round()
+    assert "it was changed after it was approved" in reading.policies[0].reason
+    assert acts == [] and cpu(scene, web) == "1"
+
+
+def test_the_switch_stops_what_a_round_has_decided_already(scene: AutopilotScene, web: WorkloadRef) -> None:
+    acting(scene)
+    rounds = scene.rounds()
+    reading = rounds.read(SystemClock().now_seconds())
+    assert [e.verdict for e in reading.queue] == [Verdict.ACT]
+    scene.service().pause(APPROVER, "incident")
+    _, (stopped,) = rounds.carry_out(reading)
+    assert stopped.paused and "incident" in stopped.words and cpu(scene, web) == "1"
+    halted, _, acts = scene.round()
+    assert halted.halt is not None and halted.halt.reason is Reason.AUTOPILOT_PAUSED and acts == []
+    # any other value of the key pauses as well, as a person writes it with kubectl
+    switch = f"/api/v1/namespaces/{scene.namespace}/configmaps/{SWITCH_CONFIG_MAP}"
+    scene.service().resume(APPROVER)
+    scene.plane.api().patch(switch, {"data": {"paused": "true"}})
+    assert scene.round()[0].halt is not None
+    scene.service().resume(APPROVER)
+    assert scene.round()[2][0].changes and cpu(scene, web) == "800m"
+
+
+def test_nothing_is_written_by_who_does_not_lead_and_the_next_leader_finds_nothing_half_done(
+    scene: AutopilotScene, web: WorkloadRef
+) -> None:
+    acting(scene)
+    scene.leads = False
+    with pytest.raises(CotenantError):
+        scene.round()
+    assert cpu(scene, web) == "1"
+    scene.leads = True
+    moved = [status.state for _ in range(2) for status in scene.round()[1]]
+    assert moved in ([], [ChangeState.FAILED])
+    assert scene.events().count("applied") <= 1
+
+
+def test_a_fought_field_is_left_alone_until_a_person_resumes_the_workload(
+    scene: AutopilotScene, web: WorkloadRef
+) -> None:
+    acting(scene)
+    assert scene.round()[2][0].changes
+    wait_for("the roll-out", lambda: is_rolled_out(scene, web))
+    path = f"/apis/apps/v1/namespaces/{web.namespace}/deployments/{web.name}"
+    containers = [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]
+    scene.plane.api().patch(path, {"spec": {"template": {"spec": {"containers": containers}}}}, kind="strategic")
+    for _ in range(3):
+        scene.ahead_seconds += 100 * HOUR
+        reading, _, acts = scene.round()
+        assert acts == [] and [e.reason for e in reading.queue] == [Reason.AUTOPILOT_OTHER_WRITER]
+    assert scene.events().count("autopilot-left-alone") == 1 and cpu(scene, web) == "1"
+    scene.service().resume(APPROVER, web, "it was me")
+    assert str(web) not in scene.round()[0].history.decisions.left_alone
+
+
+def test_what_others_keep_is_never_touched(scene: AutopilotScene) -> None:
+    api = scene.plane.api()
+    kinds = {
+        "argo": Reason.AUTOPILOT_OTHER_WRITER,
+        "lsr": Reason.AUTOPILOT_NEVER_TOUCHED,
+        "hpa": Reason.AUTOPILOT_NEVER_TOUCHED,
+    }
+    for name in kinds:
+        scene.recommend(created(scene.plane, scene.namespace, name, 0))
+    deployments = f"/apis/apps/v1/namespaces/{scene.namespace}/deployments"
+    api.patch(f"{deployments}/argo", {"metadata": {"labels": {"argocd.argoproj.io/instance": "shop"}}})
+    labels = {"spec": {"template": {"metadata": {"labels": {"koordinator.sh/qosClass": "LSR"}}}}}
+    api.patch(f"{deployments}/lsr", labels)
+    metric = {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}},
+    }
+    spec = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hpa"}, "maxReplicas": 3}
+    body = {"metadata": {"name": "hpa"}, "spec": {**spec, "metrics": [metric]}}
+    api.create(f"/apis/autoscaling/v2/namespaces/{scene.namespace}/horizontalpodautoscalers", body)
+    scene.policy(neverTouch=["Autoscaled"])
+    reading, _, _ = scene.round()
+    assert {e.candidate.workload.name: e.reason for e in reading.queue} == kinds
+
+
+@pytest.mark.parametrize("end", [(2, False), (2, True), *full((1, False), (1, True), (3, False), (3, True))])
+def test_a_kill_in_the_middle_of_acts_does_nothing_twice_and_loses_nothing(
+    scene: AutopilotScene, node: Kubelet, end: tuple[int, bool]
+) -> None:
+    write, after = end
+    workloads = [created(scene.plane, scene.namespace, name, 2, nodeSelector={"test/own": node.node}) for name in "abc"]
+    for workload in workloads:
+        ready(scene.plane, workload)
+        scene.recommend(workload)
+    acting(scene)
+    ledger = scene.folder / "ledger.db"
+    terms = DyingRound(str(scene.kubeconfig), ledger, scene.settings, tuple(scene.recommendations), write, after)
+    killed(dying_round, terms)
+    # those before it are done, and the one whose write had left is done as well
+    assert [cpu(scene, workload) for workload in workloads].count("800m") == write - 1 + after
+    for _ in range(4):  # settled, the rest acts
+        scene.round()
+    # what never reached the cluster is written down as failed, and rests for an hour
+    assert [cpu(scene, workload) for workload in workloads].count("800m") == 3 - (not after)
+    states = [status.state for status in scene.standings()]
+    assert len(states) == 3 and states.count(ChangeState.APPLIED) == 3 - (not after)
+    assert scene.events().count("accepted") == 3
+    scene.ahead_seconds = 2 * HOUR
+    for _ in range(2):
+        scene.round()
+    assert [cpu(scene, workload) for workload in workloads].count("800m") == 3
