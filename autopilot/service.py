@@ -15,7 +15,7 @@ from autopilot.decide.policy import Policy, parse_policy
 from autopilot.decide.queue import QueueEntry
 from autopilot.rounds.cluster_state import policy_address, set_mode, set_switch
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
-from autopilot.rounds.reading import PolicyReading, Recommended, RoundReading, read_round
+from autopilot.rounds.reading import EVERYWHERE, PolicyReading, Recommended, RoundReading, RoundScope, read_round
 from changes.change_ledger import keep_head
 from changes.live_context import who as asked_who
 from changes.service import ClusterAccess
@@ -48,17 +48,12 @@ class AutopilotService:
         self._anchor_namespace = settings.manager.namespace if settings.actions.anchor else ""
 
     # --- looking ------------------------------------------------------------------------------------------------------
-    def read(self, who: Someone, *, in_window: bool = False) -> RoundReading:
-        """A round that is decided now, of the namespaces that the person may read; in_window: as if all were open."""
+    def read(self, who: Someone, scope: RoundScope = EVERYWHERE) -> RoundReading:
+        """A round that is decided now, of the namespaces that the person may read."""
         who.require(Right.READ)
         with self._access(who) as client:
             reading = read_round(
-                client,
-                self._history(),
-                self._recommended,
-                self._settings,
-                self._clock.now_seconds(),
-                in_window=in_window,
+                client, self._history(), self._recommended, self._settings, self._clock.now_seconds(), scope
             )
         policies = tuple(one for one in reading.policies if who.may(Right.READ, one.policy.namespace))
         names = {str(one.policy) for one in policies}

@@ -40,9 +40,14 @@ class _NodeHealth(msgspec.Struct):
     status: _NodeConditions = msgspec.field(default_factory=_NodeConditions)
 
 
-def read_policies(client: KubeClient) -> list[Policy]:
-    """All policies, those that are refused with why; ClusterAbsent where their kind is not installed."""
-    return sorted(map(read_policy, client.list(POLICIES_PATH)), key=str)
+def read_policies(client: KubeClient, namespaces: Sequence[str] = ()) -> list[Policy]:
+    """Policies of these namespaces, of all without, those that are refused with why.
+
+    ClusterAbsent where their kind is not installed.
+    """
+    addresses = [policy_address(Policy(namespace, "")) for namespace in dict.fromkeys(namespaces)]
+    paths = [address.collection for address in addresses] or [POLICIES_PATH]
+    return sorted((read_policy(body) for path in paths for body in client.list(path)), key=str)
 
 
 def read_namespace(client: KubeClient, namespace: str) -> LiveNamespace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from autopilot.decide.candidates import DAY_HOURS, PolicyInForce, candidates_of, settings_under
 from autopilot.decide.halt import Halt, halt_of, too_much_harm
@@ -25,6 +26,17 @@ from cotenant.core.settings.root import Settings
 
 Recommended = Callable[[str], Sequence[Recommendation]]
 """Stored recommendations of a namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundScope:
+    """What is looked at. namespaces: these alone, all without; in_window: as if every change window were open."""
+
+    namespaces: Sequence[str] = ()
+    in_window: bool = False
+
+
+EVERYWHERE: Final = RoundScope()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +102,11 @@ def read_round(
     recommended: Recommended,
     settings: Settings,
     now_seconds: float,
-    *,
-    in_window: bool = False,
+    scope: RoundScope = EVERYWHERE,
 ) -> RoundReading:
-    """Everything that a round rests on, decided; ClusterAbsent where the kind of policies is not installed.
-
-    in_window: decide as if every change window were open.
-    """
+    """Everything that a round rests on, decided; ClusterAbsent where the kind of policies is not installed."""
     ceiling, decisions = ceiling_of(settings.autopilot.ceiling), history.decisions
-    policies = [_judged(policy, ceiling, decisions.approvals) for policy in read_policies(client)]
+    policies = [_judged(policy, ceiling, decisions.approvals) for policy in read_policies(client, scope.namespaces)]
     force = {str(one.policy): _in_force(one, one.limits, settings) for one in policies if one.limits is not None}
     gathered = _gathered(client, force, recommended, history)
     acts = acts_of(history.standings.values())
@@ -107,7 +115,7 @@ def read_round(
     halt = Halt(Reason.AUTOPILOT_STOPPED, stops) if stops else halt_of(health, decisions, settings.autopilot)
     cool_down_hours = max(settings.actions.guardrails.cool_down_hours, DAY_HOURS)
     candidates = gathered.candidates
-    if in_window:
+    if scope.in_window:
         candidates = tuple(replace(one, limits=replace(one.limits, windows=())) for one in candidates)
     inputs = RoundInputs(
         now_seconds,

@@ -20,12 +20,12 @@ from cotenant.core.adapters.clock import ShiftedClock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.people import Grant, Role, Someone
-from cotenant.core.model.errors import NotLeader
+from cotenant.core.model.errors import ClusterForbidden, NotLeader
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation, Trust
 from cotenant.core.settings.root import Settings
 from tests.actions.world import recommended
-from tests.cluster.accounts import account
+from tests.cluster.accounts import account, applier
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
@@ -126,13 +126,13 @@ class AutopilotScene:
 
     def approver(self) -> Path:
         """Kubeconfig of a person with the rights that docs/autopilot.md names for approvers."""
-        group, api = "rbac.authorization.k8s.io", self.plane.api()
+        applier(self.plane, self.namespace)
+        group, api, name = "rbac.authorization.k8s.io", self.plane.api(), "cotenant-autopilot-approver"
         path = f"/apis/{group}/v1/namespaces/{self.namespace}/rolebindings"
-        for name in ("cotenant-autopilot-approver", "cotenant-ledger-anchor"):
-            if not api.exists(f"{path}/{name}"):
-                subject = {"apiGroup": group, "kind": "User", "name": "ann"}
-                reference = {"apiGroup": group, "kind": "ClusterRole", "name": name}
-                api.create(path, {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]})
+        if not api.exists(f"{path}/{name}"):
+            subject = {"apiGroup": group, "kind": "User", "name": "ann"}
+            reference = {"apiGroup": group, "kind": "ClusterRole", "name": name}
+            api.create(path, {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]})
         file = self.plane.user("ann")
         client = self.plane.client(file)
         wait_for("the approver's rights", lambda: _may(client, f"{self.policies}"))
@@ -158,8 +158,6 @@ class AutopilotScene:
 
 
 def _may(client: KubeClient, path: str) -> bool:
-    from cotenant.core.model.errors import ClusterForbidden
-
     try:
         client.list(path)
     except ClusterForbidden:

@@ -29,7 +29,18 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for
 
-RIGHTS = ("rbac", "reservations", "queues", "descheduler", "autopilot", "extender", "enforcer", "devices", "applier", "reader")
+RIGHTS = (
+    "rbac",
+    "reservations",
+    "queues",
+    "descheduler",
+    "autopilot",
+    "extender",
+    "enforcer",
+    "devices",
+    "applier",
+    "reader",
+)
 KINDS = frozenset(
     {
         "Namespace",

@@ -16,9 +16,9 @@ DEPLOY = ROOT / "deploy"
 DEFINITIONS = sorted((DEPLOY / "crds").glob("*.yaml"))
 OBJECTS = [p for p in sorted(DEPLOY.rglob("*.yaml")) if p.relative_to(DEPLOY).parts[0] in ("crds", "rbac")]
 KINDS = {
-    "AutopilotPolicy", "ClusterColocationProfile", "Device", "ElasticQuota", "ElasticQuotaProfile", "NodeAllocation", "NodeMetric",
-    "NodeSLO", "PodGroup", "PodMigrationJob", "Recommendation", "Reservation", "ReservationPlan", "SwapGuard",
-    "UsageForecast",
+    "AutopilotPolicy", "ClusterColocationProfile", "Device", "ElasticQuota", "ElasticQuotaProfile", "NodeAllocation",
+    "NodeMetric", "NodeSLO", "PodGroup", "PodMigrationJob", "Recommendation", "Reservation", "ReservationPlan",
+    "SwapGuard", "UsageForecast",
 }  # fmt: skip
 
 

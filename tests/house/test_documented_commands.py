@@ -70,6 +70,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "cotenant serve manager ": (DESK, "tests/cluster/test_first_hour.py"),
     "cotenant config profiles compile": (NEEDS_CLUSTER, "tests/admission/test_policies_on_a_real_cluster.py"),
     "cotenant serve webhook": (SERVES, "tests/admission/test_on_a_real_cluster.py"),
+    "cotenant autopilot ": (DESK, "tests/cli/test_autopilot.py"),
     "cotenant recs ": (DESK, "tests/cli/test_recs.py"),
     "cotenant reservations ": (DESK, "tests/cli/test_reservations.py"),
     "cotenant --set queues.": (DESK, "tests/scheduler_ext/queues/test_on_cluster.py"),

@@ -42,10 +42,11 @@ def status(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """List the policies: what each asks for, what it does now, and why that is less."""
+    from autopilot.rounds.reading import RoundScope
     from autopilot.service import status_table
 
     settings = settings_of(ctx, store, kubeconfig, context)
-    reading = _service(settings, cluster).read(_person(settings))
+    reading = _service(settings, cluster).read(_person(settings), RoundScope(namespace or ()))
     print_table(chosen(status_table(reading), namespace, None), output, headers=not no_headers)
     _finish(reading, settings)
 
@@ -71,10 +72,12 @@ def preview(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Decide a round now and print its queue: what would be changed, and why the others wait. It writes nothing."""
+    from autopilot.rounds.reading import RoundScope
     from autopilot.service import queue_table
 
     settings = settings_of(ctx, store, kubeconfig, context)
-    reading = _service(settings, cluster).read(_person(settings), in_window=in_window)
+    scope = RoundScope(namespace or (), in_window)
+    reading = _service(settings, cluster).read(_person(settings), scope)
     print_table(chosen(queue_table(reading), namespace, None), output, headers=not no_headers)
     _finish(reading, settings)
 

@@ -1,0 +1,117 @@
+"""`cotenant autopilot` as people use it, beside a manager that runs under its documented rights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from cotenant.apps.cli.main import root
+from cotenant.apps.manager.features import NAMES
+from cotenant.apps.manager.run import Manager, Options
+from cotenant.apps.pipeline.explain import write
+from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.settings.root import Settings
+from tests.actions.world import created, ready, template
+from tests.autopilot.scene import AutopilotScene
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fixtures import FakeNodes
+from tests.cluster.waiting import wait_for
+
+
+class Desk:
+    """A scene with stored results, a settings file, and the command line of its approver."""
+
+    def __init__(self, scene: AutopilotScene, folder: Path) -> None:
+        self.scene = scene
+        off = [name for name in NAMES if name != "autopilot"]
+        self.document: dict[str, Any] = {
+            "store": {"url": folder.as_uri()},
+            "actions": {"ledger": str(scene.folder / "ledger.db"), "soak_minutes": 5},
+            "autopilot": {"enabled": True, "interval_seconds": 1, "ceiling": {"ways": ["RollOut"], "never_touch": []}},
+            "manager": {"namespace": scene.namespace, "write": True, "features_off": off},
+        }
+        self.store = Store(folder.as_uri(), "test")
+        self.file = scene.folder / "settings.yaml"
+        self.file.write_text(yaml.safe_dump(self.document))
+
+    def publish(self, *workloads: WorkloadRef) -> None:
+        """Store recommendations of these workloads."""
+        for workload in workloads:
+            self.scene.recommend(workload)
+        write(self.store, self.scene.recommendations)
+
+    def run(self, *words: str) -> Result:
+        """A command of the approver."""
+        kubeconfig = ["--kubeconfig", str(self.scene.approver())]
+        done = CliRunner().invoke(root, ["--config", str(self.file), "autopilot", *words, *kubeconfig])
+        assert done.exit_code == 0, done.output
+        return done
+
+    @contextmanager
+    def manager(self) -> Iterator[Manager]:
+        """A manager in this process, as the documented account."""
+        settings = msgspec.convert(self.document, Settings)
+        client = self.scene.plane.client(self.scene.kubeconfig)
+        with Manager(client, settings, Metrics("test", "3"), Options("test", False)) as manager:
+            yield manager
+
+
+@pytest.fixture
+def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
+    return Desk(AutopilotScene(control_plane, namespace, tmp_path), tmp_path / "store")
+
+
+def test_a_policy_is_watched_approved_paused_and_resumed_by_commands(desk: Desk, fake_nodes: FakeNodes) -> None:
+    scene = desk.scene
+    fake_nodes(1, cpu="100", memory="400Gi")
+    first, second = (created(scene.plane, scene.namespace, name, 2) for name in ("first", "second"))
+    for workload in (first, second):
+        ready(scene.plane, workload)
+    desk.publish(first)
+    scene.bind()
+    scene.policy()
+    (row,) = json.loads(desk.run("preview", "-n", scene.namespace, "-o", "json").stdout)
+    assert (row["decision"], row["workload"], row["cpu"]) == ("propose", "first", -400)
+    with desk.manager() as manager:
+        wait_for("the status", lambda: scene.status().get("mode") == "Observe")
+        wait_for("the report", lambda: scene.events() == ["autopilot-proposed"])
+        desk.run("act", f"{scene.namespace}/nightly", "--reason", "seen enough")
+        wait_for("the act", lambda: template(scene.plane, first)["requests"]["cpu"] == "800m")
+        wait_for("the status", lambda: scene.status().get("underWay") == 1)
+        desk.run("pause", "--reason", "incident")
+        desk.publish(second)
+        rounds = manager.rounds("autopilot")
+        # a round a second: the switch is obeyed within ten
+        wait_for("rounds", lambda: manager.rounds("autopilot") > rounds + 3, 10)
+        assert "incident" in scene.status()["reason"] and template(scene.plane, second)["requests"]["cpu"] == "1"
+        (shown,) = json.loads(desk.run("status", "-n", scene.namespace, "-o", "json").stdout)
+        assert (shown["asked"], shown["mode"], shown["under_way"]) == ("Act", "Act", 1)
+        desk.run("resume")
+        wait_for("the next act", lambda: template(scene.plane, second)["requests"]["cpu"] == "800m")
+    assert "changed" in desk.run("report", "-o", "csv").stdout.partition("\n")[0]
+    (counts,) = json.loads(desk.run("report", "-n", scene.namespace, "-o", "json").stdout)
+    assert (counts["proposed"], counts["changed"], counts["cpu_freed"]) == (1, 2, 800)
+    switches = [event for event in scene.events() if event.startswith("autopilot-")]
+    assert switches == ["autopilot-proposed", "autopilot-act", "autopilot-paused", "autopilot-resumed"]
+
+
+def test_what_cannot_be_is_refused_in_words(desk: Desk) -> None:
+    def refused(*words: str) -> str:
+        kubeconfig = ["--kubeconfig", str(desk.scene.approver())]
+        done = CliRunner().invoke(root, ["--config", str(desk.file), "autopilot", *words, *kubeconfig])
+        assert done.exit_code in (1, 2)
+        return done.output
+
+    assert "is not NAMESPACE/NAME" in refused("act", "nightly")
+    assert "there is no AutopilotPolicy" in refused("act", f"{desk.scene.namespace}/nightly")
+    assert "is not NAMESPACE/KIND/NAME" in refused("resume", "web")
