@@ -134,7 +134,7 @@ REPORT: Final = Schema(
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workloads."),
         Column("proposed", "Proposed", Kind.INTEGER, "Workloads that would have been changed under Observe."),
         Column("changed", "Changed", Kind.INTEGER, "Changes that were accepted by the autopilot."),
-        Column("held", "Held", Kind.INTEGER, "Of these, judged and without harm."),
+        Column("held", "Held", Kind.INTEGER, "Of these, verified: they did no harm."),
         Column("regressed", "Harmful", Kind.INTEGER, "Of these, harmful; rolled back."),
         Column("left_alone", "Left alone", Kind.INTEGER, "Workloads that another writer has taken over."),
         Column("cpu_proposed", "CPU proposed", Kind.MILLICORES, "Requested less, if what was proposed were done."),

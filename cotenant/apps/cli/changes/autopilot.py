@@ -131,7 +131,7 @@ def resume(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Go on after a pause or a stop; with a workload, take it up again."""
+    """Resume after a pause or a stop; with a workload, take it up again."""
     from cotenant.core.model.errors import UsageError
     from cotenant.core.model.identity import WorkloadRef
 

@@ -35,7 +35,7 @@ class CeilingSettings(Section, frozen=True):
         float, setting("Largest share of a workload's pods that is resized first.", ge=0.01, le=1)
     ] = 0.25
     soak_minutes: Annotated[
-        float, setting("Least time after a change before it is judged.", unit="minutes", ge=5, le=10_080)
+        float, setting("Least time after a change before it is verified.", unit="minutes", ge=5, le=10_080)
     ] = 60.0
     at_once: Annotated[
         int, setting("Workloads of the whole cluster whose changes soak at the same time.", ge=1, le=1000)
@@ -77,7 +77,7 @@ class AutopilotSettings(Section, frozen=True):
         ),
     ] = 0.05
     stop_changes: Annotated[
-        int, setting("Changes, the last ones that were judged, over which that share is taken.", ge=1, le=10_000)
+        int, setting("The last so many verified changes, over which that share is taken.", ge=1, le=10_000)
     ] = 40
     most_nodes_not_ready: Annotated[
         float, setting("Share of nodes that are not ready above which nothing is changed.", ge=0, le=1)
