@@ -73,6 +73,8 @@ def offered_cores(topology: CpuTopology, cpus: Cpus) -> list[OfferedDevice]:
         if cpus >= set(threads):
             first = topology.by_id[threads[0]]
             attributes = {"socket": first.socket, "numaNode": first.numa_node, "threads": len(threads)}
+            attributes |= {f"l{level}": number for level, number in topology.caches_of_cpu.get(first.id, {}).items()}
+            attributes["isolated"] = not topology.isolated.isdisjoint(threads)
             cores.append(OfferedDevice(f"cpu-{core}", "cpu", cpus=frozenset(threads), attributes=attributes))
     return cores
 
@@ -154,13 +156,15 @@ def _device(offer: OfferedDevice) -> Json:
     attributes = {"kind": offer.kind, **offer.attributes}
     body: Json = {
         "name": offer.name,
-        "attributes": {
-            key: {"int" if isinstance(value, int) else "string": value} for key, value in attributes.items()
-        },
+        "attributes": {key: _typed(value) for key, value in attributes.items()},
     }
     if offer.memory_bytes:
         body["capacity"] = {"memory": {"value": format_bytes(offer.memory_bytes)}}
     return body
+
+
+def _typed(value: str | int) -> Json:
+    return {"bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "string": value}
 
 
 def _address(name: str) -> Address:

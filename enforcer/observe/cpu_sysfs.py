@@ -1,7 +1,8 @@
-"""EDGE: the machine's CPUs as sysfs lists them: cores, sockets, NUMA nodes and their memory; offline and isolated ones.
+"""EDGE: the machine's CPUs as sysfs lists them: cores, caches, sockets, NUMA nodes and memory; offline, isolated ones.
 
 devices/system/cpu/{online,offline,isolated}     lists of CPUs
 devices/system/cpu/cpuN/topology/                physical_package_id, die_id, core_id
+devices/system/cpu/cpuN/cache/indexI/            level, type, shared_cpu_list
 devices/system/node/nodeN/                       cpulist, meminfo
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from cotenant.core.model.allocation.cpu_lists import Cpus, parse_cpus
-from cotenant.core.model.allocation.cpu_topology import CpuTopology, Processor
+from cotenant.core.model.allocation.cpu_topology import CpuCache, CpuTopology, Processor
 from cotenant.core.model.errors import NodeUnreadable, UsageError
 
 _TOTAL: Final = re.compile(r"MemTotal:\s+(\d+) kB")
@@ -39,7 +40,7 @@ def read_topology(sys: Path) -> CpuTopology:
     processors = read_processors(sys, text_of(folder / "online"))
     online = frozenset(p.id for p in processors)
     offline, isolated = (_list_of(text_of(folder / name)) for name in ("offline", "isolated"))
-    return CpuTopology(processors, offline - online, isolated & online)
+    return CpuTopology(processors, offline - online, isolated & online, _caches(sys, online))
 
 
 def numa_memory_bytes(sys: Path) -> dict[int, int]:
@@ -75,6 +76,17 @@ def _place(sys: Path, cpu: int) -> tuple[int, int, int]:
     folder = sys / f"devices/system/cpu/cpu{cpu}/topology"
     socket, die, core = (text_of(folder / name) for name in ("physical_package_id", "die_id", "core_id"))
     return _whole(socket, 0), _whole(die, 0), _whole(core, cpu)
+
+
+def _caches(sys: Path, online: Cpus) -> tuple[CpuCache, ...]:
+    """Of data, on levels 2 and 3; what cannot be read is no cache."""
+    caches = set()
+    for cpu in online:
+        for folder in (sys / f"devices/system/cpu/cpu{cpu}/cache").glob("index*"):
+            level, sharing = text_of(folder / "level"), _list_of(text_of(folder / "shared_cpu_list")) & online
+            if level in ("2", "3") and cpu in sharing and text_of(folder / "type") != "Instruction":
+                caches.add(CpuCache(int(level), sharing))
+    return tuple(sorted(caches, key=lambda cache: (cache.level, sorted(cache.cpus))))
 
 
 def _list_of(text: str) -> Cpus:

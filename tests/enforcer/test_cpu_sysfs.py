@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.core.model.allocation.cpu_lists import format_cpus
-from cotenant.core.model.allocation.cpu_topology import CpuTopology, regular_topology
+from cotenant.core.model.allocation.cpu_topology import CpuCache, CpuTopology, regular_topology
 from cotenant.core.model.errors import NodeUnreadable
 from enforcer.observe.cpu_sysfs import numa_memory_bytes, read_topology
 from tests.model.cpu_machines import hybrid_topology, machines
@@ -33,6 +33,13 @@ def grown(topology: CpuTopology, sys: Path) -> Path:
         (folder / "physical_package_id").write_text(f"{p.socket}\n")
         (folder / "die_id").write_text("0\n")
         (folder / "core_id").write_text(f"{p.core - first_core[p.socket]}\n")
+    for number, cache in enumerate(topology.caches):
+        for cpu in cache.cpus:
+            folder = cpu_folder / f"cpu{cpu}/cache/index{number}"
+            folder.mkdir(parents=True)
+            texts = {"level": str(cache.level), "type": "Unified", "shared_cpu_list": format_cpus(cache.cpus)}
+            for name, text in texts.items():
+                (folder / name).write_text(f"{text}\n")
     for node in topology.cores_of_numa_node:
         (node_folder / f"node{node}").mkdir(parents=True)
         (node_folder / f"node{node}/cpulist").write_text(format_cpus(topology.cpus_on([node])) + "\n")
@@ -43,7 +50,7 @@ def grown(topology: CpuTopology, sys: Path) -> Path:
 def shape(topology: CpuTopology) -> tuple[object, ...]:
     """Everything but the numbers of cores, which a machine with cores that are off has gaps in."""
     places = [(p.id, p.socket, p.numa_node) for p in topology.processors]
-    return places, sorted(topology.cores.values()), topology.offline, topology.isolated
+    return places, sorted(topology.cores.values()), topology.offline, topology.isolated, topology.caches
 
 
 @given(topology=machines())
@@ -58,6 +65,25 @@ def test_any_machine_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, 
 )
 def test_usual_machines_are_read_with_their_core_numbers(tmp_path: Path, topology: CpuTopology):
     assert read_topology(grown(topology, tmp_path / "sys")) == topology
+
+
+def test_caches_of_instructions_of_level_1_and_parts_that_are_offline_are_left_out(tmp_path: Path):
+    sys = grown(regular_topology(1, 2, 2), tmp_path / "sys")
+    for number, (level, kind, cpus) in enumerate(
+        [
+            ("1", "Data", "0,2"),
+            ("2", "Instruction", "0,2"),
+            ("2", "Unified", "0,2"),
+            ("3", "Unified", "0-7"),
+            ("x", "", ""),
+        ]
+    ):
+        folder = sys / f"devices/system/cpu/cpu0/cache/index{number}"
+        folder.mkdir(parents=True)
+        for name, text in (("level", level), ("type", kind), ("shared_cpu_list", cpus)):
+            (folder / name).write_text(text)
+    # four CPUs are online, 0 to 3
+    assert read_topology(sys).caches == (CpuCache(2, frozenset({0, 2})), CpuCache(3, frozenset({0, 1, 2, 3})))
 
 
 def test_memory_is_read_by_numa_node(tmp_path: Path):

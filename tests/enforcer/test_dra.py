@@ -49,6 +49,7 @@ from enforcer.runtime.messages import dra, registration
 from enforcer.runtime.parents import Parents
 from enforcer.runtime.socket_guard import SocketGuard, SocketTaken
 from tests.cluster.process import free_port
+from tests.model.cpu_machines import caches_of
 
 NODE = ("n1", "u-n1")
 CARD = NodeDevice(DeviceKind.GPU, 0, "GPU-0", amounts={GPU_MEMORY: 8 << 30}, labels={"model": "T4", "a/b": "c"})
@@ -81,6 +82,18 @@ def test_a_core_is_offered_when_all_of_its_threads_are() -> None:
     assert [(one.name, one.cpus) for one in cores] == [("cpu-1", {1, 3})]
     with pytest.raises(UsageError, match="no CPU 7"):
         offered_cores(regular_topology(1, 2, 2), frozenset({0, 7}))
+
+
+def test_a_core_says_which_caches_it_shares_and_whether_it_is_isolated() -> None:
+    machine = regular_topology(2, 2, 2)  # core n has threads n and n + 4; cores 0-1 are on socket 0
+    machine = replace(machine, isolated=frozenset({5}), caches=caches_of(machine.processors))
+    (write,) = publication(NODE, offered_cores(machine, frozenset(range(8))), [])
+    assert isinstance(write, Apply)
+    attributes = [device["attributes"] for device in write.body["spec"]["devices"]]
+    assert [(one["l2"]["int"], one["l3"]["int"]) for one in attributes] == [(0, 0), (1, 0), (2, 1), (3, 1)]
+    assert [one["isolated"]["bool"] for one in attributes] == [False, True, False, False]
+    (plain,) = offered_cores(regular_topology(1, 1), frozenset({0}))
+    assert not {"l2", "l3"} & plain.attributes.keys()  # a machine that does not say
 
 
 def test_an_ill_device_is_not_offered() -> None:

@@ -11,7 +11,7 @@ from cotenant.core.model.allocation.cpu_accumulator import (
     NumaPolicy,
     NumaStrategy,
 )
-from cotenant.core.model.allocation.cpu_topology import CpuTopology, Processor, regular_topology
+from cotenant.core.model.allocation.cpu_topology import CpuCache, CpuTopology, Processor, regular_topology
 
 
 def hybrid_topology(wide_cores: int, narrow_cores: int) -> CpuTopology:
@@ -33,7 +33,17 @@ def machines(draw: st.DrawFn) -> CpuTopology:
     off = draw(st.frozensets(st.sampled_from(sorted(whole.cpus)), max_size=len(whole.cpus) - 1))
     online = tuple(p for p in whole.processors if p.id not in off)
     isolated = draw(st.frozensets(st.sampled_from([p.id for p in online]), max_size=2))
-    return CpuTopology(online, off, isolated)
+    return CpuTopology(online, off, isolated, draw(st.sampled_from([(), caches_of(online)])))
+
+
+def caches_of(processors: tuple[Processor, ...]) -> tuple[CpuCache, ...]:
+    """One of level 2 a core, one of level 3 a socket."""
+    cores: dict[tuple[int, int], set[int]] = {}
+    for p in processors:
+        for place in ((2, p.core), (3, p.socket)):
+            cores.setdefault(place, set()).add(p.id)
+    caches = [CpuCache(level, frozenset(cpus)) for (level, _), cpus in cores.items()]
+    return tuple(sorted(caches, key=lambda cache: (cache.level, sorted(cache.cpus))))
 
 
 REQUESTS = st.builds(

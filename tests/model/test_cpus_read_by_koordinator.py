@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cotenant.core.model.allocation.cpu_annotations import assignment_text
 from cotenant.core.model.allocation.cpu_topology import CpuTopology, regular_topology
 from cotenant.core.model.allocation.topology_document import NodeCpus, PodCpus, annotations_of
-from cotenant.core.model.kubernetes.protocol import WITHHELD_CPUS_ANNOTATION
+from cotenant.core.model.kubernetes.protocol import CPU_CACHES_ANNOTATION, WITHHELD_CPUS_ANNOTATION
 from tests.cluster import binaries
 from tests.model.cpu_machines import machines
 from tests.model.test_devices_read_by_koordinator import read_by_koordinator
@@ -20,6 +20,9 @@ from tests.model.test_devices_read_by_koordinator import read_by_koordinator
 @pytest.fixture(scope="module")
 def reader() -> None:
     binaries.ensure([binaries.KOORDINATOR_TYPES])
+
+
+OURS = (WITHHELD_CPUS_ANNOTATION, CPU_CACHES_ANNOTATION)
 
 
 def kind_of(annotation: str) -> str:
@@ -36,7 +39,7 @@ def test_it_reads_what_a_node_publishes_and_writes_the_same_again() -> None:
         PodCpus("a", "b", "u2", frozenset({1}), by_kubelet=True),
     )
     cpus = NodeCpus(topology, "none", frozenset({2}), pods, topology.cpus - {0, 64}, topology.cpus)
-    texts = {key: text for key, text in annotations_of(cpus).items() if key != WITHHELD_CPUS_ANNOTATION}
+    texts = {key: text for key, text in annotations_of(cpus).items() if key not in OURS}
     for key, text in texts.items():
         assert read_by_koordinator(kind_of(key), [json.loads(text)]) == [{"body": json.loads(text)}], key
 

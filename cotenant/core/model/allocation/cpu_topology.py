@@ -25,16 +25,26 @@ class Processor:
     numa_node: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class CpuCache:
+    """A cache of data of this level, and the CPUs that share it."""
+
+    level: int
+    cpus: Cpus
+
+
 @dataclass(frozen=True)
 class CpuTopology:
     """The CPUs of one machine.
 
     processors: those that are online, by rising id. isolated: kept from the scheduler by the kernel's `isolcpus`.
+    caches: of the levels 2 and 3, by level and first CPU; none where the machine does not say.
     """
 
     processors: tuple[Processor, ...]
     offline: Cpus = frozenset()
     isolated: Cpus = frozenset()
+    caches: tuple[CpuCache, ...] = ()
 
     def __post_init__(self) -> None:
         """UsageError where one CPU is listed twice, or two threads of a core lie in different places."""
@@ -70,6 +80,17 @@ class CpuTopology:
         for processor in self.processors:
             threads.setdefault(processor.core, []).append(processor.id)
         return {core: tuple(sorted(ids)) for core, ids in sorted(threads.items())}
+
+    @cached_property
+    def caches_of_cpu(self) -> Mapping[int, Mapping[int, int]]:
+        """Of each CPU that has any: level -> number of its cache, counted on the machine from 0 in each level."""
+        numbers: dict[int, int] = {}
+        caches: dict[int, dict[int, int]] = {}
+        for cache in self.caches:
+            number = numbers[cache.level] = numbers.get(cache.level, -1) + 1
+            for cpu in cache.cpus:
+                caches.setdefault(cpu, {})[cache.level] = number
+        return caches
 
     @cached_property
     def cores_of_numa_node(self) -> Mapping[int, tuple[int, ...]]:

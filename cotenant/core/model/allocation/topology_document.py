@@ -5,7 +5,7 @@
     pod-cpu-allocs       [{"namespace": ..., "name": ..., "uid": ..., "cpuset": "2-3", "managedByKubelet": true}, ...]
     cpu-shared-pools     [{"socket": 0, "node": 0, "cpuset": "4-7"}, ...]     and the same of best effort
 
-CPUs that are isolated or offline have no place there; they stand in an annotation of our own.
+CPUs that are isolated or offline have no place there, nor have caches; they stand in annotations of our own.
 Source: Koordinator's `apis/extension`; the kind is `topology.node.k8s.io/v1alpha1`.
 """
 
@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from cotenant.core.model.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
-from cotenant.core.model.allocation.cpu_topology import CpuTopology, Processor
+from cotenant.core.model.allocation.cpu_topology import CpuCache, CpuTopology, Processor
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.intent import Address
 from cotenant.core.model.kubernetes.protocol import (
     BE_SHARED_POOLS_ANNOTATION,
+    CPU_CACHES_ANNOTATION,
     CPU_TOPOLOGY_ANNOTATION,
     KUBELET_CPU_MANAGER_ANNOTATION,
     NUMA_ZONE,
@@ -118,6 +120,10 @@ def annotations_of(cpus: NodeCpus) -> dict[str, str]:
         SHARED_POOLS_ANNOTATION: _pools(topology, cpus.shared),
         BE_SHARED_POOLS_ANNOTATION: _pools(topology, cpus.best_effort),
         WITHHELD_CPUS_ANNOTATION: _WireWithheld(format_cpus(topology.isolated), format_cpus(topology.offline)),
+        CPU_CACHES_ANNOTATION: {
+            str(level): [format_cpus(cache.cpus) for cache in caches]
+            for level, caches in groupby(topology.caches, key=lambda cache: cache.level)
+        },
     }
     return {key: msgspec.json.encode(value).decode() for key, value in texts.items()}
 
@@ -162,7 +168,13 @@ def parse_topology(body: Mapping[str, Any]) -> NodeCpus:
     what = f"{TOPOLOGIES}/{name}"
     shared, best_effort = (frozenset().union(*(parse_cpus(p.cpuset, what) for p in pool)) for pool in pools)
     processors = sorted(Processor(c.id, c.core, c.socket, c.node) for c in detail)
-    topology = CpuTopology(tuple(processors), parse_cpus(withheld.offline, what), parse_cpus(withheld.isolated, what))
+    caches = part(CPU_CACHES_ANNOTATION, dict[int, list[str]], {})
+    topology = CpuTopology(
+        tuple(processors),
+        parse_cpus(withheld.offline, what),
+        parse_cpus(withheld.isolated, what),
+        tuple(CpuCache(level, parse_cpus(text, what)) for level in sorted(caches) for text in caches[level]),
+    )
     return NodeCpus(
         topology,
         manager.policy,

@@ -75,6 +75,8 @@ BE_SHARED_POOLS_ANNOTATION: Final = "node.koordinator.sh/be-cpu-shared-pools"
 KUBELET_CPU_MANAGER_ANNOTATION: Final = "kubelet.koordinator.sh/cpu-manager-policy"
 WITHHELD_CPUS_ANNOTATION: Final = "node.cotenant.dev/withheld-cpus"
 """JSON: CPUs that nobody may be given, {"isolated": "0-1", "offline": "7"}."""
+CPU_CACHES_ANNOTATION: Final = "node.cotenant.dev/cpu-caches"
+"""JSON: CPUs that share each cache, by level, {"2": ["0,4", "1,5"], "3": ["0-7"]}."""
 
 # pods
 RESOURCE_SPEC_ANNOTATION: Final = "scheduling.koordinator.sh/resource-spec"
