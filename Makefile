@@ -39,7 +39,7 @@ $(VENV)-docs/.docs: locks/docs.txt
 
 .PHONY: system
 system:
-	@sh tools/system_packages.sh prometheus chromium openssl containerd runc busybox:busybox-static tc:iproute2 nft:nftables
+	@sh tools/system_packages.sh prometheus chromium openssl containerd runc busybox:busybox-static tc:iproute2 nft:nftables groff:groff-base
 	@sh tools/system_packages.sh chromium-headless-shell || echo "browser tests run in the whole Chromium, which takes twice the time"
 	@sh tools/system_packages.sh victoria-metrics || echo "VictoriaMetrics will not be read: no package victoria-metrics here"
 	@sh tools/system_packages.sh linux.uml:user-mode-linux || echo "cgroup v2 will not be tested: no user-mode-linux here"
@@ -132,6 +132,7 @@ docs: $(VENV)/.test  ## What is generated: settings, reasons, commands, objects,
 	@$(PY) -m tools.write_chart_schema
 	@$(PY) -m tools.write_reference
 	@$(PY) -m tools.write_python_api
+	@$(PY) -m tools.write_man
 	@$(PY) -m tools.write_strings
 
 .PHONY: release-dry

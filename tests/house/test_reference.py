@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
+from tools import write_man
 from tools.write_reference import PAGES, ROOT, fields, plain
 
 
@@ -14,6 +17,22 @@ def test_the_page_is_what_its_source_says(name: str) -> None:
     page = PAGES[name]()
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page.rstrip() + "\n"
     assert page.count("\n## ") > 10
+
+
+@pytest.mark.slow
+def test_the_manual_is_what_the_commands_say_and_roff_has_no_warning() -> None:
+    """`make docs` renews it."""
+    pages = write_man.pages()
+    assert {path.name: path.read_text(encoding="utf-8") for path in write_man.FOLDER.glob("*.1")} == pages
+    for name in sorted(pages):
+        groff = ["groff", "-man", "-Tutf8", "-Kutf8", "-ww", "-z", str(write_man.FOLDER / name)]
+        checked = subprocess.run(groff, capture_output=True, text=True, timeout=60, check=False)
+        assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", ""), name
+
+
+def test_text_of_a_manual_page_is_no_request_of_roff() -> None:
+    assert write_man.escaped(".so /etc/passwd") == "\\&.so /etc/passwd"
+    assert write_man.escaped("--set a\\b") == "\\-\\-set a\\eb"
 
 
 def test_fields_of_lists_and_maps_are_named_by_their_path() -> None:

@@ -18,6 +18,8 @@ COMPLETIONS = {
     "fish/vendor_completions.d/cotenant.fish",
 }
 """Where each shell looks below a prefix."""
+MANUAL = {f"man/man1/{page.name}" for page in (ROOT / "release" / "man").glob("*.1")}
+"""Where `man` looks, when the prefix's programs are on the PATH."""
 
 
 @pytest.mark.slow
@@ -50,7 +52,12 @@ def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -
     }
     assert [n for n in names if Path(n).name.startswith(("test_", "conftest")) or n.endswith(".ipynb")] == []
     assert any(n.endswith("LICENSE") for n in names)
-    assert {n.partition(".data/data/share/")[2] for n in names if ".data/" in n} == COMPLETIONS
+    assert {n.partition(".data/data/share/")[2] for n in names if ".data/" in n} == COMPLETIONS | MANUAL
+    wheel = next(tmp_path.glob("*.whl"))
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--prefix", str(tmp_path / "prefix"), str(wheel)], timeout=120, check=True)
+    share = tmp_path / "prefix" / "share"
+    assert {str(p.relative_to(share)) for p in share.rglob("*") if p.is_file()} == COMPLETIONS | MANUAL
     zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(tmp_path / "installed")
     show = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", "install", "--print"]
     printed = subprocess.run(show, cwd=tmp_path / "installed", capture_output=True, text=True, check=True).stdout

@@ -97,6 +97,8 @@ class ExplainGroup(LazyGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """`pod/shop/web-1` and `shop/Deployment/web` mean the commands pod and workload."""
+        if ctx.resilient_parsing and not args:
+            args = ["workload"]  # a shell completes the first word: addresses, with the kinds among them
         return super().parse_args(ctx, addressed(args, [entry.name for entry in self.entries]))
 
 

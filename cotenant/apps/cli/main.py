@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from cotenant.apps.cli.command import CONTEXT, examples
+from cotenant.apps.cli.completion import setting_pairs
 from cotenant.apps.cli.extras import in_words
 from cotenant.apps.cli.groups import LazyGroup
 from cotenant.apps.cli.registry import COMMANDS, CommandEntry, renamed
@@ -70,6 +71,8 @@ class RootGroup(LazyGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Global options may stand anywhere; a command may be called by its old name."""
         front, words = global_first(args)
+        if ctx.resilient_parsing and args[-1:] and args[-1] in GLOBAL_VALUES:
+            return super().parse_args(ctx, front)  # its value is being completed: the word is the root's
         if change := renamed(words):
             old, new = change
             words[: len(old)] = new
@@ -157,7 +160,12 @@ def _root(
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one setting; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="SECTION.KEY=VALUE",
+            help="Override one setting; may be repeated.",
+            autocompletion=setting_pairs,
+        ),
     ] = None,
     log_format: Annotated[LogFormat | None, typer.Option("--log-format", help="Log lines on stderr.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Whole tracebacks and debug log lines.")] = False,

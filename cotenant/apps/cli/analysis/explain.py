@@ -11,6 +11,7 @@ import typer
 from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store
 from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.completion import addresses, node_names
 from cotenant.apps.cli.output import DocumentFormat, DocumentOption, aligned, print_document
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.model.cluster import ContainerRole
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from cotenant.core.adapters.store import Store
 
 app = new_app()
+NodeArgument = Annotated[str, typer.Argument(metavar="NAME", help="The node's name.", autocompletion=node_names)]
 RESTARTS = {
     Restart.NONE: "no pod that runs is restarted",
     Restart.IN_PLACE: "running pods can be resized in place; a change of the template alone starts new ones",
@@ -50,7 +52,7 @@ def workload(
     ctx: typer.Context,
     workload: Annotated[
         str,
-        typer.Argument(metavar="NAMESPACE/KIND/NAME", help="The kind may be left out."),
+        typer.Argument(metavar="NAMESPACE/KIND/NAME", help="The kind may be left out.", autocompletion=addresses),
     ],
     container: Annotated[str | None, typer.Option("--container", "-c", metavar="NAME", help="Only this one.")] = None,
     cluster: ClusterOption = None,
@@ -80,7 +82,7 @@ def workload(
 )
 def node(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The node's name.")],
+    name: NodeArgument,
     from_cluster: Annotated[
         bool, typer.Option("--from-cluster", help="As its cluster's objects are now, without stored results.")
     ] = False,
@@ -110,7 +112,7 @@ def node(
 )
 def node_slo(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The node's name.")],
+    name: NodeArgument,
     config_map: Annotated[
         str | None, typer.Option("--config-map", metavar="FILE", help="This file instead of the cluster's.")
     ] = None,

@@ -11,6 +11,7 @@ import typer
 
 from cotenant.apps.cli.analysis.results import ClusterOption, NamespaceOption, StoreOption, open_store
 from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.completion import workload_addresses
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.reasons import SENTENCES, Reason
@@ -48,7 +49,8 @@ class ForecastScope(StrEnum):
 def forecast(
     ctx: typer.Context,
     workload: Annotated[
-        str | None, typer.Argument(metavar="[NAMESPACE/KIND/NAME]", help="One workload's path.")
+        str | None,
+        typer.Argument(metavar="[NAMESPACE/KIND/NAME]", help="One workload's path.", autocompletion=workload_addresses),
     ] = None,
     scope: Annotated[ForecastScope, typer.Option("--scope", help="Whose forecasts to list.")] = ForecastScope.CLUSTER,
     resource: Annotated[Resource, typer.Option("--resource", "-r", help="cpu or memory.")] = Resource.CPU,

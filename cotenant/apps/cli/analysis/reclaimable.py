@@ -8,6 +8,7 @@ import typer
 
 from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store
 from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.completion import node_names
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, print_table
 
 app = new_app()
@@ -22,7 +23,9 @@ app = new_app()
 )
 def reclaimable(
     ctx: typer.Context,
-    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="Only this node.")] = None,
+    node: Annotated[
+        str | None, typer.Argument(metavar="[NODE]", help="Only this node.", autocompletion=node_names)
+    ] = None,
     terms: Annotated[bool, typer.Option("--terms", help="One row per band and resource, with the terms.")] = False,
     cluster: ClusterOption = None,
     store: StoreOption = None,

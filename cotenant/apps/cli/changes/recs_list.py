@@ -21,6 +21,7 @@ from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.changes.ledger_access import opened, recommended
 from cotenant.apps.cli.changes.recs_options import Context, Kubeconfig, Workloads, settings_of
 from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.completion import workload_addresses
 from cotenant.apps.cli.output import (
     DocumentFormat,
     DocumentOption,
@@ -85,7 +86,12 @@ def list_(
 )
 def explain(
     ctx: typer.Context,
-    workload: Annotated[str, typer.Argument(metavar="NAMESPACE/KIND/NAME", help="The kind may be left out.")],
+    workload: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAMESPACE/KIND/NAME", help="The kind may be left out.", autocompletion=workload_addresses
+        ),
+    ],
     cluster: ClusterOption = None,
     store: StoreOption = None,
     output: DocumentOption = DocumentFormat.TABLE,

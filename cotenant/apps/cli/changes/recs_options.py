@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.apps.cli.command import session_of
+from cotenant.apps.cli.completion import workload_addresses
 from cotenant.core.model.changes.service import Method
 
 if TYPE_CHECKING:
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 
 Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", help="Path of the kubeconfig.")]
 Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
-Workloads = Annotated[list[str], typer.Argument(metavar="NAMESPACE/KIND/NAME...", help="The kind may be left out.")]
+Workloads = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAMESPACE/KIND/NAME...", help="The kind may be left out.", autocompletion=workload_addresses
+    ),
+]
 Second = Annotated[
     str, typer.Option("--approved-by", metavar="NAME", help="The second person, for classes LSE and LSR; not checked.")
 ]

@@ -11,6 +11,7 @@ import typer
 from cotenant.apps.cli.analysis.results import ClusterOption, NamespaceOption, StoreOption, chosen, open_store
 from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
 from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.completion import workload_addresses
 from cotenant.apps.cli.output import (
     DocumentFormat,
     DocumentOption,
@@ -39,7 +40,10 @@ app.registered_commands.extend(skips.app.registered_commands)
 
 PlanArgument = Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The plan.", show_default=False)]
 WorkloadArgument = Annotated[
-    str, typer.Argument(metavar="NAMESPACE/KIND/NAME", help="The workload.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="NAMESPACE/KIND/NAME", help="The workload.", show_default=False, autocompletion=workload_addresses
+    ),
 ]
 YesOption = Annotated[
     bool, typer.Option("--yes", help="Do it, and write it into the ledger; without it the API server only checks.")
