@@ -148,6 +148,9 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   function filtersOf(search, frame) {
     const params = new URLSearchParams(search || ""), [key, value] = (frame.dataset.hidden || "").split("=");
     ["sort", "open", "offset", "limit", "format", "columns", "show", "from"].forEach((name) => params.delete(name));
+    const idle = (frame.dataset.idle || "").split(","), keyOf = (name) => name.replace(/(!|\s+(not)?in\b.*)$/, "").trim().replace(/^namespace$/, "ns");
+    [...params.keys()].filter((name) => idle.includes(keyOf(name))).forEach((name) => params.delete(name));
+    if (["all", "next"].includes(params.get("range"))) params.delete("range"); // of charts: they leave out no row
     if (key && !params.has(key) && !params.has(key + "!")) params.append(key, value);
     return params;
   }
@@ -201,15 +204,15 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
       kept.set("from", "pods");
       ct.go(ct.base() + "workload/" + path + "?" + kept);
     } else if (name === "findings") {
-      ct.go(row.kind === "Node" ? ct.base() + "nodes/" + encodeURIComponent(row.workload)
-        : ct.base() + "recommendations?" + new URLSearchParams({ ns: row.namespace, kind: row.kind, workload: row.workload }));
+      ct.go(row.kind === "Node" ? ct.withExtent("nodes/" + encodeURIComponent(row.workload))
+        : ct.withExtent("recommendations", { ns: row.namespace, kind: row.kind, workload: row.workload }));
     } else if (name === "workloads") {
       const name = [row.namespace, row.kind, row.workload].map(encodeURIComponent).join("/");
       ct.go(ct.base() + "workload/" + name + location.search); // the filters stay, for the way back
     } else if (opens.startsWith("?open=")) {
       ct.go(ct.withParam("open", filled.slice("?open=".length)), true);
     } else if (opens) {
-      ct.go(ct.base() + filled);
+      ct.go(ct.withExtent(filled));
     }
   }
 

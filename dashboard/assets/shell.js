@@ -22,15 +22,6 @@ window.cotenant = Object.assign(window.cotenant || {}, {
     return location.pathname + (text ? "?" + text : "");
   },
 
-  // Filters that make sense on every page, as navigation links carry them.
-  carried() {
-    const kept = new URLSearchParams();
-    for (const [key, value] of new URLSearchParams(location.search))
-      if (/^(ns|kind|workload)!?$/.test(key) || key === "q") kept.append(key, value);
-    const text = kept.toString();
-    return text ? "?" + text : "";
-  },
-
   // The API of a grid by its name; none while the grid is not ready, which the component answers with an error.
   apiOf(name) {
     try {
@@ -139,7 +130,7 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
   // A dot of the nodes' chart leads to its node.
   openNode(click) {
     const point = click && click.points && click.points[0];
-    if (point) window.cotenant.go(window.cotenant.base() + "nodes/" + encodeURIComponent(point.customdata));
+    if (point) window.cotenant.go(window.cotenant.withExtent("nodes/" + encodeURIComponent(point.customdata)));
   },
 
   // The switch of a workload's page -> URL, and back.
@@ -162,7 +153,7 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
   // A bar of the waste ranking leads to the namespace's workloads.
   drill(click) {
     const point = click && click.points && click.points[0];
-    if (point) window.cotenant.go(window.cotenant.base() + "workloads?" + new URLSearchParams({ ns: point.customdata }));
+    if (point) window.cotenant.go(window.cotenant.withExtent("workloads", { ns: point.customdata }));
   },
 });
 

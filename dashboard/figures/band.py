@@ -8,23 +8,22 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS
 from cotenant.core.model.views import BandSeries
 from dashboard.figures import base, lines
 from dashboard.figures.base import Chart
 from dashboard.figures.lines import SCALE, UNIT
 from dashboard.tables import display
 
-HISTORY_DAYS: Final = 7
+USUAL_SECONDS: Final = 7 * DAY_SECONDS
 
 
-def chart(series: BandSeries, resource: Resource) -> Chart:
-    """One resource's band over the last week and the next day."""
+def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SECONDS) -> Chart:
+    """One resource's band over so much of its past, and the next day."""
     scale = SCALE[resource]
     usage, request = (np.asarray(v, dtype=np.float64) / scale for v in (series.usage, series.request))
     batch = _padded(series.batch, len(usage)) / scale
-    recent = np.flatnonzero(
-        np.asarray(series.times) >= (series.times[-1] if series.times else 0) - HISTORY_DAYS * 86_400
-    )
+    recent = base.recent(series.times, back_seconds)
     shown = recent[base.thinned(usage[recent])]
     past = base.milliseconds([series.times[i] for i in shown])
     ahead = base.milliseconds(series.ahead)

@@ -80,6 +80,13 @@ def milliseconds(times: Sequence[int]) -> list[float]:
     return [1000.0 * t for t in times]
 
 
+def recent(times: Sequence[int], back_seconds: float) -> npt.NDArray[np.intp]:
+    """Positions of the moments (Unix seconds, ascending) from so long before the last; none of them for 0."""
+    if not len(times) or not back_seconds:
+        return np.empty(0, dtype=np.intp)
+    return np.flatnonzero(np.asarray(times, dtype=np.float64) >= times[-1] - back_seconds)
+
+
 def gaps(values: npt.NDArray[np.float64]) -> list[float | None]:
     """Numbers for JSON: NaN becomes None, which plotly draws as a gap."""
     return [None if np.isnan(v) else float(v) for v in values]

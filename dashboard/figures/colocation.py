@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import HOUR_SECONDS
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from dashboard.figures import base, lines
 from dashboard.figures.base import Chart
 from dashboard.figures.lines import SCALE, UNIT
 from dashboard.tables import display
 
 Floats = npt.NDArray[np.float64]
-DAYS: Final = 7
+USUAL_SECONDS: Final = 7 * DAY_SECONDS
 LEGEND: Final = {
     "orientation": "h",
     "y": 1.02,
@@ -27,7 +27,13 @@ LEGEND: Final = {
 }
 
 
-def chart(row: Mapping[str, Any], resource: Resource, allocatable: float | None, ceiling: float | None) -> Chart:
+def chart(
+    row: Mapping[str, Any],
+    resource: Resource,
+    allocatable: float | None,
+    ceiling: float | None,
+    back_seconds: float = USUAL_SECONDS,
+) -> Chart:
     """From a row of NODE_HISTORY; `ceiling` is capacity less the safety margin, up to which batch may fill the node.
 
     Batch reaches from what may not be taken away (system and high-priority pods) up to the ceiling, because that is
@@ -36,7 +42,7 @@ def chart(row: Mapping[str, Any], resource: Resource, allocatable: float | None,
     scale = SCALE[resource]
     columns = {name: _numbers(row[name]) / scale for name in ("total", "prod", "batch", "mid")}
     times = row["start"] + HOUR_SECONDS * np.arange(len(columns["total"]))
-    recent = np.arange(len(times))[-DAYS * 24 :]
+    recent = base.recent(times.tolist(), back_seconds)
     x = base.milliseconds(times[recent].tolist())
     shown = {name: line[recent] for name, line in columns.items()}
     floor = shown["total"] if ceiling is None else ceiling / scale - shown["batch"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
@@ -49,6 +50,24 @@ class Line:
     """(Unix seconds, kind)."""
     window: tuple[int, int] | None = None
     """The highest peak window, Unix seconds."""
+
+    def recent(self, back_seconds: float) -> Line:
+        """The same with only so much of its past."""
+        positions = base.recent(self.times, back_seconds)
+        since = self.times[int(positions[0])] if len(positions) else min(self.ahead, default=0)
+        return replace(
+            self,
+            times=[self.times[int(i)] for i in positions],
+            mean=_at(self.mean, positions),
+            highest=_at(self.highest, positions),
+            request=_at(self.request, positions),
+            events=[(time, kind) for time, kind in self.events if time >= since],
+        )
+
+
+def _at(values: Floats, positions: npt.NDArray[np.intp]) -> Floats:
+    """Those of a series that is there."""
+    return values[positions] if len(values) else values
 
 
 def chart(line: Line) -> Chart:

@@ -16,10 +16,10 @@ from cotenant.core.model.views import Overview
 from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard.access.menu import menu
 from dashboard.changes import callbacks
-from dashboard.frame import demo_clock, panels
-from dashboard.frame.view import Page, View
+from dashboard.frame import demo_clock, extent, panels
+from dashboard.frame.view import Obeyed, Page, View
 from dashboard.sources.namespace_filter import OF_THESE
-from dashboard.tables import display, filters
+from dashboard.tables import carried, display
 
 INDEX: Final = """<!DOCTYPE html>
 <html lang="en" data-mantine-color-scheme="light">
@@ -97,7 +97,8 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
 def _main(view: View) -> Sequence[Component]:
     loading = html.Div([html.Div(panels.skeleton(28, 84, 84, 340, 280))], className="page")
     live_region = html.Div(id=callbacks.SAID, className="said-region", role="status", **{"aria-live": "polite"})
-    return [html.Div(id="stale"), *demo_clock.strip(view), live_region, html.Div(loading, id="page")]
+    limits = html.Div(id="extent-notes", className="extent-notes", role="status")
+    return [html.Div(id="stale"), *demo_clock.strip(view), live_region, limits, html.Div(loading, id="page")]
 
 
 def _header(view: View) -> Component:
@@ -107,7 +108,7 @@ def _header(view: View) -> Component:
         placeholder="Search names  ( / )",
         debounce=250,
         size="xs",
-        w=196,
+        w=150,
         **{"aria-label": "Search workloads by name"},
     )
     burger = dmc.Burger(id="burger", size="sm", hiddenFrom="sm", opened=False, **{"aria-label": "Navigation"})
@@ -135,9 +136,12 @@ def _header(view: View) -> Component:
     chips = html.Div(id="chips", className="chips")
     search_box = html.Div(search, role="search", className="search")
     me = menu(view.given.people(), view.given.access, base)
+    unfold = html.Button("Filter", id="unfold", className="button unfold", **{"aria-expanded": "false"})
+    narrowing = html.Div([extent.controls(), search_box], className="narrowing")
     return dmc.AppShellHeader(
         html.Div(
-            [burger, brand, chips, search_box, views, copy, display_button, theme, help_button, me], className="top"
+            [burger, brand, chips, unfold, narrowing, views, copy, display_button, theme, help_button, me],
+            className="top",
         )
     )
 
@@ -165,7 +169,7 @@ def _navbar(base: str, pages: Sequence[Page]) -> Component:
 
 def navigation(base: str, pages: Sequence[Page], path: str, search: str) -> list[Component]:
     """The pages that exist, the current one marked; links carry the filters that make sense everywhere."""
-    filter_query = filters.carried(search)
+    filter_query = carried.carried(search)
     here = path.split("/", maxsplit=1)[0]
     marked = next((page.parent for page in pages if page.parent and page.path == here), here)
     return [
@@ -231,9 +235,20 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
         render = _renderer(by_path, path_of(pathname or "/", view.settings), view, search or "")
         return _missing(view.settings) if render is None else panels.guarded(render)
 
-    @app.callback(Output("nav", "children"), Input("url", "pathname"), Input("url", "search"))
-    def _navigate(pathname: str | None, search: str | None) -> list[Component]:
-        return navigation(view.settings.base_path, pages, path_of(pathname or "/", view.settings), search or "")
+    @app.callback(
+        Output("nav", "children"),
+        Output("extent-notes", "children"),
+        Output("extent", "data"),
+        Input("url", "pathname"),
+        Input("url", "search"),
+        Input("version", "data"),
+    )
+    def _navigate(pathname: str | None, search: str | None, _version: str | None) -> tuple[Any, ...]:
+        path, text = path_of(pathname or "/", view.settings), search or ""
+        overview, obeyed = extent.overview_of(view), _obeyed(by_path, path)
+        links = navigation(view.settings.base_path, pages, path, text)
+        limits = extent.note_lines(extent.notes(overview, obeyed, text))
+        return links, limits, extent.state(overview, obeyed, text)
 
     @app.callback(
         Output("chips", "children"),
@@ -250,6 +265,7 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
         version = no_update if shown_version == snapshot.version else snapshot.version
         return _chips(snapshot.overview, view), _stale(snapshot.overview, view), version
 
+    extent.register(app, view)
     demo_clock.register(app, view)
     _register_clientside(app)
 
@@ -264,6 +280,15 @@ def _renderer(by_path: Mapping[str, Page], path: str, view: View, search: str) -
         return lambda: page.render(view, search)
     below, parts = page.below, tuple(unquote(part) for part in rest)
     return lambda: below(view, parts, search)
+
+
+def _obeyed(by_path: Mapping[str, Page], path: str) -> Obeyed:
+    """What the page at a path obeys of the top bar."""
+    first, _, below = path.partition("/")
+    page = by_path.get(first)
+    if page is None:
+        return Obeyed()
+    return page.obeyed_below if below and page.obeyed_below else page.obeyed
 
 
 def _register_clientside(app: Dash) -> None:

@@ -94,6 +94,16 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Obeyed:
+    """What of the top bar a page obeys: a sentence where it does not, or not everywhere; "" where it does."""
+
+    namespace: str = ""
+    time_range: str = ""
+    forecast: bool = False
+    """Whether it draws a forecast, which `range=next` shows alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """One page: path below the base path, title, letter for `g` + letter, how it looks and which callbacks it has."""
 
@@ -107,3 +117,6 @@ class Page:
     """An address below the page's: from the view, the unescaped parts after `path`, and the query string."""
     parent: str = ""
     """Path of the page that is marked in the navigation in this one's place; such a page is not listed itself."""
+    obeyed: Obeyed = Obeyed()
+    obeyed_below: Obeyed | None = None
+    """The same of the addresses below; None: as the page itself."""

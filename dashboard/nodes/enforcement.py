@@ -112,11 +112,12 @@ def nodes(snapshot: Snapshot, query: Query) -> list[tuple[str, int]]:
 
 def shown(snapshot: Snapshot, lanes: NodeLanes | None, node: str, query: Query) -> Shown:
     """The node's acts under the query; without a span in it the hour up to the newest thing that is known."""
-    mine = Query((*query.conditions, FilterCondition("node", (filters.literal(node),))), query.text, (), query.span)
+    of_node = FilterCondition("node", (filters.literal(node),))
+    mine = replace(query, conditions=(*query.conditions, of_node), sort=())
     indexed = snapshot.tables[ENFORCEMENT.name]
     rows = filters.select(indexed, mine)
     times = np.asarray(indexed.table.columns["time"][rows], dtype=np.float64)
-    since, until = _window(times, lanes, query.span)
+    since, until = _window(times, lanes, filters.span_of(indexed, query))
     drawn_rows = rows[(times <= until)][:MARKS_SHOWN]
     return Shown(node, since, until, marks_of(indexed.take(drawn_rows).columns), lanes)
 
@@ -184,8 +185,9 @@ def span_links(query: Query, node: str, newest: float) -> Component:
     links = []
     for label, length in SPANS:
         span = (float(np.ceil(newest + 1)) - length, np.inf)
-        links.append(_link(label, address(query, node, span=span), query.span == span))
-    links.append(_link("newest hour", address(query, node, span=ALWAYS), query.span == ALWAYS))
+        links.append(_link(label, address(query, node, span=span, back_seconds=np.inf), query.span == span))
+    newest_hour = query.span == ALWAYS and not np.isfinite(query.back_seconds)
+    links.append(_link("newest hour", address(query, node, span=ALWAYS, back_seconds=np.inf), newest_hour))
     return _choices("Back from the newest", links, [])
 
 

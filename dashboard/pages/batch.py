@@ -18,7 +18,7 @@ from cotenant.core.model.text import visible
 from cotenant.core.model.views import NODES, PODS, RECLAIMABLE, BandSeries, Overview
 from dashboard.figures import room as chart
 from dashboard.frame import panels
-from dashboard.frame.view import Page, View
+from dashboard.frame.view import Obeyed, Page, View
 from dashboard.nodes import batch
 from dashboard.nodes.batch import BOUNDS, Fit, Job, Room, StartWindow
 from dashboard.sources.source import Snapshot
@@ -277,4 +277,7 @@ def register(app: Dash, view: View) -> None:
     )
 
 
-PAGE: Final = Page(PATH, "Batch", "b", render, register)
+OBEYED: Final = Obeyed(
+    "capacity is of nodes, which are of no namespace.", "it shows the last and the next 24 hours.", forecast=True
+)
+PAGE: Final = Page(PATH, "Batch", "b", render, register, obeyed=OBEYED)

@@ -14,15 +14,16 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
+from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures import coverage
 from dashboard.figures import story as chart
 from dashboard.frame import panels, weekly
-from dashboard.frame.view import Page, View
+from dashboard.frame.view import Obeyed, Page, View
 from dashboard.nodes import workload_story
 from dashboard.nodes.workload_story import ForecastDetail, Row, Subject
 from dashboard.pages import portrait
 from dashboard.sources.source import FORECAST_LIST, Snapshot
-from dashboard.tables import display, list_page
+from dashboard.tables import carried, display, list_page
 from dashboard.tables.filters import Index, Indexed
 from dashboard.tables.list_page import Listing
 
@@ -31,7 +32,7 @@ IN_HAND: Final = "Forecast in hand"
 GOOD: Final = "How good they are"
 BAND_HEIGHT: Final = 320
 COVERAGE_HEIGHT: Final = 150
-HISTORY_DAYS: Final = 7
+USUAL_SECONDS: Final = 7 * DAY_SECONDS
 WORST: Final = 5
 KEY_PARTS: Final = 5
 UNDER: Final = 0.9
@@ -155,7 +156,8 @@ def band(view: View, search: str) -> Component:
             "This forecast has no values.", why=workload_story.measured(foreseen.row), command="cotenant doctor"
         )
         return panels.panel(title, empty)
-    figure = panels.figure(chart.chart(line(foreseen, resource)), "foreseen-figure", BAND_HEIGHT)
+    drawn = line(foreseen, resource).recent(carried.back_seconds(search, USUAL_SECONDS))
+    figure = panels.figure(chart.chart(drawn), "foreseen-figure", BAND_HEIGHT)
     aside, note = _way(view, subject, search), told(foreseen.row, resource)
     return panels.panel(title, figure, models(foreseen.row), aside=aside, note=note)
 
@@ -194,15 +196,14 @@ def _model(name: str, loss: float, most: float, serves: bool) -> Component:
 
 
 def line(foreseen: ForecastDetail, resource: Resource) -> chart.Line:
-    """What the band is drawn from: the last week, the quantiles, the peak window."""
+    """What the band is drawn from: the past, the quantiles, the peak window."""
     ahead, paths = workload_story.ahead(foreseen.row)
-    recent = slice(max(0, len(foreseen.times) - 24 * HISTORY_DAYS), None)
     start, end = foreseen.row["peak_time"], foreseen.row["peak_end"]
     return chart.Line(
         resource=resource,
-        times=foreseen.times[recent],
-        mean=foreseen.mean[recent],
-        request=foreseen.request[recent],
+        times=foreseen.times,
+        mean=foreseen.mean,
+        request=foreseen.request,
         ahead=ahead,
         quantiles=paths,
         fine_95=workload_story.fine_95(foreseen.row),
@@ -306,4 +307,5 @@ def register(app: Dash, view: View) -> None:
         )
 
 
-PAGE: Final = Page(PATH, "Forecast", "f", render, register)
+OBEYED: Final = Obeyed(time_range="it is of the forecast in hand; errors are of all tested days.", forecast=True)
+PAGE: Final = Page(PATH, "Forecast", "f", render, register, obeyed=OBEYED)

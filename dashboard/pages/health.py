@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from dash import Dash, Input, Output, html
+from dash import Dash, Input, Output, State, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.core.model.errors import CotenantError
@@ -16,24 +16,27 @@ from cotenant.core.model.usage.quality import DEFECT_SENTENCES, QualityRecord
 from dashboard.changes import permissions
 from dashboard.figures import completeness
 from dashboard.frame import panels
-from dashboard.frame.view import Page, View
+from dashboard.frame.shell import path_of
+from dashboard.frame.view import Obeyed, Page, View
+from dashboard.nodes.workload_story import Row
 from dashboard.server.status import PULL, Status, UpkeepJob, status
 from dashboard.sources.source import Upkeep
-from dashboard.tables import display
+from dashboard.tables import carried, display
 
+PATH: Final = "health"
 NAMESPACES_SHOWN: Final = 15
 DAYS_HEIGHT: Final = 170
 
 
-def render(view: View, _search: str) -> Component:
+def render(view: View, search: str) -> Component:
     """The page; its callback redraws it when results change."""
     lead = html.P("Where the data came from, what was missing in them, and when each job last did its work.")
-    body = html.Div(panels.guarded(lambda: contents(view)), id="health-body")
+    body = html.Div(panels.guarded(lambda: contents(view, search)), id="health-body")
     head = html.Div([html.H1("Health"), lead], className="page-head")
     return html.Div([head, body, permissions.place()], className="page")
 
 
-def contents(view: View) -> Component:
+def contents(view: View, search: str = "") -> Component:
     """Everything below the heading. Shown without results too: then it matters most."""
     overview, acts = view.source.snapshot().overview, view.given.desk is not None
     try:
@@ -48,7 +51,7 @@ def contents(view: View) -> Component:
         [
             _first_row(now),
             _pulls(now.pulls),
-            *_coverage(upkeep),
+            *_coverage(upkeep, search),
             html.Div([_defects(now), _lost(now), _process(now)], className="row thirds"),
         ]
     )
@@ -145,20 +148,22 @@ def _lost(now: Status) -> Component:
     return panels.panel("Lost days", panels.facts(("Signal", "Day", "Set aside as"), rows, "Lost days"), note=note)
 
 
-def _coverage(upkeep: Upkeep) -> list[Component]:
+def _coverage(upkeep: Upkeep, search: str) -> list[Component]:
     """By day and by namespace, where the results hold it."""
+    includes = carried.admits(search)
+    namespaces = [row for row in upkeep.namespaces if includes(str(row["namespace"]))]
     cards = []
     if upkeep.days:
         drawn = completeness.chart(upkeep.days)
         note = "Share of 5-minute slots with a sample, by UTC day."
         cards.append(panels.panel("Coverage by day", panels.figure(drawn, "days-figure", DAYS_HEIGHT), note=note))
-    if upkeep.namespaces:
-        cards.append(_namespaces(upkeep))
+    if namespaces:
+        cards.append(_namespaces(namespaces))
     return [html.Div(cards, className="row halves")] if cards else []
 
 
-def _namespaces(upkeep: Upkeep) -> Component:
-    rows = sorted(upkeep.namespaces, key=lambda r: (r["coverage"] or 0.0, -(r["longest_gap_seconds"] or 0)))
+def _namespaces(coverage: Sequence[Row]) -> Component:
+    rows = sorted(coverage, key=lambda r: (r["coverage"] or 0.0, -(r["longest_gap_seconds"] or 0)))
     shown = [
         (
             visible(r["namespace"]),
@@ -181,13 +186,22 @@ def _share(ratio: float | None) -> str:
 
 
 def register(app: Dash, view: View) -> None:
-    """Redraw when results change."""
+    """Redraw when results or the address change."""
 
-    @app.callback(Output("health-body", "children"), Input("version", "data"), prevent_initial_call=True)
-    def _redraw(_version: str) -> Component:
-        return panels.guarded(lambda: contents(view))
+    @app.callback(
+        Output("health-body", "children"),
+        Input("version", "data"),
+        Input("url", "search"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _redraw(_version: str, search: str | None, pathname: str | None) -> Component:
+        if path_of(pathname or "", view.settings) != PATH:
+            return no_update
+        return panels.guarded(lambda: contents(view, search or ""))
 
     permissions.register(app, view)
 
 
-PAGE: Final = Page("health", "Health", "h", render, register)
+OBEYED: Final = Obeyed("it is of Gaps by namespace; all else is of the whole cluster.", "all that is kept is listed.")
+PAGE: Final = Page(PATH, "Health", "h", render, register, obeyed=OBEYED)

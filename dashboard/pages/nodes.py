@@ -18,12 +18,13 @@ from cotenant.core.model.text import visible
 from cotenant.core.model.views import FORECASTS, NODES, RECLAIMABLE
 from dashboard.figures import balance, colocation
 from dashboard.frame import panels
-from dashboard.frame.view import Page, View
+from dashboard.frame.shell import path_of
+from dashboard.frame.view import Obeyed, Page, View
 from dashboard.nodes import cpus_of_node, enforcement, pods_of_node
 from dashboard.nodes import lendable as lending
 from dashboard.nodes.lendable import Lent
 from dashboard.sources.source import Snapshot, row_of
-from dashboard.tables import display, list_page
+from dashboard.tables import carried, display, list_page
 from dashboard.tables.list_page import Listing
 
 LIST: Final = Listing(
@@ -87,11 +88,11 @@ def _balance(view: View, search: str, resource: Resource) -> Component:
     return panels.figure(balance.chart(columns, resource), "balance-figure", SCATTER_HEIGHT)
 
 
-def below(view: View, parts: tuple[str, ...], _search: str) -> Component:
+def below(view: View, parts: tuple[str, ...], search: str) -> Component:
     """One node's page."""
     if len(parts) != 1:
         return _unknown(view, "/".join(parts))
-    return html.Div(panels.guarded(lambda: _node(view, parts[0])), id="node-body", className="page")
+    return html.Div(panels.guarded(lambda: _node(view, parts[0], search)), id="node-body", className="page")
 
 
 def _unknown(view: View, name: str) -> Component:
@@ -100,7 +101,7 @@ def _unknown(view: View, name: str) -> Component:
     return html.Div([html.H1("Node"), panels.empty(f"No node is named {visible(name)}.", why=why, link=link)])
 
 
-def _node(view: View, name: str) -> Component:
+def _node(view: View, name: str, search: str) -> Component:
     snapshot = view.source.snapshot()
     if snapshot.overview is None:
         return html.Div([html.H1("Node"), panels.no_results()])
@@ -108,7 +109,9 @@ def _node(view: View, name: str) -> Component:
     if row is None:
         return _unknown(view, name)
     lent = lent_by(snapshot, name)
-    trail = html.P([dcc.Link("Nodes", href=f"{view.settings.base_path}nodes"), " / "], className="trail")
+    nodes = f"{view.settings.base_path}nodes?{carried.carried(search)}"
+    trail = html.P([dcc.Link("Nodes", href=nodes.rstrip("?")), " / "], className="trail")
+    back_seconds = carried.back_seconds(search, colocation.USUAL_SECONDS) or colocation.USUAL_SECONDS
     head = html.Div(
         [
             html.Div(
@@ -121,7 +124,7 @@ def _node(view: View, name: str) -> Component:
         [
             head,
             _numbers(row, snapshot),
-            html.Div([_guarded_hours(view, name, r, row, lent) for r in Resource], className="row halves"),
+            html.Div([_guarded_hours(view, r, row, lent, back_seconds) for r in Resource], className="row halves"),
             html.Div(
                 [_terms(lent.get((b, r)), b, r) for r in Resource for b in ("batch", "mid")], className="row quarters"
             ),
@@ -179,9 +182,13 @@ def _peak(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
 
 
 def _guarded_hours(
-    view: View, name: str, resource: Resource, row: Mapping[str, Any], lent: Mapping[tuple[str, Resource], Lent]
+    view: View,
+    resource: Resource,
+    row: Mapping[str, Any],
+    lent: Mapping[tuple[str, Resource], Lent],
+    back_seconds: float,
 ) -> Component:
-    return panels.guarded(lambda: _hours(view, name, resource, row, lent), _title_of_hours(resource))
+    return panels.guarded(lambda: _hours(view, resource, row, lent, back_seconds), _title_of_hours(resource))
 
 
 def _title_of_hours(resource: Resource) -> str:
@@ -189,16 +196,21 @@ def _title_of_hours(resource: Resource) -> str:
 
 
 def _hours(
-    view: View, name: str, resource: Resource, row: Mapping[str, Any], lent: Mapping[tuple[str, Resource], Lent]
+    view: View,
+    resource: Resource,
+    row: Mapping[str, Any],
+    lent: Mapping[tuple[str, Resource], Lent],
+    back_seconds: float,
 ) -> Component:
     title = _title_of_hours(resource)
     note = "Batch fills the node up to its safety margin; what batch pods use already is part of it."
-    hours = view.source.node_history(name).get(resource.value)
+    hours = view.source.node_history(row["node"]).get(resource.value)
     if hours is None or not any(v is not None for v in hours["total"]):
         why = "The source showed no usage of this node in the window."
         return panels.panel(title, panels.empty("No history of this node.", why=why, command="cotenant doctor"))
     batch = lent.get(("batch", resource))
-    drawn = colocation.chart(hours, resource, row[f"{resource}_allocatable"], batch.ceiling if batch else None)
+    ceiling = batch.ceiling if batch else None
+    drawn = colocation.chart(hours, resource, row[f"{resource}_allocatable"], ceiling, back_seconds)
     return panels.panel(title, panels.figure(drawn, f"hours-{resource}", HOURS_HEIGHT), note=note)
 
 
@@ -248,10 +260,16 @@ def register(app: Dash, view: View) -> None:
         return panels.guarded(lambda: _balance(view, search or "", Resource(resource)))
 
     @app.callback(
-        Output("node-body", "children"), Input("version", "data"), State("url", "pathname"), prevent_initial_call=True
+        Output("node-body", "children"),
+        Input("version", "data"),
+        Input("url", "search"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
     )
-    def _renew(_version: str, pathname: str) -> Component:
-        return panels.guarded(lambda: _node(view, _name_in(pathname)))
+    def _renew(_version: str, search: str | None, pathname: str) -> Component:
+        if not path_of(pathname, view.settings).startswith(f"{LIST.path}/"):
+            return no_update
+        return panels.guarded(lambda: _node(view, _name_in(pathname), search or ""))
 
     @app.callback(
         Output(cpus_of_node.BODY, "children"),
@@ -276,4 +294,14 @@ def _name_in(pathname: str) -> str:
     return unquote(pathname.rstrip("/").rsplit("/", 1)[-1])
 
 
-PAGE: Final = Page("nodes", "Nodes", "n", render, register, below)
+EVERY_POD: Final = "nodes are of no namespace; their figures are sums over all pods."
+PAGE: Final = Page(
+    "nodes",
+    "Nodes",
+    "n",
+    render,
+    register,
+    below,
+    obeyed=Obeyed(EVERY_POD, "the list says what is now."),
+    obeyed_below=Obeyed(EVERY_POD, "it is of the hours; all else is of now."),
+)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, dcc, html
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.core.model.finding import FINDING_SENTENCES, FindingKind
@@ -16,16 +17,18 @@ from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Severity
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
-from cotenant.core.model.views import FINDINGS, RECLAIMABLE, RECOMMENDATIONS, Overview
+from cotenant.core.model.views import FINDINGS, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
 from dashboard.changes import review as reviewing
 from dashboard.figures import band, heat, waste
 from dashboard.frame import panels
-from dashboard.frame.view import Page, View
+from dashboard.frame.shell import path_of
+from dashboard.frame.view import Obeyed, Page, View
 from dashboard.nodes import policy_offer
 from dashboard.pages import recommendations
-from dashboard.sources.namespace_filter import OF_THESE
-from dashboard.tables import display, filters, select_bar
+from dashboard.sources.namespace_filter import OF_THESE, overview_of
+from dashboard.tables import carried, display, filters, select_bar, time_span
 from dashboard.tables import selection as choosing
+from dashboard.tables.filters import Query
 from dashboard.tables.selection import ReadyNow
 
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
@@ -33,42 +36,68 @@ BAND_HEIGHT: Final = 310
 WORTH_MOST: Final = 3
 READY: Final = f"ready={','.join(choosing.READY)}"
 """The filter of what can be applied now."""
+OF_CHOSEN: Final = "of the chosen namespaces"
 RESOURCES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}]
 
 
-def render(view: View, _search: str) -> Component:
-    """The page, drawn at once; its callbacks redraw when results change."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the page is drawn from under an address: the results, narrowed to its namespaces."""
+
+    view: View
+    search: str
+    overview: Overview
+    """Whose counts and sums are of the chosen namespaces; nodes, capacity and curves are of the whole cluster."""
+    query: Query
+    """The chosen namespaces, for any table that has a column of them."""
+
+    def href(self, page: str, query: str = "") -> str:
+        """An address of another page under the same choices."""
+        search = carried.joined(query, carried.carried(self.search, "ns", "range"))
+        return f"{self.view.settings.base_path}{page}" + (f"?{search}" if search else "")
+
+
+def shown(view: View, search: str) -> Shown | None:
+    """From the newest results; None when there are none, UsageError for what is no namespace filter."""
+    snapshot, query = view.source.snapshot(), carried.namespace_query(search)
+    overview = snapshot.overview
+    if overview is not None and query.conditions:
+        rows = {s.name: snapshot.rows(s.name, query) for s in (RECOMMENDATIONS, WORKLOADS, PODS)}
+        overview = overview_of(overview, snapshot.tables, rows, carried.admits(search))
+    return None if overview is None else Shown(view, search, overview, query)
+
+
+def render(view: View, search: str) -> Component:
+    """The page, drawn at once; its callbacks redraw when results or the address change."""
     head = html.Div(html.H1("Overview"), className="page-head")
-    body = panels.guarded(lambda: contents(view))
+    body = panels.guarded(lambda: contents(view, search))
     return html.Div([head, html.Div(body, id="overview-body")], className="page")
 
 
-def contents(view: View) -> Component:
+def contents(view: View, search: str = "") -> Component:
     """Everything below the heading."""
-    overview = view.source.snapshot().overview
-    if overview is None:
+    page = shown(view, search)
+    if page is None:
         return panels.no_results()
-    base = view.settings.base_path
-    ready = cache(lambda: _ready(view))
+    overview, base = page.overview, view.settings.base_path
+    ready = cache(lambda: _ready(page))
     rows: tuple[tuple[str, Sequence[Callable[[], Component]]], ...] = (
-        ("", [lambda: _verdict(overview, view, ready())]),
-        ("", [lambda: html.P(_lead(overview, view), className="lead")]),
+        ("", [lambda: _verdict(page, ready())]),
+        ("", [lambda: html.P(_lead(page), className="lead")]),
         ("", [lambda: _headline(overview)]),
-        ("", [lambda: _present(overview, view, ready())]),
+        ("", [lambda: _present(page, ready())]),
         ("", [lambda: _policy(view)]),
-        ("row wide-narrow", [lambda: _band_panel(overview), lambda: _heat_panel(overview)]),
-        (
-            "row thirds",
-            [lambda: _waste_panel(overview, view), lambda: _outcome(overview, view), lambda: _findings(view)],
-        ),
+        ("row wide-narrow", [lambda: _band_panel(page), lambda: _heat_panel(overview)]),
+        ("row thirds", [lambda: _waste_panel(page), lambda: _outcome(page), lambda: _findings(page)]),
         ("row", [lambda: _quality(overview, base)]),
     )
     return html.Div([html.Div([panels.guarded(draw) for draw in drawn], className=name) for name, drawn in rows])
 
 
-def _lead(overview: Overview, view: View) -> str:
+def _lead(page: Shown) -> str:
+    overview = page.overview
     things = ((overview.nodes, "node"), (overview.workloads, "workload"), (overview.pods, "pod"))
-    whose = "" if view.given.people().reads is None else f", workloads and pods {OF_THESE}"
+    whose = f", workloads and pods {_whose(page)}" if _whose(page) else ""
     return (
         f"{', '.join(display.counted(number, noun) for number, noun in things)}{whose}; "
         f"{overview.window_days:.0f} days of history from {visible(overview.source)}, "
@@ -76,15 +105,23 @@ def _lead(overview: Overview, view: View) -> str:
     )
 
 
-def _verdict(overview: Overview, view: View, ready: ReadyNow) -> Component:
+def _whose(page: Shown) -> str:
+    """Of which namespaces the counts and sums are, where not of all."""
+    if page.query.conditions:
+        return OF_CHOSEN
+    return "" if page.view.given.people().reads is None else OF_THESE
+
+
+def _verdict(page: Shown, ready: ReadyNow) -> Component:
     """One sentence before anything else: what can be lent, what can be saved, what is at risk."""
+    overview, view = page.overview, page.view
     lent = [panels.amount(overview.cpu.batch_now, Resource.CPU), " and ",
             panels.amount(overview.memory.batch_now, Resource.MEMORY), " can be lent to batch pods now; "]  # fmt: skip
     saved = [panels.amount(ready.millicores, Resource.CPU), " and ", panels.amount(ready.bytes, Resource.MEMORY),
              f" of requests can be saved now{_money(ready, view)}; "]  # fmt: skip
-    counts = dict(filters.facet(view.source.snapshot().tables[FINDINGS.name], filters.Query(), "severity"))
+    counts = dict(filters.facet(view.source.snapshot().tables[FINDINGS.name], page.query, "severity"))
     critical = counts.get(Severity.CRITICAL.value, 0)
-    href = f"{view.settings.base_path}findings?severity={Severity.CRITICAL.value}"
+    href = page.href("findings", f"severity={Severity.CRITICAL.value}")
     risk = (
         [dcc.Link(display.counted(critical, "critical finding"), href=href), " at risk."]
         if critical
@@ -93,10 +130,11 @@ def _verdict(overview: Overview, view: View, ready: ReadyNow) -> Component:
     return html.P([*lent, *saved, *risk], className="verdict", id="overview-verdict")
 
 
-def _ready(view: View) -> ReadyNow:
+def _ready(page: Shown) -> ReadyNow:
     """Of the rows that the list shows under the same filter."""
-    snapshot = view.source.snapshot()
-    query = recommendations.LIST.query(READY, snapshot.tables[RECOMMENDATIONS.name].table.schema)
+    snapshot = page.view.source.snapshot()
+    search = carried.joined(READY, carried.carried(page.search, "ns"))
+    query = recommendations.LIST.query(search, snapshot.tables[RECOMMENDATIONS.name].table.schema)
     return choosing.ready_now(snapshot, query)
 
 
@@ -121,8 +159,9 @@ def _headline(overview: Overview) -> Component:
     return html.Div(stats, className="stats six")
 
 
-def _present(overview: Overview, view: View, ready: ReadyNow) -> Component:
+def _present(page: Shown, ready: ReadyNow) -> Component:
     """What could be used now, what comes next, what is worth doing."""
+    overview = page.overview
     return html.Div(
         [
             _reclaimable(
@@ -138,7 +177,7 @@ def _present(overview: Overview, view: View, ready: ReadyNow) -> Component:
                 "from what prod pods will not use for long",
             ),
             _peak(overview),
-            _worth(overview, view, ready),
+            _worth(page, ready),
         ],
         className="stats four",
     )
@@ -177,39 +216,41 @@ def _peak(overview: Overview) -> Component:
     return panels.stat("Next peak", [panels.clock(peak.start_seconds), ", ", height], detail)
 
 
-def _worth(overview: Overview, view: View, ready: ReadyNow) -> Component:
+def _worth(page: Shown, ready: ReadyNow) -> Component:
     """What passes the guardrails now, as the list and its order have it; all recommendations together beside it."""
+    overview = page.overview
     whole = [panels.amount(overview.saving_cpu_millicores, Resource.CPU), " and ",
              panels.amount(overview.saving_memory_bytes, Resource.MEMORY)]  # fmt: skip
     if not ready.count:
         return panels.stat("Ready to apply", "nothing", html.Span(["All recommendations together: ", *whole, "."]))
     now = [panels.amount(ready.millicores, Resource.CPU), " and ", panels.amount(ready.bytes, Resource.MEMORY)]
-    link = dcc.Link("See them", href=f"{view.settings.base_path}recommendations?{READY}")
-    detail = [*now, f" less requested now{_money(ready, view)}, ", *whole, " after all steps. ", link]
+    link = dcc.Link("See them", href=page.href("recommendations", READY))
+    detail = [*now, f" less requested now{_money(ready, page.view)}, ", *whole, " after all steps. ", link]
     return panels.stat("Ready to apply", display.counted(ready.count, "recommendation"), html.Span(detail))
 
 
-def _band_panel(overview: Overview) -> Component:
+def _band_panel(page: Shown) -> Component:
     switch = dmc.SegmentedControl(
         id="band-resource",
         value=Resource.CPU.value,
         data=RESOURCES,
         size="xs",
     )
-    note = "Cluster total, hourly means of the last 7 days, and the next 24 hours."
-    chart = html.Div(_band(overview, Resource.CPU), id="band")
+    note = "Cluster total, hourly means of the last 7 days unless a time range is chosen, and the next 24 hours."
+    chart = html.Div(_band(page, Resource.CPU), id="band")
     return panels.panel("Peaks and valleys", chart, aside=switch, note=note)
 
 
-def _band(overview: Overview, resource: Resource) -> Component:
-    series = overview.cpu if resource is Resource.CPU else overview.memory
+def _band(page: Shown, resource: Resource) -> Component:
+    series = page.overview.cpu if resource is Resource.CPU else page.overview.memory
     if not series.times:
         return panels.empty(
             f"No {resource} usage in the history.",
             why="The source had no samples in the window.",
             command="cotenant doctor",
         )
-    return panels.figure(band.chart(series, resource), "band-figure", BAND_HEIGHT)
+    drawn = band.chart(series, resource, carried.back_seconds(page.search, band.USUAL_SECONDS))
+    return panels.figure(drawn, "band-figure", BAND_HEIGHT)
 
 
 def _heat_panel(overview: Overview) -> Component:
@@ -219,55 +260,63 @@ def _heat_panel(overview: Overview) -> Component:
     )
 
 
-def _waste_panel(overview: Overview, view: View) -> Component:
+def _waste_panel(page: Shown) -> Component:
     note = "Requested minus used, by namespace. A bar leads to its workloads."
     choices = [*RESOURCES, {"value": "money", "label": "Money"}]
     switch = dmc.SegmentedControl(id="waste-measure", value="cpu", data=choices, size="xs")
-    ranked = html.Div(_waste(overview, view, "cpu"), id="waste")
+    ranked = html.Div(_waste(page, "cpu"), id="waste")
     return panels.panel("Waste", ranked, aside=switch, note=note)
 
 
-def _waste(overview: Overview, view: View, chosen: str) -> Component:
+def _waste(page: Shown, chosen: str) -> Component:
     """Bars of the namespaces that request most beyond their use, and links to their workloads.
 
     chosen: "cpu", "memory", or "money" at the prices of the settings.
     """
+    overview, view = page.overview, page.view
     limit, measure = view.settings.waste_bars, view.prices if chosen == "money" else Resource(chosen)
     rows = waste.ranking(overview.waste, measure, limit)
     if not rows:
         return panels.empty("No namespace requests more than it uses.")
     chart = panels.figure(waste.chart(overview.waste, measure, limit), "waste-figure", 40 + 26 * len(rows))
-    href = f"{view.settings.base_path}workloads?"
-    links = [dcc.Link(visible(w.namespace), href=href + urlencode({"ns": w.namespace})) for w in rows]
+    ranged = carried.carried(page.search, time_span.RANGE)
+    links = [
+        dcc.Link(
+            visible(w.namespace),
+            href=f"{view.settings.base_path}workloads?{carried.joined(urlencode({'ns': w.namespace}), ranged)}",
+        )
+        for w in rows
+    ]
     listed = html.Nav(
         [html.Span("Workloads of "), *links], className="waste-links", **{"aria-label": "Workloads by namespace"}
     )
     return html.Div([chart, listed])
 
 
-def _outcome(overview: Overview, view: View) -> Component:
-    total, base = sum(overview.severities.values()), view.settings.base_path
+def _outcome(page: Shown) -> Component:
+    overview, total = page.overview, sum(page.overview.severities.values())
     note = f"{display.counted(total, 'container')}, strategy {overview.strategy}."
     if not total:
         return panels.panel(
             "Recommendations", panels.empty("No recommendation was made.", command="cotenant scan --prometheus URL")
         )
     severities = [
-        _share(word, overview.severities[word], total, f"{base}recommendations?severity={word}", word)
+        _share(word, overview.severities[word], total, page.href("recommendations", f"severity={word}"), word)
         for word in SEVERITY_ORDER
         if overview.severities.get(word)
     ]
-    reasons = _reasons(overview.reasons, base)
+    reasons = _reasons(page)
     shares = html.Ul(severities, className="shares")
-    return panels.panel("Recommendations", shares, *_worth_most(view), html.H3("Why"), reasons, note=note)
+    return panels.panel("Recommendations", shares, *_worth_most(page), html.H3("Why"), reasons, note=note)
 
 
-def _worth_most(view: View) -> list[Component]:
+def _worth_most(page: Shown) -> list[Component]:
     """The workloads that save most, each with a way into its review; nothing where this dashboard is read-only."""
+    view = page.view
     if view.given.desk is None:
         return []
     indexed = view.source.snapshot().tables[RECOMMENDATIONS.name]
-    best = choosing.worth_most(indexed, WORTH_MOST)
+    best = choosing.worth_most(indexed, WORTH_MOST, page.query)
     rows = [
         html.Li(
             [
@@ -289,12 +338,13 @@ def _share(word: str, count: int, total: int, href: str, tone: str) -> Component
     )
 
 
-def _reasons(reasons: Mapping[str, int], base: str) -> Component:
+def _reasons(page: Shown) -> Component:
+    reasons = page.overview.reasons
     ranked = sorted(((n, Reason(code)) for code, n in reasons.items() if n and code in set(Reason)), reverse=True)[:5]
     rows = [
         html.Li(
             [
-                dcc.Link(reason.value, href=f"{base}recommendations?reason={reason.value}"),
+                dcc.Link(reason.value, href=page.href("recommendations", f"reason={reason.value}")),
                 f" {display.counted(count, 'value')}. {SENTENCES[reason]}",
             ]
         )
@@ -303,10 +353,9 @@ def _reasons(reasons: Mapping[str, int], base: str) -> Component:
     return html.Ul(rows, className="reasons")
 
 
-def _findings(view: View) -> Component:
+def _findings(page: Shown) -> Component:
     """How many findings of each kind, the worst first, each a link to them."""
-    base, indexed = view.settings.base_path, view.source.snapshot().tables[FINDINGS.name]
-    counts = filters.facet(indexed, filters.Query(), "finding")
+    counts = filters.facet(page.view.source.snapshot().tables[FINDINGS.name], page.query, "finding")
     note = "What a person should know, beside recommendations."
     if not counts:
         return panels.panel(
@@ -315,13 +364,13 @@ def _findings(view: View) -> Component:
     rows = [
         html.Li(
             [
-                dcc.Link([panels.chip(kind), f" {count:,}"], href=f"{base}findings?finding={kind}"),
+                dcc.Link([panels.chip(kind), f" {count:,}"], href=page.href("findings", f"finding={kind}")),
                 html.P(FINDING_SENTENCES[FindingKind(kind)] if kind in set(FindingKind) else ""),
             ]
         )
         for kind, count in counts
     ]
-    every = dcc.Link("All findings", href=f"{base}findings", className="button")
+    every = dcc.Link("All findings", href=page.href("findings"), className="button")
     return panels.panel("Findings", html.Ul(rows, className="reasons finding-list"), every, note=note)
 
 
@@ -340,25 +389,47 @@ def _quality(overview: Overview, base: str) -> Component:
 
 
 def register(app: Dash, view: View) -> None:
-    """Redraw when results change; the switch picks the band's resource; a waste bar leads to its namespace."""
+    """Redraw when results or the address change; switches pick the measure; a waste bar leads to its namespace."""
 
-    @app.callback(Output("overview-body", "children"), Input("version", "data"), prevent_initial_call=True)
-    def _redraw(_version: str) -> Component:
-        return panels.guarded(lambda: contents(view))
+    def drawn(search: str | None, draw: Callable[[Shown], Component]) -> Component:
+        def draw_results() -> Component:
+            page = shown(view, search or "")
+            return panels.no_results() if page is None else draw(page)
 
-    @app.callback(Output("waste", "children"), Input("waste-measure", "value"), prevent_initial_call=True)
-    def _rank(chosen: str) -> Component:
-        overview = view.source.snapshot().overview
-        return panels.guarded(lambda: _waste(overview, view, chosen) if overview else panels.no_results())
+        return panels.guarded(draw_results)
 
-    @app.callback(Output("band", "children"), Input("band-resource", "value"), prevent_initial_call=True)
-    def _switch(resource: str) -> Component:
-        overview = view.source.snapshot().overview
-        return panels.guarded(lambda: _band(overview, Resource(resource)) if overview else panels.no_results())
+    @app.callback(
+        Output("overview-body", "children"),
+        Input("version", "data"),
+        Input("url", "search"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _redraw(_version: str, search: str | None, pathname: str | None) -> Component:
+        if path_of(pathname or "", view.settings):
+            return no_update
+        return panels.guarded(lambda: contents(view, search or ""))
+
+    @app.callback(
+        Output("waste", "children"), Input("waste-measure", "value"), State("url", "search"), prevent_initial_call=True
+    )
+    def _rank(measure: str, search: str | None) -> Component:
+        return drawn(search, lambda page: _waste(page, measure))
+
+    @app.callback(
+        Output("band", "children"), Input("band-resource", "value"), State("url", "search"), prevent_initial_call=True
+    )
+    def _switch(resource: str, search: str | None) -> Component:
+        return drawn(search, lambda page: _band(page, Resource(resource)))
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "drill"), Input("waste-figure", "clickData"), prevent_initial_call=True
     )
 
 
-PAGE: Final = Page("", "Overview", "o", render, register)
+OBEYED: Final = Obeyed(
+    "nodes, capacity, the headline, the curves and the peak are of the whole cluster.",
+    "it is of Peaks and valleys; all else is of now or of the whole history.",
+    forecast=True,
+)
+PAGE: Final = Page("", "Overview", "o", render, register, obeyed=OBEYED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode
@@ -21,10 +22,10 @@ from dashboard.figures import distribution, heat
 from dashboard.figures import story as chart
 from dashboard.frame import panels
 from dashboard.frame.shell import path_of
-from dashboard.frame.view import Page, View
+from dashboard.frame.view import Obeyed, Page, View
 from dashboard.nodes import workload_story as story
 from dashboard.nodes.workload_story import Floats, Row, Story
-from dashboard.tables import display, filters
+from dashboard.tables import carried, display, filters
 
 PATH: Final = "workload"
 HEIGHT: Final = 360
@@ -117,7 +118,7 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
     resource = shown(search)
     make: tuple[tuple[str, Callable[[], Component]], ...] = (
         ("facts", lambda: facts(workload_story, resource)),
-        ("time", lambda: over_time(workload_story, resource)),
+        ("time", lambda: over_time(workload_story, resource, carried.back_seconds(search, math.inf))),
         ("spread", lambda: spread(workload_story, resource)),
         ("week", lambda: week(workload_story, resource)),
         ("test", lambda: _framed("Back-test", proposals.card(workload_story, view.currency))),
@@ -252,11 +253,12 @@ def _window(forecast: Row | None) -> tuple[int, int] | None:
     return int(forecast["peak_time"]), int(forecast["peak_end"])
 
 
-def over_time(workload_story: Story, resource: Resource) -> Component:
-    """Usage, forecast, request, limit, proposal, events."""
+def over_time(workload_story: Story, resource: Resource, back_seconds: float = math.inf) -> Component:
+    """Usage, forecast, request, limit, proposal, events; of the past the last `back_seconds`."""
     if workload_story.portraits.get(resource.value) is None:
         return panels.panel("Usage and forecast", _no_portrait())
-    figure = panels.figure(chart.chart(line(workload_story, resource)), "story-figure", HEIGHT)
+    drawn = chart.chart(line(workload_story, resource).recent(back_seconds))
+    figure = panels.figure(drawn, "story-figure", HEIGHT)
     note = "The whole workload, hour by hour, and the next 24 hours. " + story.measured(
         workload_story.forecasts.get(resource.value)
     )
@@ -397,4 +399,9 @@ def register(app: Dash, view: View) -> None:
     )
 
 
-PAGE: Final = Page(PATH, "Workload", "", render, register, below=below, parent="workloads")
+OBEYED: Final = Obeyed(
+    namespace="this page is of one workload; the choice holds for the lists.",
+    time_range="it is of Usage and forecast; all else is of the whole history.",
+    forecast=True,
+)
+PAGE: Final = Page(PATH, "Workload", "", render, register, below=below, parent="workloads", obeyed=OBEYED)

@@ -23,8 +23,8 @@ from cotenant.core.model.text import visible
 from dashboard.figures import quotas as figures
 from dashboard.frame import panels
 from dashboard.frame.shell import path_of
-from dashboard.frame.view import Page, View
-from dashboard.tables import display
+from dashboard.frame.view import Obeyed, Page, View
+from dashboard.tables import carried, display
 
 PATH: Final = "queues"
 MOST_ROWS: Final = 200
@@ -139,7 +139,8 @@ def _history(view: View, service: QueueService, report: QueueReport, search: str
 # --- waiting pods and gangs -------------------------------------------------------------------------------------------
 def waiting_panel(report: QueueReport, search: str) -> Component:
     """Pods in the order of their queues, each with its reason."""
-    rows = [row for row in report.waiting if _in_namespaces(row.namespace, search)]
+    includes = carried.admits(search)
+    rows = [row for row in report.waiting if includes(row.namespace)]
     if not rows:
         return panels.panel(WAITING, panels.empty("No pod waits for quota or for its gang."))
     table = panels.facts(_titles(WAITING_PODS), [_waiting_cells(row) for row in rows[:MOST_ROWS]], WAITING)
@@ -159,7 +160,8 @@ def _waiting_cells(row: WaitingPodRow) -> list[Any]:
 
 def gang_panel(report: QueueReport, search: str) -> Component:
     """Gangs by state."""
-    rows = [row for row in report.gangs if _in_namespaces(row.namespace, search)]
+    includes = carried.admits(search)
+    rows = [row for row in report.gangs if includes(row.namespace)]
     if not rows:
         why = "A PodGroup, or a pod's label or annotations, make pods a gang: all are placed, or none."
         return panels.panel(GANGS_TITLE, panels.empty("There is no gang.", why=why))
@@ -212,11 +214,6 @@ def _value(search: str, key: str) -> str:
     return parse_qs(search.lstrip("?")).get(key, [""])[0]
 
 
-def _in_namespaces(namespace: str, search: str) -> bool:
-    chosen = [name for value in parse_qs(search.lstrip("?")).get("ns", []) for name in value.split(",")]
-    return not chosen or namespace in chosen
-
-
 def _mark(view: View, search: str) -> str:
     """What changes when anything on the page but the time does."""
     if view.given.queues is None:
@@ -251,4 +248,7 @@ def register(app: Dash, view: View) -> None:
         return panels.guarded(lambda: contents(view, text), TREE), mark
 
 
-PAGE: Final = Page(PATH, "Queues", "q", render, register)
+OBEYED: Final = Obeyed(
+    "it is of waiting pods and gangs; quotas are of the whole tree.", "the history of a quota is the last day."
+)
+PAGE: Final = Page(PATH, "Queues", "q", render, register, obeyed=OBEYED)

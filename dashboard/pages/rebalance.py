@@ -30,7 +30,7 @@ from cotenant.core.model.text import visible
 from dashboard.figures import load_maps
 from dashboard.frame import panels
 from dashboard.frame.shell import path_of
-from dashboard.frame.view import Page, View
+from dashboard.frame.view import Obeyed, Page, View
 from dashboard.rebalance import approval
 from dashboard.tables import display
 
@@ -404,4 +404,5 @@ def register(app: Dash, view: View) -> None:
     approval.register(app, view)
 
 
-PAGE: Final = Page(PATH, "Rebalance", "m", render, register)
+OBEYED: Final = Obeyed("a round is of whole nodes; every pod of theirs is listed.", "a round is of now.")
+PAGE: Final = Page(PATH, "Rebalance", "m", render, register, obeyed=OBEYED)

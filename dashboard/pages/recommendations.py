@@ -24,7 +24,7 @@ from dashboard.changes import callbacks as acting
 from dashboard.changes import explanation, review_steps, snooze, verdict
 from dashboard.figures import story as chart
 from dashboard.frame import panels
-from dashboard.frame.view import Page, View
+from dashboard.frame.view import Obeyed, Page, View
 from dashboard.pages import portrait
 from dashboard.pages.review import register as register_review
 from dashboard.pages.review import render as render_review
@@ -232,4 +232,5 @@ def below(view: View, parts: tuple[str, ...], search: str) -> Component:
     return render_review(view, search) if parts == ("review",) else render(view, search)
 
 
-PAGE: Final = Page("recommendations", "Recommendations", "r", render, register, below=below)
+OBEYED: Final = Obeyed(time_range="recommendations rest on the whole history.")
+PAGE: Final = Page("recommendations", "Recommendations", "r", render, register, below=below, obeyed=OBEYED)

@@ -14,7 +14,7 @@ from dash.development.base_component import Component
 from cotenant.core.model.changes.people import Right
 from dashboard.frame import panels
 from dashboard.frame.shell import path_of
-from dashboard.frame.view import Page, View
+from dashboard.frame.view import Obeyed, Page, View
 from dashboard.reservations import callbacks as plan_acts
 from dashboard.reservations import detail, plan_actions, plan_page, story
 from dashboard.reservations.board import LIST, PATH, board, known
@@ -120,4 +120,5 @@ def _renewed(view: View, state: tuple[float, str, str], path: str, search: str) 
     return drawn, inside, mark, pace
 
 
-PAGE: Final[Page] = Page(PATH, "Reservations", "v", render, register, below)
+OBEYED: Final = Obeyed(time_range="plans are of the next 24 hours or 7 days, by the page's own switch.", forecast=True)
+PAGE: Final[Page] = Page(PATH, "Reservations", "v", render, register, below, obeyed=OBEYED)

@@ -9,7 +9,7 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.views import WORKLOADS
 from dashboard.frame import panels
-from dashboard.frame.view import Page, View
+from dashboard.frame.view import Obeyed, Page, View
 from dashboard.tables import list_page
 from dashboard.tables.list_page import Listing
 
@@ -59,4 +59,5 @@ def register(app: Dash, view: View) -> None:
     list_page.register(app, view, LIST)
 
 
-PAGE: Final = Page("workloads", "Workloads", "w", render, register)
+OBEYED: Final = Obeyed(time_range="the figures are of the whole history.")
+PAGE: Final = Page("workloads", "Workloads", "w", render, register, obeyed=OBEYED)

@@ -53,6 +53,7 @@ FILTER_WORDS: Final = {
     "ns": "Rows of this namespace.",
     "row": "Single rows by their key columns, percent-escaped and joined by slashes.",
     "reason": "Rows that carry this reason code for CPU or memory.",
+    "range": "Rows of so long up to the newest row: 24h, 7d, 90m, all.",
 }
 MAX_MANIFESTS: Final = 2_000
 """Rows that one YAML export may hold."""

@@ -30,13 +30,17 @@ from cotenant.core.model.views import PODS, RECOMMENDATIONS, WORKLOADS, Overview
 from dashboard.nodes.batch import Room
 from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
 from dashboard.sources.source import ResultSource, Snapshot, Upkeep
-from dashboard.tables.filters import EMPTY, Indexed
+from dashboard.tables.filters import EMPTY, Index, Indexed
 
 OF_THESE: Final = "of the namespaces you see"
 NOTE: Final = (
     "Workloads, pods, waste, savings and reasons are of the namespaces you see; nodes, capacity, the curves and the "
     "headline are of the whole cluster."
 )
+ADVICE: Final = (
+    "severity", "cpu_reason", "memory_reason", "cpu_delta_total", "memory_delta_total", "cpu_action", "memory_action"
+)  # fmt: skip
+"""Columns of recommendations that an overview counts."""
 HIDDEN: Final = "(hidden)"
 """In the place of a workload's or pod's name in a text about a node."""
 REMEMBERED: Final = 16
@@ -172,23 +176,31 @@ def _without(cells: npt.NDArray[Any], others: re.Pattern[str]) -> npt.NDArray[An
 
 def _overview(overview: Overview, tables: Mapping[str, Indexed], namespaces: Namespaces) -> Overview:
     """Counts and sums over the rows that are left; what is of the whole cluster stays and is said to be."""
-    advice, workloads = tables[RECOMMENDATIONS.name].table.columns, tables[WORKLOADS.name].table.columns
+    rows = {name: np.arange(len(indexed)) for name, indexed in tables.items()}
+    return replace(overview_of(overview, tables, rows, namespaces.__contains__), notes=[NOTE])
+
+
+def overview_of(
+    overview: Overview, tables: Mapping[str, Indexed], rows: Mapping[str, Index], includes: Callable[[str], bool]
+) -> Overview:
+    """The overview over these rows of each table, and these namespaces; nodes, capacity and curves stay. Pure."""
+    advice = {name: tables[RECOMMENDATIONS.name].table.columns[name][rows[RECOMMENDATIONS.name]] for name in ADVICE}
+    patterns = tables[WORKLOADS.name].table.columns["pattern"][rows[WORKLOADS.name]]
     cpu, memory = (_savings(advice, name) for name in ("cpu", "memory"))
     led = overview.peak.led_by.partition("/")[0] if overview.peak else ""
     return replace(
         overview,
-        workloads=len(tables[WORKLOADS.name]),
-        containers=len(tables[RECOMMENDATIONS.name]),
-        pods=len(tables[PODS.name]),
-        waste=[one for one in overview.waste if one.namespace in namespaces],
-        peak=overview.peak and replace(overview.peak, led_by=overview.peak.led_by if led in namespaces else ""),
+        workloads=len(rows[WORKLOADS.name]),
+        containers=len(rows[RECOMMENDATIONS.name]),
+        pods=len(rows[PODS.name]),
+        waste=[one for one in overview.waste if includes(one.namespace)],
+        peak=overview.peak and replace(overview.peak, led_by=overview.peak.led_by if includes(led) else ""),
         severities=Counter(map(str, advice["severity"])),
-        patterns=Counter(map(str, workloads["pattern"])),
+        patterns=Counter(map(str, patterns)),
         reasons=Counter(str(word) for name in ("cpu_reason", "memory_reason") for word in advice[name]),
         saving_cpu_millicores=int(cpu.sum()),
         saving_memory_bytes=int(memory.sum()),
         worth_the_effort=worth_the_effort(cpu),
-        notes=[NOTE],
     )
 
 

@@ -4,8 +4,8 @@ r"""The one filter grammar of pages, grids, API and CLI: a query string, and wha
 
 Values of a key are alternatives, given by commas, by repeating the key or as `key in (a,b)`; `!=` and `notin` exclude;
 `*` stands for any characters and `\` makes the next character plain. Different keys must all hold. `q` searches names;
-`sort` names a column, `-` is descending; `since` and `until` narrow what has a time. An empty cell (no QoS label,
-say) is written `none`.
+`sort` names a column, `-` is descending; `since` and `until` narrow what has a time, and `range=7d` to the week up to
+its newest row. An empty cell (no QoS label, say) is written `none`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import unquote_plus, urlencode
@@ -76,9 +76,6 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 ALIASES: Final[Mapping[str, str]] = {"namespace": "ns"}
 """Other spellings of keys: the column's own name."""
 
-CARRIED: Final = ("ns", "kind", "workload")
-"""Keys that stay when a person walks to another page."""
-
 RESERVED: Final = frozenset({"open", "offset", "limit", "format", "columns", "show", "from"})
 """Keys of the same query string that are no filters."""
 
@@ -113,11 +110,13 @@ class Query:
     """(column, descending), the first decides."""
     span: tuple[float, float] = ALWAYS
     """[since, until) of the column `time`, Unix seconds."""
+    back_seconds: float = np.inf
+    """How far back from the table's newest row."""
 
     @property
     def filtered(self) -> bool:
         """Whether anything is left out."""
-        return bool(self.conditions or self.text or self.span != ALWAYS)
+        return bool(self.conditions or self.text or self.span != ALWAYS or np.isfinite(self.back_seconds))
 
     def values(self, key: str, *, negated: bool = False) -> tuple[str, ...]:
         """Values asked for (or excluded) under a key."""
@@ -127,7 +126,7 @@ class Query:
 def keys_of(schema: Schema) -> tuple[str, ...]:
     """Filter keys that a table understands."""
     names = {c.name for c in schema.columns}
-    spans = time_span.KEYS if time_span.COLUMN in names else ()
+    spans = (*time_span.KEYS, time_span.RANGE) if time_span.COLUMN in names else ()
     return (*(key for key, columns in KEYS.items() if not columns or names.intersection(columns)), *spans)
 
 
@@ -191,18 +190,26 @@ def _fits(word: str, parts: Sequence[str]) -> bool:
     return True
 
 
+def written(search: str) -> list[str]:
+    """The parts of a query string as they are written."""
+    return [part for part in search.lstrip("?").split("&") if part]
+
+
 def _parts(search: str) -> Iterator[tuple[str, str, bool]]:
     """(key, value, negated) of each part of a query string; a set gives its comma list."""
-    for part in search.lstrip("?").split("&"):
-        before, equals, after = part.partition("=")
-        key, value = unquote_plus(before), unquote_plus(after.removeprefix("="))
-        as_set = SET.fullmatch(key) if not value else None
-        if as_set:
-            listed = ",".join(piece.strip() for piece in as_set["values"].split(","))
-            yield ALIASES.get(as_set["key"], as_set["key"]), listed, as_set["word"] == "notin"
-        elif part:
-            name = key.removesuffix("!").strip() if equals else key
-            yield ALIASES.get(name, name), value, key.endswith("!")
+    return map(read, written(search))
+
+
+def read(part: str) -> tuple[str, str, bool]:
+    """(key, value, negated) of one part as it is written."""
+    before, equals, after = part.partition("=")
+    key, value = unquote_plus(before), unquote_plus(after.removeprefix("="))
+    as_set = SET.fullmatch(key) if not value else None
+    if as_set:
+        listed = ",".join(piece.strip() for piece in as_set["values"].split(","))
+        return ALIASES.get(as_set["key"], as_set["key"]), listed, as_set["word"] == "notin"
+    name = key.removesuffix("!").strip() if equals else key
+    return ALIASES.get(name, name), value, key.endswith("!")
 
 
 def parse(search: str, schema: Schema) -> Query:
@@ -222,6 +229,9 @@ def parse(search: str, schema: Schema) -> Query:
             if key in time_span.KEYS:
                 query = replace(query, span=_narrowed(query.span, key, value))
                 continue
+            if key == time_span.RANGE:
+                query = replace(query, back_seconds=min(query.back_seconds, _back(value, schema)))
+                continue
             values.setdefault((key, negated), set()).update(patterns(value))
     conditions = (FilterCondition(k, tuple(sorted(v)), negated) for (k, negated), v in values.items())
     return replace(query, conditions=tuple(sorted(conditions)))
@@ -230,6 +240,13 @@ def parse(search: str, schema: Schema) -> Query:
 def _narrowed(span: tuple[float, float], key: str, value: str) -> tuple[float, float]:
     at = time_span.seconds(value)
     return (max(span[0], at), span[1]) if key == "since" else (span[0], min(span[1], at))
+
+
+def _back(value: str, schema: Schema) -> float:
+    back_seconds = time_span.range_seconds(value)
+    if not back_seconds:
+        raise UsageError(f"{schema.name}: no row lies ahead, so range={value} shows none.", fix="Write range=24h.")
+    return back_seconds
 
 
 def _sort(value: str, schema: Schema) -> tuple[str, bool]:
@@ -252,6 +269,7 @@ def encode(query: Query) -> str:
     pairs = [(c.key + ("!" if c.negated else ""), v) for c in query.conditions for v in c.values]
     pairs += [("q", query.text)] if query.text else []
     pairs += [(key, time_span.words(at)) for key, at in zip(time_span.KEYS, query.span, strict=True) if np.isfinite(at)]
+    pairs += [(time_span.RANGE, time_span.range_text(query.back_seconds))] if np.isfinite(query.back_seconds) else []
     pairs += [("sort", ("-" if descending else "") + column) for column, descending in query.sort]
     return urlencode(pairs, safe="!")
 
@@ -269,12 +287,6 @@ def toggled(query: Query, key: str, value: str, *, negated: bool = False) -> Que
 def cleared(query: Query) -> Query:
     """The same order, nothing left out."""
     return Query(sort=query.sort)
-
-
-def carried(search: str) -> str:
-    """The part of a query string that makes sense on every page: namespace, kind, workload and search text."""
-    pairs = [(k + "!" * negated, v) for k, v, negated in _parts(search) if k in CARRIED or (k == "q" and not negated)]
-    return urlencode(pairs, safe="!")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -348,7 +360,7 @@ def _encode_column(name: str, cells: npt.NDArray[np.object_]) -> tuple[npt.NDArr
 
 def select(indexed: Indexed, query: Query) -> Index:
     """Row numbers that the query shows, in its order; rows that compare equal keep the table's order."""
-    rows = np.flatnonzero(_mask(indexed, query.conditions, query.text) & _within(indexed, query.span))
+    rows = np.flatnonzero(_mask(indexed, query.conditions, query.text) & _within(indexed, query))
     for column, descending in reversed(query.sort):
         rows = rows[np.argsort(_sort_key(indexed, column, descending)[rows], kind="stable")]
     return rows
@@ -362,7 +374,7 @@ def matching(table: Table, search: str) -> Table:
 def facet(indexed: Indexed, query: Query, key: str) -> list[tuple[str, int]]:
     """(pattern, rows) of one key under all the other conditions, most frequent first; chosen ones stay though empty."""
     others = tuple(c for c in query.conditions if c.key != key)
-    mask = _mask(indexed, others, query.text) & _within(indexed, query.span)
+    mask = _mask(indexed, others, query.text) & _within(indexed, query)
     counts = {literal(value): n for value, n in _count(indexed, key, mask).items() if n}
     for pattern in (*query.values(key), *query.values(key, negated=True)):
         counts.setdefault(pattern, int((_holds(indexed, key, (pattern,)) & mask).sum()))
@@ -392,12 +404,24 @@ def _mask(indexed: Indexed, conditions: Iterable[FilterCondition], text: str) ->
     return mask
 
 
-def _within(indexed: Indexed, span: tuple[float, float]) -> npt.NDArray[np.bool_]:
-    if span == ALWAYS:
+def _within(indexed: Indexed, query: Query) -> npt.NDArray[np.bool_]:
+    since, until = span_of(indexed, query)
+    if (since, until) == ALWAYS:
         return np.ones(len(indexed), dtype=bool)
-    times = np.asarray(indexed.table.columns[time_span.COLUMN], dtype=np.float64)
-    inside: npt.NDArray[np.bool_] = (times >= span[0]) & (times < span[1])
+    times = _times(indexed)
+    inside: npt.NDArray[np.bool_] = (times >= since) & (times < until)
     return inside
+
+
+def span_of(indexed: Indexed, query: Query) -> tuple[float, float]:
+    """[since, until) that a query means on a table, Unix seconds: its range ends with the newest row."""
+    if not np.isfinite(query.back_seconds) or not len(indexed):
+        return query.span
+    return max(query.span[0], float(np.nanmax(_times(indexed))) - query.back_seconds), query.span[1]
+
+
+def _times(indexed: Indexed) -> npt.NDArray[np.float64]:
+    return np.asarray(indexed.table.columns[time_span.COLUMN], dtype=np.float64)
 
 
 def _named(indexed: Indexed, word: str) -> npt.NDArray[np.bool_]:
@@ -435,13 +459,18 @@ def _equals(indexed: Indexed, column: str, text: str) -> npt.NDArray[np.bool_]:
 def _holds(indexed: Indexed, key: str, values: Iterable[str]) -> npt.NDArray[np.bool_]:
     if key == "row":
         return _is_row(indexed, values)
-    parts = [_plain_parts(pattern) for pattern in values]
-    exact, globs = frozenset(p[0] for p in parts if len(p) == 1), [p for p in parts if len(p) > 1]
-    mask = np.zeros(len(indexed), dtype=bool)
+    test, mask = matching(values), np.zeros(len(indexed), dtype=bool)
     for column in _columns(indexed, key):
-        hit = np.array([w in exact or any(_fits(w, p) for p in globs) for w in indexed.vocabulary[column]], dtype=bool)
+        hit = np.array([test(word) for word in indexed.vocabulary[column]], dtype=bool)
         mask |= hit[indexed.codes[column]]
     return mask
+
+
+def matching(values: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a word is one of these patterns."""
+    parts = [_plain_parts(pattern) for pattern in values]
+    exact, globs = frozenset(p[0] for p in parts if len(p) == 1), [p for p in parts if len(p) > 1]
+    return lambda word: word in exact or any(_fits(word, p) for p in globs)
 
 
 def _columns(indexed: Indexed, key: str) -> list[str]:

@@ -21,7 +21,7 @@ from dashboard.frame import panels
 from dashboard.frame.view import View
 from dashboard.sources.namespace_filter import OF_THESE
 from dashboard.sources.source import Snapshot
-from dashboard.tables import display, filters, grid, time_span
+from dashboard.tables import carried, display, filters, grid, time_span
 from dashboard.tables.filters import FilterCondition, Query
 
 FACET_VALUES: Final = 40
@@ -70,8 +70,8 @@ class Listing:
         return parsed if parsed.sort else filters.parse(f"{filters.encode(parsed)}&sort={self.order}", full_schema)
 
     def parsed(self, search: str, schema: Schema) -> Query:
-        """The URL's query with what is hidden by itself."""
-        return filters.parse(self.hiding(search, schema), schema)
+        """The URL's query with what is hidden by itself, without what it carries for other pages."""
+        return filters.parse(carried.about(self.hiding(search, schema), schema), schema)
 
     def hiding(self, search: str, schema: Schema) -> str:
         """The query string with the hiding condition, where the table has its column and the URL does not name it."""
@@ -109,6 +109,7 @@ def body(listing: Listing, view: View, search: str) -> Component:
             "data-opens": listing.opens,
             "data-hidden": listing.hidden if listing.hiding("", schema) else "",
             "data-revealed": ",".join(listing.revealed),
+            "data-idle": ",".join(key for key in carried.KEYS if key not in filters.keys_of(schema)),
             "data-shown": "",
         },
     )
@@ -186,13 +187,14 @@ def facets(listing: Listing, snapshot: Snapshot, search: str) -> Component:
     except UsageError as error:
         clear = dcc.Link("Clear filters", href=_href(Query()), className="button")
         return html.Div([html.P(f"{error.message} {error.fix}"), clear], className="panel", role="alert")
-    groups = [_facet(query, key, title, filters.facet(indexed, query, key)) for key, title in listing.facets]
+    link = _links(search, indexed.table.schema)
+    groups = [_facet(link, query, key, title, filters.facet(indexed, query, key)) for key, title in listing.facets]
     return html.Div(groups)
 
 
-def _facet(query: Query, key: str, title: str, counts: Sequence[tuple[str, int]]) -> Component:
+def _facet(link: Href, query: Query, key: str, title: str, counts: Sequence[tuple[str, int]]) -> Component:
     """A group that folds: its most frequent values in sight, the others one click away; no scrollbar of its own."""
-    rows = [_facet_value(query, key, value, count) for value, count in counts[:FACET_VALUES]]
+    rows = [_facet_value(link, query, key, value, count) for value, count in counts[:FACET_VALUES]]
     first, rest = rows[:FACET_FIRST], rows[FACET_FIRST:]
     chosen = {*query.values(key), *query.values(key, negated=True)}
     more = html.Details(
@@ -211,12 +213,12 @@ def _facet_list(title: str, rows: Sequence[Component]) -> Component:
     return html.Ul(rows, **{"aria-label": f"{title} filter"})
 
 
-def _facet_value(query: Query, key: str, value: str, count: int) -> Component:
+def _facet_value(link: Href, query: Query, key: str, value: str, count: int) -> Component:
     chosen, excluded = value in query.values(key), value in query.values(key, negated=True)
     state = "chosen" if chosen else "excluded" if excluded else ""
     pick = dcc.Link(
         [html.Span(visible(value), className="facet-word"), html.Span(f"{count:,}", className="facet-count")],
-        href=_href(filters.toggled(query, key, value, negated=excluded)),
+        href=link(filters.toggled(query, key, value, negated=excluded)),
         className=f"facet-link {state}",
         title=f"{'Remove' if state else 'Show only'} {key}{'!' if excluded else ''}={visible(value)}",
     )
@@ -225,7 +227,7 @@ def _facet_value(query: Query, key: str, value: str, count: int) -> Component:
         if state
         else dcc.Link(
             "≠",
-            href=_href(filters.toggled(query, key, value, negated=True)),
+            href=link(filters.toggled(query, key, value, negated=True)),
             className="facet-not",
             title=f"Leave out {key}={visible(value)}",
         )
@@ -249,7 +251,7 @@ def tools(listing: Listing, view: View, search: str) -> Component:
     line = [
         html.Strong(count_text, id=f"count-{listing.schema.name}", role="status"),
         *hidden_note,
-        *_active(listing, query),
+        *_active(listing, query, _links(search, schema)),
     ]
     if not count:
         return html.Div([html.Div(line, className="tool-line"), _nothing(listing, view, query)])
@@ -277,36 +279,40 @@ def _put_off(listing: Listing, snapshot: Snapshot, search: str) -> list[Componen
     key, _, value = listing.hidden.partition("=")
     if not key or key not in filters.keys_of(indexed.table.schema):
         return []
-    query = listing.parsed(search, indexed.table.schema)
-    others = Query(tuple(c for c in query.conditions if c.key != key), query.text, query.sort)
+    query, link = listing.parsed(search, indexed.table.schema), _links(search, indexed.table.schema)
+    others = replace(query, conditions=tuple(c for c in query.conditions if c.key != key))
     if FilterCondition(key, (value,)) not in query.conditions:
-        return [dcc.Link("Hide them again", href=_href(others), className="quiet-link", id=f"hide-{key}")]
-    only = Query((*others.conditions, FilterCondition(key, (value,), negated=True)), query.text, query.sort)
+        return [dcc.Link("Hide them again", href=link(others), className="quiet-link", id=f"hide-{key}")]
+    only = replace(query, conditions=(*others.conditions, FilterCondition(key, (value,), negated=True)))
     count = len(filters.select(indexed, only))
     label = f"{count:,} hidden: show them"
-    return [dcc.Link(label, href=_href(only), className="quiet-link", id=f"show-{key}")] if count else []
+    return [dcc.Link(label, href=link(only), className="quiet-link", id=f"show-{key}")] if count else []
 
 
-def _active(listing: Listing, query: Query) -> list[Component]:
+def _active(listing: Listing, query: Query, link: Href) -> list[Component]:
     links = []
     key, _, value = listing.hidden.partition("=")
     for condition in query.conditions:
         if condition == FilterCondition(key, (value,)):
             continue
         for value in condition.values:
-            href = _href(filters.toggled(query, condition.key, value, negated=condition.negated))
+            href = link(filters.toggled(query, condition.key, value, negated=condition.negated))
             sign = "≠" if condition.negated else "="
             links.append(
                 dcc.Link(f"{condition.key} {sign} {visible(value)}  ×", href=href, className="active", title="Remove")
             )
     if query.text:
         rest = replace(query, text="")
-        links.append(dcc.Link(f"“{visible(query.text)}”  ×", href=_href(rest), className="active", title="Remove"))
+        links.append(dcc.Link(f"“{visible(query.text)}”  ×", href=link(rest), className="active", title="Remove"))
     for key, at in zip(time_span.KEYS, query.span, strict=True):
         if math.isfinite(at):
             label = f"{key} {time_span.words(at)}  ×"
             rest = replace(query, span=(-math.inf, query.span[1]) if key == "since" else (query.span[0], math.inf))
-            links.append(dcc.Link(label, href=_href(rest), className="active", title="Remove"))
+            links.append(dcc.Link(label, href=link(rest), className="active", title="Remove"))
+    if math.isfinite(query.back_seconds):
+        label = f"{time_span.RANGE} = {time_span.range_text(query.back_seconds)}  ×"
+        rest = replace(query, back_seconds=math.inf)
+        links.append(dcc.Link(label, href=link(rest), className="active", title="Remove"))
     if links:
         links.append(dcc.Link("Clear filters", href=_href(filters.cleared(query)), className="quiet-link"))
     return links
@@ -335,6 +341,14 @@ def _exports(listing: Listing, view: View, encoded: str) -> Component:
     return html.Span([picked, "Export ", *links, address], className="exports")
 
 
+Href = Callable[[Query], str]
+"""The page's address under another query."""
+
+
+def _links(search: str, schema: Schema) -> Href:
+    """Addresses that keep what this one carries for other pages."""
+    return lambda query: f"?{carried.joined(filters.encode(query), *carried.idle(search, schema))}"
+
+
 def _href(query: Query) -> str:
-    encoded = filters.encode(query)
-    return f"?{encoded}" if encoded else "?"
+    return f"?{filters.encode(query)}"

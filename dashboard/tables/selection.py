@@ -29,6 +29,7 @@ READY: Final = tuple(ready.value for ready in Ready if ready.now)
 MOST_ROWS: Final = 1_000
 """Rows that may be named; more are chosen by a filter."""
 _NAMED: Final = ("ns", "kind", "workload")
+ANY: Final = Query()
 SURE: Final = 0.7
 UNSURE: Final = 0.5
 RISKS: Final = ("low", "medium", "high")
@@ -155,10 +156,11 @@ def ready_now(snapshot: Snapshot, query: Query) -> ReadyNow:
     return ReadyNow(len(rows), freed("cpu_step_total"), freed("memory_step_total"), monthly)
 
 
-def worth_most(indexed: Indexed, count: int) -> list[tuple[WorkloadRef, float]]:
+def worth_most(indexed: Indexed, count: int, query: Query = ANY) -> list[tuple[WorkloadRef, float]]:
     """The workloads that save most money a month by what is allowed now, and are not put off, the first ones first."""
     saved = np.nan_to_num(indexed.table.columns["saving_step"].astype(np.float64))
-    shown = np.flatnonzero(saved > 0)
+    shown = filters.select(indexed, query)
+    shown = shown[saved[shown] > 0]
     if "postponed" in indexed.codes:
         empty = indexed.vocabulary["postponed"].index(filters.EMPTY)
         shown = shown[indexed.codes["postponed"][shown] == empty]

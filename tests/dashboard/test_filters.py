@@ -18,7 +18,7 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.table import Table
 from cotenant.core.model.views import NODES, RECOMMENDATIONS, WORKLOADS
 from dashboard.sources.source import SCHEMAS
-from dashboard.tables import filters
+from dashboard.tables import carried, filters
 from dashboard.tables.filters import FilterCondition, Indexed, Query
 
 ROWS: list[dict[str, Any]] = [
@@ -246,7 +246,7 @@ def test_a_chosen_value_that_nothing_matches_stays_to_be_removed() -> None:
 
 
 def test_only_shared_filters_walk_to_another_page() -> None:
-    assert filters.carried("?ns=pay&severity=ok&ns!=shop&q=x&sort=kind&open=1") == "ns=pay&ns!=shop&q=x"
+    assert carried.carried("?ns=pay&severity=ok&ns!=shop&q=x&sort=kind&open=1") == "ns=pay&ns!=shop&q=x"
 
 
 cells = st.fixed_dictionaries(

@@ -1,0 +1,184 @@
+"""The top bar's two choices, namespaces and time range: what they offer, and what a page says it does not obey.
+
+Both are parts of the address in the grammar of every filter (`ns=shop&range=7d`), so links, exports, saved views and
+the API have them too; `assets/extent.js` writes them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.text import visible
+from cotenant.core.model.usage.usage import DAY_SECONDS
+from cotenant.core.model.views import Overview
+from dashboard.frame.view import Obeyed, View
+from dashboard.sources.source import Snapshot
+from dashboard.tables import carried, display, filters, time_span
+
+USUAL: Final = "usual"
+RANGES: Final = (
+    ("24h", "Last 24 hours"),
+    ("7d", "Last 7 days"),
+    ("14d", "Last 14 days"),
+    (time_span.WHOLE, "All history"),
+    (time_span.AHEAD, "Next 24 hours"),
+)
+OPTIONS_SHOWN: Final = 50
+"""Namespaces in the open list at once; the others are found by typing."""
+ALMOST_DAYS: Final = 0.1
+"""What a history may lack of a range that it answers: it ends at a scrape, not at midnight."""
+NO_FORECAST: Final = "Time range: no forecast is on this page, so the next 24 hours are not shown alone."
+EVERY: Final = "All namespaces"
+
+
+def controls() -> Component:
+    """Both fields, and on a narrow screen the button that unfolds them."""
+    namespaces = dmc.MultiSelect(
+        id="namespaces",
+        data=[],
+        value=[],
+        placeholder=EVERY,
+        searchable=True,
+        clearable=True,
+        hidePickedOptions=True,
+        limit=OPTIONS_SHOWN,
+        nothingFoundMessage="No such namespace in the results",
+        size="xs",
+        clearButtonProps={"aria-label": EVERY},
+        **{"aria-label": "Namespaces"},
+    )
+    time_range = dmc.Select(
+        id="range", data=offered(None, Obeyed(forecast=True), ""), value=USUAL, allowDeselect=False, size="xs",
+        comboboxProps={"width": 290, "position": "bottom-end"}, **{"aria-label": "Time range"},
+    )  # fmt: skip
+    stores = [dcc.Store(id="extent"), dcc.Store(id="namespace-names")]
+    return html.Div([namespaces, time_range, *stores], className="extent")
+
+
+def names(snapshot: Snapshot) -> list[dict[str, str]]:
+    """Every namespace that the results name, as options: its pattern and how it is written."""
+    distinct = {name for table in snapshot.tables.values() for name in table.vocabulary.get("namespace", ())}
+    return [{"value": filters.literal(name), "label": visible(name)} for name in sorted(distinct - {filters.EMPTY})]
+
+
+def chosen(search: str) -> list[str]:
+    """What the address chooses, as values of the field: patterns, "!" before what is excluded."""
+    try:
+        query = carried.namespace_query(search)
+    except UsageError:
+        return []
+    return [f"{'!' * one.negated}{value}" for one in query.conditions for value in one.values]
+
+
+def offered(overview: Overview | None, obeyed: Obeyed, search: str) -> list[dict[str, Any]]:
+    """The ranges as options; what the history or the page cannot answer is disabled and says why."""
+    options: list[dict[str, Any]] = [{"value": USUAL, "label": "Usual time range"}]
+    for value, label in RANGES:
+        why = _why_not(value, overview, obeyed)
+        options.append({"value": value, "label": f"{label}: {why}" if why else label, "disabled": bool(why)})
+    present = carried.range_of(search) or USUAL
+    if any(option["value"] == present for option in options):
+        return options
+    return [*options, {"value": present, "label": visible(present)}]
+
+
+def _why_not(value: str, overview: Overview | None, obeyed: Obeyed) -> str:
+    if value == time_span.AHEAD:
+        return "" if obeyed.forecast else "no forecast on this page"
+    short = overview is not None and time_span.range_seconds(value) != float("inf") and _too_long(value, overview)
+    return f"the history is {_days(overview)}" if overview and short else ""
+
+
+def _too_long(value: str, overview: Overview) -> bool:
+    return overview.window_days + ALMOST_DAYS < time_span.range_seconds(value) / DAY_SECONDS
+
+
+def _days(overview: Overview) -> str:
+    return display.duration(overview.window_days * DAY_SECONDS)
+
+
+def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
+    """What of the present choices the page does not obey, a sentence each."""
+    present, sentences = carried.range_of(search), []
+    if chosen(search) and obeyed.namespace:
+        sentences.append(f"Namespace: {obeyed.namespace}")
+    if not present:
+        return sentences
+    try:
+        back_seconds = time_span.range_seconds(present)
+    except UsageError as error:
+        return [*sentences, f"{visible(error.message)} {error.fix}"]
+    if not back_seconds and not obeyed.forecast:
+        sentences.append(NO_FORECAST)
+    elif obeyed.time_range:
+        sentences.append(f"Time range: {obeyed.time_range}")
+    elif overview and back_seconds != float("inf") and _too_long(present, overview):
+        sentences.append(f"Time range: the history is {_days(overview)}; all of it is shown.")
+    return sentences
+
+
+def note_lines(sentences: Sequence[str]) -> list[Component]:
+    """The line below the bar."""
+    return [html.P(sentence) for sentence in sentences]
+
+
+def state(overview: Overview | None, obeyed: Obeyed, search: str) -> Mapping[str, Any]:
+    """What the fields should show and offer, and for which address."""
+    patterns = chosen(search)
+    return {
+        "search": search,
+        "namespaces": patterns,
+        "labels": [visible(pattern) for pattern in patterns],
+        "range": carried.range_of(search) or USUAL,
+        "ranges": offered(overview, obeyed, search),
+    }
+
+
+def overview_of(view: View) -> Overview | None:
+    """The present overview; None when it cannot be read, which the page itself says."""
+    try:
+        return view.source.snapshot().overview
+    except CotenantError:
+        return None
+
+
+def register(app: Dash, view: View) -> None:
+    """The results fill the list of namespaces, the address fills the fields, and the fields write the address."""
+
+    @app.callback(Output("namespace-names", "data"), Input("version", "data"), prevent_initial_call=True)
+    def _names(_version: str) -> Any:
+        try:
+            return names(view.source.snapshot())
+        except CotenantError:
+            return no_update
+
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "extentShown"),
+        Output("namespaces", "data"),
+        Output("namespaces", "value"),
+        Output("range", "data"),
+        Output("range", "value"),
+        Input("extent", "data"),
+        Input("namespace-names", "data"),
+        State("namespaces", "data"),
+        State("namespaces", "value"),
+        State("range", "data"),
+        State("range", "value"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "extentChosen"),
+        Input("namespaces", "value"),
+        Input("range", "value"),
+        State("extent", "data"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "extentUnfolded"), Input("unfold", "n_clicks"), prevent_initial_call=True
+    )

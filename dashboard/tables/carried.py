@@ -1,0 +1,74 @@
+"""What of an address goes along from page to page: namespaces, the time range, kind, workload and search text. Pure.
+
+The top bar writes `ns` and `range` there, in the grammar of every filter; a table without such a column leaves them be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlencode
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.table import Schema
+from cotenant.core.model.views import WORKLOADS
+from dashboard.tables import filters, time_span
+from dashboard.tables.filters import Query
+
+KEYS: Final = ("ns", "kind", "workload", time_span.RANGE)
+"""Carried though not every table has rows that they say anything about."""
+OF_CHARTS: Final = (time_span.WHOLE, time_span.AHEAD)
+"""Ranges that leave out no row of a table."""
+
+
+def carried(search: str, *keys: str) -> str:
+    """The parts of these keys, of all that are carried where none is named."""
+    chosen = keys or (*KEYS, "q")
+    parts = map(filters.read, filters.written(search))
+    pairs = [(k + "!" * negated, v) for k, v, negated in parts if k in chosen and (k != "q" or not negated)]
+    return urlencode(pairs, safe="!")
+
+
+def idle(search: str, schema: Schema) -> tuple[str, ...]:
+    """Carried parts, as they are written, that say nothing about this table."""
+    understood = filters.keys_of(schema)
+    return tuple(part for part in filters.written(search) if _is_idle(*filters.read(part)[:2], understood))
+
+
+def _is_idle(key: str, value: str, understood: tuple[str, ...]) -> bool:
+    return key in KEYS and (key not in understood or (key == time_span.RANGE and value in OF_CHARTS))
+
+
+def about(search: str, schema: Schema) -> str:
+    """The query string without what is idle here: what `filters.parse` reads strictly."""
+    resting = idle(search, schema)
+    return "&".join(part for part in filters.written(search) if part not in resting)
+
+
+def joined(*searches: str) -> str:
+    """One query string of several."""
+    return "&".join(filter(None, (search.lstrip("?") for search in searches)))
+
+
+def namespace_query(search: str) -> Query:
+    """The address's namespaces alone, for any table with a column of them."""
+    return filters.parse(carried(search, "ns"), WORKLOADS)
+
+
+def admits(search: str) -> Callable[[str], bool]:
+    """Whether the address's namespaces include one, for what is no table."""
+    tests = [(filters.matching(one.values), one.negated) for one in namespace_query(search).conditions]
+    return lambda name: all(test(name) != negated for test, negated in tests)
+
+
+def range_of(search: str) -> str:
+    """The range as the address has it; "" where it names none."""
+    return next((value for key, value, _ in map(filters.read, filters.written(search)) if key == time_span.RANGE), "")
+
+
+def back_seconds(search: str, usual_seconds: float) -> float:
+    """How far back charts reach by the address; as usual where it names no range that can be read (the bar says so)."""
+    try:
+        return time_span.range_seconds(range_of(search)) if range_of(search) else usual_seconds
+    except UsageError:
+        return usual_seconds

@@ -1,0 +1,221 @@
+"""The top bar: one grammar for links, rows, charts and sums, and words where a page cannot obey it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.model.colocation.enforcement import AgentAction, Lane, row_of
+from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.table import Table
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.core.model.views import NODES, PODS, RECOMMENDATIONS, WORKLOADS, Overview
+from dashboard import pages
+from dashboard.figures import base
+from dashboard.frame import extent
+from dashboard.frame.view import Obeyed, Page, View
+from dashboard.pages import enforcement, nodes, overview, recommendations
+from dashboard.sources.source import StoreSource
+from dashboard.tables import carried, filters, list_page, time_span
+from dashboard.tables.filters import Indexed
+from dashboard.tables.list_page import Listing
+from tests.support import dashboard as support
+from tests.support.dashboard import Results
+
+NOON = 1_795_089_600.0
+LISTS = {
+    page.path: getattr(module, "LIST", None)
+    for module in vars(pages).values()
+    if (page := getattr(module, "PAGE", None))
+}
+
+
+@pytest.fixture(scope="module")
+def view(made: Results) -> View:
+    clock = FixedClock(made.end_seconds)
+    return View(StoreSource(made.store, support.QUICK, clock), support.QUICK, clock.now_seconds)
+
+
+@pytest.fixture(scope="module")
+def results(view: View) -> Overview:
+    present = view.source.snapshot().overview
+    assert present is not None
+    return present
+
+
+# --- the grammar ------------------------------------------------------------------------------------------------------
+@given(st.integers(1, 99_999), st.sampled_from("mhd"))
+def test_a_range_is_read_back_from_its_one_spelling(count: int, unit: str) -> None:
+    back_seconds = time_span.range_seconds(f"{count}{unit}")
+    assert back_seconds == count * {"m": 60, "h": 3600, "d": 86_400}[unit]
+    assert time_span.range_seconds(time_span.range_text(back_seconds)) == back_seconds
+
+
+def test_ranges_of_a_day_and_more_are_spelt_as_the_bar_spells_them() -> None:
+    spelt = [time_span.range_text(seconds) for seconds in (900, 21_600, DAY_SECONDS, 7 * DAY_SECONDS, math.inf, 0)]
+    assert spelt == ["15m", "6h", "24h", "7d", "all", "next"]
+
+
+@given(st.text(max_size=8))
+def test_what_is_no_range_is_refused_with_what_to_write(text: str) -> None:
+    try:
+        assert time_span.range_seconds(text) >= 0
+    except UsageError as error:
+        assert "is no time range" in error.message and "24h" in error.fix
+
+
+def acts(*times: float) -> Indexed:
+    rows = [row_of(AgentAction(at, "n1", Lane.SUPPRESS, "Suppressed", after=str(at))) for at in times]
+    return Indexed.of(Table.from_rows(ENFORCEMENT, rows))
+
+
+def test_a_range_ends_with_the_newest_row_and_holds_both_ends() -> None:
+    table = acts(NOON, NOON + HOUR_SECONDS, NOON + 2 * HOUR_SECONDS)
+    query = filters.parse("range=1h", ENFORCEMENT)
+    # The newest row is of 14:00: an hour before it is 13:00, which is in.
+    assert filters.select(table, query).tolist() == [1, 2]
+    assert filters.parse(filters.encode(query), ENFORCEMENT) == query and query.filtered
+    assert filters.select(acts(), query).tolist() == []
+    assert filters.select(table, filters.parse("range=all", ENFORCEMENT)).tolist() == [0, 1, 2]
+
+
+def test_a_range_and_a_span_must_both_hold() -> None:
+    table = acts(NOON, NOON + 60, NOON + 120)
+    query = filters.parse(f"range=1m&until={NOON + 120}", ENFORCEMENT)
+    assert filters.span_of(table, query) == (NOON + 60, NOON + 120)
+    assert filters.select(table, query).tolist() == [1]
+
+
+def test_rows_that_lie_ahead_cannot_be_asked_for() -> None:
+    with pytest.raises(UsageError, match="no row lies ahead"):
+        filters.parse("range=next", ENFORCEMENT)
+    with pytest.raises(UsageError, match="unknown filter 'range'"):
+        filters.parse("range=7d", WORKLOADS)
+
+
+# --- what a table has no column of ------------------------------------------------------------------------------------
+def test_what_a_table_cannot_be_narrowed_by_waits_for_the_next_page() -> None:
+    search = "?ns in (pay,shop)&node=n1&range=7d&kind!=Job"
+    assert carried.about(search, NODES) == "node=n1"
+    assert carried.idle(search, NODES) == ("ns in (pay,shop)", "range=7d", "kind!=Job")
+    assert carried.idle("?range=all&ns=pay", ENFORCEMENT) == ("range=all",)
+    assert carried.carried(search, "ns", "range") == "ns=pay%2Cshop&range=7d"
+
+
+def test_links_of_a_list_keep_what_it_cannot_obey(view: View) -> None:
+    snapshot = view.source.snapshot()
+    side = str(list_page.facets(nodes.LIST, snapshot, "?ns=pay&range=7d&sort=node"))
+    assert "reason=ok&sort=node&ns=pay&range=7d" in side and "unknown filter" not in side
+    line = str(list_page.tools(nodes.LIST, view, "?ns=pay&reason=ok"))
+    assert "href='?ns=pay'" in line  # the filter that is its own can be removed alone
+
+
+@given(st.lists(st.sampled_from(["ns=pay", "ns!=shop", "ns=team-*", "range=7d", "kind=Job", "q=a", "sort=node"])))
+def test_nothing_that_is_carried_is_lost_or_refused(parts: list[str]) -> None:
+    search = "&".join(parts)
+    about, idle = carried.about(search, NODES), carried.idle(search, NODES)
+    assert sorted(filters.written(carried.joined(about, *idle))) == sorted(parts)
+    filters.parse(about, NODES)
+
+
+@pytest.mark.parametrize(
+    ("search", "included"),
+    [("", ["pay", "shop", "team-a"]), ("ns=pay,team-*", ["pay", "team-a"]), ("ns!=pay&ns!=shop", ["team-a"])],
+)
+def test_namespaces_are_told_apart_outside_of_tables_too(search: str, included: list[str]) -> None:
+    includes = carried.admits(search)
+    assert [name for name in ("pay", "shop", "team-a") if includes(name)] == included
+
+
+# --- the bar ----------------------------------------------------------------------------------------------------------
+def test_the_bar_offers_every_namespace_of_the_results_as_its_own_pattern(view: View) -> None:
+    options = extent.names(view.source.snapshot())
+    names = set(view.source.snapshot().tables[WORKLOADS.name].vocabulary["namespace"])
+    assert names <= {option["label"] for option in options} and "none" not in {o["value"] for o in options}
+
+
+def test_the_bar_shows_what_an_address_chooses() -> None:
+    assert extent.chosen("?ns=pay&ns in (team-*)&range=7d") == ["pay", "team-*"]
+    state = extent.state(None, Obeyed(), "?ns!=kube-system")
+    assert (state["namespaces"], state["range"]) == (["!kube-system"], "usual")
+
+
+def test_a_range_beyond_the_history_is_disabled_and_says_why(results: Overview) -> None:
+    short = replace(results, window_days=7.0)
+    options = {o["value"]: o for o in extent.offered(short, Obeyed(), "?range=90m")}
+    assert not options["7d"]["disabled"] and not options["all"]["disabled"]
+    assert options["14d"]["disabled"] and options["14d"]["label"] == "Last 14 days: the history is 7 d"
+    assert options["next"]["disabled"] and "no forecast on this page" in options["next"]["label"]
+    assert options["90m"]["label"] == "90m"  # of a link: shown as it is
+    assert extent.notes(short, Obeyed(), "?range=14d") == ["Time range: the history is 7 d; all of it is shown."]
+
+
+def test_a_choice_that_a_page_cannot_obey_is_said_there(results: Overview) -> None:
+    obeyed = nodes.PAGE.obeyed
+    assert extent.notes(results, obeyed, "") == []
+    namespace, time_range = extent.notes(results, obeyed, "?ns=pay&range=7d")
+    assert namespace.startswith("Namespace: nodes are of no namespace") and "what is now" in time_range
+    assert extent.notes(results, enforcement.PAGE.obeyed, "?ns=pay&range=7d") == []
+    assert extent.notes(results, enforcement.PAGE.obeyed, "?range=next") == [extent.NO_FORECAST]
+    (refused,) = extent.notes(results, enforcement.PAGE.obeyed, "?range=soon")
+    assert "'soon' is no time range" in refused
+
+
+@pytest.mark.parametrize("page", pages.ALL, ids=lambda page: page.path or "overview")
+def test_a_page_obeys_the_bar_or_says_that_it_does_not(page: Page) -> None:
+    listing = LISTS[page.path]
+    understood = filters.keys_of(listing.schema) if isinstance(listing, Listing) else ()
+    if listing is None or "ns" not in understood:
+        assert page.obeyed.namespace
+    if listing is None or "range" not in understood:
+        assert page.obeyed.time_range
+
+
+# --- what follows it --------------------------------------------------------------------------------------------------
+def test_the_overview_of_a_namespace_sums_its_rows_and_keeps_the_cluster_s(view: View, results: Overview) -> None:
+    page, tables = overview.shown(view, "?ns=pay"), view.source.snapshot().tables
+    assert page is not None
+    mine = {s.name: tables[s.name].table.columns["namespace"] == "pay" for s in (WORKLOADS, PODS, RECOMMENDATIONS)}
+    advice = tables[RECOMMENDATIONS.name].table.columns
+    lowered = np.where(advice["cpu_action"] == "set", np.maximum(0.0, -np.nan_to_num(advice["cpu_delta_total"])), 0.0)
+    assert page.overview.workloads == mine["workloads"].sum() < results.workloads
+    assert page.overview.pods == mine["pods"].sum()
+    assert sum(page.overview.severities.values()) == mine["recommendations"].sum()
+    assert page.overview.saving_cpu_millicores == int(lowered[mine["recommendations"]].sum())
+    assert [one.namespace for one in page.overview.waste] in (["pay"], [])
+    assert (page.overview.headline, page.overview.cpu) == (results.headline, results.cpu)
+    drawn = str(overview.contents(view, "?ns=pay&range=24h"))
+    assert "workloads and pods of the chosen namespaces" in drawn
+    assert "recommendations?ready=whole%2Cfirst-step" not in drawn  # links carry the choice as well:
+    assert "&ns=pay&range=24h" in drawn
+
+
+def test_what_is_ready_on_the_overview_is_what_the_list_shows_under_the_same_namespace(view: View) -> None:
+    page = overview.shown(view, "?ns=pay&ns=shop")
+    assert page is not None
+    query = recommendations.LIST.query(f"{overview.READY}&ns=pay&ns=shop")
+    assert overview._ready(page).count == len(view.source.snapshot().rows(RECOMMENDATIONS.name, query))
+
+
+def test_charts_begin_with_the_range_and_next_shows_nothing_of_the_past() -> None:
+    hours = [int(NOON) + HOUR_SECONDS * k for k in range(200)]
+    # Both ends count: 24 hours back from the newest are 25 hourly values.
+    assert len(base.recent(hours, DAY_SECONDS)) == 25
+    assert len(base.recent(hours, math.inf)) == 200
+    assert len(base.recent(hours, 0)) == len(base.recent([], DAY_SECONDS)) == 0
+    assert carried.back_seconds("?range=24h", 7) == DAY_SECONDS
+    assert carried.back_seconds("?range=soon", 7) == carried.back_seconds("", 7) == 7
+
+
+def test_the_api_narrows_by_the_same_range(view: View) -> None:
+    table = acts(NOON, NOON + 3 * DAY_SECONDS)
+    assert len(filters.select(table, enforcement.LIST.query("?range=7d"))) == 2
+    assert len(filters.select(table, enforcement.LIST.query("?range=24h"))) == 1
+    assert len(filters.select(table, enforcement.LIST.query("?range=next&ns=none"))) == 2  # the page's own span
