@@ -81,10 +81,10 @@ def milliseconds(times: Sequence[int]) -> list[float]:
 
 
 def recent(times: Sequence[int], back_seconds: float) -> npt.NDArray[np.intp]:
-    """Positions of the moments (Unix seconds, ascending) from so long before the last; none of them for 0."""
-    if not len(times) or not back_seconds:
+    """Positions of the moments (Unix seconds, ascending) less than so long before the last: a day is 24 hourly means."""
+    if not len(times):
         return np.empty(0, dtype=np.intp)
-    return np.flatnonzero(np.asarray(times, dtype=np.float64) >= times[-1] - back_seconds)
+    return np.flatnonzero(np.asarray(times, dtype=np.float64) > times[-1] - back_seconds)
 
 
 def gaps(values: npt.NDArray[np.float64]) -> list[float | None]:

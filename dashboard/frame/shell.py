@@ -334,7 +334,8 @@ def _chips(overview: Overview | None, view: View) -> list[Component]:
         return reads
     name = html.Span(visible(overview.cluster), className="cluster", title="Cluster")
     demo = [panels.chip("DEMO data - nothing is applied to a real cluster", "violet")] if overview.demo else []
-    return [name, age_chip(overview.time_seconds, view, demo=overview.demo), *demo, *reads]
+    # The longest comes last: the bar has two lines, and what does not fit on them is out of sight.
+    return [name, age_chip(overview.time_seconds, view, demo=overview.demo), *reads, *demo]
 
 
 def age_chip(time_seconds: float, view: View, *, demo: bool) -> Component:

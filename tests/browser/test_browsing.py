@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from tests.browser.test_pages import STILL, THEMES, api, column, pictured, settl
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 from tests.support.extent import full
+from tests.support.hands import Hands
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 LETTERS = {page.letter: page.title for page in pages.ALL if page.letter}
@@ -94,6 +96,29 @@ def test_a_dot_leads_to_its_node(open_page: Open, address: str) -> None:
     page.mouse.move(x, y)
     page.mouse.click(x, y)
     page.wait_for_url(re.compile(r"/nodes/node-\d+$"))
+
+
+def test_a_workload_is_two_clicks_or_three_shortcuts_from_the_first_page(
+    open_page: Open, address: str, record_property: Callable[[str, object], None]
+) -> None:
+    mouse = Hands(settled(open_page(address)))
+    mouse.click(mouse.page.locator("#nav-w"))
+    settled(mouse.page)
+    name = column(mouse.page, "workload")[0]
+    mouse.click(mouse.page.locator(".ag-row[row-index='0'] .ag-cell[col-id=workload]"))
+    expect(mouse.page.get_by_role("heading", level=1)).to_have_text(name)
+    keys = Hands(mouse.page)
+    keys.press("g o")
+    settled(keys.page)
+    keys.actions = 0
+    keys.press("g w")
+    settled(keys.page)
+    keys.press("j")
+    keys.press("Enter")
+    expect(keys.page.get_by_role("heading", level=1)).to_have_text(name)
+    record_property("actions by mouse", mouse.actions)
+    record_property("shortcuts", keys.actions)
+    assert (mouse.actions, keys.actions) == (2, 3)  # the page and the row; the page, the row, open
 
 
 @pytest.mark.soak

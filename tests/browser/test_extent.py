@@ -76,7 +76,7 @@ def test_a_link_a_view_and_an_export_carry_the_choice(open_page: Open, address: 
     expect(page.locator(".lead")).to_contain_text("of the chosen namespaces")
     expect(page.locator("#range")).to_have_value("Last 24 hours")
     shown = "document.querySelector('#band-figure .js-plotly-plot').data.find(t => t.name === 'Usage').x.length"
-    assert page.evaluate(shown) == 25  # a day of hourly values, both ends
+    assert page.evaluate(shown) == 24  # a day of hourly means
     saved(page, "pay today")
     page.keyboard.press("Escape")
     ranged(page, "Next 24 hours")

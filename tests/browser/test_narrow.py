@@ -9,7 +9,9 @@ import pytest
 from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as NotInTime
 
+from dashboard import pages
 from tests.browser.conftest import Open
+from tests.browser.test_browsing import serious
 from tests.browser.test_pages import settled
 from tests.browser.test_stories import drawn
 from tests.support.extent import full
@@ -18,6 +20,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("br
 TELEPHONE = {"width": 390, "height": 844}
 OUTSIDE = """() => [...document.querySelectorAll('.top button, .top summary, .page-head > *')]
     .filter(e => e.getBoundingClientRect().right > innerWidth).map(e => e.id || e.textContent)"""
+SIDEWAYS = """() => {
+    const root = document.documentElement, value = e => e.offsetWidth && e.scrollWidth > e.clientWidth + 1;
+    const cut = [...document.querySelectorAll('h1, h2, .stat-value')].filter(value).map(e => `cut: ${e.textContent}`);
+    return root.scrollWidth > root.clientWidth ? [`page: ${root.scrollWidth}`, ...cut] : cut; }"""
+"""A page wider than the screen beside its scrollbar, and headlines that lose their end."""
+ALL_PATHS = tuple(page.path for page in pages.ALL if not page.parent)
 BROKEN = """() => [...document.querySelectorAll('.facts th[scope=col]')].filter(e => {
     const range = document.createRange(); range.selectNodeContents(e);
     return range.getClientRects().length > e.textContent.trim().split(/\\s+/).length }).map(e => e.textContent)"""
@@ -79,12 +87,27 @@ def test_a_laptop_with_scrollbars_shows_a_page_whole(address: str, open_page: Op
         assert cut_headings(page) == []
 
 
-@pytest.mark.parametrize("path", ["/", *full("/recommendations", "/nodes", "/reservations", "/batch", "/enforcement")])
-def test_nothing_is_off_a_narrow_screen(address: str, open_page: Open, path: str) -> None:
-    page = settled(open_page(f"{address}{path}", size=TELEPHONE))
+@pytest.mark.parametrize("theme", ["light", *full("dark")])
+def test_nothing_is_off_a_narrow_screen(address: str, open_page: Open, axe: str, theme: str) -> None:
+    page = open_page(address, size=TELEPHONE, theme=theme)
+    for path in ("/workload/pay/Deployment/checkout", "/nodes/node-003", "/reservations", "/"):
+        on_telephone(page, f"{address}{path}")
+        assert serious(page, axe) == [], path
+
+
+def on_telephone(page: Page, url: str) -> None:
+    page.goto(url)
+    drawn(page)
     expect(page.locator("#help-button")).to_be_in_viewport()
-    assert page.evaluate(OUTSIDE) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= TELEPHONE["width"]
+    assert page.evaluate(OUTSIDE) == [], url
+    assert page.evaluate(SIDEWAYS) == [], url
+
+
+@pytest.mark.soak
+def test_no_other_page_scrolls_sideways_on_a_telephone(address: str, open_page: Open) -> None:
+    page = open_page(address, size=TELEPHONE)
+    for one in (path for path in ALL_PATHS if path not in ("", "reservations")):
+        on_telephone(page, f"{address}/{one}")
 
 
 def test_no_word_of_a_heading_is_broken_in_two(address: str, open_page: Open) -> None:

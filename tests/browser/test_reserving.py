@@ -43,7 +43,7 @@ from tests.support.dashboard import Results
 from tests.support.plans import HOUR, SIX, Scene, person, said, window
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
-MOST_ACTIONS = 8
+MOST_ACTIONS = 6
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -26,39 +25,15 @@ from tests.browser.test_pages import THEMES, settled
 from tests.cluster.control_plane import ControlPlane
 from tests.support import acting
 from tests.support.acting import Prepared, Scene
+from tests.support.hands import Hands
 from tests.support.pictures import pictured
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
 OWNER = Someone("olga", grants=(Grant(Role.OWNER),))
-MOST_ACTIONS = 8
+MOST_ACTIONS = 5
 NEXT = ("Guardrails", "Server dry run", "Method", "Confirm")
 """Headings of the steps after the first one."""
-
-
-@dataclass
-class Hands:
-    """A person at a page who counts what they do: a click, a key, or a shortcut that the help lists as one."""
-
-    page: Page
-    actions: int = 0
-    presses: int = 0
-    did: list[str] = field(default_factory=list)
-
-    def click(self, what: Locator) -> None:
-        what.click()
-        self._count("click", 1)
-
-    def press(self, shortcut: str) -> None:
-        keys = shortcut.split(" ")
-        for key in keys:
-            self.page.keyboard.press(key)
-        self._count(shortcut, len(keys))
-
-    def _count(self, what: str, presses: int) -> None:
-        self.actions += 1
-        self.presses += presses
-        self.did.append(what)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +81,7 @@ def reviewed(page: Page, url: str, refs: list[WorkloadRef], **more: str) -> Page
 
 
 def by_mouse(page: Page, ref: WorkloadRef) -> Hands:
-    """From the first page to the outcome with the mouse alone."""
+    """From the first page to the outcome with the mouse alone; what is done stands whole on Confirm."""
     hands = Hands(page)
     hands.click(page.get_by_role("link", name=re.compile("^Recommendations")))
     settled(page)
@@ -114,9 +89,8 @@ def by_mouse(page: Page, ref: WorkloadRef) -> Hands:
     expect(page.locator("#selection-count")).to_have_text("1 selected")
     hands.click(page.locator("#review-selected"))
     shown(page, "Proposed changes")
-    for title in NEXT:
-        hands.click(page.locator("#review-next"))
-        shown(page, title)
+    hands.click(page.locator("#review-last"))
+    shown(page, "Confirm")
     hands.click(page.locator("#review-accept"))
     shown(page, "Result")
     return hands
@@ -130,9 +104,8 @@ def by_keys(page: Page) -> Hands:
     hands.press("j")
     hands.press("r")
     shown(page, "Proposed changes")
-    for title in NEXT:
-        hands.press("Enter")
-        shown(page, title)
+    hands.press("c")
+    shown(page, "Confirm")
     hands.press("Control+Enter")
     shown(page, "Result")
     return hands
@@ -155,7 +128,7 @@ def plane_url(on_plane: Scene) -> Iterator[str]:
         yield url
 
 
-def test_a_first_visit_by_mouse_accepts_in_eight_actions_on_a_real_cluster(
+def test_a_first_visit_by_mouse_accepts_in_five_actions_on_a_real_cluster(
     on_plane: Scene, plane_url: str, open_page: Open, record_property: Callable[[str, object], None]
 ) -> None:
     (ref,) = free(on_plane)
@@ -164,14 +137,14 @@ def test_a_first_visit_by_mouse_accepts_in_eight_actions_on_a_real_cluster(
     expect(hands.page.locator("#review-outcome")).to_contain_text(str(ref))
     record_property("actions by mouse", hands.actions)
     assert states(on_plane, ref) == [ChangeState.APPLIED] and on_plane.resources(ref) != before
-    # The list, a box, Review, four times Next, Accept.
-    assert (hands.actions, hands.did) == (MOST_ACTIONS, ["click"] * 8)
+    # The list, a box, Review, To confirm, Accept.
+    assert (hands.actions, hands.did) == (MOST_ACTIONS, ["click"] * 5)
     hands.page.get_by_role("button", name="Roll back all").click()
     expect(hands.page.locator("#review-outcome")).to_contain_text("rolled-back", timeout=60_000)
     assert on_plane.resources(ref) == before
 
 
-def test_a_first_visit_by_keys_accepts_in_eight_actions_on_a_real_cluster(
+def test_a_first_visit_by_keys_accepts_in_five_actions_on_a_real_cluster(
     on_plane: Scene, plane_url: str, open_page: Open, record_property: Callable[[str, object], None]
 ) -> None:
     ref = free(on_plane, 2)[1]
@@ -183,8 +156,8 @@ def test_a_first_visit_by_keys_accepts_in_eight_actions_on_a_real_cluster(
     record_property("keys pressed", hands.presses)
     assert states(on_plane, ref) == [ChangeState.APPLIED]
     # g r is one shortcut of two keys.
-    assert hands.did == ["g r", "j", "r", *["Enter"] * 4, "Control+Enter"]
-    assert (hands.actions, hands.presses) == (MOST_ACTIONS, 9)
+    assert hands.did == ["g r", "j", "r", "c", "Control+Enter"]
+    assert (hands.actions, hands.presses) == (MOST_ACTIONS, 6)
 
 
 def every_workload(scene: Scene) -> list[WorkloadRef]:
@@ -194,9 +167,7 @@ def every_workload(scene: Scene) -> list[WorkloadRef]:
 
 @ON_A_SLOW_MACHINE
 @pytest.mark.soak
-def test_the_short_way_by_keys_is_six_presses_and_shows_what_was_left_out(
-    scene: Scene, url: str, open_page: Open
-) -> None:
+def test_the_long_way_by_keys_shows_every_step_and_leads_to_the_same(scene: Scene, url: str, open_page: Open) -> None:
     (ref,) = free(scene)
     scene.desk().postpone(ADMIN, [one for one in every_workload(scene) if one != ref], 1, "later")
     page = settled(open_page(f"{url}/recommendations"))
@@ -204,11 +175,13 @@ def test_the_short_way_by_keys_is_six_presses_and_shows_what_was_left_out(
     for shortcut in ("j", "r"):
         hands.press(shortcut)
     shown(page, "Proposed changes")
-    hands.press("c")
-    shown(page, "Confirm")
+    for title in NEXT:
+        hands.press("Enter")
+        shown(page, title)
     hands.press("Control+Enter")
     shown(page, "Result")
-    assert hands.actions == 4 and states(scene, ref) == [ChangeState.APPLIED]
+    # A row, Review, four times Enter, Accept.
+    assert hands.actions == 7 and states(scene, ref) == [ChangeState.APPLIED]
 
 
 def test_a_second_click_a_reload_and_back_change_nothing_more(scene: Scene, url: str, open_page: Open) -> None:

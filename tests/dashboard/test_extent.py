@@ -206,8 +206,8 @@ def test_what_is_ready_on_the_overview_is_what_the_list_shows_under_the_same_nam
 
 def test_charts_begin_with_the_range_and_next_shows_nothing_of_the_past() -> None:
     hours = [int(NOON) + HOUR_SECONDS * k for k in range(200)]
-    # Both ends count: 24 hours back from the newest are 25 hourly values.
-    assert len(base.recent(hours, DAY_SECONDS)) == 25
+    # A day is 24 hourly means.
+    assert len(base.recent(hours, DAY_SECONDS)) == 24
     assert len(base.recent(hours, math.inf)) == 200
     assert len(base.recent(hours, 0)) == len(base.recent([], DAY_SECONDS)) == 0
     assert carried.back_seconds("?range=24h", 7) == DAY_SECONDS

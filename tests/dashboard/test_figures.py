@@ -42,8 +42,8 @@ def trace(figure: go.Figure, name: str) -> go.Scatter:
 def test_the_band_shows_a_week_of_history_and_the_forecast_in_cores() -> None:
     figure = plotted(band.chart(series(), Resource.CPU))
     usage = trace(figure, "Usage")
-    # 7 days back from the last hour, both ends: 168 + 1 hourly values.
-    assert len(usage.x) == 169
+    # 7 days of hourly means: 7 * 24.
+    assert len(usage.x) == 168
     assert max(usage.y) == pytest.approx(150)
     assert trace(figure, "Allocatable").y[0] == 400
     assert trace(figure, "p10–p90").fill == "tonexty"
@@ -52,7 +52,7 @@ def test_the_band_shows_a_week_of_history_and_the_forecast_in_cores() -> None:
 def test_batch_stands_on_the_usage_of_its_hour() -> None:
     figure = plotted(band.chart(series(), Resource.CPU))
     # Batch may take what is left up to 160 cores, so usage and batch together are 160 in every hour.
-    assert list(trace(figure, "Batch could take").y) == pytest.approx([160.0] * 169)
+    assert list(trace(figure, "Batch could take").y) == pytest.approx([160.0] * 168)
 
 
 def test_memory_is_drawn_in_gib() -> None:
