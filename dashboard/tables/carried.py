@@ -57,7 +57,7 @@ def namespace_query(search: str) -> Query:
 
 def admits(search: str) -> Callable[[str], bool]:
     """Whether the address's namespaces include one, for what is no table."""
-    tests = [(filters.matching(one.values), one.negated) for one in namespace_query(search).conditions]
+    tests = [(filters.word_test(one.values), one.negated) for one in namespace_query(search).conditions]
     return lambda name: all(test(name) != negated for test, negated in tests)
 
 

@@ -459,14 +459,14 @@ def _equals(indexed: Indexed, column: str, text: str) -> npt.NDArray[np.bool_]:
 def _holds(indexed: Indexed, key: str, values: Iterable[str]) -> npt.NDArray[np.bool_]:
     if key == "row":
         return _is_row(indexed, values)
-    test, mask = matching(values), np.zeros(len(indexed), dtype=bool)
+    test, mask = word_test(values), np.zeros(len(indexed), dtype=bool)
     for column in _columns(indexed, key):
         hit = np.array([test(word) for word in indexed.vocabulary[column]], dtype=bool)
         mask |= hit[indexed.codes[column]]
     return mask
 
 
-def matching(values: Iterable[str]) -> Callable[[str], bool]:
+def word_test(values: Iterable[str]) -> Callable[[str], bool]:
     """Whether a word is one of these patterns."""
     parts = [_plain_parts(pattern) for pattern in values]
     exact, globs = frozenset(p[0] for p in parts if len(p) == 1), [p for p in parts if len(p) > 1]

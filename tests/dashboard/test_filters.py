@@ -290,4 +290,4 @@ def test_the_page_about_filters_names_every_key_of_every_table() -> None:
 def test_a_key_may_be_written_as_its_column() -> None:
     assert shown("namespace=pay") == shown("ns=pay") == ["checkout", "settle"]
     assert shown("namespace!=pay") == shown("namespace notin (pay)") == shown("ns!=pay")
-    assert filters.carried("namespace=pay") == "ns=pay"
+    assert carried.carried("namespace=pay") == "ns=pay"
