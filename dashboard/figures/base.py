@@ -81,7 +81,7 @@ def milliseconds(times: Sequence[int]) -> list[float]:
 
 
 def recent(times: Sequence[int], back_seconds: float) -> npt.NDArray[np.intp]:
-    """Positions of the moments (Unix seconds, ascending) less than so long before the last: a day is 24 hourly means."""
+    """Positions of moments (Unix seconds, ascending) less than so long before the last: 24 hourly means a day."""
     if not len(times):
         return np.empty(0, dtype=np.intp)
     return np.flatnonzero(np.asarray(times, dtype=np.float64) > times[-1] - back_seconds)
