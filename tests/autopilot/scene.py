@@ -15,6 +15,7 @@ from autopilot.rounds.ledger_history import LedgerReader
 from autopilot.rounds.reading import RoundReading
 from autopilot.rounds.rounds import Rounds
 from autopilot.service import AutopilotService
+from changes.decide.regression_check import Compared
 from cotenant.core.adapters.bucket_ledger import open_ledger
 from cotenant.core.adapters.clock import ShiftedClock
 from cotenant.core.adapters.kube import KubeClient
@@ -46,6 +47,7 @@ class AutopilotScene:
     recommendations: list[Recommendation] = field(default_factory=list)
     ahead_seconds: float = 0.0
     leads: bool = True
+    compared: tuple[Compared, ...] = ()
     settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
@@ -104,6 +106,7 @@ class AutopilotScene:
             self.settings,
             ShiftedClock(self.ahead_seconds),
             anchor_namespace=self.namespace,
+            compare=lambda *_: self.compared,
         )
         return Rounds(config, self._of_namespace)
 

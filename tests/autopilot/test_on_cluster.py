@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from admission.webhook_server.service import WebhookService
+from changes.decide.regression_check import Compared, Measure
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.model.autopilot import SWITCH_CONFIG_MAP, Verdict
 from cotenant.core.model.changes.change import ChangeState
@@ -14,13 +17,14 @@ from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import Reason
 from tests.actions.dying import killed
-from tests.actions.world import Kubelet, created, deployed, own_node, ready, template
+from tests.actions.world import Kubelet, cpus, created, deployed, own_node, pods, ready, template
 from tests.autopilot.dying import DyingRound, dying_round
 from tests.autopilot.scene import APPROVER, HOUR, AutopilotScene
 from tests.cluster.api import ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
+from tests.cluster.webhook import running
 from tests.support.extent import full
 
 
@@ -28,6 +32,12 @@ from tests.support.extent import full
 def node(control_plane: ControlPlane) -> Any:
     with own_node(control_plane, unique_name("pilot")) as kubelet:
         yield kubelet
+
+
+@pytest.fixture
+def webhook(control_plane: ControlPlane) -> Iterator[WebhookService]:
+    with running(control_plane) as service:
+        yield service
 
 
 @pytest.fixture
@@ -225,3 +235,35 @@ def test_a_kill_in_the_middle_of_acts_does_nothing_twice_and_loses_nothing(
     for _ in range(2):
         scene.round()
     assert [cpu(scene, workload) for workload in workloads].count("800m") == 3
+
+
+def test_the_rest_of_a_canary_waits_while_it_is_paused_and_is_resized_in_place_afterwards(
+    scene: AutopilotScene, web: WorkloadRef, webhook: WebhookService
+) -> None:
+    acting(scene, ways=["InPlace"], canaryShare=0.5)
+    (act,) = scene.round()[2]
+    assert {status.state for status in act.changes} == {ChangeState.APPLIED, ChangeState.WAITING}
+    assert cpus(scene.plane, web) == ["1", "800m"]
+    scene.service().pause(APPROVER, "incident")
+    scene.ahead_seconds = 2 * HOUR
+    for _ in range(2):
+        scene.round()
+    # the first pod is verified, and the other one is left as it is
+    assert sorted(s.state for s in scene.standings()) == [ChangeState.VERIFIED, ChangeState.WAITING]
+    assert cpus(scene.plane, web) == ["1", "800m"]
+    scene.service().resume(APPROVER)
+    scene.round()
+    assert cpus(scene.plane, web) == ["800m", "800m"]
+    assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in pods(scene.plane, web))
+
+
+def test_harm_is_rolled_back_and_its_workload_rests(scene: AutopilotScene, web: WorkloadRef) -> None:
+    acting(scene)
+    assert scene.round()[2][0].changes
+    wait_for("the roll-out", lambda: is_rolled_out(scene, web))
+    scene.compared = (Compared(Measure.THROTTLED, 0.01, 0.5),)
+    scene.ahead_seconds = 2 * HOUR
+    moved = [status.state for status in scene.round()[1]]
+    assert moved == [ChangeState.ROLLED_BACK] and cpu(scene, web) == "1"
+    reading, _, acts = scene.round()
+    assert acts == [] and [e.reason for e in reading.queue] == [Reason.AUTOPILOT_BACKS_OFF]
