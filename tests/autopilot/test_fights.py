@@ -1,0 +1,146 @@
+"""Another writer on the same field, in any order with rounds, verdicts and clocks: one attempt at most, then off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, settings_under
+from autopilot.decide.history import LedgerNote, acts_of, busy, folded_notes
+from autopilot.decide.policy import PolicySpec, ceiling_of, effective, parse_policy
+from autopilot.decide.queue import RoundInputs, decide
+from autopilot.decide.records import rows_of
+from autopilot.decide.writers import by_workload, gitops_writer, vpa_of
+from changes.decide.field_changes import planned
+from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotEvent, AutopilotMode, Verdict
+from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeState, ChangeStatus, cool_downs
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.recommendation import Trust
+from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.autopilot import CeilingSettings
+from tests.actions.world import recommended
+from tests.support.extent import full
+
+WEB = WorkloadRef("shop", "Deployment", "web")
+HOUR = 3600.0
+START = 1_800_000_000.0
+WRITERS = ("kubectl-edit", "argocd-controller", "vpa-updater", "helm")
+
+
+def live(cpu: str, manager: str = "") -> dict[str, Any]:
+    """The Deployment; manager: who wrote its resources last."""
+    container = {"name": "app", "resources": {"requests": {"cpu": cpu}}}
+    owned = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"app"}': {"f:resources": {}}}}}}}
+    entries = [{"manager": manager, "time": "2027-01-01T00:00:00Z", "fieldsV1": owned}] if manager else []
+    return {
+        "metadata": {"uid": "u", "labels": {}, "annotations": {}, "managedFields": entries},
+        "spec": {"replicas": 2, "template": {"metadata": {}, "spec": {"containers": [container]}}},
+    }
+
+
+class Fight(RuleBasedStateMachine):
+    """One workload, the autopilot, and somebody who sets the request back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = START
+        self.body = live("1")
+        self.standings: list[ChangeStatus] = []
+        self.notes: list[LedgerNote] = []
+        self.fought = False
+        self.acts_after_fight = 0
+        limits = effective(ceiling_of(CeilingSettings(ways=["RollOut"], restarts_per_week=50)), PolicySpec())
+        meta = {"namespace": "shop", "name": "p"}
+        policy = parse_policy({"metadata": meta, "spec": {"mode": "Act"}})
+        self.force = PolicyInForce(policy, limits, AutopilotMode.ACT, settings_under(ActionSettings(), limits))
+
+    @rule()
+    def round(self) -> None:
+        decisions = folded_notes(self.notes)
+        advice = [replace(recommended(WEB), trust=Trust(0.95))]
+        around = LiveNamespace({WEB: self.body})
+        candidates = tuple(candidates_of([self.force], advice, around, by_workload(self.standings), decisions))
+        acts = acts_of(self.standings)
+        queue = decide(
+            RoundInputs(
+                self.now,
+                candidates,
+                acts,
+                busy(self.standings, self.now, 24 * HOUR),
+                cool_downs(self.standings, 24 * HOUR, self.now),
+                decisions.left_alone,
+                decisions.cleared_seconds,
+                at_once=5,
+            )
+        )
+        for event, subject, body in rows_of(queue, "", acts, decisions):
+            self.notes.append(LedgerNote(event, subject, self.now, "manager", {k: str(v) for k, v in body.items()}))
+        for entry in queue:
+            if entry.verdict is Verdict.ACT:
+                self.acts_after_fight += self.fought
+                self.act(entry.candidate.allowed)
+
+    def act(self, allowed: Any) -> None:
+        write = planned(self.body, allowed, f"c{len(self.standings)}")
+        assert write is not None
+        number = len(self.standings)
+        change = Change(
+            f"c{number}", f"{KEY_PREFIX}{number}", "shop", "Deployment", "web", "m", (), "template", "", (write,)
+        )
+        self.standings.append(
+            ChangeStatus(change, ChangeState.APPLIED, self.now, self.now, "m", begun_seconds=self.now)
+        )
+        self.body = live("800m")
+
+    @rule(happened=st.sampled_from([ChangeEvent.VERIFIED, ChangeEvent.REGRESSED]))
+    def verdict(self, happened: ChangeEvent) -> None:
+        if self.standings and self.standings[-1].state is ChangeState.APPLIED:
+            moved = self.standings[-1].moved(happened, self.now, "m")
+            if happened is ChangeEvent.REGRESSED:  # rolled back, unless somebody has changed the field since
+                moved = moved.moved(ChangeEvent.ROLLBACK_ACCEPTED, self.now, "m")
+                is_ours = self.body["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] == {
+                    "cpu": "800m"
+                }
+                moved = moved.moved(ChangeEvent.ROLLED_BACK if is_ours else ChangeEvent.ROLLBACK_REFUSED, self.now, "m")
+                self.body = live("1") if is_ours else self.body
+            self.standings[-1] = moved
+
+    @rule(who=st.sampled_from(WRITERS))
+    def somebody_sets_it_back(self, who: str) -> None:
+        in_force = bool(self.standings) and self.standings[-1].state.in_force
+        self.body = live("1", who)
+        self.fought = self.fought or in_force
+
+    @rule(hours=st.sampled_from([-50.0, 0.1, 30.0, 400.0]))
+    def the_clock_moves(self, hours: float) -> None:
+        self.now += hours * HOUR
+
+    @invariant()
+    def what_was_fought_once_is_not_set_again(self) -> None:
+        assert self.acts_after_fight == 0
+
+    @invariant()
+    def nobody_is_left_alone_twice(self) -> None:
+        assert sum(note.event is AutopilotEvent.LEFT_ALONE for note in self.notes) <= 1
+
+
+@pytest.mark.parametrize("interleavings", [40, *full(200)])
+def test_the_autopilot_fights_nobody(interleavings: int) -> None:
+    run_state_machine_as_test(Fight, settings=settings(max_examples=interleavings, stateful_step_count=25))
+
+
+def test_a_vpa_or_a_gitops_tool_keeps_it_away_from_the_beginning() -> None:
+    target = {"targetRef": {"kind": "Deployment", "name": "web"}}
+    vpa = {"metadata": {"name": "v"}, "spec": {**target, "updatePolicy": {"updateMode": "Initial"}}}
+    assert "VerticalPodAutoscaler v" in vpa_of(WEB, [vpa])
+    assert vpa_of(WEB, [{**vpa, "spec": {**target, "updatePolicy": {"updateMode": "Off"}}}]) == ""
+    assert vpa_of(WorkloadRef("shop", "Deployment", "other"), [vpa]) == ""
+    # without an updatePolicy a VPA recreates pods
+    assert vpa_of(WEB, [{"metadata": {"name": "v"}, "spec": target}])
+    assert "argocd-controller" in gitops_writer(live("1", "argocd-controller"))
+    assert gitops_writer(live("1", "kubectl-edit")) == ""
