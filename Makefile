@@ -94,7 +94,8 @@ test-v2: $(VENV)/.test system  ## The node agent on a real cgroup v2 kernel, in 
 .PHONY: test-v2-tcg
 test-v2-tcg: $(VENV)/.test system  ## The same with several CPUs and pressure, on an emulated machine; downloads a kernel
 	@sh tools/system_packages.sh qemu-system-x86_64:qemu-system-x86 cpio modprobe:kmod
-	@COTENANT_TCG=1 $(PY) -m pytest -q -rs tests/enforcer/test_cgroup_v2.py -k pressure $(ARGS)
+	@COTENANT_TCG=1 $(PY) -m pytest -q -rs tests/enforcer/test_cgroup_v2.py tests/node/test_runtime_on_cgroup_v2.py \
+		-k "pressure or own_cpu" $(ARGS)
 
 check: $(VENV)/.test  ## ruff, mypy --strict, import-linter
 	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check .

@@ -43,12 +43,12 @@ def booted(tests: Path, *variables: str) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def emulated(tests: Path, folder: Path) -> str:
-    """What the emulated machine printed."""
+def emulated(tests: Path, folder: Path, *variables: str) -> str:
+    """What the emulated machine printed; variables as of `booted`."""
     assert QEMU is not None
     kernel = unpacked_kernel()
     words = {"COTENANT_ROOT": ROOT, "COTENANT_PYTHON": sys.executable, "COTENANT_TESTS": tests}
-    settings = " ".join(f"{name}={value}" for name, value in words.items())
+    settings = " ".join([*(f"{name}={value}" for name, value in words.items()), *variables])
     command = [
         QEMU, "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024", "-nodefaults", "-no-reboot",
         "-display", "none", "-serial", "stdio", "-kernel", str(next((kernel / "boot").glob("vmlinuz-*"))),

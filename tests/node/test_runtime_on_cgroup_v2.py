@@ -8,23 +8,40 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import binaries
-from tests.enforcer.test_cgroup_v2 import UML, WHY_NOT, booted, named, passed
+from tests.enforcer.test_cgroup_v2 import UML, WHY_NOT, booted, emulated, named, passed
 from tests.node.containerd import impossible
 
 pytestmark = pytest.mark.server
+GUEST = Path(__file__).parent / "guest"
 
 
-@pytest.mark.slow
-@pytest.mark.xdist_group("guest")
-@pytest.mark.skipif(UML is None, reason=WHY_NOT)
-def test_the_hooks_hold_on_cgroup_v2() -> None:
+@pytest.fixture
+def containerd_programs() -> str:
+    """Where the guest finds the built containerd, as a variable."""
     if reason := impossible(with_nri=True):
         pytest.skip(f"NO CONTAINERS HERE: {reason}")
     if os.environ.get("CI"):
         binaries.ensure(binaries.CONTAINERD)
     elif not binaries.installed(binaries.CONTAINERD):
         pytest.skip("containerd 2.4 is not built: python -m tests.cluster.binaries " + " ".join(binaries.CONTAINERD))
-    tests = Path(__file__).parent / "guest" / "runtime_v2.py"
-    told = booted(tests, f"KUBEBUILDER_ASSETS={binaries.find('containerd').parent}")
+    return f"KUBEBUILDER_ASSETS={binaries.find('containerd').parent}"
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("guest")
+@pytest.mark.skipif(UML is None, reason=WHY_NOT)
+def test_the_hooks_hold_on_cgroup_v2(containerd_programs: str) -> None:
+    tests = GUEST / "runtime_v2.py"
+    told = booted(tests, containerd_programs)
+    assert "guest-rc=0" in told, told
+    assert passed(told) == named(tests), told
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("guest")
+@pytest.mark.skipif("COTENANT_TCG" not in os.environ, reason="CPUSETS BY NRI ON V2 NOT TESTED: `make test-v2-tcg`")
+def test_a_pods_own_cpu_holds_on_cgroup_v2_from_its_first_instruction(containerd_programs: str, tmp_path: Path) -> None:
+    tests = GUEST / "cpuset_runtime_v2.py"
+    told = emulated(tests, tmp_path, containerd_programs)
     assert "guest-rc=0" in told, told
     assert passed(told) == named(tests), told
