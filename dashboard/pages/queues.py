@@ -36,7 +36,7 @@ HISTORY: Final = "The last day"
 WAITING: Final = "Waiting pods"
 GANGS_TITLE: Final = "Gangs"
 APPLY: Final = "kubectl apply -f deploy/examples/quotas.yaml"
-CLUSTER: Final = "cotenant dashboard --act\ncotenant quota tree"
+CLUSTER: Final = "cotenant dashboard --act\ncotenant get quotas"
 NO_QUOTA_WHY: Final = "A tree of ElasticQuotas says what each team is guaranteed and may use at most. An example:"
 TONES: Final = {
     GangState.RUNNING: "teal",
@@ -81,7 +81,7 @@ def quota_panel(report: QueueReport, search: str) -> Component:
     drawn = panels.figure(figures.chart(rows, resource), "quota-figure", figures.height(len(rows)))
     ways = panels.choices("Resource", [(name, {"show": name}, name == resource) for name in resources(report)], search)
     return panels.panel(
-        TREE, ways, drawn, quota_table(report.quotas, search), note=_more(len(report.quotas), "quota tree")
+        TREE, ways, drawn, quota_table(report.quotas, search), note=_more(len(report.quotas), "get quotas")
     )
 
 
@@ -146,7 +146,7 @@ def waiting_panel(report: QueueReport, search: str) -> Component:
     table = panels.facts(_titles(WAITING_PODS), [_waiting_cells(row) for row in rows[:MOST_ROWS]], WAITING)
     codes = Counter(row.code for row in rows)
     chips = [panels.chip(f"{code} {count:,}", "gray") for code, count in sorted(codes.items())]
-    return panels.panel(WAITING, html.Div(chips, className="chips"), table, note=_more(len(rows), "quota waiting"))
+    return panels.panel(WAITING, html.Div(chips, className="chips"), table, note=_more(len(rows), "get waiting"))
 
 
 def _waiting_cells(row: WaitingPodRow) -> list[Any]:
@@ -168,7 +168,7 @@ def gang_panel(report: QueueReport, search: str) -> Component:
     states = Counter(row.state for row in rows)
     chips = [panels.chip(f"{s.value} {states[s]:,}", TONES.get(s, "gray")) for s in GangState if states[s]]
     table = panels.facts(_titles(GANGS), [_gang_cells(row) for row in rows[:MOST_ROWS]], GANGS_TITLE)
-    return panels.panel(GANGS_TITLE, html.Div(chips, className="chips"), table, note=_more(len(rows), "gang list"))
+    return panels.panel(GANGS_TITLE, html.Div(chips, className="chips"), table, note=_more(len(rows), "get gangs"))
 
 
 def _gang_cells(row: GangRow) -> list[Any]:

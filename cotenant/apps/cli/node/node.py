@@ -110,7 +110,7 @@ def replay(
 
     if not file.is_file():
         raise UsageError(
-            f"{file} is no file that is there", fix="Record with --set enforcer.record_file=FILE enforcer."
+            f"{file} is no file that is there", fix="Record with --set enforcer.record_file=FILE node enforcer."
         )
     settings = session_of(ctx).load({}).settings
     rows: list[dict[str, Any]] = []
