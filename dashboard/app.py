@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from cotenant.core.model.errors import CotenantError
 from cotenant.core.settings.sections.access import AccessMode
 from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard import pages
-from dashboard.access import grants, headers, login
+from dashboard.access import answers, grants, headers, login
 from dashboard.access.gate import Gate
 from dashboard.changes import callbacks
 from dashboard.frame import shell
@@ -33,7 +33,7 @@ from dashboard.frame.view import DashboardContext, View
 from dashboard.rest import changes as api_acts
 from dashboard.rest import plans, queues, rebalance, reference, results
 from dashboard.server.connections import BoundedHeads
-from dashboard.server.faults import Faults
+from dashboard.server.faults import Faults, request_id
 from dashboard.server.health import Health
 from dashboard.server.memory import few_heaps
 from dashboard.server.request_limits import Incoming
@@ -44,14 +44,6 @@ from dashboard.sources.source import ResultSource
 
 _log = structlog.get_logger(__name__)
 ASSETS: Final = Path(__file__).parent / "assets"
-NOT_FOUND: Final = """<!DOCTYPE html><html lang="en"><meta name="viewport" content="width=device-width">
-<title>Page not found - cotenant</title>
-<style>
-:root {{ color-scheme: light dark }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 34rem; margin: 18vh auto; padding: 0 1rem }}
-</style>
-<main><h1>Page not found</h1><p>Nothing is served at this address.</p><p><a href="{home}">To the overview</a></p></main>
-</html>"""
 
 
 def create_app(
@@ -151,10 +143,15 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
 def _missing(base: str, path: str) -> Response:
     """The answer for an address without a page or endpoint; base: path of the overview."""
     if "api/" in path:
-        return Response(
-            '{"error":"NotFound","message":"no such endpoint"}', media_type="application/json", status_code=404
-        )
-    return Response(NOT_FOUND.format(home=escape(base)), media_type="text/html", status_code=404)
+        document = {
+            "error": "NotFound",
+            "message": "no such endpoint",
+            "fix": f"{base}docs lists them.",
+            "request": request_id(),
+        }
+        return Response(json.dumps(document), media_type="application/json", status_code=404)
+    refused = answers.Refused(404, "Nothing is served at this address.", f"Request {request_id()}.")
+    return answers.answered(refused, {"accept": "text/html"}, ("To the overview", base))
 
 
 class PageAddresses:

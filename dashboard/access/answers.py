@@ -60,4 +60,5 @@ def wants_page(headers: Mapping[str, str]) -> bool:
 
 
 def _name(status: int) -> str:
-    return {401: "Not logged in", 403: "Not allowed", 421: "Wrong address", 503: "No answer"}.get(status, "Refused")
+    names = {404: "Page not found", 421: "Wrong address", 500: "Server error", 503: "No answer"}
+    return {401: "Not logged in", 403: "Not allowed", **names}.get(status, "Refused")

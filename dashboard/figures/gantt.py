@@ -352,9 +352,14 @@ def pods(plan_pods: Pods) -> Chart:
 
 def _reserved_from(seconds: float) -> dict[str, Any]:
     """The labelled line of start less lead."""
-    text = {"text": f"start − lead: {display.clock(seconds)}", "textposition": "end", "textangle": 0, "xanchor": "left"}
+    text = {
+        "text": f"start − lead: {display.clock(seconds)}",
+        "textposition": "start",
+        "textangle": 0,
+        "xanchor": "left",
+    }
     line = lines.vertical(1000 * seconds, dash="dash", width=1.5)
-    return line | {"label": {**text, "font": {"size": 12}, "padding": 4}}
+    return line | {"label": {**text, "font": {"size": 12}, "yanchor": "bottom", "padding": 4}}
 
 
 def _pod_words(plan_pods: Pods) -> str:

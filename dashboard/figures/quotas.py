@@ -10,7 +10,7 @@ import numpy as np
 from cotenant.core.model.queues.explanation import human_amount
 from cotenant.core.model.queues.queue_service import QuotaHistory
 from cotenant.core.model.queues.report import QuotaRow
-from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE
+from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.core.model.table import Kind, kind_of
 from dashboard.figures import base, lines
 from dashboard.figures.base import Chart
@@ -82,19 +82,24 @@ def chart(rows: Sequence[QuotaRow], resource: str) -> Chart:
     return Chart({"data": traces if shown else [], "layout": layout}, summary(rows, resource))
 
 
+def amount_words(resource: str, amount: int) -> str:
+    """An amount with its unit; of a resource that has none of ours, as Kubernetes writes it."""
+    return display.amount(amount, Resource(resource)) if resource in set(Resource) else human_amount(resource, amount)
+
+
 def summary(rows: Sequence[QuotaRow], resource: str) -> str:
     """What the bars say: totals of the quotas below the root, who borrows, who lends, who is over."""
     if not rows:
         return f"No quota bounds {resource}."
     top = min(row.depth for row in rows)
     totals = [sum(getattr(row, name) for row in rows if row.depth == top) for name in ("used", "runtime")]
-    used, runtime = (human_amount(resource, total) for total in totals)
+    used, runtime = (amount_words(resource, total) for total in totals)
     leaves = {row.quota for row in rows} - {row.parent for row in rows}
     parts = [f"{resource}: {display.counted(len(rows), 'quota')} use {used} of the {runtime} they may use now"]
     for name, verb in (("borrowed", "borrow"), ("lent", "lend")):
         some = sorted((r for r in rows if r.quota in leaves and getattr(r, name) > 0), key=lambda r: -getattr(r, name))
         if some:
-            amounts = ", ".join(f"{r.quota} {human_amount(resource, getattr(r, name))}" for r in some[:NAMED])
+            amounts = ", ".join(f"{r.quota} {amount_words(resource, getattr(r, name))}" for r in some[:NAMED])
             parts.append(f"{len(some)} {verb}: {amounts}")
     over = [row.quota for row in rows if row.used > row.runtime]
     parts += [f"{', '.join(over[:NAMED])} above what they may use"] if over else []
@@ -136,7 +141,7 @@ def _history_words(past: QuotaHistory) -> str:
     used, runtime, request = (_floats(past, name) for name in ("used", "runtime", "request"))
     if not np.isfinite(used).any():
         return f"No sample of what {past.quota} used of {past.resource}."
-    least, most = (human_amount(past.resource, int(f(used))) for f in (np.nanmin, np.nanmax))
+    least, most = (amount_words(past.resource, int(f(used))) for f in (np.nanmin, np.nanmax))
     starved = int(np.count_nonzero(request > runtime)) * past.step_seconds / 3600
     return (
         f"{past.quota} used {least} to {most} of {past.resource} in the last 24 hours; in {starved:.1f} of them it "
@@ -186,10 +191,10 @@ def _short(row: QuotaRow) -> str:
 
 
 def _hover(row: QuotaRow) -> str:
-    maximum = "none" if row.maximum is None else human_amount(row.resource, row.maximum)
+    maximum = "none" if row.maximum is None else amount_words(row.resource, row.maximum)
     amounts = {"min": row.minimum, "may use": row.runtime, "uses": row.used, "requests": row.request,
                "borrowed": row.borrowed, "lent": row.lent}  # fmt: skip
-    texts = [f"{name} {human_amount(row.resource, amount)}" for name, amount in amounts.items()]
+    texts = [f"{name} {amount_words(row.resource, amount)}" for name, amount in amounts.items()]
     return f"{base.plain(row.quota)}: {', '.join([*texts, f'max {maximum}'])}"
 
 

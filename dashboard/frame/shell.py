@@ -18,6 +18,7 @@ from dashboard.access.menu import menu
 from dashboard.changes import callbacks
 from dashboard.frame import demo_clock, extent, panels
 from dashboard.frame.view import Obeyed, Page, View
+from dashboard.server import faults
 from dashboard.sources.namespace_filter import OF_THESE
 from dashboard.tables import carried, display
 
@@ -321,7 +322,11 @@ def _register_clientside(app: Dash) -> None:
 def _missing(settings: DashboardSettings) -> Component:
     home = ("To the overview", settings.base_path)
     return html.Div(
-        [html.H1("Page not found"), panels.empty("Nothing is served at this address.", link=home)], className="page"
+        [
+            html.H1("Page not found"),
+            panels.empty("Nothing is served at this address.", why=f"Request {faults.request_id()}.", link=home),
+        ],
+        className="page",
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from dash import Dash, html
 from dash.development.base_component import Component
@@ -13,6 +14,15 @@ from dashboard.frame.view import Obeyed, Page, View
 from dashboard.tables import list_page
 from dashboard.tables.list_page import Listing
 
+WIDTHS: Final = {"severity": 118, "saving_month": 140}
+"""Of headers that are sorted by, or longer than what they head."""
+
+
+def _shape(definitions: Sequence[dict[str, Any]]) -> None:
+    for column_def in definitions:
+        column_def["width"] = WIDTHS.get(column_def["field"], column_def["width"])
+
+
 LIST: Final = Listing(
     schema=FINDINGS,
     path="findings",
@@ -20,6 +30,7 @@ LIST: Final = Listing(
     shown=("severity", "finding", "namespace", "kind", "workload", "container", "proposal", "saving_month", "evidence"),
     facets=(("finding", "Finding"), ("severity", "Severity"), ("kind", "Kind"), ("ns", "Namespace")),
     order="-severity",
+    shape=_shape,
 )
 
 

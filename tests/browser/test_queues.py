@@ -28,7 +28,7 @@ def test_the_tree_is_read_at_1366_pixels_and_by_keyboard(open_page: Open, made: 
     with support.served(app) as address:
         page = settled(open_page(f"{address}/queues", theme=theme, size={"width": 1366, "height": 768}))
         expect(page.locator("#quota-figure")).to_contain_text("shop")
-        expect(page.get_by_role("img", name="3 quotas use 46 of the 60")).to_be_visible()
+        expect(page.get_by_role("img", name="3 quotas use 46 cores of the 60")).to_be_visible()
         rows = page.get_by_role("table", name="Quotas").locator("tbody tr")
         expect(rows).to_have_count(len(REPORT.quotas))
         expect(rows.nth(1)).to_contain_text("research")

@@ -68,8 +68,8 @@ def test_bars_show_limit_runtime_use_and_guarantee_of_each_quota() -> None:
     assert over == figures.base.RED and within == figures.base.TEAL
     assert figure.layout.yaxis.ticktext[1] == "\u00a0" * 4 + "research"
     assert chart.summary == (
-        "cpu: 3 quotas use 46 of the 60 they may use now; 1 borrow: research 16; 1 lend: shop 30; "
-        "research above what they may use; 3 pods wait."
+        "cpu: 3 quotas use 46 cores of the 60 cores they may use now; 1 borrow: research 16 cores; "
+        "1 lend: shop 30 cores; research above what they may use; 3 pods wait."
     )
 
 
@@ -90,7 +90,8 @@ def test_the_last_day_says_how_long_it_was_starved() -> None:
     used, waited = figures.history(PAST), figures.waiting(PAST)
     json.dumps((used.figure, waited.figure), allow_nan=False)
     assert used.summary == (
-        "research used 30 to 30 of cpu in the last 24 hours; in 1.0 of them it requested more than it might use."
+        "research used 30 cores to 30 cores of cpu in the last 24 hours; in 1.0 of them it requested more than it might "
+        "use."
     )
     assert waited.summary == "Pods waited for research in 1.0 of 24 hours, at most 3 at once."
     assert list(go.Figure(used.figure).data[1].y[:2]) == [None, 30.0]
@@ -104,7 +105,15 @@ def test_the_last_day_says_how_long_it_was_starved() -> None:
 
 def test_the_page_shows_tree_reasons_and_gangs() -> None:
     text = drawn(FixedQueues(past=PAST))
-    for word in ("company", "research", "shop", "borrow: research 16", "WaitsForQuota 1", "NoRoom 1", "quota-full 1"):
+    for word in (
+        "company",
+        "research",
+        "shop",
+        "borrow: research 16 cores",
+        "WaitsForQuota 1",
+        "NoRoom 1",
+        "quota-full 1",
+    ):
         assert word in text, word
     for row in REPORT.waiting:
         assert row.reason in text
