@@ -90,8 +90,8 @@ def test_the_last_day_says_how_long_it_was_starved() -> None:
     used, waited = figures.history(PAST), figures.waiting(PAST)
     json.dumps((used.figure, waited.figure), allow_nan=False)
     assert used.summary == (
-        "research used 30 cores to 30 cores of cpu in the last 24 hours; in 1.0 of them it requested more than it might "
-        "use."
+        "research used 30 cores to 30 cores of cpu in the last 24 hours; in 1.0 of them it requested more than it "
+        "might use."
     )
     assert waited.summary == "Pods waited for research in 1.0 of 24 hours, at most 3 at once."
     assert list(go.Figure(used.figure).data[1].y[:2]) == [None, 30.0]
@@ -130,7 +130,7 @@ def test_tables_have_the_columns_of_the_command_line() -> None:
 
 def test_the_address_chooses_resource_quota_and_namespaces() -> None:
     text = drawn(FixedQueues(past=PAST), "?show=memory&open=research&ns=shop")
-    assert "The last day of research, memory" in text and "memory: 1 quota use 8.0 GiB" in text
+    assert "The last day of research, memory" in text and "memory: 1 quota use 8 GiB" in text
     assert "needs 4 nodes" in text and "train-0" not in text
 
 
