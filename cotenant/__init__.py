@@ -79,20 +79,22 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'cotenant' has no attribute {name!r}")
-    try:
-        value = getattr(import_module(home), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("cotenant"):
-            raise
-        raise ImportError(
-            f"cotenant.{name} needs the package {error.name}: pip install 'cotenant[analytics]'", name=error.name
-        ) from error
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker shall name what is not there
+
+    def __getattr__(name: str) -> Any:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'cotenant' has no attribute {name!r}")
+        try:
+            value = getattr(import_module(home), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("cotenant"):
+                raise
+            raise ImportError(
+                f"cotenant.{name} needs the package {error.name}: pip install 'cotenant[analytics]'", name=error.name
+            ) from error
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

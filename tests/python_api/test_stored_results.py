@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ import pandas as pd
 import pytest
 
 import cotenant
-from cotenant.core.model.resource import Resource
+from cotenant.core.adapters.store import Store
 from cotenant.core.model.table import Kind, Schema
+from cotenant.core.model.usage.usage import Signal
 from cotenant.core.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, portraits_of
 from tests.support import command_line
 from tests.support.dashboard import WEEK, Results, results
 
-CPU = Resource.CPU
 LISTED: dict[str, tuple[Schema, tuple[str, ...], bool]] = {
     "recommendations": (RECOMMENDATIONS, ("recs", "list", "--all"), False),
     "nodes": (NODES, ("get", "reclaimable"), False),
@@ -175,6 +176,37 @@ def test_a_history_without_results_gives_usage_and_says_that_results_are_missing
     assert cotenant.open_store(tmp_path, "demo").cluster == "demo"
     with pytest.raises(cotenant.NotEnoughHistory, match=r"spans 2\.0 days; a back-test needs 15"):
         cotenant.backtest(store.usage(resource="cpu"))
+
+
+@pytest.mark.slow
+def test_an_incomplete_history_is_given_with_a_warning(tmp_path: Path) -> None:
+    cotenant.demo_store(tmp_path, nodes=2, workloads=8, days=1, analyse=False)
+    stored = Store(tmp_path.as_uri(), "demo")
+    record = replace(stored.read_quality()[-1], unread_seconds={Signal.CPU_USAGE_MEAN: 5400})
+    stored.append_quality(record)
+    # 5,400 s are 1.5 hours
+    with pytest.warns(UserWarning, match=r"cluster demo left up to 1\.5 hours of a signal unread"):
+        assert len(cotenant.open_store(tmp_path).usage(resource="cpu")) > 0
+
+
+@pytest.mark.slow
+def test_a_stretch_of_usage_is_chosen_by_time_and_name(store: cotenant.ClusterStore) -> None:
+    every = store.usage("pay/checkout", resource="cpu")
+    start = every["time"].iloc[0] + pd.Timedelta("1h")
+    hour = store.usage("pay/Deployment/checkout", resource="cpu", since=start, until=start + pd.Timedelta("1h"))
+    # 12 slots of 5 minutes, the last one begins 5 minutes before the end
+    assert list(hour["time"]) == list(pd.date_range(start, periods=12, freq="5min"))
+    assert set(every["workload"]) == {"checkout"}
+    pd.testing.assert_frame_equal(hour, every[every["time"].isin(hour["time"])].reset_index(drop=True))
+    wrong: dict[str, dict[str, Any]] = {
+        "no workload is pay/chekout": {"workload": "pay/chekout"},
+        "since='noon' is no time": {"since": "noon"},
+        "stored is 2026": {"until": 0},
+        "per='pod'": {"per": "pod"},
+    }
+    for text, arguments in wrong.items():
+        with pytest.raises((cotenant.NoData, cotenant.UsageError), match=text):
+            store.usage(**arguments)
 
 
 @pytest.mark.slow
