@@ -13,6 +13,7 @@ import msgspec
 
 from cotenant.core.model.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
 from cotenant.core.model.errors import CotenantError
+from enforcer.decide.device_environment import VISIBLE_GPUS
 from enforcer.dra.offer import DRIVER, OfferedDevice
 
 CDI_KIND: Final = f"{DRIVER}/claim"
@@ -151,7 +152,7 @@ def _request(
         ids = ",".join(one.id for one in chosen if one.kind == kind)
         env[f"COTENANT_{kind.upper()}_IDS"] = ids
         if kind == "gpu":
-            env["NVIDIA_VISIBLE_DEVICES"] = ids  # read by NVIDIA's container runtime, as Koordinator's hook sets it
+            env[VISIBLE_GPUS] = ids
     for one in chosen:
         env |= one.edits.env
     nodes = tuple(dict.fromkeys(path for one in chosen for path in one.edits.device_nodes))

@@ -17,6 +17,7 @@ import structlog
 
 from enforcer.contract import ContainerSpec
 from enforcer.decide.container_resources import LEAVE, ContainerResources, skipped
+from enforcer.decide.device_environment import device_environment
 from enforcer.runtime.bounded import Bounded, Late
 from enforcer.runtime.cri_messages import (
     container_hook_request,
@@ -153,6 +154,9 @@ class CriHooks:
         answered = hook.Resources()
         changed = lay_over(resources, applied)
         self.counters.adjusted += changed
+        if environment := device_environment(facts.labels, facts.annotations):
+            merge_environment(request.config.envs, environment)
+            changed = True
 
         def take(answer: Any) -> None:
             nonlocal changed

@@ -41,7 +41,8 @@ Memory: limit=1:Int64
 Cpu: shares=1:UInt64 quota=2:Int64 period=3:UInt64 cpus=6 mems=7
 Int64: value=1:int64
 UInt64: value=1:uint64
-Adjust: linux=6:AdjustLinux
+Adjust: env=4:*KeyValue linux=6:AdjustLinux
+KeyValue: key=1 value=2
 AdjustLinux: resources=2:Resources
 Update: container_id=1 linux=2:UpdateLinux ignore_failure=3:bool
 UpdateLinux: resources=1:Resources

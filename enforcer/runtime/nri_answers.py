@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from enforcer.contract import NO_LIMIT, ContainerSpec
 from enforcer.decide.container_resources import LEAVE, ContainerResources
+from enforcer.decide.device_environment import device_environment
 from enforcer.dra.claim import keys_in
 from enforcer.runtime.facts import Decide, RuntimePod, pod_spec
 from enforcer.runtime.messages import nri
@@ -40,6 +41,9 @@ def created(request: Any, decide: Decide) -> Any:
     changes = changes_to(request.container.linux.resources, decision)
     if changes is not None:
         answer.adjust.linux.resources.CopyFrom(changes)
+    for key, value in device_environment(facts.labels, facts.annotations).items():
+        if f"{key}={value}" not in request.container.env:  # two plugins may not set one variable
+            answer.adjust.env.add(key=key, value=value)
     return answer
 
 

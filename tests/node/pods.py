@@ -39,6 +39,12 @@ def own_cpus(cpus: str) -> Mapping[str, str]:
     return {"scheduling.koordinator.sh/resource-status": json.dumps({"cpuset": cpus})}
 
 
+def own_gpus(*ids: str) -> Mapping[str, str]:
+    """Annotations of a pod with shares of GPUs; "" of one that has no id."""
+    shares = [{"minor": minor, "resources": {"koordinator.sh/gpu-core": "50"}, "id": i} for minor, i in enumerate(ids)]
+    return {"scheduling.koordinator.sh/device-allocated": json.dumps({"gpu": shares})}
+
+
 def decide(pod: PodSpec, container: ContainerSpec, cgroup_parent: str = "") -> ContainerResources:
     """The real decision, by the built-in policy, whatever the cgroups above allow."""
     return container_resources(pod, container, POLICY)

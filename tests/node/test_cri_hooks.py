@@ -74,6 +74,12 @@ def test_a_service_passes_byte_for_byte(qos: str) -> None:
     assert run(hooks().enter("CreateContainer", raw)).request == raw
 
 
+def test_a_container_sees_the_gpus_that_its_pod_has_shares_of() -> None:
+    raw = creation(Pod("x", "burstable", pods.labels("LS"), pods.own_gpus("GPU-a", "GPU-b")))
+    sent = cri.CreateContainerRequest.FromString(run(hooks().enter("CreateContainer", raw)).request)
+    assert [(one.key, one.value) for one in sent.config.envs] == [("NVIDIA_VISIBLE_DEVICES", "GPU-a,GPU-b")]
+
+
 def test_a_decision_that_raises_or_hangs_passes_the_request_as_it_came() -> None:
     over = threading.Event()
 

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.server
 
 MakePlugin = Callable[..., NriPlugin]
 BATCH = pod("b", pods.labels("BE"), pods.batch())
+UNREADABLE = {"scheduling.koordinator.sh/device-allocated": "{"}
 
 
 @pytest.fixture
@@ -98,6 +99,24 @@ def test_a_pod_with_cpus_of_its_own_gets_them_and_loses_its_quota(runtime: FakeR
         pinned = pod("r", pods.labels("LSR"), pods.own_cpus("0-1"))
         cpu = peer.create(pinned, container(of="r", quota=200_000)).adjust.linux.resources.cpu
         assert (cpu.cpus, cpu.quota.value) == ("0-1", -1)
+
+
+def test_a_pod_with_shares_of_gpus_sees_these_and_is_left_alone_when_another_plugin_said_so(
+    runtime: FakeRuntime, plugin: MakePlugin
+) -> None:
+    plugin()
+    with runtime.connection() as peer:
+        peer.welcome()
+        of_gpus = pod("g", pods.labels("LS"), pods.own_gpus("GPU-a", ""))
+        created = container(of="g")
+        created.env.append("NVIDIA_VISIBLE_DEVICES=all")  # as many images say
+        adjust = peer.create(of_gpus, created).adjust
+        # the second one has no id: its minor stands for it
+        assert [(one.key, one.value) for one in adjust.env] == [("NVIDIA_VISIBLE_DEVICES", "GPU-a,1")]
+        created.env[:] = ["NVIDIA_VISIBLE_DEVICES=GPU-a,1"]
+        assert not peer.create(of_gpus, created).ByteSize()
+        for labels, texts in ((pods.labels("LS", skip=True), pods.own_gpus("GPU-a")), (pods.labels("LS"), UNREADABLE)):
+            assert not peer.create(pod("h", labels, texts), container(of="h")).ByteSize()
 
 
 def test_a_pod_with_the_skip_label_is_left_alone(runtime: FakeRuntime, plugin: MakePlugin) -> None:

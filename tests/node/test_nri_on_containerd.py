@@ -16,7 +16,7 @@ from enforcer.runtime.nri import NriEvent, NriEventType, NriPlugin
 from tests.cluster.waiting import wait_for
 from tests.node import pods
 from tests.node.containerd import Containerd
-from tests.node.cri import Cri, Pod
+from tests.node.cri import Cri, Pod, container
 
 MakePlugin = Callable[..., NriPlugin]
 
@@ -73,6 +73,19 @@ def test_containers_start_with_what_their_class_gets(
     assert cpu_of(containerd_with_nri, pinned, fixed) == (1024, -1)
     assert containerd_with_nri.read("cpuset", f"{pinned.cgroup_parent}/{fixed}", "cpuset.cpus") == "0"
     assert made.counters.adjusted == 2
+
+
+def test_a_process_sees_the_gpus_that_its_pod_has_shares_of(
+    containerd_with_nri: Containerd, cri: Cri, plugin: MakePlugin
+) -> None:
+    plugin()
+    of_gpus = Pod(containerd_with_nri.base, "burstable", pods.labels("LS"), pods.own_gpus("GPU-a", "GPU-b"))
+    sandbox, config = cri.run_sandbox(of_gpus), container()
+    config.envs.add(key="NVIDIA_VISIBLE_DEVICES", value="all")
+    main = cri.create(sandbox, of_gpus, config)
+    cri.start(main)
+    shown = cri.exec(main, "/bin/sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES")
+    assert shown.stdout == b"GPU-a,GPU-b\n"
 
 
 def test_an_update_does_not_undo_what_it_set(containerd_with_nri: Containerd, cri: Cri, plugin: MakePlugin) -> None:
