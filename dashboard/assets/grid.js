@@ -60,6 +60,11 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     const text = at.toUTCString(); // "Thu, 12 Nov 2026 18:00:00 GMT"
     return text.slice(0, 3) + " " + text.slice(17, 22);
   }
+  // Percent of one device as devices: "0.3 GPUs", "1 GPU".
+  function gpus(percent) {
+    const text = digits(percent / 100);
+    return text + (text === "1" ? " GPU" : " GPUs");
+  }
   function amount(value, kind) {
     if (value === null || value === undefined) return MISSING;
     switch (kind) {
@@ -67,15 +72,17 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
       case "bytes": return gib(value);
       case "ratio": return Math.round(100 * value) + " %";
       case "time": return moment(value);
+      case "gpus": return gpus(value);
       default: return digits(value);
     }
   }
+  const BY_RESOURCE = { memory: "bytes", "gpu-core": "gpus" };
   window.cotenant.amount = amount;
   // A row that is still on its way is blank: a dash says that a value is missing.
   const loaded = (draw) => (params, ...rest) => (params.data === undefined ? "" : draw(params, ...rest));
   functions.cotenantAmount = loaded((params, kind) => amount(params.value, kind));
   functions.cotenantText = (params) => (params.value === null || params.value === undefined ? "" : visible(params.value));
-  functions.cotenantByResource = loaded((params) => amount(params.value, params.data.resource === "memory" ? "bytes" : "millicores"));
+  functions.cotenantByResource = loaded((params) => amount(params.value, BY_RESOURCE[params.data.resource] || "millicores"));
   functions.cotenantReason = (params) => (params.context.sentences || {})[params.value] || params.value;
   // A moment to the second, in the zone that is shown: "19 Nov 18:00:05".
   functions.cotenantStamp = loaded((params) => {

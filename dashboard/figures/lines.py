@@ -8,14 +8,29 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.core.model.resource import (
+    GIB,
+    MILLICORES_PER_CORE,
+    PERCENT_PER_DEVICE,
+    DeviceResource,
+    MeasuredResource,
+    Resource,
+)
 from dashboard.figures import base
 
 Floats = npt.NDArray[np.float64]
 Trace = dict[str, Any]
 
-SCALE: Final = {Resource.CPU: MILLICORES_PER_CORE, Resource.MEMORY: GIB}
-UNIT: Final = {Resource.CPU: "cores", Resource.MEMORY: "GiB"}
+SCALE: Final[Mapping[MeasuredResource, int]] = {
+    Resource.CPU: MILLICORES_PER_CORE,
+    Resource.MEMORY: GIB,
+    **dict.fromkeys(DeviceResource, PERCENT_PER_DEVICE),
+}
+UNIT: Final[Mapping[MeasuredResource, str]] = {
+    Resource.CPU: "cores",
+    Resource.MEMORY: "GiB",
+    **dict.fromkeys(DeviceResource, "GPUs"),
+}
 HIDDEN: Final = {"hoverinfo": "skip", "hovertemplate": None, "showlegend": False}
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.resource import MeasuredResource, Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures import base, lines
 from dashboard.figures.base import Chart
@@ -34,7 +34,7 @@ FAR: Final = 2.0
 class Line:
     """A series up to now and its forecast, in the resource's unit; NaN and None = missing."""
 
-    resource: Resource
+    resource: MeasuredResource
     times: Sequence[int]
     mean: Floats
     highest: Floats = field(default_factory=lambda: np.empty(0))
@@ -188,9 +188,9 @@ def _make_room(layout: dict[str, Any], shown: Sequence[str]) -> None:
 
 def summary(line: Line) -> str:
     """What the chart shows, in words."""
-    resource, name = line.resource, "CPU" if line.resource is Resource.CPU else "Memory"
+    resource, name = line.resource, "CPU" if line.resource is Resource.CPU else line.resource.value.capitalize()
     if not len(line.mean) or np.isnan(line.mean).all():
-        return f"No {resource} usage in the history."
+        return f"No {resource} usage in the history{_forecast_words(line)}."
     means = line.mean[~np.isnan(line.mean)]
     parts = [f"{name}: mean usage {display.amount(float(means.mean()), resource)}"]
     if len(line.highest) and not np.isnan(line.highest).all():

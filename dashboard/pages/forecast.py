@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.resource import MeasuredResource, Resource, measured_resource
 from cotenant.core.model.text import visible
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures import coverage
@@ -150,7 +150,7 @@ def band(view: View, search: str) -> Component:
         why = "The link may be old, or its series is gone."
         command = "cotenant get forecast"
         return panels.panel(IN_HAND, panels.empty(f"No forecast of {title}.", why=why, command=command))
-    resource = Resource(foreseen.row["resource"])
+    resource = measured_resource(foreseen.row["resource"])
     if not any(foreseen.row[name] for name in workload_story.PATHS.values()):
         empty = panels.empty(
             "This forecast has no values.", why=workload_story.measured(foreseen.row), command="cotenant doctor"
@@ -195,7 +195,7 @@ def _model(name: str, loss: float, most: float, serves: bool) -> Component:
     return html.Tr([html.Th(name, scope="row"), amount, html.Td("yes" if serves else "")])
 
 
-def line(foreseen: ForecastDetail, resource: Resource) -> chart.Line:
+def line(foreseen: ForecastDetail, resource: MeasuredResource) -> chart.Line:
     """What the band is drawn from: the past, the quantiles, the peak window."""
     ahead, paths = workload_story.ahead(foreseen.row)
     start, end = foreseen.row["peak_time"], foreseen.row["peak_end"]
@@ -223,7 +223,7 @@ def _way(view: View, subject: Subject, search: str) -> Component | None:
     return None
 
 
-def told(row: Row, resource: Resource) -> str:
+def told(row: Row, resource: MeasuredResource) -> str:
     """A forecast's peak, model, measured error and reason in words."""
     peak = (
         f"24 h peak {display.amount(row['peak'], resource)} (q95), {display.amount(row['peak_median'], resource)} (q50)"

@@ -328,7 +328,8 @@ class StoreSource:
             history = [{"start": row["start"], "mean": row["total"]} for row in rows]
         else:
             overview = snapshot.overview
-            band = (overview.cpu if subject.resource == "cpu" else overview.memory) if overview else None
+            bands = {"cpu": overview.cpu, "memory": overview.memory} if overview else {}
+            band = bands.get(subject.resource)
             history = (
                 [{"start": band.times[0], "mean": band.usage, "request": band.request}] if band and band.times else []
             )

@@ -9,7 +9,7 @@ import math
 from datetime import UTC, datetime
 from typing import Final
 
-from cotenant.core.model.resource import GIB, KIB, MIB, Resource
+from cotenant.core.model.resource import GIB, KIB, MIB, PERCENT_PER_DEVICE, DeviceResource, MeasuredResource, Resource
 
 MISSING: Final = "–"
 SEVERITY_COLOURS: Final = {"critical": "red", "warning": "orange", "ok": "yellow", "good": "teal", "unknown": "gray"}
@@ -33,8 +33,18 @@ def gib(amount: float | None) -> str:
     return f"{_digits(amount / unit)} {name}" if unit > 1 else f"{amount:,.0f} B"
 
 
-def amount(value: float | None, resource: Resource) -> str:
+def gpus(percent_of_one: float | None) -> str:
+    """Percent of one device as devices: "0.3 GPUs", "1 GPU"."""
+    if percent_of_one is None or math.isnan(percent_of_one):
+        return MISSING
+    text = _digits(percent_of_one / PERCENT_PER_DEVICE)
+    return f"{text} GPU{'' if text == '1' else 's'}"
+
+
+def amount(value: float | None, resource: MeasuredResource) -> str:
     """An amount of a resource with its unit."""
+    if isinstance(resource, DeviceResource):
+        return gpus(value)
     if resource is Resource.MEMORY:
         return gib(value)
     text = cores(value)

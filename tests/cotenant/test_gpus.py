@@ -5,12 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.apps.pipeline import corridor, gpus
+from cotenant.apps.cli.analysis.forecast import path
+from cotenant.apps.pipeline import corridor, gpus, tables
 from cotenant.apps.pipeline.analysis import History
+from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.finding import FindingKind
-from cotenant.core.model.usage.usage import Signal
+from cotenant.core.model.identity import ClusterRef
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.resource import DeviceResource
+from cotenant.core.model.table import Kind
+from cotenant.core.model.usage.usage import Signal, Usage
 from cotenant.core.settings.root import Settings
+from dashboard.figures import story
+from dashboard.nodes.workload_story import ForecastDetail
+from dashboard.pages import forecast as page
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
 
 SPEC = SyntheticSpec(nodes=8, workloads=150, days=6, seed=7, rush=True)
@@ -20,6 +29,12 @@ SPEC = SyntheticSpec(nodes=8, workloads=150, days=6, seed=7, rush=True)
 def history(store: Store, cluster: SyntheticCluster) -> History:
     assert cluster.usage[Signal.GPU_CORE_MEAN].refs
     return corridor.load(store, Settings())
+
+
+def total_of(history: History) -> Usage[ClusterRef]:
+    total = gpus.cluster_total(history)
+    assert total is not None
+    return total
 
 
 def test_each_kind_of_gpu_workload_gets_its_finding(history: History) -> None:
@@ -32,9 +47,23 @@ def test_each_kind_of_gpu_workload_gets_its_finding(history: History) -> None:
     assert by_kind[FindingKind.UNMEASURED_GPU] == {"search"}
 
 
+def test_the_clusters_gpu_use_is_forecast_and_shown_on_page_and_command_line(store: Store, history: History) -> None:
+    analysis = corridor.analyse(store, Settings(), FixedClock(SPEC.grid.end_seconds), Silent())
+    forecasts = analysis.cluster_forecasts[DeviceResource.GPU_CORE]
+    # its peak is no lower than what is computed now
+    assert float(forecasts.peak_level(0.95)[0]) >= float(np.nanmax(total_of(history).values[0, -12:]))
+    (row,) = (row for row in tables.forecasts(analysis).rows() if row["resource"] == "gpu-core")
+    assert (row["scope"], len(row["q50"])) == ("cluster", 48)
+    assert [c.kind for c in path(row, DeviceResource.GPU_CORE).schema.columns[1:]] == [Kind.INTEGER] * 4
+    words = page.told(row, DeviceResource.GPU_CORE)
+    assert f"24 h peak {row['peak'] / 100:.1f} GPUs (q95)" in words
+    drawn = page.line(ForecastDetail.of(row, None), DeviceResource.GPU_CORE)
+    figure = story.chart(drawn)
+    assert "forecast p95 highest at" in figure.summary
+
+
 def test_the_clusters_gpu_use_is_the_sum_of_its_containers(history: History) -> None:
-    total = gpus.cluster_total(history)
-    assert total is not None
+    total = total_of(history)
     usage = history.usage[Signal.GPU_CORE_MEAN].dense()
     newest = usage.values[:, -1]
     # in the last slot each running container counts once: none of them is silent there

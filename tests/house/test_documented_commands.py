@@ -26,6 +26,7 @@ ON_THE_DEMO: Final = (
     "cotenant explain pay/Deployment/checkout",
     "cotenant get forecast pay/Deployment/checkout",
     "cotenant get forecast --scope workload -o wide",
+    "cotenant get forecast --resource gpu-core",
     "cotenant get reclaimable",
     "cotenant get findings",
     "cotenant get findings -n shop -o csv --fail-on severity=critical",

@@ -14,7 +14,7 @@ from cotenant.core.model.finding import ClusterFinding
 from cotenant.core.model.identity import ClusterRef, NodeRef, PodContainerRef, WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.reservations.plan import Proposal
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.resource import MeasuredResource, Resource
 from cotenant.core.model.sparse_usage import AnyUsage
 from cotenant.core.model.usage.forecast import Forecasts
 from cotenant.core.model.usage.portrait import Portraits
@@ -133,7 +133,9 @@ class Analysis:
     node_maxima: Mapping[Resource, NodeMaxima]
     """What their peaks are calibrated on, days before the window included; the next analysis goes on from it."""
 
-    cluster_forecasts: Mapping[Resource, Forecasts[ClusterRef]]
+    cluster_forecasts: Mapping[MeasuredResource, Forecasts[ClusterRef]]
+    """Of CPU and memory, and of GPUs where their use is known."""
+
     reclaimable: tuple[Reclaimable, ...]
     recommendations: tuple[Recommendation, ...]
     findings: tuple[ClusterFinding, ...]

@@ -17,6 +17,7 @@ from cotenant.apps.pipeline import (
     browse,
     day_margins,
     explain,
+    gpus,
     learned,
     node_explanations,
     node_history,
@@ -35,7 +36,7 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.identity import ClusterRef, PodContainerRef, WorkloadRef
 from cotenant.core.model.progress import Progress
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.resource import DeviceResource, MeasuredResource, Resource
 from cotenant.core.model.sparse_usage import SparseUsage
 from cotenant.core.model.table import Schema, Table
 from cotenant.core.model.usage.forecast import Forecasts
@@ -75,7 +76,11 @@ def analyse(
     prod = {r: of_node.prod for r, of_node in sums.items()}
     prod_forecasts = {r: models.forecast("prod", u) for r, u in prod.items()}
     capacity = {r: np.array([overview.allocatable(history.inventory, r) or np.nan]) for r in Resource}
-    cluster_forecasts = {r: models.forecast("cluster", u, allocatable=capacity[r]) for r, u in clusters.items()}
+    cluster_forecasts: dict[MeasuredResource, Forecasts[ClusterRef]] = {
+        r: models.forecast("cluster", u, allocatable=capacity[r]) for r, u in clusters.items()
+    }
+    if (of_gpus := gpus.cluster_total(history)) is not None:
+        cluster_forecasts[DeviceResource.GPU_CORE] = models.forecast("cluster", of_gpus)
     progress.stage("Reclaimable and recommendations", 2)
     now_seconds = clock.now_seconds()
     containers = {r: history.usage[s] for r, s in POD_SIGNAL.items()}

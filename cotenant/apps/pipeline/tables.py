@@ -227,10 +227,11 @@ def _node_peaks(analysis: Analysis) -> Mapping[str, float]:
 
 
 def forecasts(analysis: Analysis) -> Table:
-    """One row per cluster, node and workload, and resource."""
+    """One row per cluster, node and workload, and resource; of GPUs one for the cluster."""
     forecast_rows = []
+    for of_cluster in analysis.cluster_forecasts.values():
+        forecast_rows += _forecasts(of_cluster)
     for resource in Resource:
-        forecast_rows += _forecasts(analysis.cluster_forecasts[resource])
         forecast_rows += _forecasts(analysis.node_forecasts[resource])
         forecast_rows += _forecasts(analysis.forecasts[resource])
     return Table.from_rows(FORECASTS, forecast_rows)

@@ -41,10 +41,17 @@ class DeviceResource(StrEnum):
 MeasuredResource: TypeAlias = Resource | DeviceResource
 """What series, portraits and forecasts may be of; only those of `Resource` are sized, reclaimed and summed by node."""
 
+
+def measured_resource(name: str) -> MeasuredResource:
+    """The resource of a name as tables hold it; ValueError for any other text."""
+    return DeviceResource(name) if name in set(DeviceResource) else Resource(name)
+
+
 Amounts = Mapping[Resource, int]
 """Amount per resource in its unit; a missing key means "not set", never zero."""
 
 MILLICORES_PER_CORE: Final = 1000
+PERCENT_PER_DEVICE: Final = 100
 KIB: Final = 1024
 MIB: Final = 1024**2
 GIB: Final = 1024**3

@@ -187,7 +187,7 @@ FORECASTS: Final = Schema(
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of a workload, else empty."),
         Column("kind", "Kind", Kind.TEXT, "Kind of a workload, else empty."),
         Column("name", "Name", Kind.TEXT, "Name of the cluster, node or workload."),
-        Column("resource", "Resource", Kind.TEXT, "cpu (amounts in millicores) or memory (amounts in bytes)."),
+        Column("resource", "Resource", Kind.TEXT, "cpu (millicores), memory (bytes) or gpu-core (percent of one GPU)."),
         Column(
             "peak", "24 h peak (q95)", Kind.INTEGER, "95 % quantile of the highest 5-minute value of the next 24 hours."
         ),

@@ -15,7 +15,7 @@ from cotenant.apps.cli.completion import workload_addresses
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.resource import DeviceResource, MeasuredResource, Resource, measured_resource
 from cotenant.core.model.table import Column, Kind, Schema, Table
 from cotenant.core.model.usage.forecast import fine_path
 
@@ -26,7 +26,19 @@ app = new_app()
 
 HALF_HOUR_SECONDS: Final = 1800
 QUANTILES: Final = (10, 50, 90, 95)
-PATH_KINDS: Final = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
+PATH_KINDS: Final[dict[MeasuredResource, Kind]] = {
+    Resource.CPU: Kind.MILLICORES,
+    Resource.MEMORY: Kind.BYTES,
+    DeviceResource.GPU_CORE: Kind.INTEGER,
+}
+
+
+class ForecastResource(StrEnum):
+    """What there are forecasts of."""
+
+    CPU = Resource.CPU.value
+    MEMORY = Resource.MEMORY.value
+    GPU_CORE = DeviceResource.GPU_CORE.value
 
 
 class ForecastScope(StrEnum):
@@ -44,6 +56,7 @@ class ForecastScope(StrEnum):
         "cotenant get forecast pay/Deployment/checkout --fine  # 5-minute values",
         "cotenant get forecast --scope node --resource memory -o csv",
         "cotenant get forecast --scope workload -n feed",
+        "cotenant get forecast --resource gpu-core  # what the cluster computes on GPUs",
     )
 )
 def forecast(
@@ -53,7 +66,10 @@ def forecast(
         typer.Argument(metavar="[NAMESPACE/KIND/NAME]", help="One workload's path.", autocompletion=workload_addresses),
     ] = None,
     scope: Annotated[ForecastScope, typer.Option("--scope", help="Whose forecasts to list.")] = ForecastScope.CLUSTER,
-    resource: Annotated[Resource, typer.Option("--resource", "-r", help="cpu or memory.")] = Resource.CPU,
+    resource: Annotated[
+        ForecastResource,
+        typer.Option("--resource", "-r", help="cpu, memory, or of the cluster gpu-core: percent of one GPU."),
+    ] = ForecastResource.CPU,
     fine: Annotated[
         bool, typer.Option("--fine", help="Quantiles of single 5-minute values of the workload, not of half hours.")
     ] = False,
@@ -65,15 +81,15 @@ def forecast(
 ) -> None:
     """Show the forecast of the next 24 hours: peak, windows, quantiles, and how wrong it was measured to be."""
     stored = _stored(session_of(ctx).load({"store.url": store}).settings, cluster)
-    of_resource = stored.take(stored.columns["resource"] == resource.value)
+    of_resource, measured = stored.take(stored.columns["resource"] == resource.value), measured_resource(resource.value)
     if workload is None:
         mask = of_resource.columns["scope"] == scope.value
         if namespace:
             mask &= np.isin(of_resource.columns["namespace"].astype(str), namespace)
-        print_table(_in_unit(of_resource.take(mask), resource), output, headers=not no_headers)
+        print_table(_in_unit(of_resource.take(mask), measured), output, headers=not no_headers)
         return
     row = _row(of_resource, workload)
-    print_table(path(row, resource, fine=fine), output, headers=not no_headers)
+    print_table(path(row, measured, fine=fine), output, headers=not no_headers)
     _say(row)
 
 
@@ -83,7 +99,7 @@ def _stored(settings: Settings, cluster: str | None) -> Table:
     return open_store(settings, cluster).read_table(FORECASTS)
 
 
-def _in_unit(table: Table, resource: Resource) -> Table:
+def _in_unit(table: Table, resource: MeasuredResource) -> Table:
     """The same rows, peaks shown in the resource's unit."""
     kind = PATH_KINDS[resource]
     columns = (replace(c, kind=kind) if c.kind is Kind.INTEGER else c for c in table.schema.columns)
@@ -100,10 +116,12 @@ def _row(table: Table, workload: str) -> dict[str, Any]:
     raise NoData(f"no forecast for {workload}", fix="cotenant get forecast --scope workload lists all of them.")
 
 
-def path(row: dict[str, Any], resource: Resource, *, fine: bool = False) -> Table:
+def path(row: dict[str, Any], resource: MeasuredResource, *, fine: bool = False) -> Table:
     """One row per half hour, or per 5-minute value; NoData where the results have no such quantiles."""
     kind = PATH_KINDS[resource]
-    what = "a 5-minute value" if fine else f"the half hour's {'mean' if resource is Resource.CPU else 'highest value'}"
+    what = (
+        "a 5-minute value" if fine else f"the half hour's {'highest value' if resource is Resource.MEMORY else 'mean'}"
+    )
     schema = Schema(
         "path",
         (
