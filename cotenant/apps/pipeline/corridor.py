@@ -75,12 +75,7 @@ def analyse(
     sums = {r: pod_totals(history, r) for r in Resource}
     prod = {r: of_node.prod for r, of_node in sums.items()}
     prod_forecasts = {r: models.forecast("prod", u) for r, u in prod.items()}
-    capacity = {r: np.array([overview.allocatable(history.inventory, r) or np.nan]) for r in Resource}
-    cluster_forecasts: dict[MeasuredResource, Forecasts[ClusterRef]] = {
-        r: models.forecast("cluster", u, allocatable=capacity[r]) for r, u in clusters.items()
-    }
-    if (of_gpus := gpus.cluster_total(history)) is not None:
-        cluster_forecasts[DeviceResource.GPU_CORE] = models.forecast("cluster", of_gpus)
+    cluster_forecasts = _cluster_forecasts(history, clusters, models)
     progress.stage("Reclaimable and recommendations", 2)
     now_seconds = clock.now_seconds()
     containers = {r: history.usage[s] for r, s in POD_SIGNAL.items()}
@@ -249,6 +244,19 @@ def _cluster_total(
         end_seconds=np.full(count, np.inf),
     )
     return total(parts, everything)
+
+
+def _cluster_forecasts(
+    history: History, clusters: Mapping[Resource, Usage[ClusterRef]], models: _LearnedForecasts
+) -> dict[MeasuredResource, Forecasts[ClusterRef]]:
+    """Of the cluster's totals, and of its GPUs where their use is known."""
+    capacity = {r: np.array([overview.allocatable(history.inventory, r) or np.nan]) for r in Resource}
+    forecasts: dict[MeasuredResource, Forecasts[ClusterRef]] = {
+        r: models.forecast("cluster", u, allocatable=capacity[r]) for r, u in clusters.items()
+    }
+    if (of_gpus := gpus.cluster_total(history)) is not None:
+        forecasts[DeviceResource.GPU_CORE] = models.forecast("cluster", of_gpus)
+    return forecasts
 
 
 def _portraits(usage: Usage[Any], settings: Settings, progress: Progress | None = None) -> Portraits[Any]:
