@@ -54,10 +54,13 @@ def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -
     assert any(n.endswith("LICENSE") for n in names)
     assert {n.partition(".data/data/share/")[2] for n in names if ".data/" in n} == COMPLETIONS | MANUAL
     wheel = next(tmp_path.glob("*.whl"))
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--prefix", str(tmp_path / "prefix"), str(wheel)], timeout=120, check=True)
+    # Into an environment of its own: pip removes what is installed where it runs, whatever the prefix.
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "prefix")], timeout=60, check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(tmp_path / "prefix" / "bin" / "python"), "-q"]
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", str(wheel)], timeout=120, check=True)
     share = tmp_path / "prefix" / "share"
     assert {str(p.relative_to(share)) for p in share.rglob("*") if p.is_file()} == COMPLETIONS | MANUAL
+    assert (tmp_path / "prefix" / "bin" / "cotenant").is_file()
     zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(tmp_path / "installed")
     show = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", "install", "--print"]
     printed = subprocess.run(show, cwd=tmp_path / "installed", capture_output=True, text=True, check=True).stdout
