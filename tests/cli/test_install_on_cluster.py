@@ -279,6 +279,11 @@ def test_an_example_is_accepted_strictly_and_kept_whole(installed: Api, kind: st
 
 
 CHOSEN: dict[str, dict[str, Any]] = {
+    "AutopilotPolicy": {
+        "spec.resources": ["cpu", "memory"],
+        "spec.directions": ["Down"],
+        "spec.windows[]": "daily 01:00-05:00 UTC",
+    },
     "ReservationPlan": {
         "spec.source": "Recurring",
         "spec.window": None,
@@ -429,6 +434,7 @@ def test_gpu_labels_of_a_node_are_accepted(installed: Api) -> None:
         ("Recommendation", "recom", "NAME KIND NAME CPU MEMORY READY LASTUPDATETIME AGE"),
         ("NodeMetric", "nodemetrics", "NAME CPU MEMORY RECLAIMABLE-CPU RECLAIMABLE-MEMORY UPDATED"),
         ("UsageForecast", "usageforecasts", "NAME CPU-PEAK AT MEMORY-PEAK AT VALID-UNTIL AGE"),
+        ("AutopilotPolicy", "apilot", "NAME MODE DOES WORKLOADS QUEUED UNDERWAY AGE"),
         ("ReservationPlan", "rplan", "NAME OWNER SOURCE PHASE START COUNT HIT AGE"),
         ("Reservation", "reservations", "NAME PHASE AGE NODE TTL EXPIRES"),
     ],
