@@ -71,7 +71,9 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - typer's signature
         """A stand-in with the summary: enough for help and completion of names."""
         entry = self.entry(cmd_name)
-        return TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel) if entry else None
+        if entry is None:
+            return None
+        return TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel, hidden=entry.hidden)
 
     def entry(self, name: str) -> CommandEntry | None:
         """The entry of a name."""

@@ -29,6 +29,8 @@ class CommandEntry:
     command: str = ""
     children: tuple[CommandEntry, ...] = ()
     examples: tuple[str, ...] = ()
+    hidden: bool = False
+    """Works and is documented, but is not in the help: an option there says the same."""
 
 
 _CLI: Final = "cotenant.apps.cli"
@@ -172,7 +174,9 @@ COMMANDS: Final = (
         examples=("cotenant config show", "cotenant config validate settings.yaml"),
     ),
     CommandEntry("uninstall", f"{_CLI}.cluster.uninstall", "Take out of a cluster what `install` put there.", OPERATE),
-    CommandEntry("version", f"{_CLI}.version", "Show the version, Python, platform and optional packages.", OPERATE),
+    CommandEntry(
+        "version", f"{_CLI}.version", "Show the version, Python, platform and optional packages.", OPERATE, hidden=True
+    ),
 )
 """The commands of `cotenant`, in the order of its help."""
 
