@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -207,6 +209,16 @@ def test_a_stretch_of_usage_is_chosen_by_time_and_name(store: cotenant.ClusterSt
     for text, arguments in wrong.items():
         with pytest.raises((cotenant.NoData, cotenant.UsageError), match=text):
             store.usage(**arguments)
+
+
+@pytest.mark.slow
+def test_a_demo_without_a_folder_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    store = cotenant.demo_store(nodes=2, workloads=8, days=1, analyse=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    del store
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

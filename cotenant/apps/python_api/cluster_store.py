@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from datetime import datetime
 from pathlib import Path
+from shutil import rmtree
 from tempfile import mkdtemp
+from weakref import finalize
 
 import pandas as pd
 
@@ -56,18 +58,21 @@ def demo_store(
 ) -> ClusterStore:
     """Make a synthetic cluster, store its history, analyse it, and open the result: for trying things out.
 
-    folder: where to store it; None: a new temporary folder, which stays until you remove it. The same seed makes the
+    folder: where to store it; None: a temporary folder that goes with the returned object. The same seed makes the
     same cluster. analyse: False stores the history alone, for usage and what is computed from it. UsageError where a
     history that is not a demo's lies already.
     """
-    url = _url(folder if folder is not None else mkdtemp(prefix="cotenant-"))
-    store, own = Store(url, demo.CLUSTER), Settings()
+    place = folder if folder is not None else mkdtemp(prefix="cotenant-")
+    store, own = Store(_url(place), demo.CLUSTER), Settings()
     cluster = generate(SyntheticSpec(nodes=nodes, workloads=workloads, days=days, seed=seed))
     demo.refill(store, cluster, Silent())
     if analyse:
         analysis = corridor.analyse(store, own, FixedClock(cluster.inventory.time_seconds), Silent())
         corridor.publish(analysis, store, own, demo=True)
-    return ClusterStore(store, own)
+    opened_store = ClusterStore(store, own)
+    if folder is None:
+        finalize(opened_store, rmtree, place, ignore_errors=True)
+    return opened_store
 
 
 class ClusterStore:
