@@ -30,6 +30,8 @@ Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 SPREAD: Final = 0.03
 """Standard deviation of load around its path, as a share of capacity."""
+PEAK_MARGIN: Final = SPREAD * math.sqrt(3) / math.pi * math.log(19)
+"""Share of capacity by which load exceeds its path in one of twenty minutes: the 0.95 quantile of that distribution."""
 LEVEL_WEIGHT: Final = 0.2
 """Exponent of (usage now / forecast of now) by which a pod's path is scaled: one report is mostly noise."""
 LEVEL_RANGE: Final = (0.25, 4.0)
@@ -67,6 +69,12 @@ class DayAhead:
         path: Floats = self.paths[:, self.columns[pod.key]]
         return path
 
+    def path_from(self, pod: RebalancePod, usage: Floats) -> Floats:
+        """The same, beginning with what the pod uses now, (2,)."""
+        path = self.path(pod).copy()
+        path[0] = usage
+        return path
+
     def above(self, high: Floats, rows: Rows | slice, more: Floats | float = 0.0) -> Floats:
         """Expected seconds above `high` of nodes in the next day with `more` load, (rows,).
 
@@ -83,6 +91,16 @@ class DayAhead:
         path = self.path(pod)
         self.loads[:, source] = np.maximum(self.loads[:, source] - path, 0)
         self.loads[:, target] += path
+
+
+def day_of(inputs: RebalanceInputs, table: LoadTable, *, with_forecast: bool) -> DayAhead | None:
+    """The next day, which takes the place of the nodes' own forecasts in the table; None without such forecasts."""
+    if not with_forecast or not inputs.workloads:
+        return None
+    day = DayAhead.of(inputs, table.capacity)
+    table.ahead = day.loads
+    np.fmax.reduce(table.ahead, axis=0, out=table.peak)
+    return day
 
 
 def _measured(inputs: RebalanceInputs) -> tuple[list[RebalancePod], Rows, Floats]:

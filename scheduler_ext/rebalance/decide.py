@@ -20,7 +20,6 @@ from scheduler_ext.rebalance.arguments import RebalanceArgs
 from scheduler_ext.rebalance.classification import (
     HALF_HOUR,
     Classification,
-    LoadTable,
     NodeClass,
     PoolThresholds,
     classify,
@@ -30,7 +29,7 @@ from scheduler_ext.rebalance.classification import (
     state_of,
     table_of,
 )
-from scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS, DayAhead
+from scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS, day_of
 from scheduler_ext.rebalance.eligibility import Eligibility, ordered
 from scheduler_ext.rebalance.limits import MoveLimits
 from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
@@ -77,7 +76,7 @@ def decide(
     load_args = arguments.low_node_load
     table = table_of(inputs, load_args.node_metric_expiration_seconds)
     table.judged &= np.array([load.mark is None for load in inputs.loads], dtype=np.bool_)  # HighNodeLoad's alone
-    day = _day(inputs, table) if with_forecast and inputs.workloads else None
+    day = day_of(inputs, table, with_forecast=with_forecast)
     before = (table.usage.copy(), table.peak.copy())
     limits = MoveLimits.of(arguments.migration, inputs, arguments.most_moves)
     eligibility = Eligibility.of(
@@ -95,14 +94,6 @@ def decide(
     in_order = tuple(nodes[row] for row in sorted(nodes))
     after = marks.after(table.names) if marks else AnomalyDetectors()
     return RebalancePlan(with_forecast, tuple(work.moves), tuple(work.refusals), in_order, tuple(stops), after)
-
-
-def _day(inputs: RebalanceInputs, table: LoadTable) -> DayAhead:
-    """The next day, which also takes the place of the nodes' own forecasts in the table."""
-    day = DayAhead.of(inputs, table.capacity)
-    table.ahead = day.loads
-    np.fmax.reduce(table.ahead, axis=0, out=table.peak)
-    return day
 
 
 def _expected(work: RebalanceRound, pool: PoolThresholds) -> Flags | None:

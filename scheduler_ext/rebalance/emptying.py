@@ -21,7 +21,7 @@ from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from scheduler_ext.rebalance.classification import HALF_HOUR, LoadTable, NodeClass, forecast_high, state_of, table_of
-from scheduler_ext.rebalance.day_ahead import pod_path
+from scheduler_ext.rebalance.day_ahead import PEAK_MARGIN, DayAhead, day_of, pod_path
 from scheduler_ext.rebalance.eligibility import Eligibility
 from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
 from scheduler_ext.rebalance.limits import MoveLimits
@@ -70,6 +70,9 @@ class _Placement:
 class _EmptyingRound:
     """What a round knows and changes. high, low: (nodes, 2). open: nodes that are neither begun nor marked.
 
+    day: the next day by the forecasts of workloads; None: the nodes' own forecasts serve, or none. foreseen: nodes with
+    a forecast of their own.
+
     limits: of the moves of this round together; lone_limits: of a pod that leaves on its own.
     arrived: rows to which a pod goes in this round, and which therefore are not begun in it.
     """
@@ -83,9 +86,11 @@ class _EmptyingRound:
     lone_limits: MoveLimits
     low: Floats
     high: Floats
+    foreseen: Flags
     chosen: Flags
     open: Flags
     receivers: Receivers
+    day: DayAhead | None = None
     moves: list[PlannedMove] = field(default_factory=list)
     refusals: list[MoveRefusal] = field(default_factory=list)
     marks: list[NodeMark] = field(default_factory=list)
@@ -118,8 +123,10 @@ def _begin(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: b
     chosen = table.judged & np.array(
         [selector is None or selector.matches(load.node.labels) for load in inputs.loads], dtype=np.bool_
     )
+    foreseen: Flags = np.isfinite(table.ahead[1]).any(axis=1)
     if with_forecast:
-        chosen &= np.isfinite(table.ahead[1]).any(axis=1)
+        chosen &= foreseen
+    day = day_of(inputs, table, with_forecast=with_forecast)
     unmarked = np.array([load.mark is None for load in inputs.loads], dtype=np.bool_)
     is_open = chosen & unmarked & table.schedulable
     return _EmptyingRound(
@@ -132,9 +139,11 @@ def _begin(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: b
         MoveLimits.of(arguments.migration, inputs),
         table.capacity * load_args.low_thresholds.pair(100.0) / 100,
         table.capacity * load_args.high_thresholds.pair(100.0) / 100,
+        foreseen,
         chosen,
         is_open,
         Receivers.of(inputs.loads, np.flatnonzero(is_open)),
+        day,
     )
 
 
@@ -299,11 +308,18 @@ def _placement(work: _EmptyingRound, pod: RebalancePod, row: int, pods: int) -> 
         reason = work.lone_limits.refusal(pod)
     if reason is not Reason.OK or usage is None:
         return reason
-    path = pod_path(work.table, pod, (row, np.array(usage)), with_forecast=work.with_forecast)
+    path = _path(work, pod, (row, np.array(usage)))
     shares = path[0] / work.table.capacity[row]
     cost = price(pod, shares, _horizon(work) / pods, _horizon(work), work.inputs.now_seconds)
     place = _fullest(work, pod, path)
     return place if isinstance(place, Reason) else _Placement(pod, place, path, cost)
+
+
+def _path(work: _EmptyingRound, pod: RebalancePod, present: tuple[int, Floats]) -> Floats:
+    """What the pod is expected to use, (DAY_STEPS + 1, 2), beginning with its usage now; present: (row, usage)."""
+    if work.day is not None:
+        return work.day.path_from(pod, present[1])
+    return pod_path(work.table, pod, present, with_forecast=work.with_forecast)
 
 
 def _fullest(work: _EmptyingRound, pod: RebalancePod, path: Floats) -> int | Reason:
@@ -316,10 +332,12 @@ def _fullest(work: _EmptyingRound, pod: RebalancePod, path: Floats) -> int | Rea
     left_requests = np.sum(
         [work.receivers.free[name][places] / work.table.capacity[rows[places], i] for i, name in _AXES], axis=0
     )
+    margin = 0.0 if work.day is None else PEAK_MARGIN
     for place in places[np.argsort(left_requests, kind="stable")].tolist():
         row = int(rows[place])
         now = work.table.usage[row] + path[0] <= work.high[row]
-        if now.all() and not (work.table.ahead[:, row] + path > work.high[row]).any():
+        most = work.high[row] - margin * work.table.capacity[row]
+        if now.all() and not (work.table.ahead[:, row] + path > most).any():
             return int(place)
     return Reason.TARGETS_TOO_FULL
 
@@ -369,7 +387,7 @@ def _emptied_nodes(work: _EmptyingRound, before: tuple[Floats, Floats]) -> Itera
     emptied = {mark.node for mark in work.marks if mark.change is not MarkChange.TAKEN}
     for row, name in enumerate(table.names):
         reason = state_of(work.inputs.loads[row], work.inputs.now_seconds, expiration)
-        if reason is Reason.OK and work.with_forecast and not np.isfinite(table.ahead[1, row]).any():
+        if reason is Reason.OK and work.with_forecast and not work.foreseen[row]:
             reason = Reason.FORECAST_MISSING
         node_class = NodeClass.LOW if under[row] else NodeClass.BETWEEN
         if reason is not Reason.OK:

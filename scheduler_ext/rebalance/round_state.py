@@ -70,11 +70,9 @@ def shares_of(work: RebalanceRound, pod: RebalancePod, row: int) -> Floats:
 
 def path_of(work: RebalanceRound, pod: RebalancePod, present: tuple[int, Floats]) -> Floats:
     """What the pod is expected to use, (DAY_STEPS + 1, 2), beginning with what it uses now."""
-    if work.day is None:
-        return pod_path(work.table, pod, present, with_forecast=work.with_forecast)
-    path: Floats = work.day.path(pod).copy()
-    path[0] = present[1]
-    return path
+    if work.day is not None:
+        return work.day.path_from(pod, present[1])
+    return pod_path(work.table, pod, present, with_forecast=work.with_forecast)
 
 
 def both(flags: Flags) -> Flags:

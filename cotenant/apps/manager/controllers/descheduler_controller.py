@@ -100,6 +100,7 @@ class DeschedulerController:
         self._due_seconds = now_seconds + self._settings.interval_seconds
         self.interval_seconds = self._settings.interval_seconds
         reading = read(self._client, self._load_aware, now_seconds)
+        reading = replace(reading, inputs=replace(reading.inputs, workloads=outlooks_of(self._results)))
         writes = self._writes(reading, jobs, is_settled=is_settled)
         notes += tuple(ObjectNote("descheduler", "Partial", gap, warning=True) for gap in reading.gaps)
         return ControllerDecision(tuple(self._intents(writes, reading, jobs)), notes)
@@ -165,8 +166,7 @@ class DeschedulerController:
             resting=caps.resting,
         )
         detectors = self.plan.detectors if self.plan else AnomalyDetectors()
-        inputs = replace(reading.inputs, workloads=outlooks_of(self._results))
-        return decide(inputs, arguments, with_forecast=self._with_forecast(reading), detectors=detectors)
+        return decide(reading.inputs, arguments, with_forecast=self._with_forecast(reading), detectors=detectors)
 
     def _emptying(self, reading: RebalanceReading, caps: _Caps, jobs: Sequence[MigrationJob]) -> RebalancePlan:
         """A round of HighNodeLoad."""
