@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.qos import PriorityClass
 from cotenant.core.model.reservations.reservation import PodIdentity, Reference
 from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
 from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.rebalance.arguments import RebalanceArgs, arguments_of
-from scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod
+from scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod, WorkloadOutlook
 
 GIB = 2**30
 NOW = 1_800_000_000.0
@@ -53,6 +55,15 @@ def inputs(*loads: NodeLoad, **changes: Any) -> RebalanceInputs:
     """The nodes at NOW; every ReplicaSet has five replicas, so that two of its pods may be away."""
     replicas = {one.owner: 5 for load in loads for one in load.pods if one.owner}
     return RebalanceInputs(loads, now_seconds=NOW, **{"replicas": replicas} | changes)
+
+
+def foreseen(*loads: NodeLoad, forecasts: Mapping[str, tuple[float, ...]]) -> RebalanceInputs:
+    """The nodes, with forecasts of ReplicaSets by name: percent of a node's CPU in each of 48 half hours from now."""
+    workloads = {
+        WorkloadRef("shop", "ReplicaSet", name): WorkloadOutlook(NOW, (tuple(CPU * x / 100 for x in percents), ()))
+        for name, percents in forecasts.items()
+    }
+    return replace(inputs(*loads), workloads=workloads)
 
 
 def arguments(load: Mapping[str, Any] | None = None, **migration: Any) -> RebalanceArgs:

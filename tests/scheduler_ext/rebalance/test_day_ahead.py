@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,20 +17,11 @@ from cotenant.core.model.reservations.reservation import Reference
 from scheduler_ext.rebalance.anomaly import AnomalyDetectors
 from scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS, SPREAD, DayAhead
 from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, WorkloadOutlook
-from tests.scheduler_ext.rebalance.small_cluster import CPU, MEMORY, NOW, arguments, inputs, node, pod
+from scheduler_ext.rebalance.load import RebalanceInputs
+from tests.scheduler_ext.rebalance.small_cluster import CPU, MEMORY, arguments, foreseen, node, pod
 
 HIGH = np.array([[0.7 * CPU, 0.8 * MEMORY]])
 DAY, NIGHT = (10.0,) * 24 + (50.0,) * 24, (50.0,) * 24 + (10.0,) * 24
-
-
-def foreseen(*loads: NodeLoad, forecasts: Mapping[str, tuple[float, ...]]) -> RebalanceInputs:
-    """The nodes, with forecasts of ReplicaSets by name: percent of a node's CPU in each of 48 half hours from now."""
-    workloads = {
-        WorkloadRef("shop", "ReplicaSet", name): WorkloadOutlook(NOW, (tuple(CPU * x / 100 for x in percents), ()))
-        for name, percents in forecasts.items()
-    }
-    return replace(inputs(*loads), workloads=workloads)
 
 
 def day(cluster: RebalanceInputs) -> DayAhead:

@@ -18,7 +18,7 @@ from scheduler_ext.rebalance.emptying import decide_emptying
 from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs, emptying_arguments_of
 from scheduler_ext.rebalance.load import RebalanceInputs
 from scheduler_ext.rebalance.plan import RebalancePlan
-from tests.scheduler_ext.rebalance.small_cluster import inputs, node, pod
+from tests.scheduler_ext.rebalance.small_cluster import foreseen, inputs, node, pod
 
 MARK = ((EMPTYING_TAINT, "", "PreferNoSchedule"),)
 DAEMON = Reference("DaemonSet", "d", "shop", "", "apps/v1", True)
@@ -138,6 +138,18 @@ def test_a_node_that_was_begun_waits_for_a_young_pod_and_not_for_one_that_never_
 def test_why_no_node_is_begun(low: float, load: dict[str, Any], reason: Reason) -> None:
     plan = observed(node("low", pod("a-1", low)), node("full", pod("f-1", 50)), **load)
     assert [stop.reason for stop in plan.stops] == [reason]
+
+
+@pytest.mark.parametrize(("noon", "target"), [(14.0, "full"), (16.0, "idle")])
+def test_a_receiver_stays_under_its_threshold_with_the_forecasts_of_all_its_pods(noon: float, target: str) -> None:
+    # its own forecast is of a time when it was nearly idle; now it has a pod of 50 %. The one that comes uses 5 % now,
+    # and 14 or 16 % at noon: 64 and 66 % of 70 %, of which load is to stay 4.87 % (its 0.95 quantile) away
+    stale = (5.0,) * 49
+    low, full = node("low", pod("a-1", 5), ahead=stale), node("full", pod("f-1", 50), ahead=stale)
+    idle = node("idle", system=42, ahead=(42.0,) * 49)
+    forecasts = {"a": (5.0,) * 24 + (noon,) * 24, "f": (50.0,) * 48}
+    plan = decide_emptying(foreseen(low, full, idle, forecasts=forecasts), settings(), with_forecast=True)
+    assert moves(plan) == [("a-1", "low", target)]
 
 
 def test_tomorrows_peak_must_fit_on_the_receivers_and_the_cluster() -> None:
