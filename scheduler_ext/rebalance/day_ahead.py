@@ -1,8 +1,9 @@
 """For how long each node is expected above its threshold over the next day, from the forecasts of its workloads. Pure.
 
 A node's own forecast is made from its past and goes stale with every move. Here its load is what its system uses now
-and the paths of the pods that it has now, so that a pod takes its part of the load along. A pod's share of its
-workload's median forecast is drawn to what the pod uses now by LEVEL_WEIGHT.
+and the paths of the pods that it has now, so that a pod takes its part of the load along. A pod's path is its share of
+its workload's median forecast, drawn to what the pod uses now by LEVEL_WEIGHT; it begins with what the pod uses now,
+and what no forecast knew of goes away by half in each of `log(0.5) / log(SURPRISE_KEPT)` = 2.4 half hours.
 
 Around that path load is taken as logistic with a standard deviation of SPREAD: single minutes leave the mean of their
 half hour, and forecasts err. A node is then above its threshold `high` in a half hour with probability
@@ -34,6 +35,8 @@ PEAK_MARGIN: Final = SPREAD * math.sqrt(3) / math.pi * math.log(19)
 """Share of capacity by which load exceeds its path in one of twenty minutes: the 0.95 quantile of that distribution."""
 LEVEL_WEIGHT: Final = 0.2
 """Exponent of (usage now / forecast of now) by which a pod's path is scaled: one report is mostly noise."""
+SURPRISE_KEPT: Final = 0.75
+"""Part of the difference between usage and path that is left half an hour later."""
 LEVEL_RANGE: Final = (0.25, 4.0)
 LEAST_SPARED_SECONDS: Final = 2700.0
 """A node that is expected above its threshold for less in a day is left alone, and so is a pod that spares it less."""
@@ -128,7 +131,9 @@ def _paths(inputs: RebalanceInputs, pods: Sequence[RebalancePod], usage: Floats)
     paths: Floats = each[:, of_pods]
     has_forecast = np.isfinite(paths).all(axis=0) & (paths[0] >= 1.0)
     level = np.clip(usage / np.where(has_forecast, paths[0], 1.0), *LEVEL_RANGE) ** LEVEL_WEIGHT
-    paths = np.where(has_forecast, paths * level, usage)
+    paths *= level
+    surprise = (usage - paths[0]) * SURPRISE_KEPT ** np.arange(len(paths))[:, None, None]
+    paths = np.where(has_forecast, np.maximum(paths + surprise, 0.0), usage)
     for column, pod in enumerate(pods):
         if PREDICTED_USAGE_ANNOTATION in pod.facts.identity.annotations:
             paths[:, column] = np.maximum(paths[:, column], pod.facts.predicted)

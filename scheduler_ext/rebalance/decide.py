@@ -136,6 +136,8 @@ def _passes(work: RebalanceRound, pool: PoolThresholds, classes: Classification)
         if paused or stopped is not Reason.OK:
             yield PassStop(pool.pool.name, prod, Reason.REBALANCE_PAUSED if paused else stopped)
             continue
+        if work.day is not None and not prod:
+            continue  # the whole next day decides, the present overload in it: spare_next_day
         current = ThresholdPass(pool, prod, Receivers.of(work.inputs.loads, receivers, work.arrivals))
         for row in sources:
             _relieve(work, current, row)
@@ -187,9 +189,7 @@ def _overload(work: RebalanceRound, current: ThresholdPass, row: int) -> tuple[F
     """Resources over the threshold now or in the next half hour, and by which share of capacity, both (2,)."""
     usage = (work.table.prod if current.prod else work.table.usage)[row]
     high = current.high[row]
-    load = usage
-    if _looks_ahead(work, current) and work.day is None:
-        load = np.fmax(usage, soon(work.table, row))
+    load = np.fmax(usage, soon(work.table, row)) if _looks_ahead(work, current) else usage
     return load > high, (load - high) / work.table.capacity[row]
 
 

@@ -1,7 +1,8 @@
 """The pass that spares nodes the overload of the next day, by the forecasts of workloads. Pure.
 
-Of a node that is expected above its threshold for long, the pods that spare it most leave first, each to the receiver
-that it brings the least seconds above its own threshold. A move spares LEAST_SPARED_SECONDS at least, and pays.
+It takes the place of the pass over present overloads: these are the beginning of the day. Of a node that is expected
+above its threshold for long, the pods that spare it most leave first, each to the receiver that it brings the least
+seconds above its own threshold. A move spares LEAST_SPARED_SECONDS at least, and pays.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def spare_next_day(work: RebalanceRound, pool: PoolThresholds, classes: Classifi
     if work.day is None or work.arguments.low_node_load.paused:
         return
     sources = [row for row in classes.high if row in classes.expected]
+    passing = [work.table.names[row] for row in classes.high if row not in classes.expected]
+    work.refusals += [MoveRefusal("", name, Reason.OVERLOAD_ENDS_FIRST) for name in passing]
     rows = pool.rows[work.table.judged[pool.rows] & work.table.schedulable[pool.rows]]
     if not sources or not len(rows):
         return

@@ -48,9 +48,20 @@ def test_a_nodes_load_is_that_of_its_system_and_of_the_pods_it_has_now() -> None
 
 
 def test_a_pod_that_uses_twice_its_forecast_is_drawn_to_what_it_uses() -> None:
-    # 2 ** 0.2 = 1.1487 times 10 %
+    # the path is 2 ** 0.2 = 1.1487 times 10 %; 0.75 ** 5 = 0.2373 of the other 8.513 % is left in the fifth half hour
     cluster = foreseen(node("n", pod("a-1", 20)), forecasts={"a": (10.0,) * 48})
-    assert day(cluster).loads[5, 0, 0] / CPU == pytest.approx(0.11487, rel=1e-4)
+    loads = day(cluster).loads[:, 0, 0] / CPU
+    assert (loads[0], loads[5]) == (pytest.approx(0.2), pytest.approx(0.11487 + 0.2373 * 0.08513, rel=1e-4))
+
+
+@pytest.mark.parametrize(("now", "moved"), [(80.0, ["a-1"]), (72.0, [])])
+def test_an_overload_that_no_forecast_knew_of_counts_by_how_far_it_is_above(now: float, moved: list[str]) -> None:
+    # a uses 60 % or 52 % where 30 % was expected: the node is above 70 % for some half hours, or for less than one
+    hot = node("hot", pod("a-1", now - 20), pod("b-1", 20))
+    cluster = foreseen(hot, node("free"), forecasts={"a": (30.0,) * 48, "b": (20.0,) * 48})
+    plan = decide(cluster, arguments(), with_forecast=True)
+    assert [move.pod.partition("/")[2] for move in plan.moves] == moved
+    assert [one.reason for one in plan.refusals] == ([] if moved else [Reason.OVERLOAD_ENDS_FIRST])
 
 
 def test_expected_seconds_above_the_threshold() -> None:
