@@ -20,10 +20,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.protocol import PREDICTED_USAGE_ANNOTATION
 from scheduler_ext.rebalance.classification import DAY_STEPS, HALF_HOUR, LoadTable
-from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
+from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, WorkloadOutlook, usage_of
 from scheduler_ext.rebalance.price import step_seconds
 
 Floats = npt.NDArray[np.float64]
@@ -127,8 +126,11 @@ def _paths(inputs: RebalanceInputs, pods: Sequence[RebalancePod], usage: Floats)
     places = {workload: place for place, workload in enumerate(dict.fromkeys(workloads))}
     of_pods = np.array([places[workload] for workload in workloads], dtype=np.intp)
     replicas = np.maximum(np.bincount(of_pods, minlength=len(places)), 1)
-    each = _medians(inputs, list(places)) / replicas[:, None]
-    paths: Floats = each[:, of_pods]
+    each = [
+        per_pod(inputs.workloads.get(one), count, inputs.now_seconds)
+        for one, count in zip(places, replicas, strict=True)
+    ]
+    paths: Floats = np.stack(each, axis=1)[:, of_pods] if each else np.zeros((DAY_STEPS + 1, 0, 2))
     has_forecast = np.isfinite(paths).all(axis=0) & (paths[0] >= 1.0)
     level = np.clip(usage / np.where(has_forecast, paths[0], 1.0), *LEVEL_RANGE) ** LEVEL_WEIGHT
     paths *= level
@@ -140,24 +142,25 @@ def _paths(inputs: RebalanceInputs, pods: Sequence[RebalancePod], usage: Floats)
     return paths
 
 
-def _medians(inputs: RebalanceInputs, workloads: Sequence[WorkloadRef]) -> Floats:
-    """Median of each workload's total in the half hours from the present one on, (steps, workloads, 2), NaN without.
+def per_pod(outlook: WorkloadOutlook | None, replicas: int, now_seconds: float) -> Floats:
+    """What each pod of a workload will use in the half hours from the present one on, (DAY_STEPS + 1, 2), NaN without.
 
-    A half hour beyond the forecast's end is taken from the day before.
+    replicas: pods that it has now, which share the present half hour. Later ones are shared by the pods that an
+    autoscaler will run then: where it adds pods for the peak, each of them uses no more than now. A half hour beyond
+    the forecast's end is taken from the day before.
     """
-    medians = np.full((DAY_STEPS + 1, len(workloads), 2), np.nan)
-    for place, workload in enumerate(workloads):
-        outlook = inputs.workloads.get(workload)
-        if outlook is None:
-            continue
-        first = int(inputs.now_seconds - outlook.start_seconds) // HALF_HOUR
-        if not 0 <= first < DAY_STEPS:
-            continue
-        steps = (first + np.arange(DAY_STEPS + 1)) % DAY_STEPS
-        for resource, series in enumerate(outlook.median):
-            if len(series) == DAY_STEPS:
-                medians[:, place, resource] = np.array(series)[steps]
-    return medians
+    usage = np.full((DAY_STEPS + 1, 2), np.nan)
+    first = int(now_seconds - outlook.start_seconds) // HALF_HOUR if outlook else -1
+    if outlook is None or not 0 <= first < DAY_STEPS:
+        return usage
+    steps = (first + np.arange(DAY_STEPS + 1)) % DAY_STEPS
+    sharing = np.full(DAY_STEPS + 1, float(replicas))
+    if len(outlook.replicas) == DAY_STEPS:
+        sharing[1:] = np.maximum(np.array(outlook.replicas), 1)[steps[1:]]
+    for resource, median in enumerate(outlook.median):
+        if len(median) == DAY_STEPS:
+            usage[:, resource] = np.array(median)[steps] / sharing
+    return usage
 
 
 def pod_path(table: LoadTable, pod: RebalancePod, present: tuple[int, Floats], *, with_forecast: bool) -> Floats:

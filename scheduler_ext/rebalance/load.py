@@ -207,11 +207,13 @@ class NodeLoad:
 class WorkloadOutlook:
     """Median of what all pods of a workload use, in each of the 48 half hours from `start_seconds` on.
 
-    median: (millicores, bytes), each empty where nothing is forecast.
+    median: (millicores, bytes), each empty where nothing is forecast. replicas: how many pods its autoscaler will run
+    in each of them; empty without an autoscaler: as many as now.
     """
 
     start_seconds: float
     median: tuple[tuple[float, ...], tuple[float, ...]]
+    replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.reservations.reservation import Reference
 from scheduler_ext.rebalance.anomaly import AnomalyDetectors
-from scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS, SPREAD, DayAhead
+from scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS, SPREAD, DayAhead, per_pod
 from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.load import RebalanceInputs
-from tests.scheduler_ext.rebalance.small_cluster import CPU, MEMORY, arguments, foreseen, node, pod
+from scheduler_ext.rebalance.load import RebalanceInputs, WorkloadOutlook
+from tests.scheduler_ext.rebalance.small_cluster import CPU, MEMORY, NOW, arguments, foreseen, node, pod
 
 HIGH = np.array([[0.7 * CPU, 0.8 * MEMORY]])
 DAY, NIGHT = (10.0,) * 24 + (50.0,) * 24, (50.0,) * 24 + (10.0,) * 24
@@ -52,6 +52,40 @@ def test_a_pod_that_uses_twice_its_forecast_is_drawn_to_what_it_uses() -> None:
     cluster = foreseen(node("n", pod("a-1", 20)), forecasts={"a": (10.0,) * 48})
     loads = day(cluster).loads[:, 0, 0] / CPU
     assert (loads[0], loads[5]) == (pytest.approx(0.2), pytest.approx(0.11487 + 0.2373 * 0.08513, rel=1e-4))
+
+
+series = st.lists(st.floats(0, 1e6), min_size=48, max_size=48)
+
+
+@given(series, st.lists(st.integers(1, 50), min_size=48, max_size=48), st.integers(1, 50), st.integers(0, 47))
+def test_pods_of_all_times_share_what_the_workload_uses(
+    total: list[float], replicas: list[int], present: int, passed: int
+) -> None:
+    now = NOW + passed * 1800.0
+    fixed, scaled = (
+        per_pod(WorkloadOutlook(NOW, (tuple(total), ()), counts), present, now)[:, 0]
+        for counts in ((), tuple(replicas))
+    )
+    steps = [(passed + step) % 48 for step in range(49)]
+    assert fixed.tolist() == pytest.approx([total[step] / present for step in steps])
+    assert scaled[0] == pytest.approx(total[passed] / present)
+    assert scaled[1:].tolist() == pytest.approx([total[step] / replicas[step] for step in steps[1:]])
+
+
+def test_what_an_autoscaler_spreads_over_more_pods_overloads_no_node() -> None:
+    # 40 % of a node become 90 %, by a pod of 40 % or, with three times the pods, by one of 30 %
+    days = (40.0,) * 24 + (90.0,) * 24
+    cluster = foreseen(node("hot", pod("a-1", 40)), node("free"), forecasts={"a": days})
+    ((ref, outlook),) = cluster.workloads.items()
+    scaled = replace(cluster, workloads={ref: replace(outlook, replicas=(1,) * 24 + (3,) * 24)})
+    assert [day(one).loads[30, 0, 0] / CPU for one in (cluster, scaled)] == pytest.approx([0.9, 0.3])
+
+
+def test_a_forecast_that_has_ended_says_nothing() -> None:
+    outlook = WorkloadOutlook(NOW, ((1.0,) * 48, ()))
+    for now in (NOW - 1800, NOW + 86400):
+        assert np.isnan(per_pod(outlook, 1, now)).all()
+    assert np.isnan(per_pod(None, 1, NOW)).all()
 
 
 @pytest.mark.parametrize(("now", "moved"), [(80.0, ["a-1"]), (72.0, [])])

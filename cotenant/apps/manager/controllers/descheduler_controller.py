@@ -192,6 +192,10 @@ def outlooks_of(results: Callable[[], RunResults]) -> dict[WorkloadRef, Workload
         return {}
     cpu, memory = Resource.CPU, Resource.MEMORY
     return {
-        one.ref: WorkloadOutlook(one.start_seconds, (tuple(one.median.get(cpu, ())), tuple(one.median.get(memory, ()))))
+        one.ref: WorkloadOutlook(
+            one.start_seconds,
+            (tuple(one.median.get(cpu, ())), tuple(one.median.get(memory, ()))),
+            tuple(one.replicas),
+        )
         for one in medians
     }

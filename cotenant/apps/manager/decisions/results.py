@@ -25,6 +25,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import Forecasts
 from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.usage import TimeGrid
+from recommender.replicas import ReplicaFloor
 
 MEDIAN: Final = 0.5
 HIGH: Final = 0.95
@@ -92,13 +93,17 @@ class NodeOutlook(msgspec.Struct, frozen=True):
 
 
 class WorkloadMedian(msgspec.Struct, frozen=True, array_like=True):
-    """Median of what all pods of a workload use in each half hour from start_seconds on, in the resources' units."""
+    """Median of what all pods of a workload use in each half hour from start_seconds on, in the resources' units.
+
+    replicas: how many its autoscaler will run in each of them; empty without an autoscaler.
+    """
 
     namespace: str
     kind: str
     name: str
     start_seconds: int
     median: dict[Resource, list[int]]
+    replicas: list[int] = []
 
     @property
     def ref(self) -> WorkloadRef:
@@ -184,12 +189,15 @@ def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
         prod_peaks=_prod_peaks(analysis),
         prod_census=StoredCensus.of(_census(analysis)),
         proposals=analysis.proposals,
-        workload_medians=medians(analysis.forecasts) if with_medians else (),
+        workload_medians=medians(analysis.forecasts, analysis.replica_floors) if with_medians else (),
     )
 
 
-def medians(forecasts: Mapping[Resource, Forecasts[WorkloadRef]]) -> tuple[WorkloadMedian, ...]:
+def medians(
+    forecasts: Mapping[Resource, Forecasts[WorkloadRef]], floors: Iterable[ReplicaFloor] = ()
+) -> tuple[WorkloadMedian, ...]:
     """Of each workload with a forecast of at least one resource, in the order of their names."""
+    replicas = {one.workload: list(one.floor) for one in floors if one.most is not None}
     by_workload: dict[WorkloadRef, dict[Resource, list[int]]] = defaultdict(dict)
     for resource, forecast in forecasts.items():
         paths = forecast.level(MEDIAN)
@@ -197,7 +205,8 @@ def medians(forecasts: Mapping[Resource, Forecasts[WorkloadRef]]) -> tuple[Workl
             by_workload[forecast.refs[row]][resource] = _whole(paths[row])
     start = min((forecast.grid.start_seconds for forecast in forecasts.values()), default=0)
     return tuple(
-        WorkloadMedian(ref.namespace, ref.kind, ref.name, start, by_workload[ref]) for ref in sorted(by_workload)
+        WorkloadMedian(ref.namespace, ref.kind, ref.name, start, by_workload[ref], replicas.get(ref, []))
+        for ref in sorted(by_workload)
     )
 
 
