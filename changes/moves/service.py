@@ -143,7 +143,7 @@ class ClusterMoveService:
 
     def _read(self, now_seconds: float) -> RebalanceReading:
         with self._acts.client(Someone("")) as client:
-            return read(client, self._config.load_aware, now_seconds)
+            return read(client, self._config.load_aware, now_seconds, self._config.namespace)
 
     def _listed(self, now_seconds: float) -> MigrationJobs:
         with self._acts.client(Someone("")) as client:

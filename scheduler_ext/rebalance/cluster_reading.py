@@ -1,14 +1,14 @@
 """EDGE: what a round of rebalancing looks at, read once from the Kubernetes API. Nothing is written.
 
-Nodes, pods and NodeMetrics are needed. UsageForecasts and PodDisruptionBudgets may be missing or forbidden; `gaps` says
-so, because a plan without them is a weaker one.
+Nodes, pods and NodeMetrics are needed. Forecasts of nodes and of workloads and PodDisruptionBudgets may be missing or
+forbidden; `gaps` says so, because a plan without them is a weaker one.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +16,8 @@ import msgspec
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.kube.observed import ON_NODES
 from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden, NoData, UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.protocol import SYSTEM_NAMESPACE
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.metric import (
@@ -29,7 +31,15 @@ from scheduler_ext.extender.metric import (
     outlook_of,
 )
 from scheduler_ext.extender.watch.watcher import PATHS
-from scheduler_ext.rebalance.load import DisruptionBudget, NodeLoad, RebalanceInputs, RebalancePod, pod_of
+from scheduler_ext.rebalance.load import (
+    DisruptionBudget,
+    NodeLoad,
+    RebalanceInputs,
+    RebalancePod,
+    WorkloadOutlook,
+    pod_of,
+)
+from scheduler_ext.rebalance.published_outlooks import outlooks_address, outlooks_in
 
 WAITING: Final = "spec.nodeName=,status.phase=Pending"
 BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
@@ -91,9 +101,19 @@ class RebalanceReading:
     gaps: tuple[str, ...]
     forecasts: int
 
+    @property
+    def has_forecasts(self) -> bool:
+        """Whether there are any, of nodes or of workloads."""
+        return self.forecasts > 0 or bool(self.inputs.workloads)
 
-def read(client: KubeClient, settings: LoadAwareSettings, now_seconds: float) -> RebalanceReading:
-    """Read the cluster. ClusterError when nodes, pods or NodeMetrics cannot be listed, NoData when there are none."""
+
+def read(
+    client: KubeClient, settings: LoadAwareSettings, now_seconds: float, namespace: str = SYSTEM_NAMESPACE
+) -> RebalanceReading:
+    """Read the cluster. ClusterError when nodes, pods or NodeMetrics cannot be listed, NoData when there are none.
+
+    namespace: the manager's, where it publishes the forecasts of workloads.
+    """
     nodes = {wire.metadata.name: node_of(wire) for wire in client.list(PATHS["nodes"], ExtenderNodeWire)}
     if not nodes:
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
@@ -107,6 +127,7 @@ def read(client: KubeClient, settings: LoadAwareSettings, now_seconds: float) ->
         pods[pod.facts.node].append(pod)
     loads = [NodeLoad(nodes[n], metrics.get(n), outlooks.get(n), tuple(pods.get(n, ()))) for n in sorted(nodes)]
     inputs = RebalanceInputs.of(loads, budgets, now_seconds, _waiting(client, settings))
+    inputs = replace(inputs, workloads=_workloads(client, namespace, gaps))
     return RebalanceReading(inputs, tuple(gaps), sum(load.outlook is not None for load in loads))
 
 
@@ -140,6 +161,18 @@ def _outlooks(client: KubeClient, gaps: list[str]) -> Mapping[str, Outlook | Non
         gaps.append(f"forecasts are not looked at: {error.message}")
         return {}
     return {_name(raw): outlook_of(msgspec.json.decode(raw, type=ForecastWire)) for raw in raws}
+
+
+def _workloads(client: KubeClient, namespace: str, gaps: list[str]) -> Mapping[WorkloadRef, WorkloadOutlook]:
+    """Forecasts of workloads; none where the manager publishes none."""
+    address = outlooks_address(namespace)
+    try:
+        return outlooks_in(client.get(address.path))
+    except ClusterForbidden as error:
+        gaps.append(f"forecasts of workloads are not looked at: {error.message}")
+    except ValueError as error:
+        gaps.append(f"forecasts of workloads are not looked at: {address} cannot be read: {error}")
+    return {}
 
 
 def _budgets(client: KubeClient, gaps: list[str]) -> tuple[DisruptionBudget, ...]:

@@ -88,8 +88,8 @@ def decide(
     nodes: dict[int, RebalancedNode] = {}
     for pool in pools_of(inputs, table, load_args):
         classes = _classified(work, pool)
-        stops += _passes(work, pool, classes)
         spare_next_day(work, pool, classes)
+        stops += _passes(work, pool, classes)
         nodes |= dict(_outlooks(work, pool, classes, before))
     in_order = tuple(nodes[row] for row in sorted(nodes))
     after = marks.after(table.names) if marks else AnomalyDetectors()
@@ -127,8 +127,10 @@ def _rule(work: RebalanceRound, pool: PoolThresholds) -> AnomalyRule:
 
 def _passes(work: RebalanceRound, pool: PoolThresholds, classes: Classification) -> Iterator[PassStop]:
     """Both passes over a pool; a stop for each that moves nothing from the start."""
+    # of a day that is foreseen the overloads that last, and that no single pod's move was worth
+    lasting = classes.high if work.day is None else tuple(row for row in classes.high if row in classes.expected)
     passes = (
-        (False, classes.high, classes.low, classes.stopped),
+        (False, lasting, classes.low, classes.stopped),
         (True, classes.prod_high, classes.prod_low, classes.prod_stopped),
     )
     paused = work.arguments.low_node_load.paused
@@ -136,8 +138,6 @@ def _passes(work: RebalanceRound, pool: PoolThresholds, classes: Classification)
         if paused or stopped is not Reason.OK:
             yield PassStop(pool.pool.name, prod, Reason.REBALANCE_PAUSED if paused else stopped)
             continue
-        if work.day is not None and not prod:
-            continue  # the whole next day decides, the present overload in it: spare_next_day
         current = ThresholdPass(pool, prod, Receivers.of(work.inputs.loads, receivers, work.arrivals))
         for row in sources:
             _relieve(work, current, row)
@@ -189,7 +189,9 @@ def _overload(work: RebalanceRound, current: ThresholdPass, row: int) -> tuple[F
     """Resources over the threshold now or in the next half hour, and by which share of capacity, both (2,)."""
     usage = (work.table.prod if current.prod else work.table.usage)[row]
     high = current.high[row]
-    load = np.fmax(usage, soon(work.table, row)) if _looks_ahead(work, current) else usage
+    load = usage
+    if _looks_ahead(work, current) and work.day is None:
+        load = np.fmax(usage, soon(work.table, row))
     return load > high, (load - high) / work.table.capacity[row]
 
 

@@ -1,6 +1,6 @@
 """The pass that spares nodes the overload of the next day, by the forecasts of workloads. Pure.
 
-It takes the place of the pass over present overloads: these are the beginning of the day. Of a node that is expected
+It comes before the pass over present overloads, which are the beginning of the day. Of a node that is expected
 above its threshold for long, the pods that spare it most leave first, each to the receiver that it brings the least
 seconds above its own threshold. A move spares LEAST_SPARED_SECONDS at least, and pays.
 """
@@ -44,13 +44,11 @@ def spare_next_day(work: RebalanceRound, pool: PoolThresholds, classes: Classifi
     if not sources or not len(rows):
         return
     current = ThresholdPass(pool, False, Receivers.of(work.inputs.loads, rows, work.arrivals))
-    refused = {refusal.node for refusal in work.refusals if not refusal.pod}
     for row in sources:
         while (reason := _spare_once(work, current, row)) is Reason.OK:
             pass
-        name = work.table.names[row]
-        if name not in refused and _is_expected(work, current, row):
-            work.refusals.append(MoveRefusal("", name, reason))
+        if _is_expected(work, current, row):
+            work.refusals.append(MoveRefusal("", work.table.names[row], reason))
 
 
 def _is_expected(work: RebalanceRound, current: ThresholdPass, row: int) -> bool:

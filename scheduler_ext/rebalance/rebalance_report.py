@@ -25,7 +25,7 @@ def report_of(
     reading: RebalanceReading, arguments: RebalanceArgs, *, with_forecast: bool, configured: bool
 ) -> RebalanceReport:
     """Decide a round. configured: the arguments are somebody's and not the built-in ones."""
-    plan = decide(reading.inputs, arguments, with_forecast=with_forecast and reading.forecasts > 0)
+    plan = decide(reading.inputs, arguments, with_forecast=with_forecast and reading.has_forecasts)
     notes = _notes(plan, reading, arguments, configured=configured)
     return _report(plan, reading, notes, _gaps(plan, reading, arguments))
 
@@ -60,7 +60,9 @@ def _notes(
         )
     if not pools:
         yield "the configuration sets no high threshold, so that no node is ever high"
-    if plan.with_forecast:
+    if plan.with_forecast and reading.inputs.workloads:
+        yield f"forecasts of {len(reading.inputs.workloads)} workloads were looked at, over the next 24 hours"
+    elif plan.with_forecast:
         yield f"forecasts of {reading.forecasts} of {len(plan.nodes)} nodes were looked at"
     else:
         yield "forecasts were not looked at: the present moment alone decides"

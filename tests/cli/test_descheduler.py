@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,27 @@ import msgspec
 import pytest
 import yaml
 
+from cotenant.apps.cli.changes.change_service import move_desk_of
 from cotenant.apps.cli.cluster.descheduler import RebalanceMode, Show, arguments_from
 from cotenant.apps.cli.cluster.descheduler import _print as print_report
 from cotenant.apps.cli.output import Format
+from cotenant.apps.manager.controllers.descheduler_controller import DeschedulerController
+from cotenant.apps.manager.decisions.results import RunResults, WorkloadMedian
+from cotenant.core.adapters.kube import Mirror, Writer
+from cotenant.core.model.changes.people import Role
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.rebalance.report import RebalanceReport
 from cotenant.core.model.rebalance.tables import MOVES, NODES
+from cotenant.core.model.resource import Resource
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.extender import LoadAwareSettings
+from cotenant.core.settings.sections.kube import KubeSettings
+from scheduler_ext.rebalance.arguments import configured
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading, WaitingPodWire, read
 from scheduler_ext.rebalance.decide import decide
 from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs, HighNodeLoadArgs
-from scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
+from scheduler_ext.rebalance.migration.job import MigrationJob
+from scheduler_ext.rebalance.rebalance_report import emptying_report_of, move_rows, report_of
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
@@ -32,8 +42,11 @@ from tests.cluster.fixtures import FakeNodes
 from tests.cluster.waiting import wait_for
 from tests.scheduler_ext.rebalance.small_cluster import arguments, inputs, node, pod
 from tests.support.command_line import cotenant
+from tests.support.plans import person
 
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+JOBS = "/apis/scheduling.koordinator.sh/v1alpha1/podmigrationjobs"
+DESCHEDULER = ("serve", "descheduler", "--once")
 LATER = 3600.0
 """Pods are not moved in their first half hour; the test looks an hour ahead."""
 
@@ -186,3 +199,49 @@ def test_a_plan_on_a_real_server_obeys_its_budgets(control_plane: ControlPlane, 
     plan = decide(whole.inputs, arguments_from(str(config), Settings()), with_forecast=False)
     assert [move.source for move in plan.moves] == [hot]
     assert {one.reason.value for one in plan.refusals} == {"disruption-budget"}
+
+
+def test_command_and_page_show_the_managers_round(
+    control_plane: ControlPlane, cluster: tuple[str, Path], namespace: str
+) -> None:
+    hot, config = cluster
+    api = control_plane.api()
+    install_crd(api, "podmigrationjobs.scheduling.koordinator.sh")
+    immediate = {**yaml.safe_load(config.read_text()), "anomalyCondition": {"consecutiveAbnormalities": 1}}
+    config.write_text(yaml.safe_dump({"descheduler": {"configuration": immediate, "pause_seconds": 0}}))
+    defaults, rights = Settings(), account(control_plane, "cotenant-manager")
+    kubeconfig = str(rights)
+    own = msgspec.structs.replace(defaults.descheduler, configuration=immediate, pause_seconds=0.0)
+    settings = msgspec.structs.replace(defaults, descheduler=own, kube=KubeSettings(kubeconfig=kubeconfig))
+    client = control_plane.client(rights)
+    jobs: Mirror[Any] = Mirror(client, JOBS, dict[str, Any], MigrationJob.parse)
+    half_hour = time.time() // 1800 * 1800
+    # of five cores half a core is left half an hour later; or all five stay all day
+    falls = WorkloadMedian(
+        namespace, "ReplicaSet", "web", int(half_hour) - 7200, {Resource.CPU: [500] * 4 + [5000] + [500] * 43}
+    )
+    stays = WorkloadMedian(namespace, "ReplicaSet", "web", int(half_hour), {Resource.CPU: [5000] * 48})
+    results = [RunResults(0, workload_medians=(falls,))]
+    three = (own, settings.extender.load_aware, settings.manager)
+    arguments = (replace(configured(immediate), pause_seconds=0.0), EmptyingArgs(HighNodeLoadArgs()))
+    manager = DeschedulerController(client, {"migration-jobs": jobs}, three, arguments, lambda: results[-1])
+    rows = []
+    for seconds in (0, 300):
+        jobs.look()
+        for intent in manager.decide({}, time.time() + seconds).intents:
+            Writer(client, "cotenant-manager").send(intent)
+        assert manager.plan is not None
+        command = cotenant(
+            "--config", str(config), "serve", "descheduler", "--once", "-o", "json", "--kubeconfig", kubeconfig
+        )
+        page = move_desk_of(settings).report(person(Role.VIEWER))
+        rounds = (move_rows(manager.plan), json.loads(command.stdout)["moves"], page.moves.rows())
+        decided = [
+            [(row["decision"], row["source"], row.get("target") or "", row["reason"]) for row in each]
+            for each in rounds
+        ]
+        assert decided[0] == decided[1] == decided[2]
+        rows.append(decided[0])
+        results.append(RunResults(0, workload_medians=(stays,)))
+    assert [row[:2] for row in rows[0]] == [("stay", hot)]
+    assert rows[1][0][:2] == ("move", hot)

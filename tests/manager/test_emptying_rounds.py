@@ -76,9 +76,9 @@ def rounds(scene: MoveScene, **own: Any) -> Rounds:
     client, registry = connect(scene.settings.kube), CollectorRegistry()
     settings = msgspec.structs.replace(scene.settings.descheduler, interval_seconds=INTERVAL, **own)
     jobs: Mirror[Any] = Mirror(client, f"{GROUP}/podmigrationjobs", dict[str, Any], MigrationJob.parse)
-    both = (settings, scene.settings.extender.load_aware)
+    three = (settings, scene.settings.extender.load_aware, scene.settings.manager)
     controller = DeschedulerController(
-        client, {"migration-jobs": jobs}, both, (DEFAULT_ARGS, EMPTYING), no_run, registry
+        client, {"migration-jobs": jobs}, three, (DEFAULT_ARGS, EMPTYING), no_run, registry
     )
     return Rounds(controller, client, jobs, registry, scene.clock.now_seconds() - INTERVAL)
 

@@ -125,7 +125,7 @@ def _descheduling(parts: FeatureDependencies) -> Feature:
     registry = parts.metrics.registry if parts.metrics else None
     own, load_aware = parts.settings.descheduler, parts.settings.extender.load_aware
     arguments = (configured(own.configuration), emptying_configured(own.configuration))
-    settings = (own, load_aware)
+    settings = (own, load_aware, parts.settings.manager)
     return DeschedulerController(parts.client.sibling(), parts.mirrors, settings, arguments, parts.results, registry)
 
 

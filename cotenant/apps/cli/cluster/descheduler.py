@@ -172,7 +172,7 @@ def _read(settings: Settings) -> RebalanceReading:
 
     client = connect(settings.kube)
     try:
-        return read(client, settings.extender.load_aware, SystemClock().now_seconds())
+        return read(client, settings.extender.load_aware, SystemClock().now_seconds(), settings.manager.namespace)
     finally:
         client.close()
 

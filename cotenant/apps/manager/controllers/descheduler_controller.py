@@ -7,6 +7,7 @@ plans. The jobs are carried out by the feature `migrations`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,10 +22,11 @@ from cotenant.apps.manager.loop import Changes
 from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.intent import Intent, Outcome
+from cotenant.core.model.kubernetes.intent import Apply, Intent, Outcome
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from cotenant.core.settings.sections.extender import LoadAwareSettings
+from cotenant.core.settings.sections.manager import ManagerSettings
 from scheduler_ext.rebalance.anomaly import AnomalyDetectors
 from scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
@@ -45,6 +47,7 @@ from scheduler_ext.rebalance.migration.planned_jobs import (
 )
 from scheduler_ext.rebalance.migration.view import MigrationView
 from scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
+from scheduler_ext.rebalance.published_outlooks import outlooks_in, published
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class DeschedulerController:
         self,
         client: KubeClient,
         mirrors: Mapping[str, Mirror[Any]],
-        settings: tuple[DeschedulerSettings, LoadAwareSettings],
+        settings: tuple[DeschedulerSettings, LoadAwareSettings, ManagerSettings],
         arguments: tuple[RebalanceArgs, EmptyingArgs],
         results: Callable[[], RunResults],
         registry: CollectorRegistry | None = None,
@@ -74,7 +77,7 @@ class DeschedulerController:
         """No round yet; without a registry nothing is counted."""
         self._client, self._mirrors = client, mirrors
         self._arguments, self._emptying_arguments = arguments
-        self._settings, self._load_aware = settings
+        self._settings, self._load_aware, self._manager = settings
         self._results = results
         self.interval_seconds = self._settings.interval_seconds
         self.plan: RebalancePlan | None = None
@@ -99,11 +102,14 @@ class DeschedulerController:
             return ControllerDecision(notes=notes)
         self._due_seconds = now_seconds + self._settings.interval_seconds
         self.interval_seconds = self._settings.interval_seconds
-        reading = read(self._client, self._load_aware, now_seconds)
-        reading = replace(reading, inputs=replace(reading.inputs, workloads=outlooks_of(self._results)))
+        reading = read(self._client, self._load_aware, now_seconds, self._manager.namespace)
+        publication = self._publication(reading)
+        if publication is not None:
+            reading = replace(reading, inputs=replace(reading.inputs, workloads=outlooks_in(publication.body)))
         writes = self._writes(reading, jobs, is_settled=is_settled)
         notes += tuple(ObjectNote("descheduler", "Partial", gap, warning=True) for gap in reading.gaps)
-        return ControllerDecision(tuple(self._intents(writes, reading, jobs)), notes)
+        intents = self._intents(writes, reading, jobs)
+        return ControllerDecision((*intents, *((publication,) if publication else ())), notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """What became of marks is told in the next round; of jobs the mirror shows it."""
@@ -115,6 +121,16 @@ class DeschedulerController:
     def closing(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - marks do not depend on time
         """What to write when the manager ends: no node keeps a mark that nobody would take away."""
         return ControllerDecision(tuple(self._marks.withdrawn()))
+
+    def _publication(self, reading: RebalanceReading) -> Apply | None:
+        """Forecasts of workloads that all who decide rounds are to decide by; None while the published ones serve."""
+        outlooks = outlooks_of(self._results)
+        newest, last = (
+            max((one.start_seconds for one in those.values()), default=-math.inf)
+            for those in (outlooks, reading.inputs.workloads)
+        )
+        is_due = newest - last >= self._manager.forecast_interval_seconds
+        return published(outlooks, self._manager.namespace) if outlooks and is_due else None
 
     def _writes(self, reading: RebalanceReading, jobs: Sequence[MigrationJob], *, is_settled: bool) -> RoundWrites:
         """Plans of the plugins that are asked for, and what of them is written."""
@@ -166,7 +182,8 @@ class DeschedulerController:
             resting=caps.resting,
         )
         detectors = self.plan.detectors if self.plan else AnomalyDetectors()
-        return decide(reading.inputs, arguments, with_forecast=self._with_forecast(reading), detectors=detectors)
+        with_forecast = self._settings.mode == "forecast" and reading.has_forecasts
+        return decide(reading.inputs, arguments, with_forecast=with_forecast, detectors=detectors)
 
     def _emptying(self, reading: RebalanceReading, caps: _Caps, jobs: Sequence[MigrationJob]) -> RebalancePlan:
         """A round of HighNodeLoad."""
@@ -178,10 +195,8 @@ class DeschedulerController:
             busy=busy_nodes(jobs),
             failed=failed_pods(jobs),
         )
-        return decide_emptying(reading.inputs, arguments, with_forecast=self._with_forecast(reading))
-
-    def _with_forecast(self, reading: RebalanceReading) -> bool:
-        return self._settings.mode == "forecast" and reading.forecasts > 0
+        with_forecast = self._settings.mode == "forecast" and reading.forecasts > 0
+        return decide_emptying(reading.inputs, arguments, with_forecast=with_forecast)
 
 
 def outlooks_of(results: Callable[[], RunResults]) -> dict[WorkloadRef, WorkloadOutlook]:

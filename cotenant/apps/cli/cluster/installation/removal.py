@@ -25,10 +25,12 @@ from cotenant.core.model.errors import ClusterAbsent, ClusterConflict, ClusterEr
 from cotenant.core.model.kubernetes.intent import Address, Delete
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SYSTEM_NAMESPACE
 from cotenant.core.model.progress import Progress
+from scheduler_ext.rebalance.published_outlooks import outlooks_address
 
 MADE: Final = (
     Address("coordination.k8s.io/v1", "leases", "cotenant-manager", SYSTEM_NAMESPACE),
     Address("v1", "configmaps", "cotenant-status", SYSTEM_NAMESPACE),
+    outlooks_address(SYSTEM_NAMESPACE),
 )
 """What components make for themselves, in a namespace that may be somebody else's."""
 

@@ -1,0 +1,91 @@
+"""Forecasts of workloads as the manager publishes them, so that all who decide a round decide by the same. Pure.
+
+One ConfigMap: an object a workload would be thousands of objects an hour. It holds MessagePack, deflated, of at most
+MOST_BYTES; beyond that the workloads that use least are left out, whose pods then stay at what they use.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.resource import MIB
+from scheduler_ext.rebalance.load import WorkloadOutlook
+from scheduler_ext.reservations.guard import MANAGED
+
+OUTLOOKS_CONFIG_MAP: Final = "cotenant-workload-forecasts"
+KEY: Final = "forecasts"
+MOST_BYTES: Final = 900_000
+"""An object of the API server holds 1 MiB."""
+
+
+class _PublishedOutlook(msgspec.Struct, array_like=True):
+    """cpu in millicores, memory in MiB."""
+
+    namespace: str
+    kind: str
+    name: str
+    start_seconds: int
+    cpu: list[int]
+    memory: list[int]
+    replicas: list[int]
+
+
+def outlooks_address(namespace: str) -> Address:
+    """Where the forecasts are published; namespace: the manager's."""
+    return Address("v1", "configmaps", OUTLOOKS_CONFIG_MAP, namespace)
+
+
+def published(outlooks: Mapping[WorkloadRef, WorkloadOutlook], namespace: str, most_bytes: int = MOST_BYTES) -> Apply:
+    """The ConfigMap of these forecasts."""
+    chosen = sorted(outlooks.items(), key=lambda item: (-max(item[1].median[0], default=0.0), item[0]))
+    data = _packed(chosen)
+    while len(data) > most_bytes:
+        chosen = chosen[: int(len(chosen) * 0.95 * most_bytes / len(data))]
+        data = _packed(chosen)
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": OUTLOOKS_CONFIG_MAP, "namespace": namespace, "labels": dict(MANAGED)},
+        "binaryData": {KEY: base64.b64encode(data).decode()},
+    }
+    return Apply(
+        outlooks_address(namespace), body, why=f"{len(chosen)} of {len(outlooks)} workloads have new forecasts"
+    )
+
+
+def _packed(outlooks: Sequence[tuple[WorkloadRef, WorkloadOutlook]]) -> bytes:
+    rows = [
+        _PublishedOutlook(
+            ref.namespace, ref.kind, ref.name, int(outlook.start_seconds),
+            [round(one) for one in outlook.median[0]], [round(one / MIB) for one in outlook.median[1]],
+            list(outlook.replicas),
+        )
+        for ref, outlook in outlooks
+    ]  # fmt: skip
+    return zlib.compress(msgspec.msgpack.encode(rows))
+
+
+def outlooks_in(body: Mapping[str, Any] | None) -> dict[WorkloadRef, WorkloadOutlook]:
+    """The forecasts of a ConfigMap; none where it is missing. ValueError: it holds something else."""
+    text = ((body or {}).get("binaryData") or {}).get(KEY)
+    if not text:
+        return {}
+    try:
+        rows = msgspec.msgpack.decode(zlib.decompress(base64.b64decode(text)), type=list[_PublishedOutlook])
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise ValueError(str(error)) from error
+    return {
+        WorkloadRef(row.namespace, row.kind, row.name): WorkloadOutlook(
+            row.start_seconds,
+            (tuple(map(float, row.cpu)), tuple(float(one * MIB) for one in row.memory)),
+            tuple(row.replicas),
+        )
+        for row in rows
+    }
