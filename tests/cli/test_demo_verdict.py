@@ -1,19 +1,29 @@
-"""The demo verifies what was accepted by itself, when its clock has passed the soak time."""
+"""The demo verifies what was accepted by itself, when its clock has passed the soak time, and rolls harm back."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from changes.decide.regression_check import Measure
 from cotenant.apps.cli.changes.change_service import desk_of
 from cotenant.apps.cli.demo.live_cluster import verified
 from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario
 from cotenant.apps.simulation.controllers.autoscaler import NOTHING
+from cotenant.apps.simulation.objects import workload_label
+from cotenant.apps.simulation.usage_now import Curves
+from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.changes.change import ChangeState
 from cotenant.core.model.changes.people import Grant, Role, Someone
 from cotenant.core.model.changes.service import ChangeRequest
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import TimeGrid
+from cotenant.core.model.views import RECOMMENDATIONS
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.actions import ActionSettings
 from tests.cluster.waiting import wait_for
@@ -24,17 +34,33 @@ SETTINGS = Settings(actions=ActionSettings(guardrails=acting.LENIENT))
 ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
 
 
-def test_a_change_is_verified_when_the_clock_has_passed_its_soak_time(tmp_path: Path) -> None:
+def test_changes_are_verified_by_the_demos_measures_and_the_harmful_one_is_rolled_back(tmp_path: Path) -> None:
     prepared = acting.prepared(tmp_path)
-    story = DemoScenario(prepared.inventory, RunResults(prepared.inventory.time_seconds), NOTHING)
+    rows = prepared.store.read_table(RECOMMENDATIONS).rows()
+    cuts = [row for row in rows if row["kind"] in ("Deployment", "StatefulSet") and (row["cpu_delta_total"] or 0) < 0]
+    refs = (WorkloadRef(row["namespace"], row["kind"], row["workload"]) for row in cuts)
+    harmful, harmless, *_ = dict.fromkeys(refs)
+    rows_of = {(ref.namespace, workload_label(ref)): i for i, ref in enumerate((harmful, harmless))}
+    # Both use next to nothing in the history: only bursts that it does not show can be cut off.
+    shape = Curves(rows_of, TimeGrid(0, 300, 288), {resource: np.ones((2, 288)) for resource in Resource})
+    story = DemoScenario(
+        prepared.inventory, RunResults(prepared.inventory.time_seconds), NOTHING, curves=shape,
+        bursting=(harmful.namespace, harmful.name),
+    )  # fmt: skip
     (tmp_path / "cluster").mkdir()
     with DemoCluster(story, SETTINGS, tmp_path / "cluster") as cluster, verified(cluster, prepared.store):
-        desk = desk_of(cluster.settings, prepared.store, clock=cluster.clock)
-        assert desk is not None
-        reviews = desk.review(ADMIN, ChangeRequest(acting.Scene(prepared, cluster.settings).workloads))
-        acceptable = tuple(review.workload for review in reviews if not review.error and not review.blocked(()))
-        change, *_ = desk.accept(ADMIN, ChangeRequest(acceptable[:1], key="k1"))
-        assert change.state is ChangeState.APPLIED
+        desk = desk_of(cluster.settings, prepared.store, clock=cluster.clock, comparison=cluster.comparison)
+        accepted = desk.accept(ADMIN, ChangeRequest((harmful, harmless), key="k1"))
+        assert {change.state for change in accepted} == {ChangeState.APPLIED}
         cluster.course.forward(cluster.clock.now_seconds() + 3600)
-        settled = (ChangeState.VERIFIED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK)
-        wait_for("a verdict", lambda: desk.changes(ADMIN)[0].state in settled, 120)
+
+        def states() -> dict[str, ChangeState]:
+            return {one.change.name: one.state for one in desk.changes(ADMIN)}
+
+        expected = {harmful.name: ChangeState.ROLLED_BACK, harmless.name: ChangeState.VERIFIED}
+        wait_for("both verdicts", lambda: states() == expected, 120)
+        words = {one.change.name: one.words for one in desk.changes(ADMIN)}
+        with closing(Ledger(Path(cluster.settings.actions.ledger), reading=True)) as ledger:
+            regressed = [row.body for row in ledger.entries() if row.event == "regressed"]
+    assert len(regressed) == 1 and Measure.LATENCY in regressed[0]
+    assert all(measure in words[harmless.name] for measure in Measure)

@@ -21,10 +21,12 @@ from cotenant.apps.simulation.controllers.cluster_controllers import ClusterCont
 from cotenant.apps.simulation.controllers.node_metrics import NodeMetricReports
 from cotenant.apps.simulation.definitions import define
 from cotenant.apps.simulation.local_client import LocalClient
+from cotenant.apps.simulation.metric_source import BURSTING, LATENCY_QUERY, SimulatedComparison
 from cotenant.apps.simulation.population import stocked
 from cotenant.apps.simulation.queues import queue_objects
 from cotenant.apps.simulation.rebalance import CONFIGURATION, rebalance_objects
 from cotenant.apps.simulation.time_course import ClusterParts, TimeCourse
+from cotenant.apps.simulation.usage_now import Curves
 from cotenant.core.adapters.kube import connect
 from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.model.cluster import Inventory
@@ -48,6 +50,10 @@ class DemoScenario:
     demand: CpuDemand
     node_metrics: tuple[Json, ...] = ()
     """NodeMetrics at the end of the history, one a node."""
+    curves: Curves | None = None
+    """Usage of one pod of each workload, which the demo's metric source rests on; None: there is no such source."""
+    bursting: tuple[str, str] = BURSTING
+    """Namespace and name of the workload whose cut does harm."""
 
 
 class DemoCluster:
@@ -68,7 +74,7 @@ class DemoCluster:
         for collection, item in rebalance_objects(story.node_metrics, story.results, nodes):
             self.server.state.put(collection, ("", item["metadata"]["name"]), item)
         self.kubeconfig = folder / "kubeconfig"
-        self.settings = _settings(settings, folder)
+        self.settings = _settings(settings, folder, latency=LATENCY_QUERY if story.curves else "")
         self._story = story
         self._course: TimeCourse | None = None
 
@@ -77,6 +83,14 @@ class DemoCluster:
         """What steers its time."""
         assert self._course is not None, "it has not been started"
         return self._course
+
+    @property
+    def comparison(self) -> dict[str, Any]:
+        """By what changes are verified beside their pods, as fields of a service's configuration."""
+        if self._story.curves is None:
+            return {}
+        source = SimulatedComparison(self._story.curves, self._story.bursting)
+        return {"compare": source, "trace": source.trace}
 
     def __enter__(self) -> DemoCluster:
         """Serve, and live."""
@@ -117,9 +131,10 @@ def evening_of(now_seconds: float) -> Evening:
     return Evening(day + BATCH_HOURS[0] * HOUR_SECONDS, day + BATCH_HOURS[1] * HOUR_SECONDS)
 
 
-def _settings(base: Settings, folder: Path) -> Settings:
+def _settings(base: Settings, folder: Path, *, latency: str) -> Settings:
     kube = msgspec.structs.replace(base.kube, kubeconfig=str(folder / "kubeconfig"), context="")
-    actions = msgspec.structs.replace(base.actions, ledger=str(folder / "ledger.db"))
+    ledger = str(folder / "ledger.db")
+    actions = msgspec.structs.replace(base.actions, ledger=ledger, latency_query=latency, auto_revert=True)
     queues = msgspec.structs.replace(base.queues, enabled=True)
     descheduler = msgspec.structs.replace(base.descheduler, enabled=True, configuration=CONFIGURATION)
     return msgspec.structs.replace(base, kube=kube, actions=actions, queues=queues, descheduler=descheduler)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -41,9 +41,16 @@ IDLE_SECONDS: Final = 20.0
 
 
 def desk_of(
-    settings: Settings, store: Store, door: ClusterAccess | None = None, clock: Clock | None = None
+    settings: Settings,
+    store: Store,
+    door: ClusterAccess | None = None,
+    clock: Clock | None = None,
+    comparison: Mapping[str, Any] | None = None,
 ) -> ClusterChangeService:
-    """A change service on the cluster of the settings and the recommendations of a store; sends no request yet."""
+    """A change service on the cluster of the settings and the recommendations of a store; sends no request yet.
+
+    comparison: `compare` and `trace` of a metric source in the place of the settings' Prometheus.
+    """
     from changes.service import ChangeServiceConfig, ClusterChangeService
     from changes.soak.usage_comparison import comparison_of
     from cotenant.apps.pipeline.explain import requested_millicores
@@ -58,7 +65,7 @@ def desk_of(
         recommended=recommended_of(store),
         requested_millicores=lambda: requested_millicores(store),
         anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
-        **comparison_of(settings.profiler.prometheus),
+        **(comparison_of(settings.profiler.prometheus) if comparison is None else comparison),
     )
     return ClusterChangeService(office)
 

@@ -138,6 +138,7 @@ def _prepared(folder: Path, spec: SyntheticSpec, settings: Settings) -> tuple[St
     from cotenant.apps.simulation.controllers.autoscaler import demand_of
     from cotenant.apps.simulation.demo import CLUSTER, fill, spikes
     from cotenant.apps.simulation.rebalance import node_metrics
+    from cotenant.apps.simulation.usage_now import curves
     from cotenant.core.adapters.clock import FixedClock
     from cotenant.core.adapters.store import Store
 
@@ -151,13 +152,13 @@ def _prepared(folder: Path, spec: SyntheticSpec, settings: Settings) -> tuple[St
         generated = fill(store, spec, progress)
         inventory = generated.inventory
         demand = demand_of(generated, (w.ref for w in inventory.workloads if w.autoscaler))
-        metrics = node_metrics(generated)
+        metrics, usage_of_a_pod = node_metrics(generated), curves(generated)
         del generated  # a gigabyte of usage that is in the store now
         clock = FixedClock(inventory.time_seconds)
         spikes(store, inventory, spec.seed, progress)
         analysis = corridor.analyse(store, settings, clock, progress)
         corridor.publish(analysis, store, settings, demo=True)
-    return store, DemoScenario(inventory, collect(analysis), demand, metrics)
+    return store, DemoScenario(inventory, collect(analysis), demand, metrics, usage_of_a_pod)
 
 
 def _overview(store: Store) -> Overview:

@@ -76,7 +76,7 @@ def given(cluster: DemoCluster, store: Store) -> Any:
     settings = cluster.settings
     acting: dict[str, Any] = {
         "people": at_this_machine(settings.kube),
-        "desk": desk_of(settings, store, clock=cluster.clock),
+        "desk": desk_of(settings, store, clock=cluster.clock, comparison=cluster.comparison),
         "plans": plan_desk_of(settings, clock=cluster.clock, store=store),
         "queues": queue_service_of(settings, clock=cluster.clock),
         "moves": move_desk_of(settings, clock=cluster.clock),
@@ -96,7 +96,8 @@ def verified(cluster: DemoCluster, store: Store) -> Iterator[None]:
 
     actions = msgspec.structs.replace(cluster.settings.actions, watch=True, watch_seconds=WATCH_SECONDS)
     settings = msgspec.structs.replace(cluster.settings, actions=actions)
-    with watched(settings, desk_of(settings, store, clock=cluster.clock), store):
+    desk = desk_of(settings, store, clock=cluster.clock, comparison=cluster.comparison)
+    with watched(settings, desk, store):
         yield
 
 
