@@ -18,7 +18,7 @@ from cotenant.core.model.text import visible
 from cotenant.core.model.views import FINDINGS, NODE_HISTORY, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from dashboard import pages
 from tests.browser.conftest import Open
-from tests.browser.test_pages import STILL, THEMES, api, column, pictured, settled
+from tests.browser.test_pages import THEMES, api, column, pictured, settled
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 from tests.support.extent import full
@@ -63,16 +63,6 @@ def test_a_node_s_page_has_no_serious_accessibility_fault(
     page = at_node(open_page(f"{address}/nodes/node-003", theme=theme), "node-003")
     assert serious(page, axe) == []
     pictured(page, f"node-{theme}", tmp_path)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("theme", THEMES)
-def test_the_switches_have_no_serious_accessibility_fault(open_page: Open, address: str, axe: str, theme: str) -> None:
-    page = settled(open_page(f"{address}/nodes", theme=theme))
-    page.locator("#display-button").click()
-    expect(page.get_by_role("dialog", name="Units and time zone")).to_be_visible()
-    page.wait_for_function(STILL)  # contrast is judged where it stands
-    assert serious(page, axe) == []
 
 
 def test_a_node_s_page_says_what_the_tables_say(open_page: Open, address: str, made: Results) -> None:

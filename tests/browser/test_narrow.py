@@ -6,13 +6,13 @@ import re
 from contextlib import suppress
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 from playwright.sync_api import TimeoutError as NotInTime
 
 from dashboard import pages
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
-from tests.browser.test_pages import settled
+from tests.browser.test_pages import STILL, settled
 from tests.browser.test_stories import drawn
 from tests.support.extent import full
 
@@ -134,3 +134,40 @@ def cut_headings(page: Page) -> list[str]:
 @pytest.mark.parametrize("path", full("/workloads", "/nodes", "/pods"))
 def test_no_heading_of_a_list_is_cut(address: str, open_page: Open, path: str) -> None:
     assert cut_headings(settled(open_page(f"{address}{path}", size=SMALL_LAPTOP))) == []
+
+
+DIALOGS = {"Keyboard": "#help-button", "Units and time zone": "#display-button"}
+"""Those of every page: title, and the button that opens it."""
+
+
+@pytest.mark.parametrize("theme", ["light", *full("dark")])
+def test_dialogs_and_menus_of_every_page_fit_and_have_no_serious_fault(
+    address: str, open_page: Open, axe: str, theme: str
+) -> None:
+    page = settled(open_page(f"{address}/recommendations?ns=pay", theme=theme))
+    for size in (TELEPHONE, {"width": LAPTOPS[0][0], "height": LAPTOPS[0][1]}):
+        page.set_viewport_size({"width": size["width"], "height": size["height"]})
+        for title, button in DIALOGS.items():
+            page.locator(button).click()
+            sound(page, page.get_by_role("dialog", name=title), axe)
+            page.keyboard.press("Escape")
+            expect(page.get_by_role("dialog", name=title)).to_be_hidden()
+        for menu in ("#views > summary", ".me > summary", ".list-head .chooser > summary"):
+            page.locator(menu).click()
+            sound(page, page.locator(menu).locator("xpath=following-sibling::*"), axe)
+            page.keyboard.press("Escape")
+        page.locator(".ag-row[row-index='0'] .ag-cell[col-id=workload]").click()
+        expect(page.locator(".explain .value").first).to_be_visible()
+        sound(page, page.get_by_role("dialog", name="Recommendation"), axe)
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog", name="Recommendation")).to_be_hidden()
+
+
+def sound(page: Page, opened: Locator, axe: str) -> None:
+    """What is open stands still inside of the window, and axe finds nothing serious in it."""
+    expect(opened).to_be_visible()
+    page.wait_for_function(STILL)  # contrast is judged where it stands
+    box = opened.bounding_box()
+    assert box is not None and box["x"] >= 0
+    assert box["x"] + box["width"] <= page.evaluate("innerWidth")
+    assert serious(page, axe) == []
