@@ -14,13 +14,13 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   }
 
   function address(namespaces, range, narrowed) {
-    const kept = new URLSearchParams();
-    for (const [name, value] of new URLSearchParams(location.search))
+    const path = narrowed ? target() : location.pathname, kept = new URLSearchParams();
+    for (const [name, value] of new URLSearchParams(path === location.pathname ? location.search : ""))
       if (!ofNamespaces(name) && name !== "range") kept.append(name, value);
     namespaces.forEach((one) => (one.startsWith("!") ? kept.append("ns!", one.slice(1)) : kept.append("ns", one)));
     if (range !== "usual") kept.append("range", range);
     const text = kept.toString();
-    return (narrowed ? target() : location.pathname) + (text ? "?" + text : "");
+    return path + (text ? "?" + text : "");
   }
 
   // The choices of the bar for an address of another page; an object gives its own parts, and its own namespace.

@@ -78,7 +78,7 @@ def chosen(search: str) -> list[str]:
 
 def offered(overview: Overview | None, obeyed: Obeyed, search: str) -> list[dict[str, Any]]:
     """The ranges as options; what the history or the page cannot answer is disabled and says why."""
-    options: list[dict[str, Any]] = [{"value": USUAL, "label": "Usual time range"}]
+    options: list[dict[str, Any]] = [{"value": USUAL, "label": "Usual range"}]
     for value, label in RANGES:
         why = _why_not(value, overview, obeyed)
         options.append({"value": value, "label": f"{label}: {why}" if why else label, "disabled": bool(why)})

@@ -62,7 +62,7 @@ def test_a_node_is_drawn_without_a_serious_accessibility_fault(
     page.locator(".more summary", has_text="lanes and reasons").click()
     expect(page.locator("#enforcement-hand h2").first).to_have_text(node)
     assert serious(page, axe) == []
-    pictured(page, f"enforcement-{node}-{theme}", tmp_path)
+    pictured(page, f"enforcement-acts-{theme}", tmp_path)
     assert misfits(page) == []
 
 

@@ -11,6 +11,7 @@ from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_narrow import OUTSIDE, TELEPHONE
 from tests.browser.test_pages import STILL, THEMES, column, settled, wait_for_column
+from tests.browser.test_stories import drawn
 from tests.browser.test_views import saved
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -69,6 +70,11 @@ def test_a_choice_is_in_the_address_and_holds_from_page_to_page_and_back(open_pa
     chosen.click()
     page.wait_for_url(re.compile(r"/recommendations\?sort=[\w%-]+&range=7d$|/recommendations\?range=7d$"))
     expect(page.locator(".extent .mantine-Pill-root")).to_have_count(0)
+    # A page about one workload has no rows to narrow: its list has, without what was of that page alone.
+    page.goto(f"{address}/workload/pay/Deployment/checkout?show=memory&range=24h")
+    drawn(page)
+    choose(page, "shop")
+    page.wait_for_url(f"{address}/workloads?ns=shop&range=24h")
 
 
 def test_a_link_a_view_and_an_export_carry_the_choice(open_page: Open, address: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import expect
 
@@ -16,13 +18,16 @@ from tests.browser.test_pages import THEMES, settled
 from tests.dashboard.test_queues_page import PAST
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
+from tests.support.pictures import pictured
 from tests.support.queues import REPORT, FixedQueues
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_the_tree_is_read_at_1366_pixels_and_by_keyboard(open_page: Open, made: Results, axe: str, theme: str) -> None:
+def test_the_tree_is_read_at_1366_pixels_and_by_keyboard(
+    open_page: Open, made: Results, axe: str, theme: str, tmp_path: Path
+) -> None:
     queues = FixedQueues(past=PAST)
     app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, context=DashboardContext(queues=queues))
     with support.served(app) as address:
@@ -34,6 +39,7 @@ def test_the_tree_is_read_at_1366_pixels_and_by_keyboard(open_page: Open, made: 
         expect(rows.nth(1)).to_contain_text("research")
         assert misfits(page) == []
         assert serious(page, axe) == []
+        pictured(page, f"queues-{theme}", tmp_path)
         page.get_by_role("link", name="memory", exact=True).focus()
         page.keyboard.press("Enter")
         page.wait_for_url("**/queues?show=memory")

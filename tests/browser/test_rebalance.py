@@ -18,13 +18,16 @@ from tests.support import dashboard as support
 from tests.support import moves
 from tests.support.dashboard import Results
 from tests.support.moves import APPROVER, FixedMoves
+from tests.support.pictures import pictured
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 SIZE = {"width": 1366, "height": 768}
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_the_round_is_read_at_1366_pixels_and_by_keyboard(open_page: Open, made: Results, axe: str, theme: str) -> None:
+def test_the_round_is_read_at_1366_pixels_and_by_keyboard(
+    open_page: Open, made: Results, axe: str, theme: str, tmp_path: Path
+) -> None:
     given = DashboardContext(moves=FixedMoves(), people=lambda: APPROVER)
     app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, context=given)
     with support.served(app) as address:
@@ -34,6 +37,7 @@ def test_the_round_is_read_at_1366_pixels_and_by_keyboard(open_page: Open, made:
         expect(page.get_by_role("table", name="Jobs").locator("tbody tr")).to_have_count(4)
         assert misfits(page) == []
         assert serious(page, axe) == []
+        pictured(page, f"rebalance-{theme}", tmp_path)
         page.get_by_role("link", name="Memory", exact=True).focus()
         page.keyboard.press("Enter")
         page.wait_for_url("**/rebalance?show=memory")

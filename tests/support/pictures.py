@@ -9,15 +9,18 @@ from typing import Final
 from playwright.sync_api import Page
 
 IMAGES: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
+PAGES: Final = (
+    "overview", "workloads", "portrait", "recommendations", "changes", "nodes", "node", "pods", "forecast",
+    "reservations", "queues", "rebalance", "batch", "enforcement-acts", "findings", "health",
+)  # fmt: skip
+"""Every page, in both themes."""
 HEIGHTS: Final = {
+    **{f"{page}-{theme}": 0 for page in PAGES for theme in ("light", "dark")},
     "overview-light": 1240,
     "overview-dark": 1240,
-    "workloads-light": 0,
-    "recommendations-dark": 0,
     "explanation-light": 0,
-    "nodes-light": 0,
-    "node-dark": 0,
     "portrait-light": 1290,
+    "portrait-dark": 1290,
     "demo-tour": 0,
     "demo-review": 0,
     "demo-reservations": 0,
