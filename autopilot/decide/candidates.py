@@ -105,7 +105,9 @@ def candidates_of(
         elif str(workload) in decisions.left_alone:
             blocked = None  # the queue says why
         else:
-            blocked = _blocked(candidate, under, body, live, standings.get(workload, ()), allowed)
+            cleared = decisions.cleared_seconds.get(str(workload), 0.0)  # a person knows of what was there before
+            since = [s for s in standings.get(workload, ()) if s.accepted_seconds > cleared]
+            blocked = _blocked(candidate, under, body, live, since, allowed)
         yield replace(candidate, blocked=blocked or candidate.blocked)
 
 

@@ -21,9 +21,11 @@ from autopilot.rounds.reading import RoundReading
 from changes.accept import Actions, Compare, Trace, nothing_compared, nothing_traced
 from changes.change_ledger import ChangeJournal
 from changes.decide.change_windows import is_open
+from changes.decide.lifecycle import due
 from changes.live_context import Person
 from changes.live_context import who as asked_who
 from changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
+from changes.soak.reconcile import pace_of
 from changes.soak.watcher import Watcher, WatchScope
 from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
 from cotenant.core.adapters.clock import Clock
@@ -122,9 +124,11 @@ class Acts:
         ours = [s for s in reading.history.standings.values() if is_ours(s)]
         may_change = not (reading.halt or self.paused())
         namespaces = sorted({s.change.namespace for s in ours})
-        return [moved for namespace in namespaces for moved in self._watched(namespace, reading, may_change)]
+        return [moved for name in namespaces for moved in self._watched(name, ours, reading, may_change)]
 
-    def _watched(self, namespace: str, reading: RoundReading, may_change: bool) -> list[ChangeStatus]:
+    def _watched(
+        self, namespace: str, ours: Sequence[ChangeStatus], reading: RoundReading, may_change: bool
+    ) -> list[ChangeStatus]:
         """What is due in one namespace, by the most careful of its policies; without one by the settings alone."""
         inside = [one for one in reading.force.values() if one.policy.namespace == namespace]
         own = self._config.settings.actions
@@ -132,9 +136,11 @@ class Acts:
         groups = [own.windows, *(group for one in inside for group in one.limits.windows)]
         is_all_open = all(is_open(group, reading.now_seconds) for group in groups)
         settings = msgspec.structs.replace(own, soak_minutes=soak, auto_revert=True)
-        scope = WatchScope(
-            lambda standing: is_ours(standing) and standing.change.namespace == namespace, may_change and is_all_open
-        )
+        may_change = may_change and is_all_open
+        inside_here = [s for s in ours if s.change.namespace == namespace]
+        if not due(inside_here, self._config.clock.now_seconds(), pace_of(settings, may_change)):
+            return []
+        scope = WatchScope(lambda standing: is_ours(standing) and standing.change.namespace == namespace, may_change)
         return Watcher(lambda: self._opened(settings), lambda _news: None, scope=scope).step()
 
     def _act(self, reading: RoundReading, entry: QueueEntry) -> ActOutcome:

@@ -152,6 +152,11 @@ class AutopilotScene:
         with closing(open_ledger(self.folder / "ledger.db", reading=True)) as ledger:
             return [row.event for row in ledger.entries()]
 
+    def event_reasons(self, name: str) -> set[str]:
+        """Reasons of the Events about an object of the namespace."""
+        events = self.plane.api().items(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")
+        return {one["reason"] for one in events if (one.get("regarding") or {}).get("name") == name}
+
     def _of_namespace(self, namespace: str) -> list[Recommendation]:
         return [one for one in self.recommendations if one.container.workload.namespace == namespace]
 

@@ -18,8 +18,9 @@ from cotenant.apps.manager.controllers.contract import ControllerDecision, Objec
 from cotenant.apps.manager.feature import STATUS_CONFIG_MAP, ControllerCondition, FeatureState, status_intent
 from cotenant.apps.manager.loop import Changes
 from cotenant.core.adapters.kube import EventRecorder, Regarding
+from cotenant.core.model.autopilot import POLICIES
 from cotenant.core.model.kubernetes.intent import Outcome
-from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.core.model.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP
 
 LOOK_SECONDS: Final = 2.0
 QUIET: Final = frozenset(s for s in ControllerCondition if not s.broken and s is not ControllerCondition.DEGRADED)
@@ -102,6 +103,9 @@ class Board:
     def _regarding(self, subject: str) -> Regarding:
         """The object of a note: configmaps/NAME in our namespace, nodes/NAME, else the status itself."""
         kind, _, name = subject.partition("/")
+        if kind == POLICIES and "/" in name:
+            namespace, _, name = name.partition("/")
+            return Regarding(OWN_GROUP, "AutopilotPolicy", name, namespace)
         if kind == "configmaps" and name:
             return Regarding("v1", "ConfigMap", name, self._namespace)
         if kind in SCHEDULING_KINDS and name:

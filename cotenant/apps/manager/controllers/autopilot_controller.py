@@ -38,6 +38,7 @@ class AutopilotController:
         self._due_seconds = 0.0
         self._reading: RoundReading | None = None
         self._shown: dict[str, Apply] = {}
+        self._notes: tuple[ObjectNote, ...] = ()
         self._metrics = AutopilotMetrics(registry) if registry else None
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - rounds go by time
@@ -45,14 +46,15 @@ class AutopilotController:
         is_early = self._due_seconds - self._interval_seconds <= now_seconds < self._due_seconds
         if is_early:  # a clock that went back does not hold a round up
             self.interval_seconds = self._due_seconds - now_seconds
-            return ControllerDecision()
+            return ControllerDecision(notes=self._notes)
         self._due_seconds = now_seconds + self._interval_seconds
         self.interval_seconds = self._interval_seconds
         self._reading = reading = self._rounds.read(now_seconds)
         if self._metrics:
             self._metrics.show(reading)
         intents = [intent for one in reading.policies if (intent := self._status(reading, one)) is not None]
-        return ControllerDecision(tuple(intents), tuple(_notes(reading)))
+        self._notes = tuple(_notes(reading))
+        return ControllerDecision(tuple(intents), self._notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Carry the round out; called where the manager writes, and leads."""
