@@ -26,6 +26,8 @@ class ApiKind:
     """Whether a change of the spec counts up metadata.generation."""
     short_names: tuple[str, ...] = ()
     custom: bool = False
+    columns: tuple[Json, ...] = field(default=(), compare=False)
+    """additionalPrinterColumns of its definition."""
 
     @property
     def api_version(self) -> str:
@@ -100,6 +102,7 @@ def of_definition(definition: Json) -> Iterator[ApiKind]:
                 generations=True,
                 short_names=tuple(names.get("shortNames") or ()),
                 custom=True,
+                columns=tuple(version.get("additionalPrinterColumns") or ()),
             )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from cotenant.apps.simulation.api_server import tables
 from cotenant.apps.simulation.api_server.core_events import (
     is_core_event,
     listed_as_core,
@@ -50,6 +51,7 @@ class EmbeddedRequest:
     content_type: str = ""
     body: Any = None
     agent: str = "unknown"
+    accept: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Api:
         """Serves the built-in kinds, and those of CRDs that the state already holds. `known`: all accounts."""
         self.state = state
         self.known = accounts
+        self._clock = clock
         self._verbs = Verbs(state, clock, self._stored)
         self._kinds: dict[tuple[str, str, str], ApiKind] = {}
         for kind in built_in():
@@ -142,7 +145,10 @@ class Api:
         changing = {"update": self._verbs.replace, "delete": self._verbs.delete}
         if verb not in {**plain, **changing}:
             raise Refusal(405, "the server does not allow this method on the requested resource")
-        return ApiAnswer(200, {**plain, **changing}[verb](call), tuple(call.warnings))
+        body = {**plain, **changing}[verb](call)
+        if verb in plain and call.kind.custom and tables.MEDIA_TYPE in request.accept:
+            body = tables.table(body, call.kind.columns, self._clock.now_seconds())
+        return ApiAnswer(200, body, tuple(call.warnings))
 
     def _patch(self, request: EmbeddedRequest, call: ApiCall) -> ApiAnswer:
         if request.content_type == APPLY:

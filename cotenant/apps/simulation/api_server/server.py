@@ -198,6 +198,7 @@ class _ApiHandler(BaseHTTPRequestHandler):
             *(self.command, split.path, self.accounts[token], dict(parse_qsl(split.query)), content_type),
             _parsed(text, content_type),
             self.headers.get("User-Agent", "unknown").partition("/")[0],
+            self.headers.get("Accept", ""),
         )
 
     def _body(self) -> bytes:
