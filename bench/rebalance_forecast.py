@@ -3,12 +3,14 @@
 Rounds every two minutes, Koordinator's defaults, thresholds 45/65 % of CPU and 55/80 % of memory. All modes decide with
 the product's own rounds, whose detectors go from one to the next. Observed mode is Koordinator's LowNodeLoad. Forecast
 mode has the forecasts of workloads, as the manager has: the product's own forecasting from what they have used, made
-every three hours (the manager makes them every hour). "Nodes alone" has those of nodes in their place, as a single look
-has. The oracle has the mean that each workload will use in each half hour, and decides by the same rule: what is left
-then is not for want of a better forecast. Bursty and scheduled workloads are left out: their load has no daily peak.
+every three hours (the manager makes them every hour). "Nodes alone" has those of nodes in their place, as where the
+manager publishes none. The oracle has the mean that each workload will use in each half hour, and decides by the same
+rule: what is left then is not for want of a better forecast. Bursty and scheduled workloads are left out: their load
+has no daily peak.
 
-SPREAD, LEVEL_WEIGHT and LEAST_SPARED_SECONDS were chosen on seeds 1 and 2; others are measured. Detectors confirm an
-overload in its sixth round: minutes before that are counted apart, because no rule of reaction can spare them.
+SPREAD, LEVEL_WEIGHT and LEAST_SPARED_SECONDS were chosen on seeds 1 and 2, SURPRISE_KEPT and the order of the passes on
+seeds 1 to 6; others are measured. Detectors confirm an overload in its sixth round: minutes before that are counted
+apart, because no rule of reaction can spare them.
 """
 
 from __future__ import annotations
