@@ -190,7 +190,8 @@ def summary(line: Line) -> str:
     """What the chart shows, in words."""
     resource, name = line.resource, "CPU" if line.resource is Resource.CPU else line.resource.value.capitalize()
     if not len(line.mean) or np.isnan(line.mean).all():
-        return f"No {resource} usage in the history{_forecast_words(line)}."
+        nothing = "The forecast alone is drawn" if line.quantiles else f"No {resource} usage in the history"
+        return f"{nothing}{_forecast_words(line)}."
     means = line.mean[~np.isnan(line.mean)]
     parts = [f"{name}: mean usage {display.amount(float(means.mean()), resource)}"]
     if len(line.highest) and not np.isnan(line.highest).all():

@@ -14,8 +14,8 @@ from dashboard.frame.view import Obeyed, Page, View
 from dashboard.tables import list_page
 from dashboard.tables.list_page import Listing
 
-WIDTHS: Final = {"severity": 118, "saving_month": 140}
-"""Of headers that are sorted by, or longer than what they head."""
+WIDTHS: Final = {"severity": 118, "saving_month": 140, "proposal": 560}
+"""Of headers that are sorted by, or longer than what they head; and of what is copied from a cell."""
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
@@ -27,7 +27,7 @@ LIST: Final = Listing(
     schema=FINDINGS,
     path="findings",
     noun="finding",
-    shown=("severity", "finding", "namespace", "kind", "workload", "container", "proposal", "saving_month", "evidence"),
+    shown=("severity", "finding", "namespace", "kind", "workload", "container", "saving_month", "evidence", "proposal"),
     facets=(("finding", "Finding"), ("severity", "Severity"), ("kind", "Kind"), ("ns", "Namespace")),
     order="-severity",
     shape=_shape,
@@ -37,7 +37,7 @@ LIST: Final = Listing(
 def render(view: View, search: str) -> Component:
     """The page."""
     lead = html.P(
-        "Idle, oversized, missing, impossible, leaking, uneven: with its figures. Enter or click: the subject."
+        "Idle, oversized, missing, impossible, leaking, uneven: with their figures. Enter or click: the subject."
     )
     return html.Div(
         [
