@@ -126,6 +126,14 @@ def test_a_pod_leaves_before_its_peak_meets_another_and_goes_where_it_meets_none
     assert decide(cluster, arguments(), with_forecast=False).moves == ()
 
 
+def test_an_overload_that_no_single_pod_ends_is_relieved_too() -> None:
+    # 40 % of the system and five pods of 10 % are 90 %: one pod less is 80 % all day, two are the threshold of 70 %
+    hot = node("hot", *(pod(f"{name}-1", 10) for name in "abcde"), system=40)
+    cluster = foreseen(hot, node("free"), forecasts=dict.fromkeys("abcde", (10.0,) * 48))
+    plan = decide(cluster, arguments(), with_forecast=True)
+    assert [(source, target) for _, source, target in moves(plan)] == [("hot", "free")] * 2
+
+
 def test_a_day_that_is_bad_everywhere_moves_nothing() -> None:
     hot = node("hot", pod("a-1", 10), pod("b-1", 10))
     cluster = foreseen(hot, node("day", pod("c-1", 10)), forecasts={"a": DAY, "b": DAY, "c": DAY})
