@@ -370,6 +370,17 @@ def test_the_part_devices_gives_the_node_agent_rights_classes_and_folders() -> N
     assert {own.plugin_dir, own.registry_dir, own.cdi_dir} <= mounts & folders
 
 
+def test_the_agent_may_find_gpus_without_giving_them_out_by_claims() -> None:
+    settings = {"enforcer": {"report_devices": True, "dra": {"on": False}}}
+    values = values_of(
+        frozenset({"enforcement"}), devices={"enabled": True}, crds={"install": False}, settings=settings
+    )
+    (agent,) = (one["spec"]["template"]["spec"] for one in rendered(values) if one["kind"] == "DaemonSet")
+    env = [(one["name"], one.get("value")) for one in agent["containers"][0]["env"]]
+    assert [value for name, value in env if name == "COTENANT_ENFORCER__DRA__ON"] == ["false"]
+    assert ("COTENANT_ENFORCER__REPORT_DEVICES", "true") in env
+
+
 def test_devices_without_the_node_agent_are_refused() -> None:
     done = helm("template", "cotenant", str(chart()), "--namespace", "cotenant", values={"devices": {"enabled": True}})
     assert done.returncode != 0
