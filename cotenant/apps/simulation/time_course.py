@@ -230,7 +230,7 @@ def _compared(count: ShortageCount, begin: ClusterSnapshot, parts: ClusterParts)
     ref = count.workload
     return (
         f"{ref.namespace}/{ref.name}: without its reservation {_minutes(twin)} of shortage"
-        f" (at most {twin.most_missing} pods missing), with it {_minutes(count)}."
+        f" (at most {twin.most_missing} pod{'s' * (twin.most_missing != 1)} missing), with it {_minutes(count)}."
     )
 
 
