@@ -91,23 +91,23 @@ def test_a_laptop_with_scrollbars_shows_a_page_whole(address: str, open_page: Op
 def test_nothing_is_off_a_narrow_screen(address: str, open_page: Open, axe: str, theme: str) -> None:
     page = open_page(address, size=TELEPHONE, theme=theme)
     for path in ("/workload/pay/Deployment/checkout", "/nodes/node-003", "/reservations", "/"):
-        on_telephone(page, f"{address}{path}")
+        page.goto(f"{address}{path}")
+        on_telephone(drawn(page))
         assert serious(page, axe) == [], path
 
 
-def on_telephone(page: Page, url: str) -> None:
-    page.goto(url)
-    drawn(page)
+def on_telephone(page: Page) -> None:
     expect(page.locator("#help-button")).to_be_in_viewport()
-    assert page.evaluate(OUTSIDE) == [], url
-    assert page.evaluate(SIDEWAYS) == [], url
+    assert page.evaluate(OUTSIDE) == [], page.url
+    assert page.evaluate(SIDEWAYS) == [], page.url
 
 
 @pytest.mark.soak
 def test_no_other_page_scrolls_sideways_on_a_telephone(address: str, open_page: Open) -> None:
     page = open_page(address, size=TELEPHONE)
     for one in (path for path in ALL_PATHS if path not in ("", "reservations")):
-        on_telephone(page, f"{address}/{one}")
+        page.goto(f"{address}/{one}")
+        on_telephone(settled(page))
 
 
 def test_no_word_of_a_heading_is_broken_in_two(address: str, open_page: Open) -> None:
