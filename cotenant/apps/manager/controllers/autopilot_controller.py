@@ -37,7 +37,7 @@ class AutopilotController:
         self._interval_seconds = interval_seconds
         self._due_seconds = 0.0
         self._reading: RoundReading | None = None
-        self._shown: dict[str, Apply] = {}
+        self._shown: dict[str, Intent] = {}
         self._notes: tuple[ObjectNote, ...] = ()
         self._metrics = AutopilotMetrics(registry) if registry else None
 
@@ -47,9 +47,10 @@ class AutopilotController:
         if is_early:  # a clock that went back does not hold a round up
             self.interval_seconds = self._due_seconds - now_seconds
             return ControllerDecision(notes=self._notes)
+        self._due_seconds = 0.0  # a round that cannot be read is due again as soon as the loop asks
+        self._reading = reading = self._rounds.read(now_seconds)
         self._due_seconds = now_seconds + self._interval_seconds
         self.interval_seconds = self._interval_seconds
-        self._reading = reading = self._rounds.read(now_seconds)
         if self._metrics:
             self._metrics.show(reading)
         intents = [intent for one in reading.policies if (intent := self._status(reading, one)) is not None]
@@ -58,13 +59,15 @@ class AutopilotController:
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Carry the round out; called where the manager writes, and leads."""
-        for outcome in outcomes:
-            if not outcome.ok:
-                self._shown.pop(str(outcome.intent.address), None)
+        self._shown |= {str(o.intent.address): o.intent for o in outcomes if o.ok}
         reading, self._reading = self._reading, None
         if reading is None:
             return
-        moved, acts = self._rounds.carry_out(reading)
+        try:
+            moved, acts = self._rounds.carry_out(reading)
+        except Exception:
+            self._due_seconds = 0.0
+            raise
         for standing in moved:
             log.info("autopilot change moved", change=standing.change.id, state=standing.state, words=standing.words)
         for act in acts:
@@ -74,7 +77,7 @@ class AutopilotController:
             self._metrics.acted(acts)
 
     def _status(self, reading: RoundReading, one: PolicyReading) -> Intent | None:
-        """The write of a policy's status; None while it says the same."""
+        """The write of a policy's status; None while it says what the server took last."""
         policy, entries = one.policy, reading.of(one.policy)
         halt = reading.halt.words if reading.halt else ""
         address = policy_address(policy)
@@ -94,10 +97,7 @@ class AutopilotController:
             },
         }
         intent = Apply(address, body, "status", why="what the policy does now")
-        if self._shown.get(str(address)) == intent:
-            return None
-        self._shown[str(address)] = intent
-        return intent
+        return None if self._shown.get(str(address)) == intent else intent
 
 
 def _notes(reading: RoundReading) -> Iterator[ObjectNote]:
