@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import typer
@@ -104,25 +104,17 @@ class ExplainGroup(LazyGroup):
         return super().parse_args(ctx, addressed(args, [entry.name for entry in self.entries]))
 
 
-def addressed(args: list[str], kinds: Iterable[str]) -> list[str]:
+def addressed(args: list[str], kinds: Collection[str]) -> list[str]:
     """Words behind `explain` with the kind in front: a workload unless one is named, as `node NAME` or `node/NAME`.
 
-    A namespace that is named like a kind takes the workload's whole address: node/Deployment/web is no node.
+    Options may stand before the address. A namespace that is named like a kind takes the workload's whole address:
+    node/Deployment/web is no node.
     """
     if not args or args[0] in CONTEXT["help_option_names"]:
         return args
-    first, *rest = args
-    if first.startswith("-"):  # options may stand before a kind too
-        kind = next((word for word in rest if word in kinds), "workload")
-        return [kind, *(args if kind not in rest else _without(args, kind))]
-    if first in kinds:
-        return args
-    kind, slash, name = first.partition("/")
-    if slash and kind in kinds and not name[:1].isupper():
-        return [kind, name, *rest]
+    places = range(len(args)) if args[0].startswith("-") else range(1)
+    for place in places:
+        kind, _, name = args[place].partition("/")
+        if kind in kinds and not name[:1].isupper():
+            return [kind, *args[:place], *([name] if name else []), *args[place + 1 :]]
     return ["workload", *args]
-
-
-def _without(args: list[str], word: str) -> list[str]:
-    index = args.index(word)
-    return args[:index] + args[index + 1 :]

@@ -45,8 +45,7 @@ def pods(
     from dashboard.tables.filters import literal
 
     table = open_store(session_of(ctx).load({"store.url": store}).settings, cluster).read_table(PODS)
-    node_filter = urlencode([("node", literal(name)) for name in node or ()])
-    rows = chosen(table, namespace, "&".join(part for part in (node_filter, query or "") if part))
+    rows = chosen(table, namespace, query, urlencode([("node", literal(name)) for name in node or ()]))
     print_table(rows, output, headers=not no_headers)
     if not len(rows):
         message("no pod matches" if len(table) else "no pod ran")
