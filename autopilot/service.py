@@ -21,11 +21,21 @@ from changes.live_context import who as asked_who
 from changes.service import ClusterAccess
 from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
 from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.model.autopilot import EVERYTHING, QUEUE, REPORT, STATUS, AutopilotEvent, AutopilotMode, Verdict
+from cotenant.core.adapters.kube import KubeClient, access_review
+from cotenant.core.model.autopilot import (
+    EVERYTHING,
+    POLICIES,
+    QUEUE,
+    REPORT,
+    STATUS,
+    AutopilotEvent,
+    AutopilotMode,
+    Verdict,
+)
 from cotenant.core.model.changes.people import Right, Someone
-from cotenant.core.model.errors import NoData, UsageError
+from cotenant.core.model.errors import ClusterForbidden, NoData, UsageError
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.protocol import OWN_GROUP
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
 from cotenant.core.settings.root import Settings
@@ -84,10 +94,14 @@ class AutopilotService:
         else:
             who.require(Right.APPROVE, workload.namespace)
         with self._access(who) as client:
-            name = who.name or asked_who(client).name
+            name, anchor = who.name or asked_who(client).name, self._settings.manager.namespace
+            if workload is None:
+                set_switch(client, anchor, NOT_PAUSED, dry_run=True)  # the row ends a stop: not without the right
+            else:
+                _require_switching(client, workload.namespace)
             self._write(name, AutopilotEvent.RESUMED, str(workload or EVERYTHING), {"words": reason})
             if workload is None:
-                set_switch(client, self._settings.manager.namespace, NOT_PAUSED)
+                set_switch(client, anchor, NOT_PAUSED)
 
     def act(self, who: Someone, name: str, reason: str = "") -> Policy:
         """Let a policy (NAMESPACE/NAME) act as it stands. The ledger is written first, then spec.mode."""
@@ -108,6 +122,7 @@ class AutopilotService:
             body = {**body, "spec": {**(body.get("spec") or {}), "mode": mode.value}}
             policy = parse_policy(body)
             details = {"digest": policy.digest, "words": reason, "groups": list(who.groups)}
+            set_mode(client, policy, mode.value, dry_run=True)  # who may not write the mode approves nothing
             self._write(person, event, str(policy), details)
             set_mode(client, policy, mode.value)
         return policy
@@ -166,6 +181,15 @@ def report_rows(history: LedgerHistory, since_seconds: float) -> list[dict[str, 
             counts["cpu_freed"] += standing.change.saved_millicores
             counts["memory_freed"] += standing.change.saved_bytes
     return [rows[name] for name in sorted(rows)]
+
+
+def _require_switching(client: KubeClient, namespace: str) -> None:
+    """ClusterForbidden unless the person may switch policies of the namespace."""
+    if not access_review(client, "patch", POLICIES, OWN_GROUP.partition("/")[0], namespace):
+        raise ClusterForbidden(
+            f"you may not patch {POLICIES} in namespace {namespace!r}",
+            fix="Ask for ClusterRole cotenant-autopilot-approver in that namespace.",
+        )
 
 
 def _live(client: KubeClient, namespace: str, name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -18,6 +18,8 @@ from cotenant.core.model.changes.service import Method
 from cotenant.core.model.identity import WorkloadRef
 
 WEEK_SECONDS: Final = 7 * 86_400.0
+LAPSED: Final = "lapsed"
+"""Key of the approved digest in a row that ends an approval, because the policy is no longer what was approved."""
 
 
 class ActState(StrEnum):
@@ -61,7 +63,7 @@ class PastAct:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """That a person lets a policy act: the digest that was agreed to, who, when."""
+    """That a person lets a policy act: the digest that was agreed to ("" once it has lapsed), who, when."""
 
     digest: str
     by: str
@@ -141,7 +143,9 @@ def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
         if note.event is AutopilotEvent.ACT:
             approvals[note.subject] = Approval(note.details.get("digest", ""), note.actor, note.seconds)
         elif note.event is AutopilotEvent.OBSERVE:
-            approvals.pop(note.subject, None)
+            approval, digest = approvals.pop(note.subject, None), note.details.get(LAPSED)
+            if approval is not None and digest is not None:  # approved anew since the round looked: that one stands
+                approvals[note.subject] = approval if approval.digest != digest else replace(approval, digest="")
         elif note.event is AutopilotEvent.PROPOSED:
             proposals[note.subject] = note.details.get("digest", "")
         elif note.event is AutopilotEvent.LEFT_ALONE:

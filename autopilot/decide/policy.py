@@ -98,6 +98,11 @@ class Policy:
         text = msgspec.json.encode((self.namespace, self.name, self.uid, self.spec), order="deterministic")
         return hashlib.sha256(text).hexdigest()[:12]
 
+    @property
+    def text(self) -> str:
+        """The whole spec as JSON, fields that are missing left out: what an approver agrees to."""
+        return msgspec.json.encode(self.spec, order="deterministic").decode()
+
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
-from autopilot.decide.history import Decisions, PastAct
+from autopilot.decide.history import LAPSED, Approval, Decisions, PastAct
+from autopilot.decide.policy import Policy
 from autopilot.decide.queue import Candidate, QueueEntry
-from cotenant.core.model.autopilot import EVERYTHING, AutopilotEvent, Verdict
+from cotenant.core.model.autopilot import EVERYTHING, AutopilotEvent, AutopilotMode, Verdict
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 
 Row = tuple[AutopilotEvent, str, dict[str, Any]]
+SWITCHING_SECONDS: Final = 120.0
+"""How long a policy that was approved may still lack spec.mode Act, which is written after the approval."""
 
 
-def rows_of(queue: Sequence[QueueEntry], stops: str, acts: Sequence[PastAct], decisions: Decisions) -> Iterator[Row]:
-    """Rows that are not there yet: that everything stops, workloads left alone after an act, what is proposed."""
+def lapsed(policies: Iterable[Policy], approvals: Mapping[str, Approval], now_seconds: float) -> dict[str, str]:
+    """Policies that are no longer what was approved, with its digest: written down, or the old spec would act again."""
+
+    def is_other(policy: Policy) -> bool:
+        approval = approvals.get(str(policy))
+        if approval is None or approval.digest in ("", policy.digest):
+            return False
+        return policy.mode is AutopilotMode.ACT or now_seconds - approval.seconds > SWITCHING_SECONDS
+
+    return {str(policy): approvals[str(policy)].digest for policy in policies if is_other(policy)}
+
+
+def rows_of(
+    queue: Sequence[QueueEntry],
+    stops: str,
+    acts: Sequence[PastAct],
+    decisions: Decisions,
+    ended: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Row]:
+    """Rows that are not there yet: that everything stops, workloads left alone after an act, what is proposed.
+
+    ended: policies whose approval has lapsed, with its digest.
+    """
+    for policy, digest in ended.items():
+        yield AutopilotEvent.OBSERVE, policy, {"words": "it was changed after it was approved", LAPSED: digest}
     if stops:
         yield AutopilotEvent.STOPPED, EVERYTHING, {"words": stops}
     acted = {act.workload for act in acts}

@@ -87,19 +87,19 @@ def read_switch(client: KubeClient, namespace: str) -> str:
     return f"ConfigMap {namespace}/{SWITCH_CONFIG_MAP} says: {value}"
 
 
-def set_switch(client: KubeClient, namespace: str, value: str) -> None:
-    """Write the switch's key: a reason pauses, "false" does not."""
+def set_switch(client: KubeClient, namespace: str, value: str, dry_run: bool = False) -> None:
+    """Write the switch's key: a reason pauses, "false" does not; dry_run: only ask whether that would do."""
     body = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": SWITCH_CONFIG_MAP, "namespace": namespace},
         "data": {PAUSED_KEY: value},
     }
-    Writer(client, FIELD_MANAGER).send(Apply(_switch(namespace), body, why="the autopilot's switch"))
+    Writer(client, FIELD_MANAGER).send(Apply(_switch(namespace), body, why="the autopilot's switch"), dry_run)
 
 
-def set_mode(client: KubeClient, policy: Policy, mode: str) -> None:
-    """Write spec.mode of a policy."""
+def set_mode(client: KubeClient, policy: Policy, mode: str, dry_run: bool = False) -> None:
+    """Write spec.mode of a policy; dry_run: only ask whether that would do."""
     version = POLICIES_PATH.removeprefix("/apis/").rpartition("/")[0]
     body = {
         "apiVersion": version,
@@ -107,7 +107,7 @@ def set_mode(client: KubeClient, policy: Policy, mode: str) -> None:
         "metadata": {"name": policy.name, "namespace": policy.namespace},
         "spec": {"mode": mode},
     }
-    Writer(client, FIELD_MANAGER).send(Apply(policy_address(policy), body, why="the policy's mode"))
+    Writer(client, FIELD_MANAGER).send(Apply(policy_address(policy), body, why="the policy's mode"), dry_run)
 
 
 def policy_address(policy: Policy) -> Address:

@@ -11,6 +11,7 @@ from autopilot.decide.halt import Halt, halt_of, too_much_harm
 from autopilot.decide.history import ActState, Approval, acts_of, busy
 from autopilot.decide.policy import Policy, PolicyLimits, ceiling_of, effective, narrowed
 from autopilot.decide.queue import Candidate, QueueEntry, RoundInputs, decide
+from autopilot.decide.records import lapsed
 from autopilot.decide.writers import by_workload
 from autopilot.rounds.cluster_state import read_health, read_namespace, read_policies
 from autopilot.rounds.ledger_history import LedgerHistory
@@ -58,7 +59,8 @@ class PolicyReading:
 class RoundReading:
     """A round: its policies, its queue, why everything stopped, "" when it did not.
 
-    stops: why everything has to stop from now on, "" when it need not.
+    stops: why everything has to stop from now on, "" when it need not; lapsed: policies whose approval ends
+    now, with its digest.
     """
 
     now_seconds: float
@@ -68,6 +70,7 @@ class RoundReading:
     stops: str = ""
     force: Mapping[str, PolicyInForce] = field(default_factory=dict)
     history: LedgerHistory = field(default_factory=lambda: LedgerHistory({}, ()))
+    lapsed: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, policy: Policy) -> list[QueueEntry]:
         """Entries of one policy."""
@@ -131,7 +134,8 @@ def read_round(
         settings.autopilot.back_off_hours * HOUR_SECONDS,
     )
     shown = tuple(replace(one, gap=gathered.gaps.get(one.policy.namespace, "")) for one in policies)
-    return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history)
+    ended = lapsed((one.policy for one in policies), decisions.approvals, now_seconds)
+    return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended)
 
 
 def _gathered(

@@ -51,7 +51,8 @@ class Rounds:
 
     def _record(self, reading: RoundReading) -> None:
         config, history = self._config, reading.history
-        rows = list(rows_of(reading.queue, reading.stops, acts_of(history.standings.values()), history.decisions))
+        acts = acts_of(history.standings.values())
+        rows = list(rows_of(reading.queue, reading.stops, acts, history.decisions, reading.lapsed))
         if not rows:
             return
         with config.access(Someone("")) as client:

@@ -92,7 +92,8 @@ def act(
 ) -> None:
     """Let a policy act, exactly as it stands now; who changes it afterwards makes it observe again."""
     settings = settings_of(ctx, None, kubeconfig, context)
-    _service(settings, None).act(_person(settings), policy, reason)
+    approved = _service(settings, None).act(_person(settings), policy, reason)
+    message(f"approved with digest {approved.digest}: {approved.text}")
     message(f"{policy} acts from the next round on: {settings.autopilot.interval_seconds:g} s at most")
     _say_when_off(settings)
 
