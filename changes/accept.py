@@ -49,12 +49,21 @@ Compare: TypeAlias = Callable[[Change, float, float, str], Sequence[Compared]]
 """Measures of a change's workload, from its beginning to now (Unix time); the text is its latency query, or ""."""
 Trace: TypeAlias = Callable[[Change, float, float], Sequence[UsageTrace]]
 """Usage of a change's workload around its beginning, until now (Unix time)."""
+Guard: TypeAlias = Callable[[str, int], None]
+"""Asked right before a write with the workload (NAMESPACE/KIND/NAME) and how many writes of the change are done.
+
+Its error stops the change: nothing is written down before the first write, and what is done is taken back.
+"""
 STOPPED: Final = "stopped"
 """Event of the ledger: something was asked for that a guardrail does not allow; its subject is the batch."""
 
 
 def unheard(_: str) -> None:
     """Nobody listens to the gaps."""
+
+
+def unguarded(_workload: str, _done: int) -> None:
+    """Nothing is asked before a write."""
 
 
 def nothing_compared(
@@ -151,6 +160,7 @@ class Actions:
         """Namespace in which the ledger's head is kept; empty: it is not."""
         self.compare: Compare = nothing_compared
         self.trace: Trace = nothing_traced
+        self.guard: Guard = unguarded
 
     def review(
         self,
@@ -185,6 +195,8 @@ class Actions:
             raise
         going = [review for review in reviews if review.writes]
         changes = self._changes(going, terms)
+        for review in going:
+            self.guard(str(review.workload), 0)
         second_required = self.person.logs_in and SECOND_PERSON not in terms.overridden
         self.teller.accept(changes, second=second_required and any(review.takes_two for review in going))
         self.reached("accepted")
@@ -207,6 +219,7 @@ class Actions:
 
     def resume(self, standing: ChangeStatus, message: str) -> ChangeStatus:
         """Do what waited; UsageError when it does not."""
+        self.guard(standing.change.workload, 0)
         standing = self.teller.tell(standing, ChangeEvent.RESUMED, message)
         self.reached("resumed")
         standing = self.send(standing)
@@ -270,6 +283,7 @@ class Actions:
         done: list[Write] = []
         try:
             for write in self._of_living_pods(standing.change.writes):
+                self.guard(standing.change.workload, len(done))
                 self._send(write.operations, write)
                 done.append(write)
                 self.reached("sent")

@@ -17,7 +17,17 @@ from typing import Final
 import structlog
 
 from changes import second_approval
-from changes.accept import AcceptanceTerms, Actions, Compare, Review, Trace, nothing_compared, nothing_traced
+from changes.accept import (
+    AcceptanceTerms,
+    Actions,
+    Compare,
+    Guard,
+    Review,
+    Trace,
+    nothing_compared,
+    nothing_traced,
+    unguarded,
+)
 from changes.background_refresh import BackgroundRefresh
 from changes.bundle_export import bundled
 from changes.change_ledger import ChangeJournal, anchored, keep_head, unkept
@@ -92,6 +102,7 @@ class ChangeServiceConfig:
     """How bundles are written, and what they call money."""
     compare: Compare = nothing_compared
     trace: Trace = nothing_traced
+    guard: Guard = unguarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +298,7 @@ class ClusterChangeService:
         journal = ChangeJournal(ledger, office.clock, person.name, self._known, who.source)
         journal.cluster = client.access.cluster
         actions = Actions(client, journal, office.settings, person)
-        actions.compare, actions.trace = office.compare, office.trace
+        actions.compare, actions.trace, actions.guard = office.compare, office.trace, office.guard
         return actions
 
     @contextmanager

@@ -7,7 +7,7 @@ ceiling. Times are Unix times: what lies in the future, after a clock went back,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,11 +16,13 @@ from autopilot.decide.history import ActState, PastAct, failed_acts, restarts
 from autopilot.decide.policy import PolicyLimits
 from changes.decide.change_windows import is_open, when
 from cotenant.core.model.autopilot import AutopilotMode, Verdict, Way
+from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import HOUR_SECONDS
+from cotenant.core.settings.sections.actions import ActionSettings
 
 GIVEN_UP_AFTER: Final = 3
 BACK_OFF_FACTOR: Final = 4.0
@@ -55,6 +57,12 @@ class Candidate:
         """Worth x confidence."""
         return self.worth * self.confidence
 
+    @property
+    def may_act(self) -> bool:
+        """Whether one policy selects it, and acts."""
+        is_contested = self.blocked is not None and self.blocked[0] is Reason.AUTOPILOT_TWO_POLICIES
+        return self.mode is AutopilotMode.ACT and not is_contested
+
 
 @dataclass(frozen=True, slots=True)
 class RoundInputs:
@@ -62,7 +70,8 @@ class RoundInputs:
 
     busy: workloads whose last change, of whomever, soaks; cool_downs: until when one is not cut; left_alone: why, by
     workload; cleared_seconds: when a person resumed a workload; places: nodes of workloads that are changed now;
-    at_once: most changes of the whole cluster that soak; back_off_seconds: after the first harm.
+    at_once: most changes of the whole cluster that soak; back_off_seconds: after the first harm; actions: settings of
+    accepting, whose windows have to be open too.
     """
 
     now_seconds: float
@@ -76,6 +85,7 @@ class RoundInputs:
     halt: Halt | None = None
     at_once: int = 1
     back_off_seconds: float = 48 * HOUR_SECONDS
+    actions: ActionSettings = field(default_factory=ActionSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +128,31 @@ def ways_left(candidate: Candidate, inputs: RoundInputs) -> tuple[Way, ...]:
     return tuple(way for way in candidate.limits.ways if way is not Way.ROLL_OUT or has_restart)
 
 
+def windows_of(candidate: Candidate, actions: ActionSettings) -> tuple[tuple[str, ...], ...]:
+    """Groups of change windows, of each of which one has to be open: of everybody, of the ceiling and of its policy."""
+    everybody = (tuple(actions.windows),) if actions.windows else ()
+    if candidate.urgent:
+        return () if actions.windows_spare_memory else everybody
+    return (*everybody, *candidate.limits.windows)
+
+
+def withheld(candidate: Candidate | None, actions: ActionSettings, now_seconds: float) -> str:
+    """Why a workload must not be changed any more, whatever the round decided; "" when it may. None: no candidate."""
+    if candidate is None or not candidate.may_act:
+        return "no policy acts on it any more"
+    shut = next((group for group in windows_of(candidate, actions) if not is_open(group, now_seconds)), None)
+    return "" if shut is None else f"the change window has closed; the next one opens {when(shut, now_seconds)}"
+
+
+def ended_rests(
+    standings: Iterable[ChangeStatus], candidates: Iterable[Candidate], unread: Container[str]
+) -> list[ChangeStatus]:
+    """Changes that wait for their canary and on whose workload no policy acts any more. unread: namespaces to spare."""
+    acting = {str(candidate.workload) for candidate in candidates if candidate.may_act}
+    waiting = (s for s in standings if s.state is ChangeState.WAITING and s.change.namespace not in unread)
+    return [standing for standing in waiting if standing.change.workload not in acting]
+
+
 def back_off_end(
     acts: Sequence[PastAct], first_seconds: float, cleared_seconds: float, workload: WorkloadRef
 ) -> float | None:
@@ -143,7 +178,7 @@ def _rest_end(acts: Sequence[PastAct], first_seconds: float) -> float | None:
 
 def _shut_windows(inputs: RoundInputs) -> dict[tuple[str, ...], str]:
     """Groups of windows of which none is open now, each with when the next one opens."""
-    groups = {group for candidate in inputs.candidates for group in candidate.limits.windows}
+    groups = {group for candidate in inputs.candidates for group in windows_of(candidate, inputs.actions)}
     return {group: when(group, inputs.now_seconds) for group in groups if not is_open(group, inputs.now_seconds)}
 
 
@@ -170,8 +205,8 @@ def _waits_of(
     end = inputs.cool_downs.get(workload, 0.0)
     if candidate.lowers and end > inputs.now_seconds:
         yield Reason.AUTOPILOT_COOL_DOWN, f"{(end - inputs.now_seconds) / HOUR_SECONDS:.1f} hours are left"
-    opening = next((shut[group] for group in limits.windows if group in shut), "")
-    if opening and not candidate.urgent:
+    opening = next((shut[group] for group in windows_of(candidate, inputs.actions) if group in shut), "")
+    if opening:
         yield Reason.AUTOPILOT_OUTSIDE_WINDOW, f"the next one opens {opening}"
     if not ways_left(candidate, inputs):
         yield Reason.AUTOPILOT_NO_WAY_LEFT, f"restarts a week: {limits.restarts_per_week}"

@@ -15,10 +15,10 @@ import msgspec
 
 from autopilot.decide.candidates import PolicyInForce
 from autopilot.decide.history import is_ours
-from autopilot.decide.queue import Candidate, QueueEntry
+from autopilot.decide.queue import Candidate, QueueEntry, ended_rests, withheld
 from autopilot.rounds.cluster_state import read_switch
 from autopilot.rounds.reading import RoundReading
-from changes.accept import Actions, Compare, Trace, nothing_compared, nothing_traced
+from changes.accept import Actions, Compare, Guard, Trace, nothing_compared, nothing_traced, unguarded
 from changes.change_ledger import ChangeJournal
 from changes.decide.change_windows import is_open
 from changes.decide.lifecycle import due
@@ -32,7 +32,7 @@ from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse
 from cotenant.core.model.autopilot import KEY_PREFIX, Way
-from cotenant.core.model.changes.change import ChangeStatus
+from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.changes.people import Grant, Role, Someone
 from cotenant.core.model.changes.service import ChangeRequest, WorkloadReview
 from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NotLeader
@@ -69,6 +69,10 @@ class LedClient(KubeClient):
         return super().request(verb, request, repeatable=repeatable, before=before if request.method == "GET" else led)
 
 
+class ActWithheld(CotenantError):
+    """The switch, a change window or the policy stands against a write that the round has decided."""
+
+
 @dataclass(frozen=True, slots=True)
 class ActConfig:
     """Dependencies of acts. access: clients that write under the Lease; anchor_namespace: of the ledger's head."""
@@ -85,7 +89,10 @@ class ActConfig:
 
 @dataclass(frozen=True, slots=True)
 class ActOutcome:
-    """What became of one entry: the changes that were accepted, else why none was, in words."""
+    """What became of one entry: the changes that were accepted, else why none was, in words.
+
+    paused: the switch or a window came between, so that it is no refusal.
+    """
 
     workload: WorkloadRef
     changes: tuple[ChangeStatus, ...] = ()
@@ -116,10 +123,27 @@ class Acts:
         except CotenantError as error:
             return f"the switch could not be read: {error.message}"
 
+    def guard(self, reading: RoundReading) -> Guard:
+        """What accepting asks before each write of a round's changes; it raises ActWithheld.
+
+        The switch counts also between two writes of a change; windows and the policy before the first.
+        """
+        candidates = {str(entry.candidate.workload): entry.candidate for entry in reading.queue}
+        actions, clock = self._config.settings.actions, self._config.clock
+
+        def guarded(workload: str, done: int) -> None:
+            why = self.paused()
+            if not why and not done:
+                why = withheld(candidates.get(workload), actions, clock.now_seconds())
+            if why:
+                raise ActWithheld(why)
+
+        return guarded
+
     def watch(self, reading: RoundReading) -> list[ChangeStatus]:
         """Settle, judge, continue and roll back what is due of earlier acts; the changes that moved.
 
-        The rest of a canary waits while the autopilot is paused or halted.
+        The rest of a canary waits while the autopilot is paused or halted; it ends where no policy acts any more.
         """
         ours = [s for s in reading.history.standings.values() if is_ours(s)]
         may_change = not (reading.halt or self.paused())
@@ -138,15 +162,30 @@ class Acts:
         settings = msgspec.structs.replace(own, soak_minutes=soak, auto_revert=True)
         may_change = may_change and is_all_open
         inside_here = [s for s in ours if s.change.namespace == namespace]
+        ended = self._ended(inside_here, reading, settings)
         if not due(inside_here, self._config.clock.now_seconds(), pace_of(settings, may_change)):
-            return []
+            return ended
         scope = WatchScope(lambda standing: is_ours(standing) and standing.change.namespace == namespace, may_change)
-        return Watcher(lambda: self._opened(settings), lambda _news: None, scope=scope).step()
+        watcher = Watcher(lambda: self._opened(settings, self.guard(reading)), lambda _news: None, scope=scope)
+        return [*ended, *watcher.step()]
+
+    def _ended(
+        self, ours: Sequence[ChangeStatus], reading: RoundReading, settings: ActionSettings
+    ) -> list[ChangeStatus]:
+        """Rests of canaries that are cancelled, because no policy acts on their workload any more."""
+        unread = {one.policy.namespace for one in reading.policies if one.gap}
+        rests = ended_rests(ours, [entry.candidate for entry in reading.queue], unread)
+        if not rests:
+            return []
+        with self._opened(settings) as actions:
+            now = actions.journal.standings()
+            still = [now[rest.change.id] for rest in rests if now[rest.change.id].state is ChangeState.WAITING]
+            return [actions.cancel(rest, "no policy acts on it any more") for rest in still]
 
     def _act(self, reading: RoundReading, entry: QueueEntry) -> ActOutcome:
         candidate = entry.candidate
         workload, under = candidate.workload, reading.force[candidate.policy]
-        service = self._service(under, candidate)
+        service = self._service(under, candidate, self.guard(reading))
         someone = Someone(
             "", grants=(Grant(Role.OWNER, (workload.namespace,)),), source=f"autopilot {candidate.policy}"
         )
@@ -161,6 +200,8 @@ class Acts:
                 return ActOutcome(workload, tuple(service.accept(someone, request)))
         except (NotLeader, ClusterUnreachable):
             raise  # the others would fail alike
+        except ActWithheld as error:
+            return ActOutcome(workload, words=error.message, paused=True)
         except CotenantError as error:
             refusals.append(error.message)
         return ActOutcome(workload, words="; ".join(refusals) or "no way is left")
@@ -175,7 +216,7 @@ class Acts:
         canary = share if way is Way.IN_PLACE and share < 1 else 0.0
         return ChangeRequest((workload,), way.method, canary=canary, key=key)
 
-    def _service(self, under: PolicyInForce, candidate: Candidate) -> ClusterChangeService:
+    def _service(self, under: PolicyInForce, candidate: Candidate, guard: Guard) -> ClusterChangeService:
         """The service of a person's clicks, with the settings of the policy and what it allows."""
         config = self._config
         return ClusterChangeService(
@@ -190,11 +231,12 @@ class Acts:
                 recommender=config.settings.recommender,
                 compare=config.compare,
                 trace=config.trace,
+                guard=guard,
             )
         )
 
     @contextmanager
-    def _opened(self, settings: ActionSettings) -> Iterator[Actions]:
+    def _opened(self, settings: ActionSettings, guard: Guard = unguarded) -> Iterator[Actions]:
         """Actions in our own name, with a turn at the ledger."""
         config = self._config
         with (
@@ -207,7 +249,7 @@ class Acts:
             journal.cluster = client.access.cluster
             actions = Actions(client, journal, settings, person)
             actions.anchor_namespace = config.anchor_namespace
-            actions.compare, actions.trace = config.compare, config.trace
+            actions.compare, actions.trace, actions.guard = config.compare, config.trace, guard
             yield actions
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
+
 from autopilot.decide.candidates import DAY_HOURS, PolicyInForce, candidates_of, settings_under
 from autopilot.decide.halt import Halt, halt_of, too_much_harm
 from autopilot.decide.history import ActState, Approval, acts_of, busy
@@ -117,8 +119,9 @@ def read_round(
     health = read_health(client, settings.manager.namespace)
     halt = Halt(Reason.AUTOPILOT_STOPPED, stops) if stops else halt_of(health, decisions, settings.autopilot)
     cool_down_hours = max(settings.actions.guardrails.cool_down_hours, DAY_HOURS)
-    candidates = gathered.candidates
+    candidates, actions = gathered.candidates, settings.actions
     if scope.in_window:
+        actions = msgspec.structs.replace(actions, windows=[])
         candidates = tuple(replace(one, limits=replace(one.limits, windows=())) for one in candidates)
     inputs = RoundInputs(
         now_seconds,
@@ -132,6 +135,7 @@ def read_round(
         halt,
         ceiling.at_once,
         settings.autopilot.back_off_hours * HOUR_SECONDS,
+        actions,
     )
     shown = tuple(replace(one, gap=gathered.gaps.get(one.policy.namespace, "")) for one in policies)
     ended = lapsed((one.policy for one in policies), decisions.approvals, now_seconds)

@@ -13,6 +13,7 @@ from changes.soak.reconcile import settle, verify
 from cotenant.core.model.changes.annotated_resources import RESOURCES_ANNOTATION
 from cotenant.core.model.changes.change import ChangeState
 from cotenant.core.model.changes.service import Method
+from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
 from tests.actions.conftest import Make
 from tests.actions.world import RESOURCES, Kubelet, cpus, deployed, live, pods, recommended, template
@@ -85,6 +86,26 @@ def test_in_place_no_pod_is_replaced_and_new_ones_have_the_values_too(
     assert cpus(control_plane, workload) == ["1", "1"]
     assert RESOURCES_ANNOTATION not in live(control_plane, workload)["metadata"]["annotations"]
     wait_for("Events", lambda: events(control_plane, workload) == ["ChangeApplied", "ChangeRolledBack"])
+
+
+def test_what_a_guard_stops_between_two_pods_is_taken_back_and_before_the_first_nothing_is_written_down(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, webhook: WebhookService, make: Make
+) -> None:
+    workload, actions = on(kubelet, control_plane, namespace), make()
+    stops_at = 1
+
+    def guard(_workload: str, done: int) -> None:
+        if done == stops_at:
+            raise UsageError("paused by ann")
+
+    actions.guard = guard
+    (stopped,) = actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
+    assert stopped.state is ChangeState.FAILED and "paused by ann" in stopped.words
+    assert cpus(control_plane, workload) == ["1", "1"]
+    stops_at, rows = 0, actions.journal.ledger.head().seq
+    with pytest.raises(UsageError, match="paused by ann"):
+        actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
+    assert actions.journal.ledger.head().seq == rows
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from admission.webhook_server.service import WebhookService
+from changes.decide.change_windows import is_open
 from changes.decide.regression_check import Compared, Measure
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.model.autopilot import SWITCH_CONFIG_MAP, Verdict
@@ -256,6 +257,34 @@ def test_the_rest_of_a_canary_waits_while_it_is_paused_and_is_resized_in_place_a
     scene.round()
     assert cpus(scene.plane, web) == ["800m", "800m"]
     assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in pods(scene.plane, web))
+
+
+def test_the_rest_of_a_canary_is_never_done_once_the_approval_is_taken_back(
+    scene: AutopilotScene, web: WorkloadRef, webhook: WebhookService
+) -> None:
+    acting(scene, ways=["InPlace"], canaryShare=0.5)
+    (act,) = scene.round()[2]
+    assert {status.state for status in act.changes} == {ChangeState.APPLIED, ChangeState.WAITING}
+    scene.service().observe(APPROVER, f"{scene.namespace}/nightly")
+    scene.ahead_seconds = 2 * HOUR
+    moved = [status for _ in range(2) for status in scene.round()[1]]
+    # the first pod is still judged; the other one keeps what it has
+    assert sorted(s.state for s in moved) == [ChangeState.CANCELLED, ChangeState.VERIFIED]
+    assert cpus(scene.plane, web) == ["1", "800m"]
+
+
+def test_what_was_decided_in_a_window_is_not_begun_after_it(scene: AutopilotScene, web: WorkloadRef) -> None:
+    # of the windows of two halves of the day one is shut now: the round is decided in it, half a day ago
+    now_seconds = SystemClock().now_seconds()
+    halves = ("daily 00:00-12:00 UTC", "daily 12:00-24:00 UTC")
+    shut = next(window for window in halves if not is_open([window], now_seconds))
+    acting(scene, windows=[shut])
+    rounds = scene.rounds()
+    reading = rounds.read(now_seconds - 12 * HOUR)
+    assert [e.verdict for e in reading.queue] == [Verdict.ACT]
+    _, (late,) = rounds.carry_out(reading)
+    assert late.paused and "window has closed" in late.words
+    assert scene.events() == ["autopilot-act"] and cpu(scene, web) == "1"
 
 
 def test_harm_is_rolled_back_and_its_workload_rests(scene: AutopilotScene, web: WorkloadRef) -> None:

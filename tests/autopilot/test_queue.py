@@ -13,10 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from autopilot.decide.halt import ClusterHealth, Halt, halt_of, too_much_harm
 from autopilot.decide.history import ActState, Decisions, PastAct
 from autopilot.decide.policy import PolicyLimits, PolicySpec, ceiling_of, effective
-from autopilot.decide.queue import Candidate, QueueEntry, RoundInputs, back_off_end, decide
-from cotenant.core.model.autopilot import AutopilotMode, Verdict, Way
+from autopilot.decide.queue import Candidate, QueueEntry, RoundInputs, back_off_end, decide, ended_rests, withheld
+from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotMode, Verdict, Way
+from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.autopilot import AutopilotSettings, CeilingSettings
 
 NOW = 1_800_000_000.0
@@ -90,6 +92,45 @@ def test_memory_rises_after_an_oom_kill_first_and_outside_of_windows() -> None:
     urgent = candidate("killed", worth=0.1, urgent=True, lowers=False, limits=shut)
     entries = decide(RoundInputs(NOW, (candidate("rich", worth=100.0), urgent), at_once=1))
     assert names(entries) == ["killed"] and names(entries, Verdict.WAIT) == ["rich"]
+
+
+@pytest.mark.parametrize("spares", [True, False])
+def test_everybodys_windows_hold_the_queue_back_and_memory_after_an_oom_kill_where_they_do_not_spare_it(
+    spares: bool,
+) -> None:
+    actions = ActionSettings(windows=["sat 00:00-00:01 UTC"], windows_spare_memory=spares)
+    urgent = candidate("killed", urgent=True, lowers=False)
+    entries = decide(RoundInputs(NOW, (candidate("rich"), urgent), at_once=5, actions=actions))
+    assert names(entries) == ["killed"] * spares
+    assert {e.reason for e in entries if e.verdict is Verdict.WAIT} == {Reason.AUTOPILOT_OUTSIDE_WINDOW}
+
+
+def test_what_was_decided_is_withheld_once_no_policy_acts_or_its_window_has_closed() -> None:
+    # 1_800_000_000 is Friday, 15 January 2027, 08:00 UTC
+    goes = candidate("a", limits=replace(LIMITS, windows=(("fri 07:00-08:01 UTC",),)))
+    assert withheld(goes, ActionSettings(), NOW) == ""
+    assert "opens Fri 07:00 UTC" in withheld(goes, ActionSettings(), NOW + 60)
+    assert "closed" in withheld(candidate("a"), ActionSettings(windows=["sat 00:00-00:01 UTC"]), NOW)
+    contested = candidate("a", blocked=(Reason.AUTOPILOT_TWO_POLICIES, ""))
+    for other in (None, contested, candidate("a", mode=AutopilotMode.OBSERVE)):
+        assert withheld(other, ActionSettings(), NOW) == "no policy acts on it any more"
+
+
+def test_the_rest_of_a_canary_ends_where_no_policy_acts_any_more_and_stays_where_nobody_could_look() -> None:
+    def rest(name: str, state: ChangeState = ChangeState.WAITING, namespace: str = "shop") -> ChangeStatus:
+        change = Change(name, f"{KEY_PREFIX}1", namespace, "Deployment", name, "m", (), "in-place", "", (), wave=1)
+        return ChangeStatus(change, state, NOW, NOW, "m")
+
+    standings = [
+        rest("acting"),
+        rest("observed"),
+        rest("gone"),
+        rest("done", ChangeState.VERIFIED),
+        rest("x", namespace="pay"),
+    ]
+    around = [candidate("acting"), candidate("observed", mode=AutopilotMode.OBSERVE)]
+    assert [s.change.name for s in ended_rests(standings, around, {"pay"})] == ["observed", "gone"]
+    assert [s.change.name for s in ended_rests(standings, around, ())] == ["observed", "gone", "x"]
 
 
 def test_worth_times_confidence_orders_and_a_neighbour_of_what_soaks_stands_back() -> None:
