@@ -73,6 +73,11 @@ class GpuContainer:
         """Whether anything is known of its use."""
         return not math.isnan(self.core_maximum)
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether a share can be judged; pods that only ever start have a maximum and no quantile."""
+        return not math.isnan(self.core_quantile) and not math.isnan(self.memory_maximum)
+
     def monthly_price(self, devices: float) -> float:
         """Of so many devices in each of its pods."""
         return devices * self.pods * self.hourly_price * HOURS_PER_MONTH
@@ -99,7 +104,7 @@ def find(containers: Sequence[GpuContainer], settings: FindingSettings, own: Gpu
         elif container.days >= settings.minimum_days and container.coverage >= settings.minimum_coverage:
             if container.core_maximum <= settings.idle_gpu_percent:
                 yield _idle(container, settings)
-            elif not container.instances and not math.isnan(container.memory_maximum):
+            elif container.is_steady and not container.instances:
                 yield from _oversized(container, own)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -109,8 +110,27 @@ def test_decisions_of_the_past_add_up_to_the_frontier(folder: Path) -> None:
         cotenant.reclaim_decisions(usage[usage["time"] < usage["time"].min() + pd.Timedelta(days=5)])
     with pytest.raises(cotenant.FrameError, match="no column 'cpu_allocatable_millicores'"):
         cotenant.reclaim_frontier(usage.drop(columns="cpu_allocatable_millicores"))
-    with pytest.raises(cotenant.UsageError, match="risk_percent=0 "):
-        cotenant.reclaim_decisions(usage, risk_percent=(0,))
+
+
+@pytest.mark.parametrize(
+    ("risks", "text"),
+    [(1.0, "is no sequence"), ("1", "is no sequence"), ((), "is empty"), ((1, 1), "a risk twice"),
+     ((0,), "risk_percent=0 is not between"), (("1",), "risk_percent='1' is not between")],
+)  # fmt: skip
+def test_a_risk_that_is_none_is_named(risks: Any, text: str) -> None:
+    with pytest.raises(cotenant.UsageError, match=text) as refused:
+        cotenant.reclaim_decisions(pd.DataFrame(), risk_percent=risks)
+    assert "(0.1, 1, 5)" in refused.value.fix
+
+
+def test_allocatable_amounts_in_cores_are_refused_and_not_taken_for_full_nodes() -> None:
+    usage = waves(days=16, workloads=1).rename(columns={"workload": "node"})
+    # around 100 millicores used of "4": every value lies above
+    with pytest.raises(cotenant.FrameError, match="most of cpu_usage_millicores lies above"):
+        cotenant.reclaim_decisions(usage.assign(cpu_allocatable_millicores=4))
+    highest = cotenant.reclaim_decisions(usage.assign(cpu_allocatable_millicores=400))["actual_peak_millicores"].max()
+    # the first decision is after 14 days of 288 values
+    assert highest == pytest.approx(usage["cpu_usage_millicores"].iloc[14 * 288 :].max())
 
 
 @pytest.mark.slow

@@ -199,16 +199,24 @@ def test_a_stretch_of_usage_is_chosen_by_time_and_name(store: cotenant.ClusterSt
     # 12 slots of 5 minutes, the last one begins 5 minutes before the end
     assert list(hour["time"]) == list(pd.date_range(start, periods=12, freq="5min"))
     assert set(every["workload"]) == {"checkout"}
+    for seconds in (np.int64(start.timestamp()), np.float32(0)):  # numbers of numpy are Unix seconds too
+        since = store.usage("pay/checkout", resource="cpu", since=seconds)
+        assert since["time"].iloc[0] == max(pd.Timestamp(float(seconds), unit="s", tz="UTC"), every["time"].iloc[0])
     pd.testing.assert_frame_equal(hour, every[every["time"].isin(hour["time"])].reset_index(drop=True))
     wrong: dict[str, dict[str, Any]] = {
         "no workload is pay/chekout": {"workload": "pay/chekout"},
         "since='noon' is no time": {"since": "noon"},
+        "since='' is no time": {"since": ""},
+        "since=nan is no time": {"since": np.nan},
+        "until=NaT is no time": {"until": pd.NaT},
+        f"since={1000 * int(start.timestamp())} lies outside 1970..2100": {"since": 1000 * int(start.timestamp())},
         "stored is 2026": {"until": 0},
         "per='pod'": {"per": "pod"},
     }
     for text, arguments in wrong.items():
-        with pytest.raises((cotenant.NoData, cotenant.UsageError), match=text):
+        with pytest.raises((cotenant.NoData, cotenant.UsageError), match=text) as refused:
             store.usage(**arguments)
+        assert refused.value.fix
 
 
 @pytest.mark.slow

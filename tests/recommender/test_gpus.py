@@ -118,7 +118,7 @@ def test_a_request_without_metrics_is_told_once_it_has_lasted() -> None:
 @pytest.mark.parametrize(
     "change",
     [{"days": 4.9}, {"coverage": 0.4}, {"pods": 0}, {"requested_core": 0, "requested_memory": 0},
-     {"memory_maximum": math.nan}],
+     {"memory_maximum": math.nan}, {"core_quantile": math.nan}],
 )  # fmt: skip
 def test_nothing_is_said_on_thin_ground(change: dict[str, float]) -> None:
     assert list(find([replace(SERVE, **change)], SETTINGS, OWN)) == []  # type: ignore[arg-type]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,8 @@ from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS
 
 BLOCK_SECONDS: Final = DAY_SECONDS // BLOCKS_PER_DAY
 
+_UNIT_FIX: Final = {Resource.CPU: "frame[{0!r}] = 1000 * cores", Resource.MEMORY: "frame[{0!r}] = 2**20 * MiB"}
+
 
 def reclaim_decisions(
     node_usage: pd.DataFrame,
@@ -34,15 +37,16 @@ def reclaim_decisions(
 
     node_usage: as of `ClusterStore.node_usage`: `time`, `node`, `cpu_usage_millicores` (or `memory_working_set_bytes`)
     and `cpu_allocatable_millicores` (or `memory_allocatable_bytes`), of more than 15 days: the first 14 are history.
-    risk_percent: how often a peak may be passed, as setting `node_peak.risk_percent`.
+    risk_percent: how often a peak may be passed, as setting `node_peak.risk_percent`. Usage above allocatable counts as
+    allocatable; FrameError where most of it lies above, as with allocatable amounts in another unit.
 
     One row a risk, decision and node: risk_percent, time, node, and with units expected_peak (of the next 24 hours, at
     that risk), lent (allocatable less that), actual_peak (NaN when half of the 24 hours is missing) and excess (the
     actual above the expected peak, else 0). A decision with an excess was passed.
     """
     wanted = resource_of(resource)
+    risks = _risks(risk_percent)
     nodes, trial = _trial(node_usage, wanted)
-    risks = [_risk(percent) for percent in risk_percent]
     actual = highest_after(trial)
     start = nodes.grid.start_seconds
     moments = np.repeat(start + trial.decisions * BLOCK_SECONDS, len(nodes.names))
@@ -79,10 +83,18 @@ def reclaim_frontier(
     return frame.astype({"curve": "str", "setting": "str", "ours": "bool"})
 
 
-def _risk(percent: float) -> float:
-    if not 0 < percent < 100:
-        raise UsageError(f"risk_percent={percent!r} is not between 0 and 100 %", fix="Write (0.1, 1, 5), say.")
-    return percent / 100
+def _risks(percents: Any) -> list[float]:
+    """As shares; UsageError for anything but different numbers between 0 and 100."""
+    fix = "Write (0.1, 1, 5), say."
+    if isinstance(percents, str | bytes) or not isinstance(percents, Iterable):
+        raise UsageError(f"risk_percent={percents!r} is no sequence of numbers", fix=fix)
+    risks = list(percents)
+    for percent in risks:
+        if not isinstance(percent, Real) or not 0 < percent < 100:
+            raise UsageError(f"risk_percent={percent!r} is not between 0 and 100 %", fix=fix)
+    if not risks or len(set(risks)) < len(risks):
+        raise UsageError(f"risk_percent={percents!r} {'holds a risk twice' if risks else 'is empty'}", fix=fix)
+    return [float(percent) / 100 for percent in risks]
 
 
 def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimTrial]:
@@ -101,7 +113,14 @@ def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimT
             limit, f"node {name} has no {limit} above 0 {resource.unit}", fix="Leave the node out, or say it."
         )
     nodes = _from_a_border(nodes, column)
-    totals = np.minimum(nodes.values[column].astype(np.float64), limits[:, None])
+    totals = nodes.values[column].astype(np.float64)
+    if 2 * (totals > limits[:, None]).sum() > np.isfinite(totals).sum():
+        raise FrameError(
+            limit,
+            f"most of {column} lies above {limit}: node {nodes.names[0][0]} has {limits[0]:g} {resource.unit}",
+            fix=f"Give both in {resource.unit}: {_UNIT_FIX[resource].format(limit)}, say.",
+        )
+    totals = np.minimum(totals, limits[:, None])
     trial = ReclaimTrial(totals, limits, nodes.grid.slots_per_day, resource)
     if not len(trial.decisions):
         days = nodes.grid.size / nodes.grid.slots_per_day

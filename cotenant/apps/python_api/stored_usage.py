@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from numbers import Real
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -14,7 +16,7 @@ import pandas as pd
 
 from cotenant.apps.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, PROD, node_refs, of_classes
 from cotenant.apps.python_api.own_usage import AMOUNTS, COLUMN, THROTTLED
-from cotenant.apps.python_api.usage_frame import write
+from cotenant.apps.python_api.usage_frame import LATEST_SECONDS, write
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import NoData, UsageError
@@ -65,7 +67,10 @@ class StoredUsage:
         window = TimeGrid.between(max(span[0], start), end, FIVE_MINUTES_SECONDS)
         if not window.size:
             first, last = (pd.Timestamp(at, unit="s", tz="UTC") for at in span)
-            raise NoData(f"no usage of cluster {store.cluster} lies in that time; stored is {first} to {last}")
+            raise NoData(
+                f"no usage of cluster {store.cluster} lies in that time; stored is {first} to {last}",
+                fix="Give a since before until, and some of what is stored; left out, they are its last days.",
+            )
         return cls(store, inventory, window)
 
     def chosen(self, workload: str | None, where: str) -> tuple[WorkloadRef, ...]:
@@ -184,12 +189,14 @@ def _required(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _seconds(name: str, moment: Any) -> int:
-    """Unix seconds; a time without a zone is UTC."""
-    try:
-        stamp = pd.Timestamp(moment, unit="s") if isinstance(moment, int | float) else pd.Timestamp(moment)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise UsageError(
-            f"{name}={moment!r} is no time", fix="Write '2026-11-19T12:00Z', a datetime, or Unix seconds."
-        ) from error
+    """Unix seconds; a time without a zone is UTC. UsageError for what is no time, or lies outside 1970..2100."""
+    stamp: Any = pd.NaT
+    with suppress(ValueError, TypeError, OverflowError):
+        stamp = pd.Timestamp(float(moment), unit="s") if isinstance(moment, Real) else pd.Timestamp(moment)
+    if stamp is pd.NaT:
+        raise UsageError(f"{name}={moment!r} is no time", fix="Write '2026-11-19T12:00Z', a datetime, or Unix seconds.")
     aware = stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp
-    return int(aware.timestamp())
+    seconds = int(aware.timestamp())
+    if not 0 <= seconds < LATEST_SECONDS:
+        raise UsageError(f"{name}={moment!r} lies outside 1970..2100", fix="Give seconds: divide milliseconds by 1000.")
+    return seconds

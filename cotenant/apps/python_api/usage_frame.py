@@ -26,7 +26,7 @@ HALF_HOUR_SECONDS: Final = 1800
 SHORTEST_STEP_SECONDS: Final = 60
 MOST_SLOTS: Final = 2**20
 """Ten years of five minutes: more is a mistaken time, and would not fit into memory."""
-_LATEST_SECONDS: Final = 4_102_444_800
+LATEST_SECONDS: Final = 4_102_444_800
 """2100-01-01: a larger number is a time in milliseconds."""
 _DEFAULTS: Final = {"namespace": "default", "kind": "Deployment"}
 _OTHER_UNITS: Final = {
@@ -172,7 +172,7 @@ def _moments(frame: pd.DataFrame) -> npt.NDArray[np.int64]:
     column = frame[TIME]
     if pd.api.types.is_numeric_dtype(column.dtype):
         numbers: npt.NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        wrong = ~((numbers >= 0) & (numbers < _LATEST_SECONDS))
+        wrong = ~((numbers >= 0) & (numbers < LATEST_SECONDS))
         if wrong.any():
             value = numbers[int(wrong.argmax())]
             raise FrameError(
