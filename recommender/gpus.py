@@ -136,7 +136,8 @@ def _unmeasured(container: GpuContainer) -> ClusterFinding:
 
 def _idle(container: GpuContainer, settings: FindingSettings) -> ClusterFinding:
     figures = {**_requested(container), **_used(container), "threshold_percent": settings.idle_gpu_percent}
-    saving = container.monthly_price(container.devices)
+    # an instance is a part of a GPU, and which part is not known
+    saving = None if container.instances else container.monthly_price(container.devices)
     return ClusterFinding(FindingKind.IDLE_GPU, container.ref, Severity.WARNING, figures, "no GPU", saving)
 
 

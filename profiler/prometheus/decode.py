@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -268,12 +268,17 @@ def _read_device(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[S
         key = (block.labels[row].of_container, block.labels[row].of_device)
         values = block.slots[row] * part.scale
         per_device[key] = np.fmax(per_device[key], values) if key in per_device else values
-    sums: dict[PodContainerRef, Floats] = {}
-    for (ref, _device), values in per_device.items():
+    rows_of = ((ref, values) for (ref, _device), values in per_device.items())
+    return [SignalUsage(part.signals[0], _summed(part.signals[0], rows_of, block.query.grid), frozenset())]
+
+
+def _summed(signal: Signal, rows: Iterable[tuple[Ref, Floats]], grid: TimeGrid) -> Usage[Any]:
+    """One row per reference: the sum of its rows."""
+    sums: dict[Ref, Floats] = {}
+    for ref, values in rows:
         sums[ref] = _plus(sums[ref], values) if ref in sums else values
     refs = tuple(sorted(sums))
-    matrix = np.array([sums[ref] for ref in refs]).reshape(len(refs), block.query.grid.size)
-    return [SignalUsage(part.signals[0], _usage(part.signals[0], refs, block.query.grid, matrix), frozenset())]
+    return _usage(signal, refs, grid, np.array([sums[ref] for ref in refs]).reshape(len(refs), grid.size))
 
 
 def _plus(a: Floats, b: Floats) -> Floats:
@@ -304,13 +309,28 @@ def _amounts_of(labels: Labels) -> Mapping[Signal, float]:
 
 def _read_gauges(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[SignalUsage]:
     scales = [_amounts_of(labels) for labels in block.labels]
-    out = []
-    for signal in part.signals:
-        rows = [i for i, amounts in enumerate(scales) if signal in amounts]
+
+    def amounts(signal: Signal, rows: list[int]) -> SignalUsage:
         chosen = block.take(rows, block.values[rows])
         values = chosen.slots * np.array([scales[i][signal] for i in rows]).reshape(-1, 1)
-        out.append(_joined(signal, chosen, values, (x.of_container for x in chosen.labels)))
+        return _joined(signal, chosen, values, (x.of_container for x in chosen.labels))
+
+    out = []
+    for signal in part.signals:
+        rows = [i for i, factors in enumerate(scales) if signal in factors]
+        of_resource: dict[str, list[int]] = {}
+        for row in rows:  # MIG profiles are requested side by side; other amounts are written in one way or another
+            name = block.labels[row].resource if signal is Signal.GPU_INSTANCE_REQUEST else ""
+            of_resource.setdefault(name, []).append(row)
+        parts = [amounts(signal, own) for own in of_resource.values() or [[]]]
+        out.append(parts[0] if len(parts) == 1 else _added(signal, parts, block.query.grid))
     return out
+
+
+def _added(signal: Signal, parts: Sequence[SignalUsage], grid: TimeGrid) -> SignalUsage:
+    """The sum of several resources' amounts."""
+    rows = (row for p in parts for row in zip(p.usage.refs, p.usage.values, strict=True))
+    return SignalUsage(signal, _summed(signal, rows, grid), frozenset().union(*(p.duplicates for p in parts)))
 
 
 def _read_counters(_: QueryPart, block: _Block, __: Mapping[str, str]) -> list[SignalUsage]:

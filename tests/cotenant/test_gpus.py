@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -60,6 +62,18 @@ def test_the_clusters_gpu_use_is_forecast_and_shown_on_page_and_command_line(sto
     drawn = page.line(ForecastDetail.of(row, None), DeviceResource.GPU_CORE)
     figure = story.chart(drawn)
     assert "forecast p95 highest at" in figure.summary
+
+
+def test_mig_instances_are_not_counted_as_whole_gpus(history: History) -> None:
+    usage = history.usage[Signal.GPU_CORE_MEAN].dense()
+    instance = int(np.nanargmax(usage.values[:, -1]))
+    requests = history.usage[Signal.GPU_INSTANCE_REQUEST]
+    hundred = np.full((1, requests.grid.size), 100, dtype=np.float32)
+    asked = Usage((usage.refs[instance],), requests.grid, hundred, requests.resource, requests.statistic)
+    partitioned = replace(history, usage={**history.usage, Signal.GPU_INSTANCE_REQUEST: asked})
+    # percent of an instance are not percent of a device: the container leaves the sum with all it used
+    before, after = (float(total_of(h).values[0, -1]) for h in (history, partitioned))
+    assert before - after == pytest.approx(float(usage.values[instance, -1]), rel=1e-4)
 
 
 def test_the_clusters_gpu_use_is_the_sum_of_its_containers(history: History) -> None:

@@ -95,6 +95,21 @@ def test_two_scrapers_of_a_container_count_once_with_the_higher_value() -> None:
     assert named.duplicates == {REF}
 
 
+def test_instances_of_several_mig_profiles_are_added_and_a_profile_counts_once() -> None:
+    part, hours = PARTS["amounts"], TimeGrid(START, HOUR_SECONDS, 1)
+
+    def asks(resource: str, amount: int, job: str = "ksm") -> tuple[dict[str, str], list[tuple[float, str]]]:
+        labels = {"__name__": "kube_pod_container_resource_requests", **LABELS, "resource": resource, "job": job}
+        return labels, [(at(0, hours), str(amount))]
+
+    small, large = "nvidia_com_mig_1g_5gb", "nvidia_com_mig_3g_20gb"
+    named, _ = decoded(part, asks(small, 2), asks(small, 2, "other"), asks(large, 1), grid=hours)
+    (instances,) = (one for one in named if one.signal is Signal.GPU_INSTANCE_REQUEST)
+    # two small ones, which two scrapers tell, and a large one: three instances of 100 percent
+    np.testing.assert_array_equal(instances.usage.values, [[300]])
+    assert instances.usage.refs == (REF,)
+
+
 def test_a_restarted_containers_old_and_new_series_are_not_duplicates() -> None:
     old = [(at(k), "1") for k in range(4)]
     new = [(at(k), "2") for k in range(2, 6)]

@@ -182,6 +182,8 @@ def test_finer_values_are_joined_to_five_minutes_and_coarser_ones_refused() -> N
     coarse = usage[usage["time"].dt.minute % 10 == 0]
     with pytest.raises(cotenant.FrameError, match="every 600 s; recommendations need 5 minutes or less"):
         cotenant.recommend(coarse)
+    with pytest.raises(cotenant.FrameError, match="every 3600 s"):
+        cotenant.recommend(usage[usage["time"].dt.minute == 0])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from cotenant.apps.python_api.usage_frame import CONTAINER, WORKLOAD, read, writ
 from cotenant.core.model.errors import CotenantError, FrameError, NoData, NotEnoughHistory
 from cotenant.core.model.usage.usage import TimeGrid
 
-CPU = "cpu_usage_millicores"
+CPU, MEMORY = "cpu_usage_millicores", "memory_working_set_bytes"
 START = 1_793_577_600
 """2026-11-02 00:00 UTC."""
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
@@ -97,6 +97,24 @@ def test_a_mistake_is_named_with_its_column_value_unit_and_fix(mistaken: Any, te
         read(mistaken, WORKLOAD, [CPU])
     assert text in refused.value.message
     assert fix in refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("mistaken", "text", "fix"),
+    [
+        (frame(memory_working_set_mib=300), f"no column '{MEMORY}', but 'memory_working_set_mib'",
+         f"frame['{MEMORY}'] = 2**20 * frame['memory_working_set_mib']"),
+        (frame(cpu_request_cores=2.0), "no column 'cpu_request_millicores', but 'cpu_request_cores'",
+         "frame['cpu_request_millicores'] = 1000 * frame['cpu_request_cores']"),
+    ],
+)  # fmt: skip
+def test_a_wrong_unit_beside_a_right_one_is_not_passed_over(mistaken: Any, text: str, fix: str) -> None:
+    with pytest.raises(FrameError) as refused:
+        read(mistaken, WORKLOAD, [CPU, MEMORY], ["cpu_request_millicores"])
+    assert (text in refused.value.message, refused.value.fix) == (True, fix)
+    # in both units it is there in ours
+    both = mistaken.assign(**{MEMORY: 1, "cpu_request_millicores": 1})
+    assert set(read(both, WORKLOAD, [CPU, MEMORY], ["cpu_request_millicores"]).values) == {CPU, MEMORY}
 
 
 def test_an_empty_frame_and_a_single_moment_are_too_little_to_read() -> None:

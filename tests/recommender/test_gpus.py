@@ -98,13 +98,18 @@ def test_a_busy_gpu_a_fitting_share_and_a_mig_instance_are_left_alone() -> None:
 
 def test_a_gpu_that_never_computed_is_idle_whatever_memory_it_holds() -> None:
     notebook = replace(SERVE, core_quantile=0.2, core_maximum=0.4, memory_maximum=90)
-    for container in (notebook, replace(notebook, requested_core=0, requested_memory=0, instances=100)):
-        (finding,) = find([container], SETTINGS, OWN)
-        assert (finding.kind, finding.proposal) == (FindingKind.IDLE_GPU, "no GPU")
-        assert finding.monthly_saving == pytest.approx(2 * 2.0 * 730)
+    (finding,) = find([notebook], SETTINGS, OWN)
+    assert (finding.kind, finding.proposal) == (FindingKind.IDLE_GPU, "no GPU")
+    assert finding.monthly_saving == pytest.approx(2 * 2.0 * 730)
     at_threshold = replace(notebook, core_maximum=SETTINGS.idle_gpu_percent)
     assert [f.kind for f in find([at_threshold], SETTINGS, OWN)] == [FindingKind.IDLE_GPU]
     assert [f.kind for f in find([replace(notebook, core_maximum=3.1)], SETTINGS, OWN)] == []
+
+
+def test_an_idle_mig_instance_is_told_without_the_price_of_the_whole_gpu() -> None:
+    idle = replace(SERVE, requested_core=0, requested_memory=0, instances=100, core_maximum=0.4)
+    (finding,) = find([idle], SETTINGS, OWN)
+    assert (finding.kind, finding.monthly_saving) == (FindingKind.IDLE_GPU, None)
 
 
 def test_a_request_without_metrics_is_told_once_it_has_lasted() -> None:

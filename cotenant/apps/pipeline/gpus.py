@@ -27,8 +27,13 @@ def findings(history: History, settings: Settings) -> Iterator[ClusterFinding]:
 
 
 def cluster_total(history: History) -> Usage[ClusterRef] | None:
-    """What all containers use of GPUs together, percent of one device; None without any GPU metrics."""
+    """What all containers use of whole GPUs together, percent of one device; None without any GPU metrics.
+
+    Containers with MIG instances are left out: their percent are of an instance, whose part of a GPU is not stored.
+    """
     usage = history.usage[Signal.GPU_CORE_MEAN]
+    partitioned = set(history.usage[Signal.GPU_INSTANCE_REQUEST].refs)
+    usage = usage.select(np.array([ref not in partitioned for ref in usage.refs], dtype=bool))
     return total(usage, by_cluster(usage.refs, history.inventory)) if usage.refs else None
 
 

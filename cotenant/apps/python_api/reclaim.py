@@ -90,7 +90,7 @@ def _risks(percents: Any) -> list[float]:
         raise UsageError(f"risk_percent={percents!r} is no sequence of numbers", fix=fix)
     risks = list(percents)
     for percent in risks:
-        if not isinstance(percent, Real) or not 0 < percent < 100:
+        if not isinstance(percent, Real) or not 0 < float(percent) < 100:
             raise UsageError(f"risk_percent={percent!r} is not between 0 and 100 %", fix=fix)
     if not risks or len(set(risks)) < len(risks):
         raise UsageError(f"risk_percent={percents!r} {'holds a risk twice' if risks else 'is empty'}", fix=fix)

@@ -66,6 +66,7 @@ def read(
     names the column, the value, its unit and the fix; NoData for no rows, NotEnoughHistory for a single moment.
     """
     _require_frame(frame, identity, series)
+    _require_units(frame, (*series, *optional, *amounts))
     present = [name for name in (*series, *optional) if name in frame.columns]
     columns = {name: _numbers(frame, name) for name in present}
     if not len(frame) or not any(np.isfinite(columns[name]).any() for name in series if name in columns):
@@ -119,17 +120,24 @@ def _require_frame(frame: Any, identity: Sequence[str], series: Sequence[str]) -
         if name not in frame.columns:
             raise _missing(frame, name)
     if not any(name in frame.columns for name in series):
+        _require_units(frame, series)
         raise _missing(frame, series[0])
 
 
+def _require_units(frame: pd.DataFrame, names: Sequence[str]) -> None:
+    """FrameError for a column that is there in another unit alone: it would not be seen."""
+    columns = {str(column) for column in frame.columns}
+    for name in (n for n in names if n not in columns):
+        for suffix, (unit, factor) in _OTHER_UNITS.items():
+            other = name.removesuffix(unit) + suffix
+            if name.endswith(unit) and other in columns:
+                fix = f"frame[{name!r}] = {factor}frame[{other!r}]"
+                raise FrameError(name, f"the DataFrame has no column {name!r}, but {other!r}", fix=fix)
+
+
 def _missing(frame: pd.DataFrame, name: str) -> FrameError:
-    """What is there in another unit, or under a similar name, is in the fix."""
+    """What is there under a similar name is in the fix."""
     columns = [str(column) for column in frame.columns]
-    for suffix, (unit, factor) in _OTHER_UNITS.items():
-        other = name.removesuffix(unit) + suffix
-        if name.endswith(unit) and other in columns:
-            fix = f"frame[{name!r}] = {factor}frame[{other!r}]"
-            return FrameError(name, f"the DataFrame has no column {name!r}, but {other!r}", fix=fix)
     if name == TIME and isinstance(frame.index, pd.DatetimeIndex):
         return FrameError(
             name, "the DataFrame has the time as its index", fix="frame = frame.reset_index(names='time')"
@@ -297,9 +305,11 @@ def _newest(
 def five_minutes(usage: LongUsage) -> int:
     """How many slots make five minutes; FrameError for longer ones."""
     if FIVE_MINUTES_SECONDS % usage.grid.step_seconds:
+        sampled = np.any([np.isfinite(matrix).any(axis=0) for matrix in usage.values.values()], axis=0)
+        step = (math.gcd(*np.diff(np.flatnonzero(sampled)).tolist()) or 1) * usage.grid.step_seconds
         raise FrameError(
             TIME,
-            f"the DataFrame has a value every {usage.grid.step_seconds} s; recommendations need 5 minutes or less",
+            f"the DataFrame has a value every {step} s; recommendations need 5 minutes or less",
             fix="Query at a step of 300 s: peaks inside longer slots are not seen.",
         )
     return FIVE_MINUTES_SECONDS // usage.grid.step_seconds
