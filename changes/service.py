@@ -43,6 +43,7 @@ from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.ledger import Anchor, Ledger, LedgerRow
+from cotenant.core.model.autopilot import KEY_PREFIX
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus, cool_downs
 from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Right, Someone
 from cotenant.core.model.changes.service import (
@@ -89,7 +90,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ChangeServiceConfig:
-    """Dependencies of a `ClusterChangeService`. anchor_namespace: where the ledger's head is kept; "": nowhere."""
+    """Dependencies of a `ClusterChangeService`. anchor_namespace: where the ledger's head is kept; "": nowhere.
+
+    for_autopilot: whether the autopilot calls it, to which keys with its prefix are reserved.
+    """
 
     door: ClusterAccess
     ledger: LedgerPlace
@@ -103,6 +107,7 @@ class ChangeServiceConfig:
     compare: Compare = nothing_compared
     trace: Trace = nothing_traced
     guard: Guard = unguarded
+    for_autopilot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,9 @@ class ClusterChangeService:
     def accept(self, who: Someone, request: ChangeRequest) -> list[ChangeStatus]:
         """Write down, then do; the same key again does nothing more."""
         required(Right.ACCEPT, who, request)
+        if request.key.startswith(KEY_PREFIX) and not self._office.for_autopilot:
+            message = f"the key {request.key!r} begins with {KEY_PREFIX!r}, which is the autopilot's"
+            raise KeyTaken(message, fix="Use another key; nothing was done.")
         with self._acting(who, f"{len(request.workloads)} workloads are changed for {who.name}") as actions:
             if already := _same(actions.journal.standings(), request):
                 return already

@@ -232,6 +232,7 @@ class Acts:
                 compare=config.compare,
                 trace=config.trace,
                 guard=guard,
+                for_autopilot=True,
             )
         )
 

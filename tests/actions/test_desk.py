@@ -66,6 +66,13 @@ def test_the_same_key_again_changes_nothing_more(scene: acting.Scene) -> None:
         desk.accept(ADMIN, ChangeRequest((other,), key="k1"))
 
 
+def test_nobody_accepts_under_a_key_of_the_autopilot(scene: acting.Scene) -> None:
+    desk, ref = scene.desk(), scene.acceptable()[0]
+    with pytest.raises(KeyTaken, match=r"'autopilot-b7eeb8542319' begins with 'autopilot-'"):
+        desk.accept(ADMIN, ChangeRequest((ref,), key="autopilot-b7eeb8542319"))
+    assert desk.changes(ADMIN) == []
+
+
 def test_two_clicks_at_once_make_one_change(scene: acting.Scene) -> None:
     desk, wanted = scene.desk(), ChangeRequest(scene.acceptable()[:1], key="k1")
     done: list[str] = []
