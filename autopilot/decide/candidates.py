@@ -38,12 +38,16 @@ GIB_A_CORE: Final = 8.0
 
 @dataclass(frozen=True, slots=True)
 class LiveNamespace:
-    """Live objects of one namespace: workloads, autoscalers, VPAs, and the nodes of each workload's pods."""
+    """Live objects of one namespace: workloads, autoscalers, VPAs, and of each workload's pods their nodes and classes.
+
+    A ClusterColocationProfile labels pods at admission, so that the class is not in the template.
+    """
 
     workloads: Mapping[WorkloadRef, Json] = field(default_factory=dict)
     autoscalers: Sequence[Json] = ()
     vpas: Sequence[Json] = ()
     nodes: Mapping[WorkloadRef, frozenset[str]] = field(default_factory=dict)
+    classes: Mapping[WorkloadRef, frozenset[QosClass]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +178,10 @@ def _untouched(
 ) -> Iterator[str]:
     never = under.limits.never_touch
     template = ((body.get("spec") or {}).get("template") or {}).get("metadata") or {}
-    qos = qos_of(template.get("labels") or {})
-    if qos in (QosClass.LSE, QosClass.LSR) and Untouched(qos.value) in never:
-        yield f"its pods are {qos}"
+    classes = {qos_of(template.get("labels") or {}), *live.classes.get(candidate.workload, ())}
+    for qos in sorted(classes & {QosClass.LSE, QosClass.LSR}):
+        if Untouched(qos.value) in never:
+            yield f"its pods are {qos}"
     if Untouched.SINGLE_REPLICA in never and _replicas(body) < 2:
         yield "it has a single replica"
     if Untouched.AUTOSCALED in never:
@@ -224,8 +229,9 @@ def _rises(value: Value) -> bool:
 
 
 def _is_oom_raise(recommendation: Recommendation, value: Value) -> bool:
-    killed = value.reason is Reason.OOM_BUMP or bool(recommendation.backtest and recommendation.backtest.now_oom_kills)
-    return killed and value.resource is Resource.MEMORY and (value.change or 0) > 0
+    """Memory that rises in a container with a recorded kill; kills that a back-test simulates are no emergency."""
+    rising = [v for v in recommendation.values if v.resource is Resource.MEMORY and (v.change or 0) > 0]
+    return value in rising and any(v.reason is Reason.OOM_BUMP for v in rising)
 
 
 def _keeping(recommendation: Recommendation, values: Sequence[Value]) -> Recommendation:

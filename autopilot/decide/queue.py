@@ -8,7 +8,7 @@ ceiling. Times are Unix times: what lies in the future, after a clock went back,
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from autopilot.decide.halt import Halt
@@ -122,9 +122,11 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
 
 
 def ways_left(candidate: Candidate, inputs: RoundInputs) -> tuple[Way, ...]:
-    """Ways of its policy; a roll-out only while its pods have a restart left this week."""
+    """Ways of its policy; a roll-out only inside windows, and while its pods have a restart left this week."""
     spent = restarts(inputs.acts, candidate.workload, inputs.now_seconds)
-    has_restart = spent < candidate.limits.restarts_per_week
+    groups = windows_of(replace(candidate, urgent=False), inputs.actions) if candidate.urgent else ()
+    is_outside = not all(is_open(group, inputs.now_seconds) for group in groups)
+    has_restart = spent < candidate.limits.restarts_per_week and not is_outside
     return tuple(way for way in candidate.limits.ways if way is not Way.ROLL_OUT or has_restart)
 
 
@@ -178,7 +180,8 @@ def _rest_end(acts: Sequence[PastAct], first_seconds: float) -> float | None:
 
 def _shut_windows(inputs: RoundInputs) -> dict[tuple[str, ...], str]:
     """Groups of windows of which none is open now, each with when the next one opens."""
-    groups = {group for candidate in inputs.candidates for group in windows_of(candidate, inputs.actions)}
+    candidates = (replace(candidate, urgent=False) for candidate in inputs.candidates)
+    groups = {group for candidate in candidates for group in windows_of(candidate, inputs.actions)}
     return {group: when(group, inputs.now_seconds) for group in groups if not is_open(group, inputs.now_seconds)}
 
 
@@ -205,8 +208,9 @@ def _waits_of(
     end = inputs.cool_downs.get(workload, 0.0)
     if candidate.lowers and end > inputs.now_seconds:
         yield Reason.AUTOPILOT_COOL_DOWN, f"{(end - inputs.now_seconds) / HOUR_SECONDS:.1f} hours are left"
-    opening = next((shut[group] for group in windows_of(candidate, inputs.actions) if group in shut), "")
-    if opening:
+    is_spared = candidate.urgent and bool(ways_left(candidate, inputs))
+    groups = windows_of(replace(candidate, urgent=is_spared), inputs.actions)
+    if opening := next((shut[group] for group in groups if group in shut), ""):
         yield Reason.AUTOPILOT_OUTSIDE_WINDOW, f"the next one opens {opening}"
     if not ways_left(candidate, inputs):
         yield Reason.AUTOPILOT_NO_WAY_LEFT, f"restarts a week: {limits.restarts_per_week}"

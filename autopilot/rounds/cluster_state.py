@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,12 +13,13 @@ from autopilot.decide.halt import ClusterHealth
 from autopilot.decide.policy import Policy, read_policy
 from changes.decide.field_changes import RESOURCES
 from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.adapters.kube.observed import ON_NODES, ObservedPodWire, pod_of
+from cotenant.core.adapters.kube.observed import NOT_ENDED, ObservedPodWire, pod_of
 from cotenant.core.model.autopilot import PAUSED_KEY, POLICIES_PATH, SWITCH_CONFIG_MAP
-from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden, CotenantError
+from cotenant.core.model.errors import ClusterAbsent, CotenantError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address, Apply
 from cotenant.core.model.kubernetes.owners import deployment_of
+from cotenant.core.model.kubernetes.qos import QosClass, qos_of
 
 KINDS: Final = ("Deployment", "StatefulSet", "DaemonSet")
 VPAS: Final = "verticalpodautoscalers"
@@ -51,17 +52,19 @@ def read_policies(client: KubeClient, namespaces: Sequence[str] = ()) -> list[Po
 
 
 def read_namespace(client: KubeClient, namespace: str) -> LiveNamespace:
-    """Workloads of a namespace, with their autoscalers, VPAs and nodes."""
+    """Workloads of a namespace, with their autoscalers, VPAs, nodes and classes."""
     workloads: dict[WorkloadRef, dict[str, Any]] = {}
     for kind in KINDS:
         version, plural = RESOURCES[kind]
         for body in client.list(f"/apis/{version}/namespaces/{namespace}/{plural}"):
             workloads[WorkloadRef(namespace, kind, str(body["metadata"]["name"]))] = body
+    nodes, classes = _pods(client, namespace)
     return LiveNamespace(
         workloads,
         tuple(client.list(f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers")),
         _vpas(client, namespace),
-        _nodes(client, namespace),
+        nodes,
+        classes,
     )
 
 
@@ -128,16 +131,17 @@ def _vpas(client: KubeClient, namespace: str) -> Sequence[dict[str, Any]]:
         return ()
 
 
-def _nodes(client: KubeClient, namespace: str) -> dict[WorkloadRef, frozenset[str]]:
-    """Nodes of each workload's pods; nothing where pods may not be listed: they only spread the queue."""
-    places: dict[WorkloadRef, set[str]] = defaultdict(set)
-    try:
-        pods: Iterable[ObservedPodWire] = client.list(
-            f"/api/v1/namespaces/{namespace}/pods", ObservedPodWire, fieldSelector=ON_NODES
-        )
-    except ClusterForbidden:
-        return {}
+def _pods(
+    client: KubeClient, namespace: str
+) -> tuple[dict[WorkloadRef, frozenset[str]], dict[WorkloadRef, frozenset[QosClass]]]:
+    """Nodes and classes of each workload's pods; who may not list pods does not know what to leave alone."""
+    nodes: dict[WorkloadRef, set[str]] = defaultdict(set)
+    classes: dict[WorkloadRef, set[QosClass]] = defaultdict(set)
+    pods = client.list(f"/api/v1/namespaces/{namespace}/pods", ObservedPodWire, fieldSelector=NOT_ENDED)
     for pod in map(pod_of, pods):
         kind, name = pod.owner
-        places[deployment_of(WorkloadRef(namespace, kind, name), pod.template_hash)].add(pod.node)
-    return {workload: frozenset(nodes) for workload, nodes in places.items()}
+        workload = deployment_of(WorkloadRef(namespace, kind, name), pod.template_hash)
+        classes[workload].add(qos_of(pod.labels))
+        if pod.node:
+            nodes[workload].add(pod.node)
+    return {w: frozenset(names) for w, names in nodes.items()}, {w: frozenset(qos) for w, qos in classes.items()}

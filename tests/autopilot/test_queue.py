@@ -133,6 +133,17 @@ def test_the_rest_of_a_canary_ends_where_no_policy_acts_any_more_and_stays_where
     assert [s.change.name for s in ended_rests(standings, around, ())] == ["observed", "gone", "x"]
 
 
+def test_outside_of_windows_memory_rises_only_by_ways_that_restart_nothing() -> None:
+    shut = replace(LIMITS, windows=(("sat 00:00-00:01 UTC",),), ways=(Way.ROLL_OUT, Way.IN_PLACE))
+    urgent = candidate("killed", urgent=True, lowers=False, limits=shut)
+    assert entry(RoundInputs(NOW, (urgent,))).ways == (Way.IN_PLACE,)
+    rolls_out = replace(urgent, limits=replace(shut, ways=(Way.ROLL_OUT,)))
+    waits = entry(RoundInputs(NOW, (rolls_out,)))
+    assert (waits.verdict, waits.reason) == (Verdict.WAIT, Reason.AUTOPILOT_OUTSIDE_WINDOW)
+    is_open = replace(rolls_out, limits=replace(shut, windows=(), ways=(Way.ROLL_OUT,)))
+    assert entry(RoundInputs(NOW, (is_open,))).ways == (Way.ROLL_OUT,)
+
+
 def test_worth_times_confidence_orders_and_a_neighbour_of_what_soaks_stands_back() -> None:
     a, b = candidate("a", 10.0, nodes=frozenset({"n1"})), candidate("b", 9.0, confidence=0.9, nodes=frozenset({"n1"}))
     c = candidate("c", 8.0, confidence=0.9, nodes=frozenset({"n2"}), namespace="pay")

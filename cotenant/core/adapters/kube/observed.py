@@ -25,7 +25,9 @@ from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicore
 
 Quantities = dict[str, str | int | float]
 Texts = dict[str, str]
-ON_NODES: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector of pods that may use capacity."""
+ON_NODES: Final = f"spec.nodeName!=,{NOT_ENDED}"
 """Field selector of pods that occupy a node."""
 _OURS: Final = ("koordinator.sh", "cotenant.dev")
 _SUBDOMAINS: Final = tuple(f".{domain}" for domain in _OURS)
