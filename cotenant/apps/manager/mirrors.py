@@ -11,10 +11,11 @@ import msgspec
 
 from cotenant.apps.manager.controllers.node_slo_controller import ConfigMapObject
 from cotenant.apps.manager.decisions.node_slo import NodeSloObject
-from cotenant.apps.manager.queue_objects import ENDED, NOT_ENDED, ended_member, queue_node, queue_pod
+from cotenant.apps.manager.queue_objects import ENDED, ended_member, queue_node, queue_pod
 from cotenant.apps.manager.watched import watched_node, watched_pod
 from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.adapters.kube.observed import (
+    NOT_ENDED,
     ON_NODES,
     EndedPodWire,
     ManagedNodeWire,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.apps.manager.watched import is_placeholder
-from cotenant.core.adapters.kube.observed import NOT_ENDED, EndedPodWire, QueueNodeWire, QueuePodWire, node_of, pod_of
+from cotenant.core.adapters.kube.observed import EndedPodWire, QueueNodeWire, QueuePodWire, node_of, pod_of
 from cotenant.core.model.kubernetes.protocol import QUEUED_ANNOTATION, RESERVATION_ALLOCATED_ANNOTATION
 from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL, PREEMPTIBLE_LABEL
 from cotenant.core.model.queues.gang import gang_key, gang_of_pod
