@@ -1,8 +1,8 @@
 """EDGE: the node's GPUs by NVIDIA's management library (NVML), through ctypes: a handful of its C functions.
 
 nvmlInit_v2, nvmlShutdown, nvmlErrorString, nvmlSystemGetDriverVersion, nvmlDeviceGetCount_v2,
-nvmlDeviceGetHandleByIndex_v2, and of a device UUID, Name, MinorNumber, MemoryInfo, PciInfo_v3. Source of names,
-structures and sizes: NVIDIA's nvml.h. Nothing is written through it.
+nvmlDeviceGetHandleByIndex_v2, and of a device UUID, Name, MinorNumber, MemoryInfo, PciInfo_v3, MigMode. Source of
+names, structures and sizes: NVIDIA's nvml.h. Nothing is written through it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 LIBRARY: Final = "libnvidia-ml.so.1"
 _SUCCESS: Final = 0
+_MIG_ENABLED: Final = 1
 _TEXT_BYTES: Final = 96
 """NVML_DEVICE_UUID_V2_BUFFER_SIZE and NVML_DEVICE_NAME_V2_BUFFER_SIZE; the driver's version needs 80."""
 
@@ -149,8 +150,20 @@ def _gpu(library: Any, index: int) -> NvmlGpu:
     model = tried(lambda: _text(library, "nvmlDeviceGetName", handle)) or ""
     tried(lambda: _call(library, "nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory)))
     tried(lambda: _call(library, "nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(pci)))
+    if _is_partitioned(library, handle):
+        problems.append("it is in MIG mode: its instances are not given out as shares")
     bus = sysfs_bus(pci.bus_id.decode(errors="replace"))
     return NvmlGpu(uuid, minor.value, model, memory.total, bus, "; ".join(problems))
+
+
+def _is_partitioned(library: Any, handle: ctypes.c_void_p) -> bool:
+    """Whether MIG mode is on now; older drivers lack the function, and GPUs without MIG answer "Not Supported"."""
+    current, pending = ctypes.c_uint(), ctypes.c_uint()
+    try:
+        _call(library, "nvmlDeviceGetMigMode", handle, ctypes.byref(current), ctypes.byref(pending))
+    except NvmlError:
+        return False
+    return current.value == _MIG_ENABLED
 
 
 def _text(library: Any, function: str, *handle: ctypes.c_void_p) -> str:

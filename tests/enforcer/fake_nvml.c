@@ -1,7 +1,8 @@
 /* NVML's public functions over a text file, whose path STATE is given to the compiler.
  *
- * First line: what nvmlInit_v2 returns. Then a line a GPU: what its handle returns, what its memory returns, minor, UUID,
- * bus, bytes of memory, name. Handles count from 1. */
+ * First line: what nvmlInit_v2 returns. Then a line a GPU: what its handle returns, what its memory returns, MIG mode (-1 =
+ * not supported), minor, UUID, bus, bytes of memory, name. Handles count from 1. Without WITH_MIG_MODE it is an older
+ * library. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 #define INVALID_ARGUMENT 2
 #define MOST 16
 
-typedef struct { int handle_code, memory_code; unsigned minor; char uuid[96], bus[32], name[96]; unsigned long long bytes; } gpu;
+typedef struct { int handle_code, memory_code, mig_mode; unsigned minor; char uuid[96], bus[32], name[96]; unsigned long long bytes; } gpu;
 typedef struct { unsigned long long total, free, used; } memory;
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } pci;
 
@@ -24,8 +25,8 @@ static int read_gpus(gpu *gpus, int *init_code) {
     if (fscanf(file, "%d", init_code) != 1) *init_code = 9;
     while (count < MOST) {
         gpu *one = &gpus[count];
-        if (fscanf(file, "%d %d %u %95s %31s %llu %95[^\n]", &one->handle_code, &one->memory_code, &one->minor, one->uuid,
-                   one->bus, &one->bytes, one->name) != 7) break;
+        if (fscanf(file, "%d %d %d %u %95s %31s %llu %95[^\n]", &one->handle_code, &one->memory_code, &one->mig_mode,
+                   &one->minor, one->uuid, one->bus, &one->bytes, one->name) != 8) break;
         count++;
     }
     fclose(file);
@@ -99,6 +100,17 @@ int nvmlDeviceGetMemoryInfo(void *handle, memory *info) {
     info->used = one.bytes - info->free;
     return SUCCESS;
 }
+#ifdef WITH_MIG_MODE
+int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending) {
+    gpu one;
+    int code = find(handle, &one);
+    if (code != SUCCESS) return code;
+    if (one.mig_mode < 0) return 3; /* NVML_ERROR_NOT_SUPPORTED */
+    *current = (unsigned)one.mig_mode;
+    *pending = 0; /* what the next reset makes of it does not matter */
+    return SUCCESS;
+}
+#endif
 int nvmlDeviceGetPciInfo_v3(void *handle, pci *info) {
     gpu one;
     int code = find(handle, &one);

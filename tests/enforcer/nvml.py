@@ -23,10 +23,11 @@ class FakeGpu:
     name: str = "Tesla T4"
     handle_code: int = 0
     memory_code: int = 0
+    mig_mode: int = -1
 
     def line(self) -> str:
         """As the library reads it."""
-        codes = f"{self.handle_code} {self.memory_code}"
+        codes = f"{self.handle_code} {self.memory_code} {self.mig_mode}"
         return f"{codes} {self.minor} {self.uuid} {self.bus} {self.memory_bytes} {self.name}"
 
 
@@ -42,9 +43,10 @@ class FakeNvml:
         self.state.write_text("\n".join([str(init_code), *(gpu.line() for gpu in gpus)]) + "\n")
 
 
-def fake_nvml(folder: Path) -> FakeNvml:
-    """Compiled into a folder."""
+def fake_nvml(folder: Path, *, tells_mig_mode: bool = True) -> FakeNvml:
+    """Compiled into a folder; an older driver's library does not tell MIG mode."""
     library, state = folder / "libnvidia-ml.so.1", folder / "gpus"
     command = ["gcc", "-shared", "-fPIC", "-O1", f'-DSTATE="{state}"', "-o", str(library), str(SOURCE)]
+    command += ["-DWITH_MIG_MODE"] if tells_mig_mode else []
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     return FakeNvml(library, state)

@@ -79,6 +79,19 @@ def test_a_gpu_that_fails_keeps_the_others_and_says_why(library: FakeNvml, nvml:
     ]
 
 
+@pytest.mark.parametrize(
+    ("tells", "mode", "healthy"), [(True, 1, False), (True, 0, True), (True, -1, True), (False, 1, True)]
+)
+def test_a_gpu_in_mig_mode_is_not_offered_for_shares(tmp_path: Path, tells: bool, mode: int, healthy: bool) -> None:
+    library = fake_nvml(tmp_path, tells_mig_mode=tells)
+    library.say([FakeGpu(0, "GPU-aaaa", mig_mode=mode)])
+    nvml = Nvml(str(library.library))
+    (gpu,) = nvml.read().gpus
+    nvml.close()
+    assert gpu_entry(gpu, PciPlace(), "550.54.15")["health"] is healthy
+    assert healthy or "MIG mode" in gpu.problem
+
+
 # --- where a GPU sits -------------------------------------------------------------------------------------------------
 def pci_tree(folder: Path, *way: str, numa_node: str = "1") -> Path:
     """A sysfs with one device at the end of a way of addresses."""
