@@ -192,6 +192,10 @@ def test_finer_values_are_joined_to_five_minutes_and_coarser_ones_refused() -> N
         (lambda u: cotenant.forecast(u, resource="disk"), "resource='disk'"),
         (lambda u: cotenant.backtest(u, horizon="2h"), "horizon='2h'"),
         (lambda u: cotenant.backtest(u, origins=0), "origins=0"),
+        (lambda u: cotenant.backtest(u, origins=1.5), "origins=1.5"),  # type: ignore[arg-type]
+        (lambda u: cotenant.backtest(u, known_share=5), "known_share=5"),
+        (lambda u: cotenant.backtest(u, known_share=-1), "known_share=-1"),
+        (lambda u: cotenant.backtest(u, baselines="B1"), "baselines='B1' is a text"),
         (lambda u: cotenant.backtest(u, baselines=["B99"]), "no baseline 'B99'"),
         (lambda u: cotenant.recommend(u, strategy="best"), "no strategy is named 'best'"),
         (lambda u: cotenant.recommend(u.drop(columns="container")), "no column 'container'"),

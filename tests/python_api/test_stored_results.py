@@ -229,6 +229,17 @@ def test_a_demo_without_a_folder_leaves_nothing_behind(tmp_path: Path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("size", [{"nodes": 0}, {"workloads": -1}, {"days": 1.5}, {"seed": -1}])
+def test_a_demo_of_no_size_is_refused_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ((name, value),) = size.items()
+    with pytest.raises(cotenant.UsageError, match=f"{name}={value} is no whole number of at least"):
+        cotenant.demo_store(**size)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_of_several_clusters_one_has_to_be_named(tmp_path: Path) -> None:
     cotenant.demo_store(tmp_path, nodes=2, workloads=8, days=1, analyse=False)

@@ -17,7 +17,7 @@ from cotenant.apps.pipeline.containers import assess
 from cotenant.apps.python_api.settings import settings_of, with_strategy
 from cotenant.apps.python_api.stored_results import explanations, portraits
 from cotenant.apps.python_api.stored_usage import PER, SUMMED, StoredUsage
-from cotenant.apps.python_api.tables import as_frame, resource_of
+from cotenant.apps.python_api.tables import as_frame, resource_of, require_whole
 from cotenant.apps.simulation import demo
 from cotenant.core.adapters.clock import FixedClock, SystemClock
 from cotenant.core.adapters.store import Store
@@ -60,18 +60,21 @@ def demo_store(
 
     folder: where to store it; None: a temporary folder that goes with the returned object. The same seed makes the
     same cluster. analyse: False stores the history alone, for usage and what is computed from it. UsageError where a
-    history that is not a demo's lies already.
+    history that is not a demo's lies already, and for fewer than one node, workload or day.
     """
+    for name, count in {"nodes": nodes, "workloads": workloads, "days": days}.items():
+        require_whole(name, count, "A small cluster is nodes=8, workloads=60, days=21.")
+    require_whole("seed", seed, "Any number gives a cluster of its own: seed=7.", least=0)
     place = folder if folder is not None else mkdtemp(prefix="cotenant-")
     store, own = Store(_url(place), demo.CLUSTER), Settings()
+    opened_store = ClusterStore(store, own)
+    if folder is None:  # before the folder is filled: nothing stays of a demo that fails either
+        finalize(opened_store, rmtree, place, ignore_errors=True)
     cluster = generate(SyntheticSpec(nodes=nodes, workloads=workloads, days=days, seed=seed))
     demo.refill(store, cluster, Silent())
     if analyse:
         analysis = corridor.analyse(store, own, FixedClock(cluster.inventory.time_seconds), Silent())
         corridor.publish(analysis, store, own, demo=True)
-    opened_store = ClusterStore(store, own)
-    if folder is None:
-        finalize(opened_store, rmtree, place, ignore_errors=True)
     return opened_store
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from cotenant.apps.pipeline.analysis import History
 from cotenant.apps.pipeline.containers import assess
 from cotenant.apps.pipeline.nodes import POD_SIGNAL
 from cotenant.apps.python_api.settings import settings_of, with_strategy
-from cotenant.apps.python_api.tables import as_frame, resource_of
+from cotenant.apps.python_api.tables import as_frame, resource_of, require_whole
 from cotenant.apps.python_api.usage_frame import CONTAINER, WORKLOAD, LongUsage, five_minutes, read
 from cotenant.core.model.cluster import Container, Inventory, Pod, Workload
 from cotenant.core.model.errors import FrameError, UsageError
@@ -113,8 +114,11 @@ def backtest(
         ahead = Horizon(horizon)
     except ValueError as error:
         raise UsageError(f"horizon={horizon!r} is none", fix="Write '24h' or '7d'.") from error
-    if origins < 1:
-        raise UsageError(f"origins={origins} is below 1", fix="Write how many moments to forecast at.")
+    require_whole("origins", origins, "Write how many moments to forecast at.")
+    if isinstance(baselines, str):
+        raise UsageError(f"baselines={baselines!r} is a text", fix=f"Write a sequence: ({baselines!r},).")
+    if not isinstance(known_share, Real) or not 0 < float(known_share) <= 1:
+        raise UsageError(f"known_share={known_share!r} is not above 0 and at most 1", fix="Write 0.5 for half.")
     series = _FrameSeries(_totals(usage, wanted), _limits(usage, wanted))
     who = contenders(",".join(baselines) or None, wanted, ahead)
     return as_frame(score_table(run_backtest(series, plan_of(ahead, wanted, known_share), who, origins, Silent())))

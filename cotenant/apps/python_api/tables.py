@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +36,12 @@ def resource_of(name: str) -> Resource:
         return Resource(name)
     except ValueError as error:
         raise UsageError(f"resource={name!r} is none", fix="Write 'cpu' or 'memory'.") from error
+
+
+def require_whole(name: str, value: Any, fix: str, *, least: int = 1) -> None:
+    """UsageError for an argument that is no whole number of at least `least`."""
+    if not isinstance(value, Integral) or int(value) < least:
+        raise UsageError(f"{name}={value!r} is no whole number of at least {least}", fix=fix)
 
 
 def column_name(table: str, column: Column, resource: Resource | None) -> str:
