@@ -17,7 +17,7 @@ from cotenant.apps.pipeline.containers import assess
 from cotenant.apps.python_api.settings import settings_of, with_strategy
 from cotenant.apps.python_api.stored_results import explanations, portraits
 from cotenant.apps.python_api.stored_usage import PER, SUMMED, StoredUsage
-from cotenant.apps.python_api.tables import as_frame, resource_of, require_whole
+from cotenant.apps.python_api.tables import as_frame, require_whole, resource_of
 from cotenant.apps.simulation import demo
 from cotenant.core.adapters.clock import FixedClock, SystemClock
 from cotenant.core.adapters.store import Store

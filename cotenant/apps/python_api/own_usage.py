@@ -20,7 +20,7 @@ from cotenant.apps.pipeline.analysis import History
 from cotenant.apps.pipeline.containers import assess
 from cotenant.apps.pipeline.nodes import POD_SIGNAL
 from cotenant.apps.python_api.settings import settings_of, with_strategy
-from cotenant.apps.python_api.tables import as_frame, resource_of, require_whole
+from cotenant.apps.python_api.tables import as_frame, require_whole, resource_of
 from cotenant.apps.python_api.usage_frame import CONTAINER, WORKLOAD, LongUsage, five_minutes, read
 from cotenant.core.model.cluster import Container, Inventory, Pod, Workload
 from cotenant.core.model.errors import FrameError, UsageError
