@@ -117,11 +117,15 @@ def backtest(
     require_whole("origins", origins, "Write how many moments to forecast at.")
     if isinstance(baselines, str):
         raise UsageError(f"baselines={baselines!r} is a text", fix=f"Write a sequence: ({baselines!r},).")
-    if not isinstance(known_share, Real) or not 0 < float(known_share) <= 1:
-        raise UsageError(f"known_share={known_share!r} is not above 0 and at most 1", fix="Write 0.5 for half.")
+    _require_share(known_share)
     series = _FrameSeries(_totals(usage, wanted), _limits(usage, wanted))
     who = contenders(",".join(baselines) or None, wanted, ahead)
     return as_frame(score_table(run_backtest(series, plan_of(ahead, wanted, known_share), who, origins, Silent())))
+
+
+def _require_share(share: Any) -> None:
+    if not isinstance(share, Real) or not 0 < float(share) <= 1:
+        raise UsageError(f"known_share={share!r} is not above 0 and at most 1", fix="Write 0.5 for half.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
