@@ -31,6 +31,8 @@ class ActState(StrEnum):
     HARMFUL = "harmful"
     FAILED = "failed"
     """The cluster refused it; nothing was changed."""
+    TAKEN_BACK = "taken-back"
+    """A person rolled it back, or tried to, with no harm judged."""
 
 
 _STATES: Final[Mapping[ChangeState, ActState]] = {
@@ -45,7 +47,7 @@ _STATES: Final[Mapping[ChangeState, ActState]] = {
     ChangeState.FAILED: ActState.FAILED,
     ChangeState.CANCELLED: ActState.FAILED,
 }
-_GRAVITY: Final = (ActState.HARMFUL, ActState.UNDER_WAY, ActState.FAILED, ActState.HELD)
+_GRAVITY: Final = (ActState.HARMFUL, ActState.UNDER_WAY, ActState.TAKEN_BACK, ActState.FAILED, ActState.HELD)
 """Of the parts of an act the first of these that is there says how the whole stands."""
 _UNDONE: Final = frozenset({ChangeState.ROLLBACK_UNKNOWN, ChangeState.ROLLED_BACK})
 
@@ -121,12 +123,13 @@ def acts_of(standings: Iterable[ChangeStatus]) -> tuple[PastAct, ...]:
 def busy(standings: Iterable[ChangeStatus], now_seconds: float, verify_seconds: float) -> frozenset[WorkloadRef]:
     """Workloads with a change, of whomever, that soaks or has no outcome yet.
 
-    What a person applied and nobody has judged soaks for `verify_seconds`.
+    What a person applied and nobody has judged soaks for `verify_seconds`. What the autopilot could not roll back is
+    judged already.
     """
 
     def is_over(one: ChangeStatus) -> bool:
         age_seconds = now_seconds - one.begun_seconds
-        return one.state is ChangeState.APPLIED and not is_ours(one) and age_seconds > verify_seconds
+        return one.state is ChangeState.APPLIED and (one.held if is_ours(one) else age_seconds > verify_seconds)
 
     under_way = (s for s in standings if _STATES[s.state] is ActState.UNDER_WAY and not is_over(s))
     return frozenset(map(workload_of, under_way))
@@ -172,8 +175,13 @@ def restarts(acts: Iterable[PastAct], workload: WorkloadRef, now_seconds: float)
     return sum(a.restarts for a in acts if a.workload == workload and a.accepted_seconds > week_ago)
 
 
+def is_taken_back(part: ChangeStatus) -> bool:
+    """Whether somebody else than who made the change rolled it back; harm that was judged before stays harm."""
+    return part.state in _UNDONE and not part.held and part.actor != part.change.actor
+
+
 def _act(parts: Sequence[ChangeStatus]) -> PastAct:
-    states = {_STATES[part.state] for part in parts}
+    states = {_state(part) for part in parts}
     first = parts[0]
     return PastAct(
         workload_of(first),
@@ -182,6 +190,14 @@ def _act(parts: Sequence[ChangeStatus]) -> PastAct:
         next(state for state in _GRAVITY if state in states),
         max(_restarts(part) for part in parts),
     )
+
+
+def _state(part: ChangeStatus) -> ActState:
+    """Of a part; held in force: rolling it back was refused, after harm where the autopilot itself wanted to."""
+    is_refused = part.held and part.state is ChangeState.APPLIED
+    if is_taken_back(part) or (is_refused and part.actor != part.change.actor):
+        return ActState.TAKEN_BACK
+    return ActState.HARMFUL if is_refused else _STATES[part.state]
 
 
 def _restarts(part: ChangeStatus) -> int:

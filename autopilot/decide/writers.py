@@ -6,9 +6,10 @@ One attempt is made at most: where the fields of a change that is in force say s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from autopilot.decide.history import is_ours, workload_of
+from autopilot.decide.history import is_ours, is_taken_back, workload_of
 from changes.decide.field_changes import RESOURCES, holds_values
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.identity import WorkloadRef
@@ -23,6 +24,7 @@ GITOPS_MANAGERS: Final = (
     "helm-controller",
 )
 """Field managers of Argo CD and Flux."""
+_NEVER_WRITTEN: Final = (ChangeState.FAILED, ChangeState.CANCELLED)
 _IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED)
 _WORKLOADS: Final = frozenset(plural for _, plural in RESOURCES.values())
 
@@ -46,14 +48,21 @@ def gitops_writer(live: Json) -> str:
 
 
 def reverted(live: Json, standings: Sequence[ChangeStatus]) -> str:
-    """Who changed what the last act of the autopilot on this workload had set; "" when it still stands.
+    """Who changed, or took back, what the last act of the autopilot on this workload had set; "" when it still stands.
 
-    standings: changes of this workload, in the order in which they were accepted.
+    standings: changes of this workload, in the order in which they were accepted. Of a canary whose rest was refused
+    the rest counts too: its fields are no longer what they were when it was accepted.
     """
-    last = standings[-1] if standings else None
-    if last is None or not is_ours(last) or last.state not in _IN_FORCE:
+    last = next((s for s in reversed(standings) if s.state not in _NEVER_WRITTEN), None)
+    if last is None or not is_ours(last):
         return ""
-    writes = [write for write in last.change.writes if write.address.resource in _WORKLOADS]
+    if is_taken_back(last):
+        return f"{last.actor} rolled change {last.change.id} back"
+    if last.state not in _IN_FORCE:
+        return ""
+    refused = [s for s in standings if s.state is ChangeState.FAILED and s.change.batch == last.change.batch]
+    rest = [replace(write, after=write.before) for s in refused for write in s.change.writes]
+    writes = [write for write in (*last.change.writes, *rest) if write.address.resource in _WORKLOADS]
     same_object = all(write.uid == (live.get("metadata") or {}).get("uid") for write in writes)
     if not same_object or all(holds_values(live, write) for write in writes):
         return ""

@@ -1,0 +1,72 @@
+"""What becomes of an act when a rollback is refused, or a person takes it back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from autopilot.decide.halt import too_much_harm
+from autopilot.decide.history import ActState, acts_of, busy, failed_acts
+from autopilot.decide.writers import reverted
+from changes.decide.field_changes import planned
+from cotenant.core.model.autopilot import KEY_PREFIX
+from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeState, ChangeStatus
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.settings.sections.autopilot import AutopilotSettings
+from tests.actions.world import recommended
+from tests.autopilot.test_fights import START, WEB, live
+
+DAY = 86_400.0
+UNDOING = (ChangeEvent.ROLLBACK_ACCEPTED, ChangeEvent.ROLLED_BACK)
+
+
+def applied(name: str = "c0", batch: str = "0", workload: WorkloadRef = WEB) -> ChangeStatus:
+    """An act of the manager that set 800m, in force."""
+    write = planned(live("1"), [recommended(workload)], name)
+    assert write is not None
+    where = (workload.namespace, workload.kind, workload.name)
+    change = Change(name, f"{KEY_PREFIX}{batch}", *where, "manager", (), "template", "", (write,))
+    return ChangeStatus(change, ChangeState.APPLIED, START, START, "manager", begun_seconds=START)
+
+
+def after(standing: ChangeStatus, *events: ChangeEvent, by: str = "manager") -> ChangeStatus:
+    for event in events:
+        standing = standing.moved(event, START + DAY, by)
+    return standing
+
+
+def test_harm_whose_rollback_was_refused_is_harm_and_keeps_no_place() -> None:
+    refused = after(applied(), ChangeEvent.REGRESSED, ChangeEvent.ROLLBACK_ACCEPTED, ChangeEvent.ROLLBACK_REFUSED)
+    assert refused.state is ChangeState.APPLIED
+    (act,) = acts_of([refused])
+    assert act.state is ActState.HARMFUL and failed_acts([act], WEB) == [act]
+    assert busy([applied()], START, DAY) == {WEB} and busy([refused], START, DAY) == frozenset()
+    # somebody has changed the field, which is why it was refused
+    assert reverted(live("1", "kubectl-edit"), [refused]) == "kubectl-edit changed what change c0 had set"
+
+
+def test_what_a_person_rolls_back_is_left_alone_and_is_no_harm() -> None:
+    undone = after(after(applied(), ChangeEvent.VERIFIED), *UNDOING, by="ann")
+    workloads = [WorkloadRef("shop", "Deployment", name) for name in ("a", "b")]
+    standings = [after(applied(w.name, w.name, w), *UNDOING, by="ann") for w in workloads]
+    assert {act.state for act in acts_of([undone, *standings])} == {ActState.TAKEN_BACK}
+    assert too_much_harm(acts_of(standings), 0.0, AutopilotSettings()) == ""
+    assert reverted(live("1"), [undone]) == "ann rolled change c0 back"
+    assert reverted(live("1"), []) == ""
+
+
+def test_what_the_autopilot_rolled_back_itself_is_harm_and_nobody_elses() -> None:
+    undone = after(applied(), ChangeEvent.REGRESSED, *UNDOING)
+    assert [act.state for act in acts_of([undone])] == [ActState.HARMFUL]
+    assert reverted(live("1"), [undone]) == ""
+
+
+def test_a_canary_whose_rest_was_refused_tells_who_edited_the_template() -> None:
+    first = after(applied(), ChangeEvent.VERIFIED)
+    pods_only: dict[str, Any] = {"writes": ()}
+    first = replace(first, change=replace(first.change, **pods_only))
+    rest = replace(applied("c1"), state=ChangeState.FAILED)
+    edited = reverted(live("900m", "kubectl-edit"), [first, rest])
+    assert edited == "kubectl-edit changed what change c0 had set"
+    # refused for another reason, such as a quota: the template is what it was
+    assert reverted(live("1"), [first, rest]) == ""
