@@ -20,7 +20,7 @@ from autopilot.decide.writers import gitops_writer, reverted, vpa_of
 from changes.decide.guardrails import gitops_owner
 from changes.decide.patches import by_workload, changes
 from changes.decide.readiness import readiness
-from changes.decide.steps import rebased
+from changes.decide.steps import is_out_of_reach, largest_cut, rebased
 from cotenant.core.model.autopilot import AutopilotMode, Direction, Untouched
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.identity import WorkloadRef
@@ -28,7 +28,7 @@ from cotenant.core.model.kubernetes.qos import QosClass, qos_of
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Field, Recommendation, Value
 from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.actions import ActionSettings, GuardrailSettings
 
 Json = Mapping[str, Any]
 DAY_HOURS: Final = 24.0
@@ -76,14 +76,31 @@ def settings_under(settings: ActionSettings, limits: PolicyLimits) -> ActionSett
     )
 
 
-def permitted(recommendations: Iterable[Recommendation], limits: PolicyLimits) -> tuple[Recommendation, ...]:
-    """The recommendations with what the policy allows of them; after an OOM kill the memory that rises alone."""
+def hardly_cut(under: PolicyInForce) -> str:
+    """Which resources a policy cannot lower, though it may, as a step would be within the dead band; "" when none."""
+    guardrails = under.settings.guardrails
+    least, resources = guardrails.least_change, under.limits.resources
+    small = [r.value for r in Resource if r in resources and largest_cut(r, guardrails) <= least]
+    if not small or Direction.DOWN not in under.limits.directions:
+        return ""
+    return (
+        f"{', '.join(small)}: the largest cut is not above actions.guardrails.least_change ({least:g}): hardly ever cut"
+    )
+
+
+def permitted(
+    recommendations: Iterable[Recommendation], limits: PolicyLimits, guardrails: GuardrailSettings
+) -> tuple[Recommendation, ...]:
+    """The recommendations with what the policy allows of them; after an OOM kill the memory that rises alone.
+
+    A resource of which no step is possible stays as it is, so that the other one is not held up.
+    """
     everything = tuple(recommendations)
     if Direction.UP_AFTER_OOM_KILL in limits.directions and Resource.MEMORY in limits.resources:
         raised = tuple(_keeping(r, [v for v in r.values if _is_oom_raise(r, v)]) for r in everything)
         if any(r.values for r in raised):
             return raised
-    return tuple(_keeping(r, list(_allowed(r, limits))) for r in everything)
+    return tuple(_keeping(r, list(_allowed(r, limits, guardrails))) for r in everything)
 
 
 def candidates_of(
@@ -101,7 +118,7 @@ def candidates_of(
             continue
         under = selecting[0]
         rebased_values = rebased(body, (), of_workload)
-        allowed = permitted(rebased_values, under.limits)
+        allowed = permitted(rebased_values, under.limits, under.settings.guardrails)
         candidate = _candidate(workload, under, allowed, live)
         if len(selecting) > 1:
             names = ", ".join(one.policy.name for one in selecting)
@@ -213,13 +230,14 @@ def _labels(body: Json) -> Mapping[str, str]:
     return (body.get("metadata") or {}).get("labels") or {}
 
 
-def _allowed(recommendation: Recommendation, limits: PolicyLimits) -> Iterator[Value]:
+def _allowed(recommendation: Recommendation, limits: PolicyLimits, guardrails: GuardrailSettings) -> Iterator[Value]:
     """Values of the resources that may move their way; request and limit of a resource go together."""
     for resource in Resource:
         values = [v for v in recommendation.values if v.resource is resource]
         moving = [v for v in values if changes(v)]
         wanted = {Direction.UP if _rises(v) else Direction.DOWN for v in moving}
-        if resource in limits.resources and wanted <= limits.directions:
+        is_stuck = any(is_out_of_reach(value, guardrails) for value in moving)
+        if resource in limits.resources and wanted <= limits.directions and not is_stuck:
             yield from values
 
 

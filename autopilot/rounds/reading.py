@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from autopilot.decide.candidates import DAY_HOURS, PolicyInForce, candidates_of, settings_under
+from autopilot.decide.candidates import DAY_HOURS, PolicyInForce, candidates_of, hardly_cut, settings_under
 from autopilot.decide.halt import Halt, halt_of, too_much_harm
 from autopilot.decide.history import ActState, Approval, acts_of, busy
 from autopilot.decide.policy import Policy, PolicyLimits, ceiling_of, effective, narrowed
@@ -137,7 +137,7 @@ def read_round(
         settings.autopilot.back_off_hours * HOUR_SECONDS,
         actions,
     )
-    shown = tuple(replace(one, gap=gathered.gaps.get(one.policy.namespace, "")) for one in policies)
+    shown = tuple(_with_words(one, force, gathered.gaps) for one in policies)
     ended = lapsed((one.policy for one in policies), decisions.approvals, now_seconds)
     return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended)
 
@@ -163,6 +163,13 @@ def _gathered(
 
 def _in_force(reading: PolicyReading, limits: PolicyLimits, settings: Settings) -> PolicyInForce:
     return PolicyInForce(reading.policy, limits, reading.does, settings_under(settings.actions, limits))
+
+
+def _with_words(one: PolicyReading, force: Mapping[str, PolicyInForce], gaps: Mapping[str, str]) -> PolicyReading:
+    """The policy with why its namespace could not be read, and what it cannot lower."""
+    under = force.get(str(one.policy))
+    reason = "; ".join(filter(None, (one.reason, hardly_cut(under) if under else "")))
+    return replace(one, reason=reason, gap=gaps.get(one.policy.namespace, ""))
 
 
 def _judged(policy: Policy, ceiling: PolicyLimits, approvals: Mapping[str, Approval]) -> PolicyReading:

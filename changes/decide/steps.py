@@ -65,6 +65,14 @@ def later_steps(
     return tuple(sorted(steps, key=lambda step: step.from_seconds))
 
 
+def is_out_of_reach(value: Value, settings: GuardrailSettings) -> bool:
+    """Whether a request is cut by more than a step may take, and a step would be less than the dead band lets pass."""
+    if value.field is not Field.REQUEST or value.action is not Action.SET or not value.now or value.amount is None:
+        return False
+    is_too_far = value.amount < least_amount(value.now, largest_cut(value.resource, settings))
+    return is_too_far and next(_walk(value.resource, value.now, value.amount, settings), None) is None
+
+
 def planned_steps(
     settings: GuardrailSettings, recommendations: Sequence[Recommendation], now_seconds: float
 ) -> tuple[NextStep, ...]:

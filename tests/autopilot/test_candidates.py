@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, settings_under
+from autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, hardly_cut, settings_under
 from autopilot.decide.history import Decisions
 from autopilot.decide.policy import ceiling_of, effective, parse_policy
 from autopilot.decide.queue import Candidate
@@ -33,16 +33,19 @@ def recommendation(*values: Value, backtest: Backtest | None = None) -> Recommen
     return Recommendation(ContainerRef(WEB, "app"), "cotenant", 2, values, 14 * 86_400, "digest", 0, **more)
 
 
-def candidate(recommended: Recommendation, classes: Sequence[QosClass] = (), **spec: Any) -> Candidate:
-    """Of a Deployment of two pods that requests 1000m and 1 GiB."""
+def in_force(**spec: Any) -> PolicyInForce:
     policy = parse_policy({"metadata": {"namespace": "shop", "name": "p"}, "spec": {"mode": "Act", **spec}})
     limits = effective(ceiling_of(CeilingSettings(ways=["InPlace", "RollOut"])), policy.spec)
-    force = PolicyInForce(policy, limits, AutopilotMode.ACT, settings_under(ActionSettings(), limits))
+    return PolicyInForce(policy, limits, AutopilotMode.ACT, settings_under(ActionSettings(), limits))
+
+
+def candidate(recommended: Recommendation, classes: Sequence[QosClass] = (), **spec: Any) -> Candidate:
+    """Of a Deployment of two pods that requests 1000m and 1 GiB."""
     container = {"name": "app", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
     template = {"metadata": {}, "spec": {"containers": [container]}}
     body = {"metadata": {"uid": "u"}, "spec": {"replicas": 2, "template": template}}
     live = LiveNamespace({WEB: body}, classes={WEB: frozenset(classes)})
-    (only,) = candidates_of([force], [recommended], live, {}, Decisions())
+    (only,) = candidates_of([in_force(**spec)], [recommended], live, {}, Decisions())
     return only
 
 
@@ -54,6 +57,23 @@ def test_pods_that_a_profile_made_lsr_at_admission_are_left_alone() -> None:
             Reason.AUTOPILOT_NEVER_TOUCHED,
             f"its pods are {name}",
         )
+
+
+def test_a_resource_without_a_possible_step_does_not_hold_up_the_other_one() -> None:
+    both = recommendation(request(Resource.CPU, 1000, 500), request(Resource.MEMORY, GIB, GIB // 2))
+    # 10 % of 1 GiB, in whole MiB, is 9.96 %: within the dead band of 10 %
+    goes = candidate(both, largestCut={"cpu": 0.2, "memory": 0.1})
+    # a first step of 200m on each of two pods
+    assert (goes.blocked, goes.moved) == (None, {Resource.CPU: -400})
+    assert candidate(both, largestCut={"cpu": 0.05, "memory": 0.15}).moved.keys() == {Resource.MEMORY}
+    stuck = candidate(both, largestCut={"cpu": 0.05, "memory": 0.05})
+    assert stuck.blocked == (Reason.AUTOPILOT_NOTHING_ALLOWED, "")
+
+
+def test_a_policy_that_cannot_cut_says_so() -> None:
+    assert hardly_cut(in_force()) == ""
+    assert hardly_cut(in_force(largestCut={"memory": 0.1})).startswith("memory: the largest cut is not above")
+    assert hardly_cut(in_force(directions=["Up"])) == ""
 
 
 def test_only_a_recorded_kill_makes_memory_urgent() -> None:
