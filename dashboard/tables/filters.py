@@ -148,6 +148,12 @@ def literal(text: str) -> str:
     return SPECIAL.sub(lambda special: "\\" + special[0], text)
 
 
+def exact(pattern: str) -> str | None:
+    """The only text that a pattern matches; None for one with a star."""
+    first, *others = _plain_parts(pattern)
+    return None if others else first
+
+
 def patterns(text: str) -> tuple[str, ...]:
     """A comma list as patterns in their one spelling: only what needs a backslash has one."""
     pieces = [""]
@@ -232,7 +238,10 @@ def parse(search: str, schema: Schema) -> Query:
             if key == time_span.RANGE:
                 query = replace(query, back_seconds=min(query.back_seconds, _back(value, schema)))
                 continue
-            values.setdefault((key, negated), set()).update(patterns(value))
+            alternatives = patterns(value)
+            for word in map(exact, alternatives if key in ORDERS else ()):
+                _require(word or EMPTY, (*ORDERS[key], EMPTY), f"{schema.name}: unknown {key}")
+            values.setdefault((key, negated), set()).update(alternatives)
     conditions = (FilterCondition(k, tuple(sorted(v)), negated) for (k, negated), v in values.items())
     return replace(query, conditions=tuple(sorted(conditions)))
 

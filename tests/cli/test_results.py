@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+from pathlib import Path
+from typing import Any
 
+import pytest
+from typer.testing import CliRunner
+
+from cotenant.apps.cli import main
 from cotenant.apps.cli.analysis.results import chosen
+from cotenant.core.adapters.store import Store
 from cotenant.core.model.table import Table
-from cotenant.core.model.views import WORKLOADS
+from cotenant.core.model.views import FINDINGS, FORECASTS, WORKLOADS
+from tests.support.dashboard import WEEK, results
 
 ROWS = [
     {"namespace": namespace, "kind": "Deployment", "workload": name, "cpu_mean": mean}
@@ -42,3 +50,112 @@ def test_a_range_ends_with_the_newest_row_of_all_namespaces() -> None:
 def test_a_further_part_narrows_too() -> None:
     assert chosen(TABLE, ["ci"], "workload=build,rank", "workload=*").columns["workload"].tolist() == ["build"]
     assert not len(chosen(TABLE, None, "workload=build", "workload=rank"))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return results(tmp_path_factory.mktemp("store"), spec=WEEK).store
+
+
+def run(store: Store, *words: str) -> Any:
+    return CliRunner().invoke(main.root, [*words, "--store", store.url])
+
+
+def shown(store: Store, *words: str) -> list[dict[str, Any]]:
+    done = run(store, *words, "-o", "json")
+    assert done.exit_code == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("get", "findings"),
+        ("get", "replicas"),
+        ("get", "pods"),
+        ("get", "forecast", "--scope", "workload"),
+        ("recs", "list"),
+    ],
+)
+def test_a_namespace_that_the_scan_lacks_is_no_all_clear(store: Store, command: tuple[str, ...]) -> None:
+    here = store.read_table(WORKLOADS).columns["namespace"][0]
+    done = run(store, *command, "-n", f"{here}x")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"error: the last scan has no namespace '{here}x'\nfix: Did you mean {here}?" in done.stderr
+    assert "has no namespace ''" in run(store, *command, "-n", "").stderr
+    assert run(store, *command, "-n", f"{here}x*").exit_code == 0
+
+
+def test_a_namespace_without_findings_has_none(store: Store) -> None:
+    troubled = set(store.read_table(FINDINGS).columns["namespace"])
+    calm = next(name for name in store.read_table(WORKLOADS).columns["namespace"] if name not in troubled)
+    done = run(store, "get", "findings", "-n", calm)
+    assert (done.exit_code, "nothing found" in done.stderr) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("get", "findings"), "findings matches kind=Nothing"),
+        (("get", "replicas"), "workloads with an autoscaler"),
+        (("get", "pods"), "no pod matches"),
+        (("recs", "list"), "no recommendation matches"),
+    ],
+)
+def test_a_filter_that_empties_a_table_says_so(store: Store, command: tuple[str, ...], words: str) -> None:
+    done = run(store, *command, "--filter", "kind=Nothing")
+    assert (done.exit_code, words in done.stderr) == (0, True), done.stderr
+
+
+def test_forecasts_are_chosen_by_the_one_grammar(store: Store) -> None:
+    table = store.read_table(FORECASTS)
+    of_cpu = [r for r in table.rows() if (r["scope"], r["resource"]) == ("workload", "cpu")]
+    first, second, *_ = sorted({r["namespace"] for r in of_cpu})
+    command = ("get", "forecast", "--scope", "workload", "-n")
+    assert shown(store, *command, f"{first},{second}") == [r for r in of_cpu if r["namespace"] in (first, second)]
+    assert shown(store, *command, f"{first[:-1]}*") == [r for r in of_cpu if r["namespace"].startswith(first[:-1])]
+
+
+def test_a_forecast_is_looked_up_by_workload_or_node_and_a_near_name_is_said(store: Store) -> None:
+    table = store.read_table(FORECASTS)
+    of_cpu = [r for r in table.rows() if r["resource"] == "cpu"]
+    node = next(r for r in of_cpu if r["scope"] == "node")
+    workload = next(r for r in of_cpu if r["scope"] == "workload")
+    assert [r["q50"] for r in shown(store, "get", "forecast", f"node/{node['name']}")] == [
+        int(level) for level in node["q50"]
+    ]
+    name = f"{workload['namespace']}/{workload['kind']}/{workload['name']}"
+    assert [r["q50"] for r in shown(store, "get", "forecast", name)] == [int(level) for level in workload["q50"]]
+    assert f"fix: Did you mean {name}?" in run(store, "get", "forecast", f"{name}x").stderr
+    assert "fix: Did you mean node/" in run(store, "get", "forecast", f"node/{node['name']}x").stderr
+    assert "--scope workload lists all" in run(store, "get", "forecast", "nowhere/nothing").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("a/b", "--scope", "node"), "one path is asked for"),
+        (("a/b", "-n", "a"), "one path is asked for"),
+        (("--fine",), "--fine is of one path"),
+        (("-n", "a"), "the forecast of a cluster has no namespace"),
+        (("--scope", "node", "-n", "a"), "the forecast of a node has no namespace"),
+        (("-r", "gpu-core", "--scope", "node"), "gpu-core is forecast for the cluster alone"),
+        (("a/b", "-r", "gpu-core"), "gpu-core is forecast for the cluster alone"),
+    ],
+)
+def test_options_that_say_nothing_beside_each_other_are_refused(words: tuple[str, ...], sentence: str) -> None:
+    done = CliRunner().invoke(main.root, ["get", "forecast", *words])
+    assert (done.exit_code, sentence in done.stderr, "fix: " in done.stderr) == (2, True, True)
+
+
+def test_a_scan_without_gpu_metrics_says_so_and_a_peak_of_gpus_has_its_unit(store: Store, tmp_path: Path) -> None:
+    without = run(store, "get", "forecast", "-r", "gpu-core")
+    assert (without.exit_code, without.stdout) == (1, "")
+    assert "error: the last scan made no forecast of gpu-core" in without.stderr
+    with_gpus = Store(tmp_path.as_uri(), "demo")
+    row = {"scope": "cluster", "name": "demo", "resource": "gpu-core", "peak": 250}
+    with_gpus.write_table(Table.from_rows(FORECASTS, [row]))
+    header, cells = run(with_gpus, "get", "forecast", "-r", "gpu-core").stdout.splitlines()
+    assert "24-H-PEAK-(Q95),-%-OF-A-GPU" in header
+    assert "250" in cells.split()

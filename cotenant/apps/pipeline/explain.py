@@ -78,16 +78,19 @@ class Explanations:
         return matches
 
     def _near(self, namespace: str, name: str) -> str:
-        import difflib
+        names = {str(r.container.workload) for r in self.of_namespace(namespace)}
+        if not names:
+            return f"Namespace {namespace} has none at all."
+        return nearest(name, names) or "Run cotenant scan --offline -o csv for the names."
 
-        names = sorted({str(r.container.workload) for r in self.of_namespace(namespace)})
-        by_name = {n.rpartition("/")[2]: n for n in names}
-        near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.5)
-        if near:
-            return f"Did you mean {by_name[near[0]]}?"
-        return (
-            "Run cotenant scan --offline -o csv for the names." if names else f"Namespace {namespace} has none at all."
-        )
+
+def nearest(name: str, addresses: Iterable[str]) -> str:
+    """A question after the address whose last part is spelt almost like the name; "" where none is."""
+    import difflib
+
+    by_name = {address.rpartition("/")[2]: address for address in sorted(addresses)}
+    near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.5)
+    return f"Did you mean {by_name[near[0]]}?" if near else ""
 
 
 def _matches(ref: WorkloadRef, parts: list[str]) -> bool:

@@ -11,7 +11,7 @@ from cotenant.apps.cli.analysis.results import (
     FilterOption,
     NamespaceOption,
     StoreOption,
-    chosen,
+    chosen_of_scan,
     open_store,
 )
 from cotenant.apps.cli.analysis.severity import FailOn, FailOnOption
@@ -51,15 +51,16 @@ def findings(
 
     threshold = FailOn.parse(fail_on) if fail_on else None
     kinds = _kinds(what)
-    table = open_store(session_of(ctx).load({"store.url": store}).settings, cluster).read_table(FINDINGS)
-    rows = chosen(table, namespace, query)
+    place = open_store(session_of(ctx).load({"store.url": store}).settings, cluster)
+    table = place.read_table(FINDINGS)
+    rows = chosen_of_scan(place, table, namespace, query)
     rows = rows.take(np.isin(rows.columns["finding"].astype(str), kinds))
     print_table(rows, output, headers=not no_headers)
     shown = set(rows.columns["finding"])
     for kind in (k for k in FindingKind if k.value in shown):
         message(f"{kind}: {FINDING_SENTENCES[kind]}")
     if not len(rows):
-        message("nothing found")
+        message(f"none of {len(table)} findings matches {query}" if query and len(table) else "nothing found")
     if threshold and threshold.findings(rows.columns["severity"]):
         raise typer.Exit(EXIT_FINDINGS)
 

@@ -6,10 +6,15 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import numpy as np
 import typer
 
-from cotenant.apps.cli.analysis.results import ClusterOption, NamespaceOption, StoreOption, open_store
+from cotenant.apps.cli.analysis.results import (
+    ClusterOption,
+    NamespaceOption,
+    StoreOption,
+    chosen_of_scan,
+    open_store,
+)
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.completion import workload_addresses
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
@@ -20,7 +25,7 @@ from cotenant.core.model.table import Column, Kind, Schema, Table
 from cotenant.core.model.usage.forecast import fine_path
 
 if TYPE_CHECKING:
-    from cotenant.core.settings.root import Settings
+    from collections.abc import Sequence
 
 app = new_app()
 
@@ -54,6 +59,7 @@ class ForecastScope(StrEnum):
         "cotenant get forecast  # cluster totals",
         "cotenant get forecast pay/Deployment/checkout  # half hour by half hour",
         "cotenant get forecast pay/Deployment/checkout --fine  # 5-minute values",
+        "cotenant get forecast node/node-07 --resource memory",
         "cotenant get forecast --scope node --resource memory -o csv",
         "cotenant get forecast --scope workload -n feed",
         "cotenant get forecast --resource gpu-core  # what the cluster computes on GPUs",
@@ -63,7 +69,11 @@ def forecast(
     ctx: typer.Context,
     workload: Annotated[
         str | None,
-        typer.Argument(metavar="[NAMESPACE/KIND/NAME]", help="One workload's path.", autocompletion=workload_addresses),
+        typer.Argument(
+            metavar="[NAMESPACE/KIND/NAME]",
+            help="One workload's path, or as node/NAME a node's.",
+            autocompletion=workload_addresses,
+        ),
     ] = None,
     scope: Annotated[ForecastScope, typer.Option("--scope", help="Whose forecasts to list.")] = ForecastScope.CLUSTER,
     resource: Annotated[
@@ -71,7 +81,7 @@ def forecast(
         typer.Option("--resource", "-r", help="cpu, memory, or of the cluster gpu-core: percent of one GPU."),
     ] = ForecastResource.CPU,
     fine: Annotated[
-        bool, typer.Option("--fine", help="Quantiles of single 5-minute values of the workload, not of half hours.")
+        bool, typer.Option("--fine", help="Quantiles of single 5-minute values of one path, not of half hours.")
     ] = False,
     cluster: ClusterOption = None,
     store: StoreOption = None,
@@ -80,40 +90,71 @@ def forecast(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Show the forecast of the next 24 hours: peak, windows, quantiles, and how wrong it was measured to be."""
-    stored = _stored(session_of(ctx).load({"store.url": store}).settings, cluster)
+    from cotenant.core.model.views import FORECASTS
+
+    _require_fit(workload, scope, resource, fine=fine, namespaces=namespace)
+    place = open_store(session_of(ctx).load({"store.url": store}).settings, cluster)
+    stored = place.read_table(FORECASTS)
     of_resource, measured = stored.take(stored.columns["resource"] == resource.value), measured_resource(resource.value)
+    if not len(of_resource):
+        raise NoData(
+            f"the last scan made no forecast of {resource}", fix=f"It had no usage of {resource} to learn from."
+        )
     if workload is None:
-        mask = of_resource.columns["scope"] == scope.value
-        if namespace:
-            mask &= np.isin(of_resource.columns["namespace"].astype(str), namespace)
-        print_table(_in_unit(of_resource.take(mask), measured), output, headers=not no_headers)
+        rows = chosen_of_scan(place, of_resource.take(of_resource.columns["scope"] == scope.value), namespace)
+        print_table(_in_unit(rows, measured), output, headers=not no_headers)
+        if not len(rows):
+            message(f"no {scope} matches")
         return
     row = _row(of_resource, workload)
     print_table(path(row, measured, fine=fine), output, headers=not no_headers)
     _say(row)
 
 
-def _stored(settings: Settings, cluster: str | None) -> Table:
-    from cotenant.core.model.views import FORECASTS
-
-    return open_store(settings, cluster).read_table(FORECASTS)
+def _require_fit(
+    address: str | None,
+    scope: ForecastScope,
+    resource: ForecastResource,
+    *,
+    fine: bool,
+    namespaces: Sequence[str] | None,
+) -> None:
+    """UsageError for options that say nothing beside each other."""
+    if resource is ForecastResource.GPU_CORE and (address or scope is not ForecastScope.CLUSTER):
+        raise UsageError("gpu-core is forecast for the cluster alone", fix="cotenant get forecast --resource gpu-core")
+    if address and (namespaces or scope is not ForecastScope.CLUSTER):
+        raise UsageError("--scope and --namespace choose rows, and one path is asked for", fix="Leave them out.")
+    if fine and not address:
+        raise UsageError("--fine is of one path", fix="cotenant get forecast NAMESPACE/KIND/NAME --fine")
+    if namespaces and scope is not ForecastScope.WORKLOAD:
+        raise UsageError(f"the forecast of a {scope} has no namespace", fix="Add --scope workload.")
 
 
 def _in_unit(table: Table, resource: MeasuredResource) -> Table:
     """The same rows, peaks shown in the resource's unit."""
-    kind = PATH_KINDS[resource]
-    columns = (replace(c, kind=kind) if c.kind is Kind.INTEGER else c for c in table.schema.columns)
+    kind, unit = PATH_KINDS[resource], ", % of a GPU" if resource is DeviceResource.GPU_CORE else ""
+    columns = (
+        replace(c, kind=kind, title=c.title + unit) if c.kind is Kind.INTEGER else c for c in table.schema.columns
+    )
     return Table(replace(table.schema, columns=tuple(columns)), table.columns)
 
 
-def _row(table: Table, workload: str) -> dict[str, Any]:
-    parts = workload.split("/")
+def _row(table: Table, address: str) -> dict[str, Any]:
+    """The row of NAMESPACE/KIND/NAME, NAMESPACE/NAME or node/NAME; NoData names what is close."""
+    from cotenant.apps.pipeline.explain import nearest
+
+    parts = address.split("/")
     if len(parts) not in (2, 3) or not all(parts):
-        raise UsageError(f"{workload!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
-    for row in table.rows():
-        if (row["namespace"], row["name"]) == (parts[0], parts[-1]) and parts[1:-1] in ([], [row["kind"]]):
+        raise UsageError(f"{address!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
+    scope = ForecastScope.NODE if parts[:-1] == [ForecastScope.NODE] else ForecastScope.WORKLOAD
+    namespace = "" if scope is ForecastScope.NODE else parts[0]
+    in_scope = (table.columns["scope"] == scope.value) & (table.columns["namespace"] == namespace)
+    rows = list(table.take(in_scope).rows())
+    for row in rows:
+        if row["name"] == parts[-1] and parts[1:-1] in ([], [row["kind"]]):
             return row
-    raise NoData(f"no forecast for {workload}", fix="cotenant get forecast --scope workload lists all of them.")
+    near = nearest(parts[-1], ("/".join((*filter(None, (namespace or scope, r["kind"])), r["name"])) for r in rows))
+    raise NoData(f"no forecast for {address}", fix=near or f"cotenant get forecast --scope {scope} lists all of them.")
 
 
 def path(row: dict[str, Any], resource: MeasuredResource, *, fine: bool = False) -> Table:

@@ -12,7 +12,7 @@ from cotenant.apps.cli.analysis.results import (
     FilterOption,
     NamespaceOption,
     StoreOption,
-    chosen,
+    chosen_of_scan,
     open_store,
 )
 from cotenant.apps.cli.command import examples, new_app, session_of
@@ -44,8 +44,9 @@ def pods(
     from cotenant.core.model.views import PODS
     from dashboard.tables.filters import literal
 
-    table = open_store(session_of(ctx).load({"store.url": store}).settings, cluster).read_table(PODS)
-    rows = chosen(table, namespace, query, urlencode([("node", literal(name)) for name in node or ()]))
+    place = open_store(session_of(ctx).load({"store.url": store}).settings, cluster)
+    table = place.read_table(PODS)
+    rows = chosen_of_scan(place, table, namespace, query, urlencode([("node", literal(name)) for name in node or ()]))
     print_table(rows, output, headers=not no_headers)
     if not len(rows):
         message("no pod matches" if len(table) else "no pod ran")

@@ -9,7 +9,7 @@ from cotenant.apps.cli.analysis.results import (
     FilterOption,
     NamespaceOption,
     StoreOption,
-    chosen,
+    chosen_of_scan,
     open_store,
 )
 from cotenant.apps.cli.command import examples, new_app, session_of
@@ -41,11 +41,13 @@ def replicas(
     """
     from cotenant.core.model.views import REPLICAS
 
-    table = open_store(session_of(ctx).load({"store.url": store}).settings, cluster).read_table(REPLICAS)
-    rows = chosen(table, namespace, query)
+    place = open_store(session_of(ctx).load({"store.url": store}).settings, cluster)
+    table = place.read_table(REPLICAS)
+    rows = chosen_of_scan(place, table, namespace, query)
     print_table(rows, output, headers=not no_headers)
     if not len(rows):
-        message("no workload has an autoscaler on CPU or memory, or many replicas (recommender.replicas.many_replicas)")
+        what = "an autoscaler on CPU or memory, or many replicas (recommender.replicas.many_replicas)"
+        message(f"none of {len(table)} workloads with {what} matches" if len(table) else f"no workload has {what}")
     for row in rows.rows():
         if row["most"] and row["needed"] and row["needed"] > row["most"]:
             name = f"{row['namespace']}/{row['kind']}/{row['workload']}"

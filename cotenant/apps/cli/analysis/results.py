@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlencode
 
 import typer
+
+from cotenant.core.model.errors import UsageError
 
 if TYPE_CHECKING:
     from cotenant.core.adapters.store import Store
@@ -28,6 +30,9 @@ FilterOption = Annotated[
 StoreOption = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="fsspec URL of the store; default: settings store.url.")
 ]
+
+NAMESPACES_LISTED: Final = 20
+"""How many an error names where none is close."""
 
 
 def url_of(settings: Settings) -> str:
@@ -55,3 +60,25 @@ def chosen(table: Table, namespaces: list[str] | None, query: str | None, *more:
     for part in (urlencode([("ns", name) for name in namespaces or ()]), *more):
         rows = rows[np.isin(rows, filters.select(indexed, filters.parse(part, table.schema)))]
     return indexed.take(rows)
+
+
+def chosen_of_scan(
+    store: Store, table: Table, namespaces: list[str] | None, query: str | None = None, *more: str
+) -> Table:
+    """The same of a table of the last scan; UsageError for a namespace, unless it has a star, that the scan lacks."""
+    from dashboard.tables.filters import EMPTY, exact, patterns
+
+    spelt = [exact(pattern) for text in namespaces or () for pattern in patterns(text)]
+    elsewhere = {name for name in spelt if name is not None} - {text or EMPTY for text in table.columns["namespace"]}
+    if elsewhere and (inventory := store.read_inventory()):
+        of_workloads = {workload.ref.namespace for workload in inventory.workloads}
+        _require_namespaces(elsewhere, of_workloads | {pod.namespace for pod in inventory.pods})
+    return chosen(table, namespaces, query, *more)
+
+
+def _require_namespaces(names: set[str], of_scan: set[str]) -> None:
+    from cotenant.apps.pipeline.explain import nearest
+
+    for name in sorted(names - of_scan):
+        fix = nearest(name, of_scan) or f"It has {', '.join(sorted(of_scan)[:NAMESPACES_LISTED])}."
+        raise UsageError(f"the last scan has no namespace {name!r}", fix=fix)

@@ -16,6 +16,7 @@ from cotenant.apps.cli.analysis.results import (
     NamespaceOption,
     StoreOption,
     chosen,
+    chosen_of_scan,
     open_store,
     url_of,
 )
@@ -115,7 +116,7 @@ def scan(
     with bars(quiet=quiet) as progress:
         place = _pulled(settings, target, progress) if target else open_store(settings, cluster)
         table = _analysed(place, settings, progress, target)
-    rows = chosen(table, namespace, query)
+    rows = chosen_of_scan(place, table, namespace, query)
     results = Results(place, settings, rows)
     if notify_dry_run:
         print_document(payload(_summary_of(results, namespace), settings.notify), DocumentFormat.JSON)

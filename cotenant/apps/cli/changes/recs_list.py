@@ -14,7 +14,7 @@ from cotenant.apps.cli.analysis.results import (
     FilterOption,
     NamespaceOption,
     StoreOption,
-    chosen,
+    chosen_of_scan,
     open_store,
 )
 from cotenant.apps.cli.cells import human
@@ -69,11 +69,14 @@ def list_(
     from cotenant.core.model.views import RECOMMENDATIONS
 
     settings = session_of(ctx).load({"store.url": store}).settings
-    table = chosen(open_store(settings, cluster).read_table(RECOMMENDATIONS), namespace, query)
+    place = open_store(settings, cluster)
+    table = chosen_of_scan(place, place.read_table(RECOMMENDATIONS), namespace, query)
     hidden = {} if every else _hidden(settings)
     refs = [WorkloadRef(row["namespace"], row["kind"], row["workload"]) for row in table.rows()]
     shown = table.take(np.array([place for place, ref in enumerate(refs) if ref not in hidden], dtype=np.int64))
     print_table(shown, output, headers=not no_headers)
+    if not len(table):
+        message("no recommendation matches")
     for ref in dict.fromkeys(ref for ref in refs if ref in hidden):
         message(f"hidden: {_postponement_text(hidden[ref])}")
     for ref, until in _cool_downs(settings).items():
