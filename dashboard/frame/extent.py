@@ -73,7 +73,12 @@ def chosen(search: str) -> list[str]:
         query = carried.namespace_query(search)
     except UsageError:
         return []
-    return [f"{'!' * one.negated}{value}" for one in query.conditions for value in one.values]
+    return [f"!{value}" if one.negated else _not_excluding(value) for one in query.conditions for value in one.values]
+
+
+def _not_excluding(pattern: str) -> str:
+    """The same pattern, of which the field does not read a first "!" as an exclusion."""
+    return f"\\{pattern}" if pattern.startswith("!") else pattern
 
 
 def offered(overview: Overview | None, obeyed: Obeyed, search: str) -> list[dict[str, Any]]:

@@ -62,8 +62,9 @@ def admits(search: str) -> Callable[[str], bool]:
 
 
 def range_of(search: str) -> str:
-    """The range as the address has it; "" where it names none."""
-    return next((value for key, value, _ in map(filters.read, filters.written(search)) if key == time_span.RANGE), "")
+    """The range as the address has it; "" where it names none, "!7d" where it excludes one, which is no range."""
+    parts = map(filters.read, filters.written(search))
+    return next(("!" * negated + value for key, value, negated in parts if key == time_span.RANGE), "")
 
 
 def back_seconds(search: str, usual_seconds: float) -> float:

@@ -232,11 +232,12 @@ def parse(search: str, schema: Schema) -> Query:
             query = replace(query, sort=(*query.sort, _sort(value, schema)))
         else:
             _require(key, keys, f"{schema.name}: unknown filter")
+            moment = "!" * negated + value  # times are not excluded: "!7d" is refused as no range
             if key in time_span.KEYS:
-                query = replace(query, span=_narrowed(query.span, key, value))
+                query = replace(query, span=_narrowed(query.span, key, moment))
                 continue
             if key == time_span.RANGE:
-                query = replace(query, back_seconds=min(query.back_seconds, _back(value, schema)))
+                query = replace(query, back_seconds=min(query.back_seconds, _back(moment, schema)))
                 continue
             alternatives = patterns(value)
             for word in map(exact, alternatives if key in ORDERS else ()):

@@ -13,7 +13,7 @@ from cotenant.apps.cli import main
 from cotenant.apps.cli.analysis.results import chosen
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.table import Table
-from cotenant.core.model.views import FINDINGS, FORECASTS, WORKLOADS
+from cotenant.core.model.views import FINDINGS, FORECASTS, RECLAIMABLE, WORKLOADS
 from tests.support.dashboard import WEEK, results
 
 ROWS = [
@@ -159,3 +159,22 @@ def test_a_scan_without_gpu_metrics_says_so_and_a_peak_of_gpus_has_its_unit(stor
     header, cells = run(with_gpus, "get", "forecast", "-r", "gpu-core").stdout.splitlines()
     assert "24-H-PEAK-(Q95),-%-OF-A-GPU" in header
     assert "250" in cells.split()
+
+
+def test_amounts_a_node_can_lend_are_written_in_the_unit_of_their_resource(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "demo")
+    common = {"node": "n1", "band": "batch", "policy": "usage", "reason": "ok"}
+    cpu = common | {"resource": "cpu", "amount": 3828, "terms": "capacity 16000, hp_used 12172"}
+    memory = common | {"resource": "memory", "amount": 3 * 2**30, "terms": "capacity 4294967296, hp_used 1073741824"}
+    store.write_table(Table.from_rows(RECLAIMABLE, [cpu, memory, common | {"resource": "memory", "band": "mid"}]))
+    command = ("get", "reclaimable", "--terms")
+    # 16,000 millicores are 16 cores; 4,294,967,296 and 1,073,741,824 bytes are 4 and 1 GiB.
+    lines = run(store, *command, "--no-headers").stdout.splitlines()
+    assert [line.split()[3] for line in lines[:2]] == ["3828m", "3.0Gi"]
+    assert lines[0].endswith("capacity 16, hp_used 12172m")
+    assert lines[1].endswith("capacity 4.0Gi, hp_used 1.0Gi")
+    assert [(row["amount"], row["terms"]) for row in shown(store, *command)] == [
+        (cpu["amount"], cpu["terms"]),
+        (memory["amount"], memory["terms"]),
+        (None, ""),
+    ]

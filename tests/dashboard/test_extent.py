@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -69,6 +70,26 @@ def test_what_is_no_range_is_refused_with_what_to_write(text: str) -> None:
         assert time_span.range_seconds(text) >= 0
     except UsageError as error:
         assert "is no time range" in error.message and "24h" in error.fix
+
+
+@pytest.mark.parametrize("part", ["range!=7d", "range notin (7d)", "since!=2026-11-19", "until!=100"])
+def test_a_time_is_not_excluded(part: str) -> None:
+    with pytest.raises(UsageError, match=r"is no (time range|moment)"):
+        filters.parse(part, ENFORCEMENT)
+
+
+def test_an_excluded_range_is_no_range_of_the_page() -> None:
+    assert carried.back_seconds("?range!=7d", 100.0) == 100.0
+    assert any("'!7d' is no time range" in sentence for sentence in extent.notes(None, Obeyed(), "?range!=7d"))
+    assert (carried.range_of("?range=7d"), carried.range_of("?ns=a")) == ("7d", "")
+
+
+@given(st.lists(st.text("!a*,\\", min_size=1, max_size=4), max_size=3), st.booleans())
+def test_the_field_of_namespaces_writes_back_what_the_address_means(texts: list[str], negated: bool) -> None:
+    search = urlencode([("ns!" if negated else "ns", text) for text in texts], safe="!")
+    # As `assets/extent.js` writes the field's values: what begins with "!" is excluded, the rest is chosen.
+    pairs = [("ns!", one[1:]) if one.startswith("!") else ("ns", one) for one in extent.chosen(search)]
+    assert carried.namespace_query(urlencode(pairs, safe="!")) == carried.namespace_query(search)
 
 
 def acts(*times: float) -> Indexed:

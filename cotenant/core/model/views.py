@@ -261,7 +261,7 @@ RECLAIMABLE: Final = Schema(
         Column("node", "Node", Kind.TEXT, "Name of the node."),
         Column("band", "Band", Kind.TEXT, "batch or mid."),
         Column("resource", "Resource", Kind.TEXT, "cpu (millicores) or memory (bytes)."),
-        Column("amount", "Amount", Kind.INTEGER, "Reclaimable amount."),
+        Column("amount", "Amount", Kind.AMOUNT, "Reclaimable amount."),
         Column("policy", "Policy", Kind.TEXT, "Formula variant."),
         Column("reason", "Reason", Kind.TEXT, "ok, or why nothing is reclaimed."),
         Column("terms", "Terms", Kind.TEXT, "Every term of the formula, same unit.", wide=True),

@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store
+from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.completion import node_names
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, print_table
+from cotenant.core.model.table import Table, kind_of
 
 app = new_app()
 
@@ -42,5 +44,15 @@ def reclaimable(
         table = table.take(table.columns["node"] == node)
         if not len(table):
             raise NoData(f"no node is named {node}", fix="cotenant get reclaimable lists all of them.")
-    wide = Format.WIDE if terms and output is Format.TABLE else output
-    print_table(table, wide, headers=not no_headers)
+    if terms and output in (Format.TABLE, Format.WIDE):
+        table, output = _legible(table), Format.WIDE
+    print_table(table, output, headers=not no_headers)
+
+
+def _legible(table: Table) -> Table:
+    """The same rows of RECLAIMABLE with the terms written as the amount is: "capacity 16, safety_margin 6400m"."""
+    rows = list(table.rows())
+    for row in rows:
+        pairs = (term.rsplit(" ", 1) for term in row["terms"].split(", ") if term)
+        row["terms"] = ", ".join(f"{name} {human(kind_of(row['resource']), int(amount))}" for name, amount in pairs)
+    return Table.from_rows(table.schema, rows)
