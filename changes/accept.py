@@ -161,6 +161,8 @@ class Actions:
         self.compare: Compare = nothing_compared
         self.trace: Trace = nothing_traced
         self.guard: Guard = unguarded
+        self.raising: tuple[type[CotenantError], ...] = ()
+        """Errors that a review and its dry run raise, which otherwise say them of the workload."""
 
     def review(
         self,
@@ -169,7 +171,10 @@ class Actions:
         method: Method = Method.TEMPLATE,
         overridden: Iterable[str] = (),
     ) -> list[Review]:
-        """Each workload as it is now; never raises for a bad one. overridden: step rules whose cuts are taken whole."""
+        """Each workload as it is now; of a bad one only what is in `raising` is raised.
+
+        overridden: step rules whose cuts are taken whole.
+        """
         changed, near = last_changed(self.journal.standings().values()), LiveContext(self.client)
         whole = frozenset(overridden)
         return [
@@ -340,6 +345,8 @@ class Actions:
             if not planned_writes:
                 return replace(review, error="it says all of that already")
             planned_writes = [*hpa_writes(review.recommendations, live.autoscalers), *planned_writes]
+        except self.raising:
+            raise
         except CotenantError as error:
             return replace(review, error=str(error))
         situation = around(

@@ -44,13 +44,15 @@ def looked(review: Review) -> WorkloadReview:
 def tried(actions: Actions, review: Review) -> DryRunResult:
     """Send the review's writes with dryRun=All: whether the server takes them, and what admission would add.
 
-    Errors of the cluster become the result, with advice; nothing is written.
+    Errors of the cluster but those in `raising` become the result, with advice; nothing is written.
     """
     if review.method is Method.BUNDLE:
         return DryRunResult(True, "a bundle is not sent to the cluster")
     try:
         answers = actions.dry_run(review)
         lives = [actions.client.get(write.address.path) or {} for write in review.writes]
+    except actions.raising:
+        raise
     except CotenantError as error:
         return DryRunResult(False, error.message, advice(error))
     admission_changes = [

@@ -108,6 +108,8 @@ class ChangeServiceConfig:
     trace: Trace = nothing_traced
     guard: Guard = unguarded
     for_autopilot: bool = False
+    raising: tuple[type[CotenantError], ...] = ()
+    """Errors that a review and its dry run raise, which otherwise say them of the workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +309,7 @@ class ClusterChangeService:
         journal.cluster = client.access.cluster
         actions = Actions(client, journal, office.settings, person)
         actions.compare, actions.trace, actions.guard = office.compare, office.trace, office.guard
+        actions.raising = office.raising
         return actions
 
     @contextmanager

@@ -14,6 +14,7 @@ from typing import Final
 from autopilot.decide.halt import Halt
 from autopilot.decide.history import ActState, PastAct, failed_acts, restarts
 from autopilot.decide.policy import PolicyLimits
+from autopilot.decide.refusals import AcceptRefusal
 from changes.decide.change_windows import is_open, when
 from cotenant.core.model.autopilot import AutopilotMode, Verdict, Way
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
@@ -71,7 +72,7 @@ class RoundInputs:
     busy: workloads whose last change, of whomever, soaks; cool_downs: until when one is not cut; left_alone: why, by
     workload; cleared_seconds: when a person resumed a workload; places: nodes of workloads that are changed now;
     at_once: most changes of the whole cluster that soak; back_off_seconds: after the first harm; actions: settings of
-    accepting, whose windows have to be open too.
+    accepting, whose windows have to be open too; refusals: what accepting refused last, by workload.
     """
 
     now_seconds: float
@@ -86,6 +87,7 @@ class RoundInputs:
     at_once: int = 1
     back_off_seconds: float = 48 * HOUR_SECONDS
     actions: ActionSettings = field(default_factory=ActionSettings)
+    refusals: Mapping[WorkloadRef, AcceptRefusal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +216,10 @@ def _waits_of(
         yield Reason.AUTOPILOT_OUTSIDE_WINDOW, f"the next one opens {opening}"
     if not ways_left(candidate, inputs):
         yield Reason.AUTOPILOT_NO_WAY_LEFT, f"restarts a week: {limits.restarts_per_week}"
+    if candidate.may_act and (refusal := inputs.refusals.get(workload)):
+        left_seconds = refusal.left_seconds(inputs.now_seconds, inputs.cleared_seconds.get(str(workload), 0.0))
+        if left_seconds:
+            yield Reason.AUTOPILOT_REFUSED, f"{refusal.words}; tried again in {left_seconds / 60:.0f} minutes"
 
 
 def _rest(candidate: Candidate, inputs: RoundInputs) -> tuple[Reason, str] | None:

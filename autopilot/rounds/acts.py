@@ -19,6 +19,7 @@ from autopilot.decide.queue import Candidate, QueueEntry, ended_rests, withheld
 from autopilot.rounds.cluster_state import read_switch
 from autopilot.rounds.reading import RoundReading
 from changes.accept import Actions, Compare, Guard, Trace, nothing_compared, nothing_traced, unguarded
+from changes.api_advice import told
 from changes.change_ledger import ChangeJournal
 from changes.decide.change_windows import is_open
 from changes.decide.lifecycle import due
@@ -35,7 +36,7 @@ from cotenant.core.model.autopilot import KEY_PREFIX, Way
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.changes.people import Grant, Role, Someone
 from cotenant.core.model.changes.service import ChangeRequest, WorkloadReview
-from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NotLeader
+from cotenant.core.model.errors import ClusterForbidden, ClusterUnreachable, CotenantError, NotLeader, StoreBusy
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.actions import ActionSettings
@@ -91,13 +92,15 @@ class ActConfig:
 class ActOutcome:
     """What became of one entry: the changes that were accepted, else why none was, in words.
 
-    paused: the switch or a window came between, so that it is no refusal.
+    paused: the switch, a window or somebody else's turn at the ledger came between, so that it is no refusal;
+    is_forbidden: a right of the manager is missing.
     """
 
     workload: WorkloadRef
     changes: tuple[ChangeStatus, ...] = ()
     words: str = ""
     paused: bool = False
+    is_forbidden: bool = False
 
 
 class Acts:
@@ -173,8 +176,7 @@ class Acts:
         self, ours: Sequence[ChangeStatus], reading: RoundReading, settings: ActionSettings
     ) -> list[ChangeStatus]:
         """Rests of canaries that are cancelled, because no policy acts on their workload any more."""
-        unread = {one.policy.namespace for one in reading.policies if one.gap}
-        rests = ended_rests(ours, [entry.candidate for entry in reading.queue], unread)
+        rests = ended_rests(ours, [entry.candidate for entry in reading.queue], reading.unread)
         if not rests:
             return []
         with self._opened(settings) as actions:
@@ -193,15 +195,17 @@ class Acts:
         try:
             for way in entry.ways:
                 request = self._request(reading, entry, way, under)
-                (review,) = service.review(someone, request)
+                (review,) = service.dry_run(someone, request)
                 if why := _refusal(review, way):
                     refusals.append(f"{way}: {why}")
                     continue
                 return ActOutcome(workload, tuple(service.accept(someone, request)))
         except (NotLeader, ClusterUnreachable):
             raise  # the others would fail alike
-        except ActWithheld as error:
+        except (ActWithheld, StoreBusy) as error:
             return ActOutcome(workload, words=error.message, paused=True)
+        except ClusterForbidden as error:
+            return ActOutcome(workload, words=told(error), is_forbidden=True)
         except CotenantError as error:
             refusals.append(error.message)
         return ActOutcome(workload, words="; ".join(refusals) or "no way is left")
@@ -233,6 +237,7 @@ class Acts:
                 trace=config.trace,
                 guard=guard,
                 for_autopilot=True,
+                raising=(ClusterForbidden, ClusterUnreachable, NotLeader),
             )
         )
 
@@ -258,4 +263,6 @@ def _refusal(review: WorkloadReview, way: Way) -> str:
     """Why a workload cannot go this way now; "" when it can."""
     if review.error or way.method in review.impossible:
         return review.error or review.impossible[way.method]
+    if review.tried is not None and not review.tried.accepted:
+        return f"{review.tried.words.rstrip('.')}. {review.tried.fix}".strip()
     return "; ".join(f"guardrail {rule.name}: {rule.why}" for rule in review.blocked(()))

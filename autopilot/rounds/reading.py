@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -14,6 +14,7 @@ from autopilot.decide.history import ActState, Approval, acts_of, busy
 from autopilot.decide.policy import Policy, PolicyLimits, ceiling_of, effective, narrowed
 from autopilot.decide.queue import Candidate, QueueEntry, RoundInputs, decide
 from autopilot.decide.records import lapsed
+from autopilot.decide.refusals import AcceptRefusal, gap_of
 from autopilot.decide.writers import by_workload
 from autopilot.rounds.cluster_state import read_health, read_namespace, read_policies
 from autopilot.rounds.ledger_history import LedgerHistory
@@ -33,10 +34,14 @@ Recommended = Callable[[str], Sequence[Recommendation]]
 
 @dataclass(frozen=True, slots=True)
 class RoundScope:
-    """What is looked at. namespaces: these alone, all without; in_window: as if every change window were open."""
+    """What is looked at. namespaces: these alone, all without; in_window: as if every change window were open.
+
+    refusals: what accepting refused to who carries the rounds out, by workload.
+    """
 
     namespaces: Sequence[str] = ()
     in_window: bool = False
+    refusals: Mapping[WorkloadRef, AcceptRefusal] = field(default_factory=dict)
 
 
 EVERYWHERE: Final = RoundScope()
@@ -46,7 +51,7 @@ EVERYWHERE: Final = RoundScope()
 class PolicyReading:
     """One policy in a round. does: what is done now; reason: why it is less than is asked for.
 
-    limits: None while it does nothing; gap: why its namespace could not be read, "" when it could.
+    limits: None while it does nothing; gap: why its namespace could not be read, or which right is missing there.
     """
 
     policy: Policy
@@ -62,7 +67,7 @@ class RoundReading:
     """A round: its policies, its queue, why everything stopped, "" when it did not.
 
     stops: why everything has to stop from now on, "" when it need not; lapsed: policies whose approval ends
-    now, with its digest.
+    now, with its digest; unread: namespaces that could not be read.
     """
 
     now_seconds: float
@@ -73,6 +78,7 @@ class RoundReading:
     force: Mapping[str, PolicyInForce] = field(default_factory=dict)
     history: LedgerHistory = field(default_factory=lambda: LedgerHistory({}, ()))
     lapsed: Mapping[str, str] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
 
     def of(self, policy: Policy) -> list[QueueEntry]:
         """Entries of one policy."""
@@ -136,10 +142,12 @@ def read_round(
         ceiling.at_once,
         settings.autopilot.back_off_hours * HOUR_SECONDS,
         actions,
+        scope.refusals,
     )
-    shown = tuple(_with_words(one, force, gathered.gaps) for one in policies)
+    shown = tuple(_with_words(one, force, gathered.gaps, scope.refusals.values()) for one in policies)
     ended = lapsed((one.policy for one in policies), decisions.approvals, now_seconds)
-    return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended)
+    unread = frozenset(gathered.gaps)
+    return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended, unread)
 
 
 def _gathered(
@@ -165,11 +173,17 @@ def _in_force(reading: PolicyReading, limits: PolicyLimits, settings: Settings) 
     return PolicyInForce(reading.policy, limits, reading.does, settings_under(settings.actions, limits))
 
 
-def _with_words(one: PolicyReading, force: Mapping[str, PolicyInForce], gaps: Mapping[str, str]) -> PolicyReading:
-    """The policy with why its namespace could not be read, and what it cannot lower."""
+def _with_words(
+    one: PolicyReading,
+    force: Mapping[str, PolicyInForce],
+    gaps: Mapping[str, str],
+    refusals: Iterable[AcceptRefusal],
+) -> PolicyReading:
+    """The policy with why its namespace could not be read, which right is missing, and what it cannot lower."""
     under = force.get(str(one.policy))
     reason = "; ".join(filter(None, (one.reason, hardly_cut(under) if under else "")))
-    return replace(one, reason=reason, gap=gaps.get(one.policy.namespace, ""))
+    missing = gap_of(str(one.policy), refusals) if one.does is AutopilotMode.ACT else ""
+    return replace(one, reason=reason, gap=gaps.get(one.policy.namespace, "") or missing)
 
 
 def _judged(policy: Policy, ceiling: PolicyLimits, approvals: Mapping[str, Approval]) -> PolicyReading:

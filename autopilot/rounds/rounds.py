@@ -11,15 +11,17 @@ from dataclasses import replace
 
 from autopilot.decide.history import acts_of
 from autopilot.decide.records import rows_of
+from autopilot.decide.refusals import AcceptRefusal
 from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig, ActOutcome, Acts
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
-from autopilot.rounds.reading import Recommended, RoundReading, read_round
+from autopilot.rounds.reading import Recommended, RoundReading, RoundScope, read_round
 from changes.change_ledger import keep_head
 from changes.live_context import who as asked_who
 from cotenant.core.adapters.bucket_ledger import ledger_turn, open_ledger
 from cotenant.core.model.autopilot import Verdict
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.identity import WorkloadRef
 
 
 class Rounds:
@@ -30,11 +32,13 @@ class Rounds:
         self._config, self._recommended = config, recommended
         self._reader = LedgerReader()
         self._acts = Acts(config)
+        self._refusals: dict[WorkloadRef, AcceptRefusal] = {}
 
     def read(self, now_seconds: float) -> RoundReading:
         """What is decided now; writes nothing."""
         with self._config.access(Someone("")) as client:
-            return read_round(client, self._history(), self._recommended, self._config.settings, now_seconds)
+            scope = RoundScope(refusals=self._refusals)
+            return read_round(client, self._history(), self._recommended, self._config.settings, now_seconds, scope)
 
     def carry_out(self, reading: RoundReading) -> tuple[list[ChangeStatus], list[ActOutcome]]:
         """Earlier acts first: what is due moves on. Then what the round adds to the ledger, and then its acts."""
@@ -43,7 +47,28 @@ class Rounds:
         if moved or reading.stops:
             return moved, []  # the next round decides on what is known now
         entries = [entry for entry in reading.queue if entry.verdict is Verdict.ACT]
-        return moved, list(self._acts.carry_out(replace(reading, history=self._history()), entries))
+        self._forget(reading)
+        policies = {entry.candidate.workload: entry.candidate.policy for entry in entries}
+        outcomes = []
+        for outcome in self._acts.carry_out(replace(reading, history=self._history()), entries):
+            self._remember(outcome, policies[outcome.workload], reading.now_seconds)
+            outcomes.append(outcome)
+        return moved, outcomes
+
+    def _forget(self, reading: RoundReading) -> None:
+        """Refusals of workloads that are no candidates any more; what could not be read may be one still."""
+        acting = {entry.candidate.workload for entry in reading.queue if entry.candidate.may_act}
+        self._refusals = {w: r for w, r in self._refusals.items() if w in acting or w.namespace in reading.unread}
+
+    def _remember(self, outcome: ActOutcome, policy: str, now_seconds: float) -> None:
+        """A refusal, which a later success ends."""
+        if outcome.changes:
+            self._refusals.pop(outcome.workload, None)
+        elif not outcome.paused:
+            earlier = self._refusals.get(outcome.workload)
+            times = earlier.times + 1 if earlier else 1
+            refusal = AcceptRefusal(policy, outcome.words, now_seconds, times, outcome.is_forbidden)
+            self._refusals[outcome.workload] = refusal
 
     def _history(self) -> LedgerHistory:
         with closing(open_ledger(self._config.ledger, reading=True)) as ledger:

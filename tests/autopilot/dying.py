@@ -41,7 +41,7 @@ class DyingClient(KubeClient):
 
     def request(self, verb: str, request: ApiRequest, **more: Any) -> ApiResponse:
         """As of every client."""
-        is_write = request.method == "PATCH" and "/apis/apps/" in request.path
+        is_write = request.method == "PATCH" and "/apis/apps/" in request.path and "dryRun" not in request.path
         if is_write:
             DyingClient.writes += 1
         is_last = is_write and DyingClient.writes == self.dying.write

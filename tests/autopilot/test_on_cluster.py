@@ -287,6 +287,23 @@ def test_what_was_decided_in_a_window_is_not_begun_after_it(scene: AutopilotScen
     assert scene.events() == ["autopilot-act"] and cpu(scene, web) == "1"
 
 
+def test_a_right_that_is_missing_is_shown_and_rests_until_a_person_resumes(
+    scene: AutopilotScene, web: WorkloadRef
+) -> None:
+    scene.policy(mode="Observe", ways=["RollOut"])
+    scene.service().act(APPROVER, f"{scene.namespace}/nightly")  # nobody has bound cotenant-applier to the manager
+    rounds = scene.rounds()
+    (refused,) = rounds.carry_out(rounds.read(SystemClock().now_seconds()))[1]
+    assert refused.is_forbidden and refused.changes == ()
+    reading = rounds.read(SystemClock().now_seconds())
+    assert [e.reason for e in reading.queue] == [Reason.AUTOPILOT_REFUSED]
+    assert reading.policies[0].gap == refused.words and "forbidden" in refused.words
+    scene.bind()
+    scene.service().resume(APPROVER, web, "bound")
+    _, (act,) = rounds.carry_out(rounds.read(SystemClock().now_seconds()))
+    assert act.changes and rounds.read(SystemClock().now_seconds()).policies[0].gap == ""
+
+
 def test_harm_is_rolled_back_and_its_workload_rests(scene: AutopilotScene, web: WorkloadRef) -> None:
     acting(scene)
     assert scene.round()[2][0].changes

@@ -138,6 +138,7 @@ class Reason(StrEnum):
     AUTOPILOT_GIVEN_UP = "autopilot-given-up"
     AUTOPILOT_OUTSIDE_WINDOW = "autopilot-outside-window"
     AUTOPILOT_NO_WAY_LEFT = "autopilot-no-way-left"
+    AUTOPILOT_REFUSED = "autopilot-refused"
     AUTOPILOT_QUEUE_FULL = "autopilot-queue-full"
 
 
@@ -257,6 +258,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.AUTOPILOT_GIVEN_UP: "Three changes of the workload did harm; it is left alone until a person resumes it.",
     Reason.AUTOPILOT_OUTSIDE_WINDOW: "No change window is open.",
     Reason.AUTOPILOT_NO_WAY_LEFT: "The only ways left restart pods, which have suffered as many restarts this week as the policy allows.",
+    Reason.AUTOPILOT_REFUSED: "Accepting refused the change before anything was written; it is tried again later, at last once a day.",
     Reason.AUTOPILOT_QUEUE_FULL: "As many changes soak already as may do so at the same time.",
 }
 _LABELS: Final[Mapping[str, str]] = {

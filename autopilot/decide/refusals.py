@@ -1,0 +1,48 @@
+"""What accepting refused before anything was written: until when it is not tried again, and why. Pure.
+
+Such a refusal (a missing right, a running roll-out, no room on the nodes, a webhook that is away) leaves no row in the
+ledger; without a rest the same workloads would be chosen in every round and hold the others up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+FIRST_REST_SECONDS: Final = 900.0
+LONGEST_REST_SECONDS: Final = 86_400.0
+REST_FACTOR: Final = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptRefusal:
+    """The last refusal of a workload: under which policy, why, when (Unix time), and how many there were in a row.
+
+    is_forbidden: a right of the manager is missing, as it is for all that the policy selects.
+    """
+
+    policy: str
+    words: str
+    seconds: float
+    times: int = 1
+    is_forbidden: bool = False
+
+    @property
+    def rest_seconds(self) -> float:
+        """Time until it is tried again: four times as long after each, up to a day."""
+        return min(FIRST_REST_SECONDS * REST_FACTOR ** min(self.times - 1, 8), LONGEST_REST_SECONDS)
+
+    def left_seconds(self, now_seconds: float, cleared_seconds: float = 0.0) -> float:
+        """Rest that is left, 0 when there is none; cleared_seconds: when a person resumed the workload.
+
+        Nothing is left of a refusal of the future: the clock went back.
+        """
+        if cleared_seconds >= self.seconds or now_seconds < self.seconds:
+            return 0.0
+        return max(self.seconds + self.rest_seconds - now_seconds, 0.0)
+
+
+def gap_of(policy: str, refusals: Iterable[AcceptRefusal]) -> str:
+    """What keeps all of a policy (NAMESPACE/NAME) back: a right that is missing, in words; "" when none is."""
+    return next((one.words for one in refusals if one.policy == policy and one.is_forbidden), "")
