@@ -13,7 +13,7 @@ from typing import Any, Final
 from autopilot.decide.history import ActState, acts_of, is_ours
 from autopilot.decide.policy import Policy, parse_policy
 from autopilot.decide.queue import QueueEntry
-from autopilot.rounds.cluster_state import policy_address, set_mode, set_switch
+from autopilot.rounds.cluster_state import NOT_PAUSED, policy_address, set_mode, set_switch
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
 from autopilot.rounds.reading import EVERYWHERE, PolicyReading, Recommended, RoundReading, RoundScope, read_round
 from changes.change_ledger import keep_head
@@ -41,7 +41,6 @@ from cotenant.core.model.table import Table
 from cotenant.core.settings.root import Settings
 
 DAY_SECONDS: Final = 86_400.0
-NOT_PAUSED: Final = "false"
 PATIENCE_SECONDS: Final = 90.0
 """How long a person waits for an act that is under way to give the ledger back."""
 

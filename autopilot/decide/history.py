@@ -89,7 +89,7 @@ class Decisions:
 
     approvals: by policy (NAMESPACE/NAME); stopped: why everything stopped, "" when it did not; resumed_seconds: when a
     person resumed everything; left_alone: why, by workload; cleared_seconds: when a person resumed that workload;
-    proposals: digest of what was last proposed, by workload.
+    proposals: the last one, by workload.
     """
 
     approvals: Mapping[str, Approval] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Decisions:
     resumed_seconds: float = 0.0
     left_alone: Mapping[str, str] = field(default_factory=dict)
     cleared_seconds: Mapping[str, float] = field(default_factory=dict)
-    proposals: Mapping[str, str] = field(default_factory=dict)
+    proposals: Mapping[str, LedgerNote] = field(default_factory=dict)
 
 
 def is_ours(standing: ChangeStatus) -> bool:
@@ -140,7 +140,7 @@ def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
     approvals: dict[str, Approval] = {}
     left_alone: dict[str, str] = {}
     cleared: dict[str, float] = {}
-    proposals: dict[str, str] = {}
+    proposals: dict[str, LedgerNote] = {}
     stopped, resumed = "", 0.0
     for note in notes:
         if note.event is AutopilotEvent.ACT:
@@ -150,7 +150,7 @@ def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
             if approval is not None and digest is not None:  # approved anew since the round looked: that one stands
                 approvals[note.subject] = approval if approval.digest != digest else replace(approval, digest="")
         elif note.event is AutopilotEvent.PROPOSED:
-            proposals[note.subject] = note.details.get("digest", "")
+            proposals[note.subject] = note
         elif note.event is AutopilotEvent.LEFT_ALONE:
             left_alone[note.subject] = note.details.get("words", "")
         elif note.event is AutopilotEvent.STOPPED:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from autopilot.decide.history import LAPSED, Approval, Decisions, PastAct
+from autopilot.decide.history import LAPSED, Approval, Decisions, LedgerNote, PastAct
 from autopilot.decide.policy import Policy
 from autopilot.decide.queue import Candidate, QueueEntry
 from cotenant.core.model.autopilot import EVERYTHING, AutopilotEvent, AutopilotMode, Verdict
@@ -14,6 +14,7 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 
 Row = tuple[AutopilotEvent, str, dict[str, Any]]
+DAY_SECONDS: Final = 86_400.0
 SWITCHING_SECONDS: Final = 120.0
 """How long a policy that was approved may still lack spec.mode Act, which is written after the approval."""
 
@@ -35,11 +36,12 @@ def rows_of(
     stops: str,
     acts: Sequence[PastAct],
     decisions: Decisions,
+    now_seconds: float,
     ended: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Row]:
     """Rows that are not there yet: that everything stops, workloads left alone after an act, what is proposed.
 
-    ended: policies whose approval has lapsed, with its digest.
+    ended: policies whose approval has lapsed, with its digest. A proposal that moves is written once a day.
     """
     for policy, digest in ended.items():
         yield AutopilotEvent.OBSERVE, policy, {"words": "it was changed after it was approved", LAPSED: digest}
@@ -51,9 +53,15 @@ def rows_of(
         reason, words = candidate.blocked or (Reason.OK, "")
         if reason is Reason.AUTOPILOT_OTHER_WRITER and candidate.workload in acted and name not in decisions.left_alone:
             yield AutopilotEvent.LEFT_ALONE, name, {"words": words, "policy": candidate.policy}
-        if entry.verdict is Verdict.PROPOSE and decisions.proposals.get(name) != candidate.digest:
+        if entry.verdict is Verdict.PROPOSE and _is_news(candidate, decisions.proposals.get(name), now_seconds):
             details = {"policy": candidate.policy, "digest": candidate.digest}
             yield AutopilotEvent.PROPOSED, name, details | _moved(candidate)
+
+
+def _is_news(candidate: Candidate, last: LedgerNote | None, now_seconds: float) -> bool:
+    if last is None:
+        return True
+    return last.details.get("digest") != candidate.digest and now_seconds - last.seconds >= DAY_SECONDS
 
 
 def _moved(candidate: Candidate) -> dict[str, int]:

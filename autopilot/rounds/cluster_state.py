@@ -24,7 +24,8 @@ from cotenant.core.model.kubernetes.qos import QosClass, qos_of
 KINDS: Final = ("Deployment", "StatefulSet", "DaemonSet")
 VPAS: Final = "verticalpodautoscalers"
 VPA_GROUP: Final = "autoscaling.k8s.io/v1"
-NOT_PAUSED: Final = frozenset({"", "false", "no", "0", "off"})
+NOT_PAUSED: Final = "false"
+"""The one value of the switch, beside none, that does not pause."""
 FIELD_MANAGER: Final = "cotenant-autopilot"
 
 
@@ -85,7 +86,7 @@ def read_switch(client: KubeClient, namespace: str) -> str:
     """Why the autopilot is paused, "" when it is not; the error when nobody can say."""
     config_map = client.get(_switch(namespace).path) or {}
     value = str((config_map.get("data") or {}).get(PAUSED_KEY) or "").strip()
-    if value.lower() in NOT_PAUSED:
+    if value.lower() in ("", NOT_PAUSED):
         return ""
     return f"ConfigMap {namespace}/{SWITCH_CONFIG_MAP} says: {value}"
 

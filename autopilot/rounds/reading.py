@@ -10,7 +10,7 @@ import msgspec
 
 from autopilot.decide.candidates import DAY_HOURS, PolicyInForce, candidates_of, hardly_cut, settings_under
 from autopilot.decide.halt import Halt, halt_of, too_much_harm
-from autopilot.decide.history import ActState, Approval, acts_of, busy
+from autopilot.decide.history import ActState, Approval, PastAct, acts_of, busy
 from autopilot.decide.policy import Policy, PolicyLimits, ceiling_of, effective, narrowed
 from autopilot.decide.queue import Candidate, QueueEntry, RoundInputs, decide
 from autopilot.decide.records import lapsed
@@ -79,6 +79,7 @@ class RoundReading:
     history: LedgerHistory = field(default_factory=lambda: LedgerHistory({}, ()))
     lapsed: Mapping[str, str] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
+    acts: tuple[PastAct, ...] = ()
 
     def of(self, policy: Policy) -> list[QueueEntry]:
         """Entries of one policy."""
@@ -86,8 +87,7 @@ class RoundReading:
 
     def under_way(self, policy: Policy) -> int:
         """Changes of the autopilot in the policy's namespace that soak, or have no outcome."""
-        acts = acts_of(self.history.standings.values())
-        return sum(a.state is ActState.UNDER_WAY and a.workload.namespace == policy.namespace for a in acts)
+        return sum(a.state is ActState.UNDER_WAY and a.workload.namespace == policy.namespace for a in self.acts)
 
     def waiting(self, policy: Policy) -> dict[str, int]:
         """Workloads that wait, by reason."""
@@ -147,7 +147,7 @@ def read_round(
     shown = tuple(_with_words(one, force, gathered.gaps, scope.refusals.values()) for one in policies)
     ended = lapsed((one.policy for one in policies), decisions.approvals, now_seconds)
     unread = frozenset(gathered.gaps)
-    return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended, unread)
+    return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended, unread, acts)
 
 
 def _gathered(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 
-from autopilot.decide.history import acts_of
 from autopilot.decide.records import rows_of
 from autopilot.decide.refusals import AcceptRefusal
 from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig, ActOutcome, Acts
@@ -76,8 +75,9 @@ class Rounds:
 
     def _record(self, reading: RoundReading) -> None:
         config, history = self._config, reading.history
-        acts = acts_of(history.standings.values())
-        rows = list(rows_of(reading.queue, reading.stops, acts, history.decisions, reading.lapsed))
+        rows = list(
+            rows_of(reading.queue, reading.stops, reading.acts, history.decisions, reading.now_seconds, reading.lapsed)
+        )
         if not rows:
             return
         with config.access(Someone("")) as client:

@@ -83,7 +83,7 @@ class Fight(RuleBasedStateMachine):
                 at_once=5,
             )
         )
-        for event, subject, body in rows_of(queue, "", acts, decisions):
+        for event, subject, body in rows_of(queue, "", acts, decisions, self.now):
             self.notes.append(LedgerNote(event, subject, self.now, "manager", {k: str(v) for k, v in body.items()}))
         for entry in queue:
             if entry.verdict is Verdict.ACT:

@@ -13,7 +13,7 @@ from cotenant.core.model.table import Column, Kind, Schema
 POLICIES: Final = "autopilotpolicies"
 POLICIES_PATH: Final = f"/apis/{OWN_GROUP}/{POLICIES}"
 SWITCH_CONFIG_MAP: Final = "cotenant-autopilot"
-"""In the manager's namespace; its key `paused` stops every act within seconds."""
+"""In the namespace of the manager's Lease (`manager.namespace`); its key `paused` stops every act within seconds."""
 PAUSED_KEY: Final = "paused"
 KEY_PREFIX: Final = "autopilot-"
 """Beginning of the batch of every change that the autopilot has accepted."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from autopilot.decide.history import ActState, acts_of
+from autopilot.decide.history import ActState
 from autopilot.rounds.acts import ActOutcome
 from autopilot.rounds.reading import RoundReading
 from cotenant.core.model.autopilot import Verdict
@@ -45,7 +45,7 @@ class AutopilotMetrics:
         verdicts = Count(entry.verdict for entry in reading.queue)
         for verdict in Verdict:
             self._queue.labels(verdict.value).set(verdicts[verdict])
-        states = Count(act.state for act in acts_of(reading.history.standings.values()))
+        states = Count(act.state for act in reading.acts)
         for state in ActState:
             self._changes.labels(state.value).set(states[state])
         for reason in HALTS:
