@@ -154,7 +154,7 @@ def test_the_switch_stops_what_a_round_has_decided_already(scene: AutopilotScene
     # any other value of the key pauses as well, as a person writes it with kubectl
     switch = f"/api/v1/namespaces/{scene.namespace}/configmaps/{SWITCH_CONFIG_MAP}"
     scene.service().resume(APPROVER)
-    scene.plane.api().patch(switch, {"data": {"paused": "true"}})
+    scene.plane.api().patch(switch, {"data": {"paused": "no"}})
     assert scene.round()[0].halt is not None
     scene.service().resume(APPROVER)
     assert scene.round()[2][0].changes and cpu(scene, web) == "800m"
@@ -216,6 +216,16 @@ def test_what_others_keep_is_never_touched(scene: AutopilotScene) -> None:
     scene.policy(neverTouch=["Autoscaled"])
     reading, _, _ = scene.round()
     assert {e.candidate.workload.name: e.reason for e in reading.queue} == kinds
+
+
+def test_pods_that_are_lsr_by_their_own_labels_alone_are_never_touched(scene: AutopilotScene, web: WorkloadRef) -> None:
+    pod = pods(scene.plane, web)[0]["metadata"]["name"]
+    path = f"/api/v1/namespaces/{web.namespace}/pods/{pod}"
+    # as the webhook leaves it under a ClusterColocationProfile: the template says nothing
+    scene.plane.api().patch(path, {"metadata": {"labels": {"koordinator.sh/qosClass": "LSR"}}})
+    scene.policy()
+    (entry,) = scene.round()[0].queue
+    assert (entry.reason, entry.words) == (Reason.AUTOPILOT_NEVER_TOUCHED, "its pods are LSR")
 
 
 @pytest.mark.parametrize("end", [(2, False), (2, True), *full((1, False), (1, True), (3, False), (3, True))])
