@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from cotenant.apps.cli.cells import title
 from cotenant.apps.cli.output import (
     DocumentFormat,
     Format,
@@ -25,6 +26,7 @@ from cotenant.apps.cli.output import (
     render,
 )
 from cotenant.core.model.table import Column, Kind, Schema, Table
+from cotenant.core.model.views import FORECASTS, RECOMMENDATIONS
 
 SCHEMA = Schema(
     "pods",
@@ -77,13 +79,40 @@ def test_an_amount_keeps_the_unit_of_its_rows_resource() -> None:
 def test_a_narrow_terminal_cuts_the_longest_texts_and_then_leaves_out_last_columns() -> None:
     rows = [["web", "a-very-long-reason-indeed", "12.500"], ["checkout", "ok", "3.000"]]
     # Widths 8 + 25 + 6 and two gaps of 2: 43. In 36 the reason has 36 - 8 - 6 - 4 = 18 places, one for …
-    assert fitted(rows, (False, False, True), 36) == [
-        ["web", "a-very-long-reaso…", "12.500"],
-        ["checkout", "ok", "3.000"],
-    ]
+    assert fitted(rows, (False, False, True), 36) == (
+        [0, 1, 2],
+        [["web", "a-very-long-reaso…", "12.500"], ["checkout", "ok", "3.000"]],
+    )
     # No text goes below 12: 8 + 2 + 12 + 2 + 6 = 30 do not fit into 24; without the number 24 - 8 - 2 = 14 are left.
-    assert fitted(rows, (False, False, True), 24) == [["web", "a-very-long-re"[:13] + "…"], ["checkout", "ok"]]
-    assert fitted(rows, (False, False, True), 43) == rows
+    assert fitted(rows, (False, False, True), 24) == (
+        [0, 1],
+        [["web", "a-very-long-re"[:13] + "…"], ["checkout", "ok"]],
+    )
+    assert fitted(rows, (False, False, True), 43) == ([0, 1, 2], rows)
+
+
+def test_essential_columns_are_left_out_last() -> None:
+    rows = [["web", "a-very-long-reason-indeed", "12.500"], ["checkout", "ok", "3.000"]]
+    # 8 + 2 + 6 = 16 without the text between; in 15 the number goes too, and the first column is never cut below 8.
+    essential, right = (True, False, True), (False, False, True)
+    assert fitted(rows, right, 24, essential) == ([0, 2], [["web", "12.500"], ["checkout", "3.000"]])
+    assert fitted(rows, right, 15, essential) == ([0], [["web"], ["checkout"]])
+    assert fitted(rows, right, 15, (False, False, True)) == ([2], [["12.500"], ["3.000"]])
+
+
+@pytest.mark.parametrize(
+    ("schema", "width", "names"),
+    [
+        (RECOMMENDATIONS, 80, {"namespace", "workload", "container", "ready", "cpu_step"}),
+        (FORECASTS, 60, {"namespace", "name", "peak"}),
+    ],
+)
+def test_a_narrow_terminal_shows_whose_amount_it_is(schema: Schema, width: int, names: set[str]) -> None:
+    columns = [replace(c, kind=Kind.MILLICORES) if c.name == "peak" else c for c in schema.columns if not c.wide]
+    cells = ["a-name-of-twenty-odd" if c.kind is Kind.TEXT else "12.345" for c in columns]
+    right, essential = [c.kind.numeric for c in columns], [c.essential for c in columns]
+    places, _ = fitted([[title(c) for c in columns], cells], right, width, essential)
+    assert names <= {columns[place].name for place in places}
 
 
 @given(
@@ -94,7 +123,8 @@ def test_a_narrow_terminal_cuts_the_longest_texts_and_then_leaves_out_last_colum
 )
 def test_what_is_fitted_is_no_wider_than_the_terminal_or_one_column(rows: list[list[str]], width: int) -> None:
     right = [index % 2 == 1 for index in range(len(rows[0]))]
-    shown = fitted(rows, right, width)
+    places, shown = fitted(rows, right, width)
+    assert places == list(range(len(shown[0])))
     assert len(shown) == len(rows) and len({len(row) for row in shown}) == 1
     widest = sum(max(map(cell_len, column)) for column in zip(*shown, strict=True)) + 2 * (len(shown[0]) - 1)
     assert widest <= width or len(shown[0]) == 1

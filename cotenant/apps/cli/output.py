@@ -186,25 +186,30 @@ def _plain(table: Table, columns: list[Column], headers: bool) -> Iterator[str]:
     return aligned(rows, [c.kind.numeric for c in columns]) if rows else iter(())
 
 
-def fitted(rows: Sequence[Sequence[str]], right: Sequence[bool], width: int) -> list[list[str]]:
-    """Rows that fit into `width` columns of a terminal: the longest texts are cut first ("checkout-wo…"), to LEAST.
+def fitted(
+    rows: Sequence[Sequence[str]], right: Sequence[bool], width: int, essential: Sequence[bool] = ()
+) -> tuple[list[int], list[list[str]]]:
+    """Places of the columns that fit into `width` columns of a terminal, and the rows of these alone.
 
-    Numbers (right-aligned) are never cut: last columns that still do not fit are left out, the first stays.
+    The longest texts are cut first ("checkout-wo…"), to LEAST; numbers (right-aligned) never are. Where that is not
+    enough, columns are left out from the last to the first, essential ones after all others; one stays.
     """
     from rich.cells import cell_len, set_cell_size
 
     sizes = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     floors = [size if number else min(size, LEAST) for size, number in zip(sizes, right, strict=True)]
-    while len(floors) > 1 and sum(floors) + GAP * (len(floors) - 1) > width:
-        floors.pop()
-    sizes = sizes[: len(floors)]
-    while sum(sizes) + GAP * (len(sizes) - 1) > width and sizes != floors:
-        longest = max((i for i, floor in enumerate(floors) if sizes[i] > floor), key=lambda index: sizes[index])
-        sizes[longest] -= 1
-    return [
+    places = list(range(len(floors)))
+    while len(places) > 1 and sum(floors[place] for place in places) + GAP * (len(places) - 1) > width:
+        places.remove(max(places, key=lambda place: (not (essential and essential[place]), place)))
+    while sum(sizes[place] for place in places) + GAP * (len(places) - 1) > width:
+        longer = [place for place in places if sizes[place] > floors[place]]
+        if not longer:
+            break
+        sizes[max(longer, key=lambda place: sizes[place])] -= 1
+    return places, [
         [
-            cell if cell_len(cell) <= size else f"{set_cell_size(cell, size - 1)}…"
-            for cell, size in zip(row, sizes, strict=False)
+            row[place] if cell_len(row[place]) <= sizes[place] else f"{set_cell_size(row[place], sizes[place] - 1)}…"
+            for place in places
         ]
         for row in rows
     ]
@@ -224,8 +229,10 @@ def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bo
     rows = titles + _cells(table, columns)
     note = ""
     if cut and rows:
-        whole, rows = rows, fitted(rows, [c.kind.numeric for c in columns], out.width)
-        columns, left_out = columns[: len(rows[0])], columns[len(rows[0]) :]
+        whole, every = rows, columns
+        right, essential = [c.kind.numeric for c in every], [c.essential for c in every]
+        places, rows = fitted(rows, right, out.width, essential)
+        columns, left_out = [every[place] for place in places], [c for i, c in enumerate(every) if i not in places]
         if rows != whole:
             names = f", without {', '.join(c.title for c in left_out)}" if left_out else ""
             note = f"cut to the terminal's width{names}; -o wide shows all"

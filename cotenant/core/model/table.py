@@ -52,13 +52,17 @@ def kind_of(resource: str) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; `wide` columns appear in `-o wide` and in the column chooser, not by default."""
+    """One column; `wide` columns appear in `-o wide` and in the column chooser, not by default.
+
+    A terminal too narrow for all leaves out the `essential` ones last.
+    """
 
     name: str
     title: str
     kind: Kind
     doc: str
     wide: bool = False
+    essential: bool = False
 
 
 @dataclass(frozen=True, slots=True)

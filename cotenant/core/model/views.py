@@ -14,9 +14,9 @@ from cotenant.core.model.changes.steps import STEP_COLUMNS
 from cotenant.core.model.table import Column, Kind, Schema
 
 _WORKLOAD_KEY = (
-    Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload."),
+    Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload.", essential=True),
     Column("kind", "Kind", Kind.TEXT, "Kind of the controller; Pod for a bare pod."),
-    Column("workload", "Workload", Kind.TEXT, "Name of the controller."),
+    Column("workload", "Workload", Kind.TEXT, "Name of the controller.", essential=True),
 )
 
 WORKLOADS: Final = Schema(
@@ -80,7 +80,7 @@ RECOMMENDATIONS: Final = Schema(
     "recommendations",
     (
         *_WORKLOAD_KEY,
-        Column("container", "Container", Kind.TEXT, "Container of the workload's template."),
+        Column("container", "Container", Kind.TEXT, "Container of the workload's template.", essential=True),
         Column("replicas", "Replicas", Kind.INTEGER, "Pods running now; every delta is multiplied by it."),
         Column("severity", "Severity", Kind.TEXT, "Worst of the fields: unknown, good, ok, warning, critical."),
         *STEP_COLUMNS,
@@ -184,12 +184,16 @@ FORECASTS: Final = Schema(
     "forecasts",
     (
         Column("scope", "Scope", Kind.TEXT, "cluster, node or workload."),
-        Column("namespace", "Namespace", Kind.TEXT, "Namespace of a workload, else empty."),
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of a workload, else empty.", essential=True),
         Column("kind", "Kind", Kind.TEXT, "Kind of a workload, else empty."),
-        Column("name", "Name", Kind.TEXT, "Name of the cluster, node or workload."),
+        Column("name", "Name", Kind.TEXT, "Name of the cluster, node or workload.", essential=True),
         Column("resource", "Resource", Kind.TEXT, "cpu (millicores), memory (bytes) or gpu-core (percent of one GPU)."),
         Column(
-            "peak", "24 h peak (q95)", Kind.INTEGER, "95 % quantile of the highest 5-minute value of the next 24 hours."
+            "peak",
+            "24 h peak (q95)",
+            Kind.INTEGER,
+            "95 % quantile of the highest 5-minute value of the next 24 hours.",
+            essential=True,
         ),
         Column("peak_median", "24 h peak (q50)", Kind.INTEGER, "Median of the same.", wide=True),
         Column("peak_time", "Peak window", Kind.TIME, "Start of the day's peak window; empty when none is expected."),

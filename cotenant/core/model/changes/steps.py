@@ -46,9 +46,10 @@ STEP_COLUMNS: Final = (
         Kind.TEXT,
         "What the guardrails allow now: whole, first-step (of a cut that is too large for one), waiting for the next "
         "step, blocked, nothing. The cluster's own state is checked in the review.",
+        essential=True,
     ),
     Column("stopped_by", "Stopped by", Kind.TEXT, "Guardrails that stop it; empty where none does.", wide=True),
-    Column("cpu_step", "CPU step", Kind.MILLICORES, "CPU request after the step that is allowed now."),
+    Column("cpu_step", "CPU step", Kind.MILLICORES, "CPU request after the step that is allowed now.", essential=True),
     Column("memory_step", "Mem step", Kind.BYTES, "Memory request after the step that is allowed now."),
     Column("cpu_step_total", "CPU delta now", Kind.MILLICORES, "Change of that step over all replicas."),
     Column("memory_step_total", "Memory delta now", Kind.BYTES, "Change of that step over all replicas."),
