@@ -273,7 +273,6 @@ RECLAIMABLE: Final = Schema(
     ("node", "band", "resource"),
 )
 
-
 FINDINGS: Final = Schema(
     "findings",
     (
@@ -382,16 +381,13 @@ RECOMMENDATION_LOG: Final = Schema(
     ("namespace", "kind", "workload", "container", "time"),
 )
 
-
 COVERAGE: Final = Schema(
     "coverage",
     (
         Column("namespace", "Namespace", Kind.TEXT, "Namespace."),
         Column("series", "Series", Kind.INTEGER, "Containers with at least one sample of CPU usage in the window."),
         Column("coverage", "Coverage", Kind.RATIO, "Share of 5-minute slots with a sample while the pods were alive."),
-        Column(
-            "longest_gap_seconds", "Longest gap", Kind.INTEGER, "Longest silence of one container that was alive, s."
-        ),
+        Column("longest_gap_seconds", "Longest gap", Kind.INTEGER, "Longest silence of a container that was alive, s."),
         Column("newest", "Newest sample", Kind.TIME, "End of the newest slot with a sample."),
     ),
     ("namespace",),
