@@ -64,7 +64,9 @@ class DayAhead:
             loads[step, :, resource] = np.bincount(rows, paths[step, :, resource], len(inputs.loads))
         loads += np.array([load.metric.system if load.metric else (0.0, 0.0) for load in inputs.loads]).reshape(-1, 2)
         columns = {pod.key: column for column, pod in enumerate(pods)}
-        return cls(capacity, loads, paths, columns, step_seconds(DAY_STEPS + 1, inputs.now_seconds))
+        seconds = step_seconds(DAY_STEPS + 1, inputs.now_seconds)
+        seconds[-1] -= seconds[0]  # the last half hour is the present one of tomorrow: one whole day, whatever the time
+        return cls(capacity, loads, paths, columns, seconds)
 
     def path(self, pod: RebalancePod) -> Floats:
         """What a measured pod is expected to use, (steps, 2)."""

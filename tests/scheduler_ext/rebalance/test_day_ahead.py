@@ -98,14 +98,23 @@ def test_an_overload_that_no_forecast_knew_of_counts_by_how_far_it_is_above(now:
     assert [one.reason for one in plan.refusals] == ([] if moved else [Reason.OVERLOAD_ENDS_FIRST])
 
 
+@pytest.mark.parametrize("minutes", [0, 1, 16, 29])
+def test_an_overload_that_ends_with_this_half_hour_counts_once_at_any_minute(minutes: int) -> None:
+    cluster = foreseen(node("n", pod("a-1", 90)), forecasts={"a": (90.0,) + (10.0,) * 47})
+    now = cluster.now_seconds // 1800 * 1800 + 60 * minutes
+    above = day(replace(cluster, now_seconds=now)).above(HIGH, slice(None))[0]
+    # what is left of it now, and tomorrow what has passed of it: together half an hour
+    assert above == pytest.approx(1800, rel=1e-3)
+
+
 def test_expected_seconds_above_the_threshold() -> None:
-    # at the threshold all day: half of the day, which is 48 half hours and the present one
+    # at the threshold all day: half of the day
     cluster = foreseen(node("n", pod("a-1", 70)), forecasts={"a": (70.0,) * 48})
-    assert day(cluster).above(HIGH, slice(None))[0] == pytest.approx(49 * 1800 / 2, rel=1e-3)
+    assert day(cluster).above(HIGH, slice(None))[0] == pytest.approx(86_400 / 2, rel=1e-3)
     # one scale below it: 1 / (1 + e) of the day
     below = 0.7 - SPREAD * math.sqrt(3) / math.pi
     cluster = foreseen(node("n", pod("a-1", 100 * below)), forecasts={"a": (100 * below,) * 48})
-    assert day(cluster).above(HIGH, slice(None))[0] == pytest.approx(49 * 1800 / (1 + math.e), rel=1e-3)
+    assert day(cluster).above(HIGH, slice(None))[0] == pytest.approx(86_400 / (1 + math.e), rel=1e-3)
 
 
 def test_a_pod_leaves_before_its_peak_meets_another_and_goes_where_it_meets_none() -> None:
