@@ -78,9 +78,11 @@ cluster-down: $(VENV)/.test  ## End it
 test: $(VENV)/.test system cluster-binaries  ## Every test in its small form (real Prometheus, Chromium and Kubernetes)
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m "not soak" $(ARGS)
 
+EMULATOR := qemu-system-x86_64:qemu-system-x86 cpio modprobe:kmod
 .PHONY: soak
 soak: $(VENV)/.test $(VENV)-docs/.docs system cluster-binaries cluster-binaries-next koordinator-binaries thanos-binary  ## What the full form has more: every page in both themes, every fault at every place
 	@sh tools/system_packages.sh buildah mmdebstrap || echo "images will not be built and run: no buildah here"
+	@sh tools/system_packages.sh $(EMULATOR)
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m soak $(ARGS)
 
 test-fast: $(VENV)/.test  ## The inner loop: no server, no browser, under 2 minutes
@@ -88,14 +90,13 @@ test-fast: $(VENV)/.test  ## The inner loop: no server, no browser, under 2 minu
 
 .PHONY: test-v2
 test-v2: $(VENV)/.test system  ## The node agent on a real cgroup v2 kernel, in a guest
-	@$(PY) -m pytest -q -rs tests/enforcer/test_cgroup_v2.py tests/enforcer/test_strategies_v2.py \
+	@$(PY) -m pytest -q -rs -m "not soak" tests/enforcer/test_cgroup_v2.py tests/enforcer/test_strategies_v2.py \
 		tests/enforcer/test_best_effort_v2.py tests/node/test_runtime_on_cgroup_v2.py $(ARGS)
 
 .PHONY: test-v2-tcg
 test-v2-tcg: $(VENV)/.test system  ## The same with several CPUs and pressure, on an emulated machine; downloads a kernel
-	@sh tools/system_packages.sh qemu-system-x86_64:qemu-system-x86 cpio modprobe:kmod
-	@COTENANT_TCG=1 $(PY) -m pytest -q -rs tests/enforcer/test_cgroup_v2.py tests/node/test_runtime_on_cgroup_v2.py \
-		-k "pressure or own_cpu" $(ARGS)
+	@sh tools/system_packages.sh $(EMULATOR)
+	@$(PY) -m pytest -q -rs -m soak tests/enforcer/test_cgroup_v2.py tests/node/test_runtime_on_cgroup_v2.py $(ARGS)
 
 check: $(VENV)/.test  ## ruff, mypy --strict, import-linter
 	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check .

@@ -92,14 +92,14 @@ def test_nothing_is_off_a_narrow_screen(address: str, open_page: Open, axe: str,
     page = open_page(address, size=TELEPHONE, theme=theme)
     for path in ("/workload/pay/Deployment/checkout", "/nodes/node-003", "/reservations", "/"):
         page.goto(f"{address}{path}")
-        on_telephone(drawn(page))
+        assert off_telephone(drawn(page)) == [], path
         assert serious(page, axe) == [], path
 
 
-def on_telephone(page: Page) -> None:
+def off_telephone(page: Page) -> list[str]:
+    """What lies outside a telephone's window, and what scrolls sideways in it."""
     expect(page.locator("#help-button")).to_be_in_viewport()
-    assert page.evaluate(OUTSIDE) == [], page.url
-    assert page.evaluate(SIDEWAYS) == [], page.url
+    return [*page.evaluate(OUTSIDE), *page.evaluate(SIDEWAYS)]
 
 
 @pytest.mark.soak
@@ -107,7 +107,7 @@ def test_no_other_page_scrolls_sideways_on_a_telephone(address: str, open_page: 
     page = open_page(address, size=TELEPHONE)
     for one in (path for path in ALL_PATHS if path not in ("", "reservations")):
         page.goto(f"{address}/{one}")
-        on_telephone(settled(page))
+        assert off_telephone(settled(page)) == [], one
 
 
 def test_no_word_of_a_heading_is_broken_in_two(address: str, open_page: Open) -> None:

@@ -45,7 +45,7 @@ def booted(tests: Path, *variables: str) -> str:
 
 def emulated(tests: Path, folder: Path, *variables: str) -> str:
     """What the emulated machine printed; variables as of `booted`."""
-    assert QEMU is not None
+    assert QEMU is not None, "no qemu-system-x86_64: `make test-v2-tcg` installs what it takes"
     kernel = unpacked_kernel()
     words = {"COTENANT_ROOT": ROOT, "COTENANT_PYTHON": sys.executable, "COTENANT_TESTS": tests}
     settings = " ".join([*(f"{name}={value}" for name, value in words.items()), *variables])
@@ -113,9 +113,8 @@ def test_everything_holds_on_cgroup_v2() -> None:
     assert passed(told) == named(tests), told
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.xdist_group("guest")
-@pytest.mark.skipif("COTENANT_TCG" not in os.environ, reason="CPUSETS AND PSI ON V2 NOT TESTED: `make test-v2-tcg`")
 def test_cpusets_and_pressure_hold_on_cgroup_v2(tmp_path: Path) -> None:
     tests = HERE / "guest" / "cpuset_v2.py"
     told = emulated(tests, tmp_path)

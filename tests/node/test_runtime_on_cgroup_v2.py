@@ -37,9 +37,8 @@ def test_the_hooks_hold_on_cgroup_v2(containerd_programs: str) -> None:
     assert passed(told) == named(tests), told
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.xdist_group("guest")
-@pytest.mark.skipif("COTENANT_TCG" not in os.environ, reason="CPUSETS BY NRI ON V2 NOT TESTED: `make test-v2-tcg`")
 def test_a_pods_own_cpu_holds_on_cgroup_v2_from_its_first_instruction(containerd_programs: str, tmp_path: Path) -> None:
     tests = GUEST / "cpuset_runtime_v2.py"
     told = emulated(tests, tmp_path, containerd_programs)

@@ -18,7 +18,7 @@ from profiler.prometheus.decode import Labels, Samples, usages
 from profiler.prometheus.parts import Rates, device_parts
 from profiler.prometheus.plan import RangeQuery
 from tests.profiler.conftest import profiler_settings, pulled, store_in
-from tests.support.prometheus import MISSING, Server, blocks_from, installed
+from tests.support.prometheus import Server, blocks_from
 
 START = 1_795_046_400
 SCRAPES = range(START, START + 2 * HOUR_SECONDS, 30)
@@ -103,7 +103,6 @@ def history(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[St
 
 @pytest.mark.slow
 @pytest.mark.prometheus
-@pytest.mark.skipif(not installed(), reason=MISSING)
 def test_a_containers_gpus_are_stored_as_the_sum_of_their_percent(history: tuple[Store, QualityRecord]) -> None:
     store, record = history
     cores = stored(store, Signal.GPU_CORE_MEAN)
@@ -121,7 +120,6 @@ def test_a_containers_gpus_are_stored_as_the_sum_of_their_percent(history: tuple
 
 @pytest.mark.slow
 @pytest.mark.prometheus
-@pytest.mark.skipif(not installed(), reason=MISSING)
 def test_requests_of_gpus_are_stored_in_percent_of_one_device(history: tuple[Store, QualityRecord]) -> None:
     store, _ = history
     assert stored(store, Signal.GPU_CORE_REQUEST) == {TRAIN: 200}
@@ -131,7 +129,6 @@ def test_requests_of_gpus_are_stored_in_percent_of_one_device(history: tuple[Sto
 
 @pytest.mark.slow
 @pytest.mark.prometheus
-@pytest.mark.skipif(not installed(), reason=MISSING)
 def test_without_dcgm_a_scan_asks_no_more_and_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "with").mkdir()
     (tmp_path / "without").mkdir()
