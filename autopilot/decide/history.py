@@ -163,16 +163,16 @@ def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
     return Decisions(approvals, stopped, resumed, left_alone, cleared, proposals)
 
 
-def failed_acts(acts: Iterable[PastAct], workload: WorkloadRef, since_seconds: float = 0.0) -> list[PastAct]:
-    """Acts on a workload that did harm, or were refused, after a person last resumed it; the oldest first."""
+def failed_acts(acts: Iterable[PastAct], since_seconds: float = 0.0) -> list[PastAct]:
+    """Acts on one workload that did harm, or were refused, after a person last resumed it; the oldest first."""
     bad = (ActState.HARMFUL, ActState.FAILED)
-    return [a for a in acts if a.workload == workload and a.state in bad and a.since_seconds > since_seconds]
+    return [act for act in acts if act.state in bad and act.since_seconds > since_seconds]
 
 
-def restarts(acts: Iterable[PastAct], workload: WorkloadRef, now_seconds: float) -> int:
-    """Restarts of each of its pods within the last seven days; an act of the future counts as one of now."""
+def restarts(acts: Iterable[PastAct], now_seconds: float) -> int:
+    """Restarts of each pod of a workload by acts on it of the last seven days; one of the future counts as of now."""
     week_ago = now_seconds - WEEK_SECONDS
-    return sum(a.restarts for a in acts if a.workload == workload and a.accepted_seconds > week_ago)
+    return sum(act.restarts for act in acts if act.accepted_seconds > week_ago)
 
 
 def is_taken_back(part: ChangeStatus) -> bool:

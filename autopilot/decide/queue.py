@@ -7,8 +7,10 @@ ceiling. Times are Unix times: what lies in the future, after a clock went back,
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from autopilot.decide.halt import Halt
@@ -65,7 +67,7 @@ class Candidate:
         return self.mode is AutopilotMode.ACT and not is_contested
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RoundInputs:
     """What a round is decided on.
 
@@ -88,6 +90,14 @@ class RoundInputs:
     back_off_seconds: float = 48 * HOUR_SECONDS
     actions: ActionSettings = field(default_factory=ActionSettings)
     refusals: Mapping[WorkloadRef, AcceptRefusal] = field(default_factory=dict)
+
+    @cached_property
+    def acts_by_workload(self) -> Mapping[WorkloadRef, Sequence[PastAct]]:
+        """Acts on each workload, in their order."""
+        acts: dict[WorkloadRef, list[PastAct]] = defaultdict(list)
+        for act in self.acts:
+            acts[act.workload].append(act)
+        return dict(acts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +135,7 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
 
 def ways_left(candidate: Candidate, inputs: RoundInputs) -> tuple[Way, ...]:
     """Ways of its policy; a roll-out only inside windows, and while its pods have a restart left this week."""
-    spent = restarts(inputs.acts, candidate.workload, inputs.now_seconds)
+    spent = restarts(inputs.acts_by_workload.get(candidate.workload, ()), inputs.now_seconds)
     groups = windows_of(replace(candidate, urgent=False), inputs.actions) if candidate.urgent else ()
     is_outside = not all(is_open(group, inputs.now_seconds) for group in groups)
     has_restart = spent < candidate.limits.restarts_per_week and not is_outside
@@ -157,15 +167,13 @@ def ended_rests(
     return [standing for standing in waiting if standing.change.workload not in acting]
 
 
-def back_off_end(
-    acts: Sequence[PastAct], first_seconds: float, cleared_seconds: float, workload: WorkloadRef
-) -> float | None:
-    """Until when a workload rests (Unix time); None when no act on it failed. Infinity when it is given up.
+def back_off_end(acts: Iterable[PastAct], first_seconds: float, cleared_seconds: float) -> float | None:
+    """Until when a workload rests after these acts on it (Unix time); None when none failed. Infinity: given up.
 
     Harm rests first_seconds, what the cluster refused or what never reached it an hour; each four times as long as
     the one before.
     """
-    bad = failed_acts(acts, workload, cleared_seconds)
+    bad = failed_acts(acts, cleared_seconds)
     harmful = [act for act in bad if act.state is ActState.HARMFUL]
     if len(harmful) >= GIVEN_UP_AFTER:
         return float("inf")
@@ -225,7 +233,7 @@ def _waits_of(
 def _rest(candidate: Candidate, inputs: RoundInputs) -> tuple[Reason, str] | None:
     workload, now = candidate.workload, inputs.now_seconds
     cleared = inputs.cleared_seconds.get(str(workload), 0.0)
-    end = back_off_end(inputs.acts, inputs.back_off_seconds, cleared, workload)
+    end = back_off_end(inputs.acts_by_workload.get(workload, ()), inputs.back_off_seconds, cleared)
     if end is None or end <= now:
         return None
     if end == float("inf"):
@@ -240,11 +248,14 @@ def _spread(candidates: Sequence[Candidate], inputs: RoundInputs) -> tuple[list[
     namespaces = [workload.namespace for workload in under_way]
     policy_of = {c.workload: c.policy for c in inputs.candidates}
     policies = [policy_of.get(workload, "") for workload in under_way]
+
+    def order(one: Candidate) -> tuple[bool, float, WorkloadRef]:
+        return not one.urgent, -one.score / (1 + _overlap(one, places, namespaces)), one.workload
+
     chosen: list[Candidate] = []
-    left, full = list(candidates), []
+    left, full = sorted(candidates, key=order, reverse=True), []
     while left:
-        best = min(left, key=lambda c: (not c.urgent, -c.score / (1 + _overlap(c, places, namespaces)), c.workload))
-        left.remove(best)
+        best = left.pop()
         if len(under_way) + len(chosen) >= inputs.at_once:
             full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, f"at most {inputs.at_once} in the cluster"))
         elif policies.count(best.policy) >= best.limits.at_once:
@@ -255,6 +266,7 @@ def _spread(candidates: Sequence[Candidate], inputs: RoundInputs) -> tuple[list[
             places.append(best.nodes)
             namespaces.append(best.workload.namespace)
             policies.append(best.policy)
+            left.sort(key=order, reverse=True)
     return chosen, full
 
 

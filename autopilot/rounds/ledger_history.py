@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -18,14 +19,14 @@ from cotenant.core.model.changes.change import ChangeStatus
 _EVENTS = frozenset(event.value for event in AutopilotEvent)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LedgerHistory:
     """Changes by id in the order in which they were accepted, the autopilot's own rows, and what these come to."""
 
     standings: Mapping[str, ChangeStatus]
     notes: tuple[LedgerNote, ...]
 
-    @property
+    @cached_property
     def decisions(self) -> Decisions:
         """The state after all rows."""
         return folded_notes(self.notes)

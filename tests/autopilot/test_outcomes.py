@@ -39,7 +39,7 @@ def test_harm_whose_rollback_was_refused_is_harm_and_keeps_no_place() -> None:
     refused = after(applied(), ChangeEvent.REGRESSED, ChangeEvent.ROLLBACK_ACCEPTED, ChangeEvent.ROLLBACK_REFUSED)
     assert refused.state is ChangeState.APPLIED
     (act,) = acts_of([refused])
-    assert act.state is ActState.HARMFUL and failed_acts([act], WEB) == [act]
+    assert act.state is ActState.HARMFUL and failed_acts([act]) == [act]
     assert busy([applied()], START, DAY) == {WEB} and busy([refused], START, DAY) == frozenset()
     # somebody has changed the field, which is why it was refused
     assert reverted(live("1", "kubectl-edit"), [refused]) == "kubectl-edit changed what change c0 had set"

@@ -162,15 +162,15 @@ def test_a_policy_that_observes_proposes_everything_and_takes_no_place() -> None
 def test_back_off_grows_fourfold_and_ends_where_a_person_resumes_the_workload() -> None:
     bad = [act("a", ActState.HARMFUL, ago) for ago in (30 * DAY, 1 * DAY)]
     first = 48 * HOUR
-    assert back_off_end(bad[:1], first, 0.0, ref("a")) == NOW - 30 * DAY + 48 * HOUR
+    assert back_off_end(bad[:1], first, 0.0) == NOW - 30 * DAY + 48 * HOUR
     # the second one: 4 x 48 hours after it
-    assert back_off_end(bad, first, 0.0, ref("a")) == NOW - DAY + 192 * HOUR
-    assert back_off_end([*bad, act("a", ActState.HARMFUL)], first, 0.0, ref("a")) == float("inf")
-    assert back_off_end([*bad, act("a", ActState.HARMFUL)], first, NOW, ref("a")) is None
-    assert back_off_end(bad, first, 0.0, ref("other")) is None
+    assert back_off_end(bad, first, 0.0) == NOW - DAY + 192 * HOUR
+    assert back_off_end([*bad, act("a", ActState.HARMFUL)], first, 0.0) == float("inf")
+    assert back_off_end([*bad, act("a", ActState.HARMFUL)], first, NOW) is None
+    assert entry(RoundInputs(NOW, (candidate("other"),), tuple(bad))).verdict is Verdict.ACT
     # what the cluster refused rests for an hour, the second time for four
     refused = [act("b", ActState.FAILED, ago) for ago in (DAY, HOUR)]
-    assert back_off_end(refused, first, 0.0, ref("b")) == NOW - HOUR + 4 * HOUR
+    assert back_off_end(refused, first, 0.0) == NOW - HOUR + 4 * HOUR
 
 
 def test_two_of_the_last_forty_changes_stop_everything_until_a_person_resumes() -> None:
