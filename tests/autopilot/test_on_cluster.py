@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,15 @@ from tests.actions.world import Kubelet, cpus, created, deployed, own_node, pods
 from tests.autopilot.dying import DyingRound, dying_round
 from tests.autopilot.scene import APPROVER, HOUR, AutopilotScene
 from tests.cluster.api import ApiError
+from tests.cluster.binaries import find
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import running
+from tests.house.test_style import ROOT
 from tests.support.extent import full
+
+DOCUMENT = ROOT / "docs" / "autopilot.md"
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +161,14 @@ def test_the_switch_stops_what_a_round_has_decided_already(scene: AutopilotScene
     switch = f"/api/v1/namespaces/{scene.namespace}/configmaps/{SWITCH_CONFIG_MAP}"
     scene.service().resume(APPROVER)
     scene.plane.api().patch(switch, {"data": {"paused": "no"}})
+    assert scene.round()[0].halt is not None
+    scene.service().resume(APPROVER)
+    # the emergency stop of docs/autopilot.md, by an approver, where the switch has been used before
+    (stop,) = [x for x in DOCUMENT.read_text().splitlines() if x.startswith("kubectl") and "paused=yes" in x]
+    path = f"{find('kubectl').parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "KUBECONFIG": str(scene.approver()), "PATH": path}
+    command = stop.replace("koordinator-system", scene.namespace)
+    subprocess.run(["bash", "-o", "pipefail", "-c", command], env=environment, check=True, timeout=120)
     assert scene.round()[0].halt is not None
     scene.service().resume(APPROVER)
     assert scene.round()[2][0].changes and cpu(scene, web) == "800m"

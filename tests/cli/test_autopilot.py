@@ -89,7 +89,8 @@ def test_a_policy_is_watched_approved_paused_and_resumed_by_commands(desk: Desk,
         wait_for("the refusal", lambda: "no time zone" in scene.status("mars").get("reason", ""))
         wait_for("its Event", lambda: "PolicyRefused" in scene.event_reasons("mars"))
         wait_for("the report", lambda: scene.events() == ["autopilot-proposed"])
-        desk.run("act", f"{scene.namespace}/nightly", "--reason", "seen enough")
+        approved = desk.run("act", f"{scene.namespace}/nightly", "--reason", "seen enough").output
+        assert "a manager with this ledger: " + desk.document["actions"]["ledger"] in approved
         wait_for("the act", lambda: template(scene.plane, first)["requests"]["cpu"] == "800m")
         wait_for("the status", lambda: scene.status().get("underWay") == 1)
         desk.run("pause", "--reason", "incident")

@@ -122,7 +122,12 @@ STATUS: Final = Schema(
         Column("mode", "Does", Kind.TEXT, "What is done now: Off, Observe or Act."),
         Column("workloads", "Workloads", Kind.INTEGER, "Workloads with recommendations that it selects."),
         Column("queued", "Queued", Kind.INTEGER, "Changes that could be made now."),
-        Column("under_way", "Under way", Kind.INTEGER, "Changes that soak."),
+        Column(
+            "under_way",
+            "Under way",
+            Kind.INTEGER,
+            "Changes of the autopilot in this namespace that soak, or whose outcome is not known.",
+        ),
         Column("narrowed", "Narrowed", Kind.TEXT, "Fields that the ceiling narrows.", wide=True),
         Column("reason", "Reason", Kind.TEXT, "Why it does less than is asked for."),
     ),

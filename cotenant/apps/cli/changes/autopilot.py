@@ -91,10 +91,13 @@ def act(
     context: Context = None,
 ) -> None:
     """Let a policy act, exactly as it stands now; who changes it afterwards makes it observe again."""
+    from cotenant.core.settings.sections.actions import ledger_place
+
     settings = settings_of(ctx, None, kubeconfig, context)
     approved = _service(settings, None).act(_person(settings), policy, reason)
     message(f"approved with digest {approved.digest}: {approved.text}")
-    message(f"{policy} acts from the next round on: {settings.autopilot.interval_seconds:g} s at most")
+    place = ledger_place(settings.actions, os.environ)
+    message(f"{policy} acts from the next round of a manager with this ledger: {place}")
     _say_when_off(settings)
 
 

@@ -41,7 +41,13 @@ class CeilingSettings(Section, frozen=True):
         int, setting("Workloads of the whole cluster whose changes soak at the same time.", ge=1, le=1000)
     ] = 5
     restarts_per_week: Annotated[
-        int, setting("Restarts that a pod may suffer in seven days through the autopilot.", ge=0, le=50)
+        int,
+        setting(
+            "Restarts of a pod within seven days from which on no roll-out begins; rolling one back restarts it once "
+            "more. 0: no roll-out.",
+            ge=0,
+            le=50,
+        ),
     ] = 1
     minimum_confidence: Annotated[float, setting("Least confidence of a recommendation.", ge=0, le=1)] = 0.8
     never_touch: Annotated[
