@@ -20,7 +20,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -46,7 +46,7 @@ from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.autopilot import AutopilotSettings, CeilingSettings
 from profiler.synthetic import SyntheticSpec, generate
-from recommender.backtest import Amounts, backtest, present, proposed
+from recommender.backtest import Amounts, BacktestColumns, Recorded, backtest, present, proposed
 from recommender.backtest import record as recorded
 from recommender.base import load_strategy, recommend
 from recommender.enrich import enrich
@@ -59,6 +59,8 @@ SPEC: Final = SyntheticSpec(nodes=15, workloads=200, days=HISTORY_DAYS + 7 * WEE
 AUTOPILOT: Final = AutopilotSettings(
     ceiling=CeilingSettings(ways=["InPlace", "RollOut"], never_touch=["LSE", "LSR", "Autoscaled"])
 )
+Undo: TypeAlias = Mapping[ContainerRef, Sequence[tuple[float, float]]]
+"""Request and limit of each resource before a change, by container that it touches; NaN = not set."""
 
 
 @dataclass(slots=True)
@@ -72,14 +74,14 @@ class Tally:
     freed_bytes: list[float] = field(default_factory=list)
     pod_weeks: float = 0.0
 
-    def add(self, found: Any) -> None:
-        """One more day, of `recommender.backtest`."""
-        self.caused_kills += int(np.maximum(found.oom_kills - found.now_oom_kills, 0).sum())
-        self.throttled += float(found.throttled_minutes.sum())
-        self.now_throttled += float(found.now_throttled_minutes.sum())
-        self.freed_millicores.append(float(found.freed[Resource.CPU].sum()))
-        self.freed_bytes.append(float(found.freed[Resource.MEMORY].sum()))
-        self.pod_weeks += float(found.pod_minutes.sum()) / 1440 / 7
+    def add(self, outcome: BacktestColumns) -> None:
+        """One more day."""
+        self.caused_kills += int(np.maximum(outcome.oom_kills - outcome.now_oom_kills, 0).sum())
+        self.throttled += float(outcome.throttled_minutes.sum())
+        self.now_throttled += float(outcome.now_throttled_minutes.sum())
+        self.freed_millicores.append(float(outcome.freed[Resource.CPU].sum()))
+        self.freed_bytes.append(float(outcome.freed[Resource.MEMORY].sum()))
+        self.pod_weeks += float(outcome.pod_minutes.sum()) / 1440 / 7
 
 
 class Month:
@@ -87,13 +89,13 @@ class Month:
 
     def __init__(self, seed: int, spec: SyntheticSpec = SPEC) -> None:
         """Generated; nothing is decided yet."""
-        made = generate(replace(spec, seed=seed))
-        self.inventory = made.inventory
-        self.usage = {signal: series for signal, series in made.usage.items() if not signal.spec.per_node}
-        self.start_seconds = made.spec.grid.start_seconds + HISTORY_DAYS * DAY_SECONDS
-        self.end_seconds = made.spec.grid.end_seconds
+        cluster = generate(replace(spec, seed=seed))
+        self.inventory = cluster.inventory
+        self.usage = {signal: series for signal, series in cluster.usage.items() if not signal.spec.per_node}
+        self.start_seconds = cluster.spec.grid.start_seconds + HISTORY_DAYS * DAY_SECONDS
+        self.end_seconds = cluster.spec.grid.end_seconds
         self.standings: list[ChangeStatus] = []
-        self.undo: dict[str, Amounts] = {}
+        self.undo: dict[str, Undo] = {}
         self.restarts = 0
         self.stopped = ""
         self.mine, self.by_hand = Tally(), Tally()
@@ -110,9 +112,11 @@ class Month:
         for day in range((self.end_seconds - self.start_seconds) // DAY_SECONDS):
             origin = self.start_seconds + day * DAY_SECONDS
             if day % 7 == 0:
-                known = self._known(origin)
-                self._scanned(known, first=day == 0)
-                hand, untouched = proposed(known, self.recommendations), self._untouched_rows()
+                history = self._history(origin)
+                if day == 0:
+                    self.template, self.amounts = present(history), present(history)
+                self._scanned(history)
+                hand, untouched = proposed(history, self.recommendations), self._untouched_rows()
             before = len(self.standings)
             for hour in range(24):
                 self._round(origin + hour * HOUR_SECONDS)
@@ -120,8 +124,9 @@ class Month:
             of_hand = backtest(followed, self.template, hand)
             self.by_hand.add(of_hand)
             self.untouched_millicores.append(float(of_hand.freed[Resource.CPU][untouched].sum()))
-            self._judged(backtest(followed, self.template, self.amounts), before, origin + DAY_SECONDS)
-            self.mine.add(backtest(followed, self.template, self.amounts))
+            outcome = backtest(followed, self.template, self.amounts)
+            self.mine.add(outcome)
+            self._judged(outcome, before, origin + DAY_SECONDS)
 
     def _untouched_rows(self) -> list[int]:
         """Rows of the containers of workloads that the policy never touches."""
@@ -132,24 +137,23 @@ class Month:
             for one in self.advice[candidate.workload]
         ]
 
-    def _known(self, origin: int) -> Evidence:
-        history = {s: cut(u, origin - HISTORY_DAYS * DAY_SECONDS, origin) for s, u in self.usage.items()}
+    def _history(self, origin: int) -> Evidence:
+        """What a scan at `origin` has before it."""
+        usage = {s: cut(u, origin - HISTORY_DAYS * DAY_SECONDS, origin) for s, u in self.usage.items()}
         pods = tuple(p for p in self.inventory.pods if p.start_seconds < origin)
         events = tuple(e for e in self.inventory.events if e.time_seconds < origin)
-        self.known_inventory = replace(self.inventory, time_seconds=origin, pods=pods, events=events)
-        return evidence(self.known_inventory, history)
+        self.past_inventory = replace(self.inventory, time_seconds=origin, pods=pods, events=events)
+        return evidence(self.past_inventory, usage)
 
-    def _scanned(self, known: Evidence, *, first: bool) -> None:
-        made = recommend(load_strategy("cotenant"), known, SETTINGS)
-        self.recommendations = enrich(made, known, self.known_inventory, SETTINGS)
-        self.portraits = known.portraits
-        self.rows = {ref: row for row, ref in enumerate(known.containers)}
+    def _scanned(self, history: Evidence) -> None:
+        advice = recommend(load_strategy("cotenant"), history, SETTINGS)
+        self.recommendations = enrich(advice, history, self.past_inventory, SETTINGS)
+        self.portraits = history.portraits
+        self.rows = {ref: row for row, ref in enumerate(history.containers)}
         self.advice = of_workloads(self.recommendations)
-        if first:
-            self.template, self.amounts = present(known), present(known)
         self.candidates: dict[WorkloadRef, Candidate] = {}
 
-    def _day(self, origin: int) -> Any:
+    def _day(self, origin: int) -> Recorded:
         day = {s: cut(u, origin, origin + DAY_SECONDS) for s, u in self.usage.items()}
         window = next(iter(day.values())).grid
         return recorded(assemble(self.inventory, window, day, self.portraits), 1)
@@ -195,7 +199,7 @@ class Month:
         if not in_place and Way.ROLL_OUT not in ways:
             return
         number = len(self.standings)
-        self.undo[f"c{number}"] = _copy(self.amounts)
+        self.undo[f"c{number}"] = {r.container: _amounts_of(self.amounts, self.rows[r.container]) for r in step}
         for recommendation in step:
             self.amounts.apply(self.rows[recommendation.container], recommendation)
         self.restarts += 0 if in_place else max(r.replicas for r in step)
@@ -207,20 +211,17 @@ class Month:
         self.standings.append(status)
         del self.candidates[ref]
 
-    def _judged(self, found: Any, first: int, now_seconds: int) -> None:
+    def _judged(self, outcome: BacktestColumns, first: int, now_seconds: int) -> None:
         """Roll back the day's changes under which a container was killed more often than under the present limits."""
-        harmed = np.flatnonzero(found.oom_kills > found.now_oom_kills)
-        names = {ref for ref, row in self.rows.items() if row in set(harmed.tolist())}
-        workloads = {str(ref.workload) for ref in names}
+        harmed = outcome.oom_kills > outcome.now_oom_kills
         for place in range(first, len(self.standings)):
             status = self.standings[place]
-            if status.change.workload in workloads:
+            before = self.undo[status.change.id]
+            if any(harmed[self.rows[ref]] for ref in before):
                 self.standings[place] = replace(status, state=ChangeState.ROLLED_BACK, since_seconds=now_seconds)
-                before = self.undo[status.change.id]
-                for ref in names:
-                    if str(ref.workload) == status.change.workload:
-                        _put_back(self.amounts, before, self.rows[ref])
-                        self.candidates.pop(ref.workload, None)
+                for ref, amounts in before.items():
+                    _put_back(self.amounts, self.rows[ref], amounts)
+                    self.candidates.pop(ref.workload, None)
 
     def _body(self, workload: Workload) -> dict[str, Any]:
         """The workload's object with the amounts of now."""
@@ -254,17 +255,13 @@ def _scalers(workload: Workload) -> Iterator[Mapping[str, Any]]:
         yield {"metadata": {"name": workload.autoscaler.name}, "spec": {"scaleTargetRef": target, "metrics": metrics}}
 
 
-def _copy(amounts: Amounts) -> Amounts:
-    return Amounts(
-        {r: column.copy() for r, column in amounts.requests.items()},
-        {r: column.copy() for r, column in amounts.limits.items()},
-    )
+def _amounts_of(amounts: Amounts, row: int) -> list[tuple[float, float]]:
+    return [(float(amounts.requests[r][row]), float(amounts.limits[r][row])) for r in Resource]
 
 
-def _put_back(amounts: Amounts, before: Amounts, row: int) -> None:
-    for r in Resource:
-        amounts.requests[r][row] = before.requests[r][row]
-        amounts.limits[r][row] = before.limits[r][row]
+def _put_back(amounts: Amounts, row: int, before: Sequence[tuple[float, float]]) -> None:
+    for r, (request, limit) in zip(Resource, before, strict=True):
+        amounts.requests[r][row], amounts.limits[r][row] = request, limit
 
 
 def rows(months: Sequence[Month]) -> list[Row]:
