@@ -191,15 +191,15 @@ class EnforcerSettings(Section, frozen=True):
     report_topology: Annotated[
         bool,
         setting(
-            "Publish the node's CPUs as its NodeResourceTopology, for schedulers; together with the NodeMetric. "
-            "The definition of that kind must be installed."
+            "Publish the node's CPUs as its NodeResourceTopology, for schedulers; together with the NodeMetric, "
+            "never in a dry run. The definition of that kind must be installed."
         ),
     ] = False
     report_devices: Annotated[
         bool,
         setting(
             "Find the node's GPUs through NVML and publish them as its Device object, unless somebody else made that; "
-            "together with the NodeMetric."
+            "together with the NodeMetric, never in a dry run."
         ),
     ] = False
     nvml_library: Annotated[
