@@ -61,11 +61,12 @@ def forecast(
     A workload with less than `forecasting.minimum_days` gets the quantiles of its past and says so in `reason`.
     FrameError names a column that is missing or wrong; NoData and NotEnoughHistory say what is not there.
     """
-    wanted, own = resource_of(resource), settings_of(settings)
-    totals = _totals(usage, wanted)
+    of_resource, own = resource_of(resource), settings_of(settings)
+    totals, _ = _totals_and_requests(usage, of_resource)
     portraits = portrait.build(totals.refs, np.arange(len(totals.refs)), totals, own.portrait)
     members = (*plugins.members(tuple(own.forecasting.plugins)), *models)
-    return as_frame(result_tables.forecast_table(forecast_usage(totals, portraits, own.forecasting, members)), wanted)
+    table = result_tables.forecast_table(forecast_usage(totals, portraits, own.forecasting, members))
+    return as_frame(table, of_resource)
 
 
 def recommend(usage: pd.DataFrame, *, strategy: str | None = None, settings: str | Path | None = None) -> pd.DataFrame:
@@ -109,7 +110,7 @@ def backtest(
     are all that are fast. known_share: of 14 days a series must be known. One row a stratum and contender, with the
     columns of `cotenant backtest -o json`; docs/backtest.md defines each. NotEnoughHistory names the days there are.
     """
-    wanted = resource_of(resource)
+    of_resource = resource_of(resource)
     try:
         ahead = Horizon(horizon)
     except ValueError as error:
@@ -118,9 +119,10 @@ def backtest(
     if isinstance(baselines, str):
         raise UsageError(f"baselines={baselines!r} is a text", fix=f"Write a sequence: ({baselines!r},).")
     _require_share(known_share)
-    series = _FrameSeries(_totals(usage, wanted), _limits(usage, wanted))
-    who = contenders(",".join(baselines) or None, wanted, ahead)
-    return as_frame(score_table(run_backtest(series, plan_of(ahead, wanted, known_share), who, origins, Silent())))
+    series = _FrameSeries(*_totals_and_requests(usage, of_resource))
+    who = contenders(",".join(baselines) or None, of_resource, ahead)
+    plan = plan_of(ahead, of_resource, known_share)
+    return as_frame(score_table(run_backtest(series, plan, who, origins, Silent())))
 
 
 def _require_share(share: Any) -> None:
@@ -152,31 +154,27 @@ class _FrameSeries:
         yield Shard(tuple(str(ref) for ref in self.totals.refs), self.grid, self.totals.values, limits)
 
 
-def _totals(usage: pd.DataFrame, resource: Resource) -> Usage[WorkloadRef]:
-    """Usage of each workload, sorted; containers are summed by the rule of `profiler.pool`."""
-    column, spec = COLUMN[resource], POD_SIGNAL[resource].spec
+def _totals_and_requests(
+    usage: pd.DataFrame, resource: Resource
+) -> tuple[Usage[WorkloadRef], dict[WorkloadRef, float]]:
+    """Usage of each workload, sorted, and what all its running pods request together.
+
+    Containers are summed by the rule of `profiler.pool`; a DataFrame of totals says the requests itself.
+    """
+    column, request, spec = COLUMN[resource], AMOUNTS[resource, "request"], POD_SIGNAL[resource].spec
+    requests: dict[WorkloadRef, float] = {}
     if not _of_containers(usage):
-        series = read(usage, WORKLOAD, [column])
+        series = read(usage, WORKLOAD, [column], [request])
         refs = tuple(WorkloadRef(*name) for name in series.names)
-        return Usage(refs, series.grid, series.values[column], resource, spec.statistic)
+        if request in series.amounts:
+            requests = dict(zip(refs, series.amounts[request].tolist(), strict=True))
+        return Usage(refs, series.grid, series.values[column], resource, spec.statistic), requests
     series = _containers(usage, [column])
+    inventory = _inventory(series)
+    for pod in (p for p in inventory.pods if p.running and p.requests.get(resource)):
+        requests[pod.workload] = requests.get(pod.workload, 0.0) + pod.requests[resource]
     of_pods = Usage(_pod_containers(series), series.grid, series.values[column], resource, spec.statistic)
-    return total(of_pods, by_workload(of_pods.refs, _inventory(series)))
-
-
-def _limits(usage: pd.DataFrame, resource: Resource) -> dict[WorkloadRef, float]:
-    """What all running pods of a workload request together; of a DataFrame of totals, what it says."""
-    column = AMOUNTS[resource, "request"]
-    if column not in usage.columns:
-        return {}
-    if _of_containers(usage):
-        inventory = _inventory(_containers(usage, [COLUMN[resource]]))
-        limits: dict[WorkloadRef, float] = {}
-        for pod in (p for p in inventory.pods if p.running and p.requests.get(resource)):
-            limits[pod.workload] = limits.get(pod.workload, 0.0) + pod.requests[resource]
-        return limits
-    series = read(usage, WORKLOAD, [COLUMN[resource]], [column])
-    return {WorkloadRef(*n): float(a) for n, a in zip(series.names, series.amounts[column], strict=True)}
+    return total(of_pods, by_workload(of_pods.refs, inventory)), requests
 
 
 def _of_containers(usage: Any) -> bool:
