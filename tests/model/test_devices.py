@@ -398,10 +398,13 @@ def allot(requests: dict[str, int], holdings: Iterable[Holding] = (), body: Any 
 def test_the_allocator_gives_what_holdings_leave() -> None:
     first = allot({GPU: 60})
     assert [share.minor for share in decoded(first.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]] == [0]
-    held = Holding("shop/a", "a", first.annotations)
+    held = Holding("shop/a", "a", first.annotations, entered=True)
     second = allot({GPU: 60}, [held])
     assert [share.minor for share in decoded(second.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]] == [1]
-    assert "0 of 2 gpu devices" in allot({GPU: 60}, [held, Holding("shop/b", "b", second.annotations)]).refusal
+    assert (
+        "0 of 2 gpu devices"
+        in allot({GPU: 60}, [held, Holding("shop/b", "b", second.annotations, entered=True)]).refusal
+    )
     assert DeviceAllocator().concerns(claim("p", {GPU: 60}))
     assert not DeviceAllocator().concerns(claim("p", {"cpu": 60}))
 
@@ -411,7 +414,7 @@ def test_an_annotation_that_claims_more_than_its_pod_asks_for_takes_nothing() ->
     for requests in ({"cpu": 1}, {GPU: 10}):
         assert allot({GPU: 200}, [Holding("shop/a", "a", stolen, requests)]).refusal == ""
     assert allot({GPU: 200}, [Holding("shop/a", "a", stolen, {GPU: 100})]).refusal
-    assert allot({GPU: 200}, [Holding("shop/a", "a", {DEVICE_ALLOCATED_ANNOTATION: "{"})]).refusal == ""
+    assert allot({GPU: 200}, [Holding("shop/a", "a", {DEVICE_ALLOCATED_ANNOTATION: "{"}, entered=True)]).refusal == ""
 
 
 CARD_BODY = {"spec": {"devices": [{"type": "rdma", "minor": minor, "health": True} for minor in (0, 1)]}}

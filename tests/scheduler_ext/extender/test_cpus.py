@@ -87,7 +87,7 @@ def test_the_filter_refuses_no_node_on_which_the_pod_would_get_its_cpus(
     texts = {STATUS: json.dumps({"cpuset": format_cpus(taken)})}
     other = pod(1000 * len(taken), name="other", annotations=texts)
     node, facts = hardware(topology), pod(1000 * count, wish, numa=numa)
-    allotment = ALLOCATOR.allocate(node, claim(facts), [Holding("shop/other", "u2", texts)])
+    allotment = ALLOCATOR.allocate(node, claim(facts), [Holding("shop/other", "u2", texts, entered=True)])
     if not allotment.refusal:
         assert verdict(facts, cpus.room_of(node, [other])) == Code.PASS
         assert not assignment_of(allotment.annotations, "p").cpus & taken
@@ -109,7 +109,7 @@ def test_on_a_regular_machine_the_filter_lets_only_nodes_pass_where_it_would(
     texts = {STATUS: json.dumps({"cpuset": format_cpus(taken)})}
     node, facts = hardware(topology), pod(1000 * count, wish, numa=numa)
     room = cpus.room_of(node, [pod(1000 * len(taken), name="other", annotations=texts)])
-    refused = bool(ALLOCATOR.allocate(node, claim(facts), [Holding("shop/other", "u2", texts)]).refusal)
+    refused = bool(ALLOCATOR.allocate(node, claim(facts), [Holding("shop/other", "u2", texts, entered=True)]).refusal)
     assert (verdict(facts, room) != Code.PASS) == refused
 
 

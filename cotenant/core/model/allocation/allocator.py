@@ -50,15 +50,10 @@ class Holding:
     """NAMESPACE/NAME."""
     uid: str
     annotations: Mapping[str, str] = field(default_factory=dict)
-    requests: Mapping[str, int] | None = None
-    """None: not known, and the annotations are believed."""
+    requests: Mapping[str, int] = field(default_factory=dict)
     entered: bool = False
-    """In a ledger: we wrote its annotations; those of another pod anybody may have written."""
-
-    @property
-    def proven(self) -> bool:
-        """Whether its annotations need no comparison with what the pod asks for."""
-        return self.entered or self.requests is None
+    """In a ledger: we wrote its annotations. Those of another pod anybody may have written; they count as far as the
+    pod asks for as much."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,12 +181,8 @@ def amplified_room(node: NodeHardware, holdings: Iterable[Holding]) -> int | Non
     for holding in holdings:
         cpus, _ = _cpus_of(holding)
         own += MILLICORES_PER_CORE * len(cpus)
-        shared += 0 if cpus else _millicores_of(holding)
+        shared += 0 if cpus else holding.requests.get("cpu", 0)
     return max(math.floor((raw - own - shared / ratio) / MILLICORES_PER_CORE), 0)
-
-
-def _millicores_of(holding: Holding) -> int:
-    return (holding.requests or {}).get("cpu", 0)
 
 
 def _cpus_of(holding: Holding) -> tuple[Cpus, str]:
@@ -195,7 +191,7 @@ def _cpus_of(holding: Holding) -> tuple[Cpus, str]:
         cpus = assignment_of(holding.annotations, holding.pod).cpus
     except UsageError:
         return frozenset(), ""
-    if not holding.proven and len(cpus) * MILLICORES_PER_CORE > _millicores_of(holding):
+    if not holding.entered and len(cpus) * MILLICORES_PER_CORE > holding.requests.get("cpu", 0):
         return frozenset(), ""
     try:
         return cpus, wish_of(holding.annotations, holding.pod).exclusive

@@ -24,7 +24,6 @@ from cotenant.core.model.allocation.devices import (
     inventory_of,
 )
 from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.pod_request import Room
 from cotenant.core.model.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, SCHEDULING_GROUP
 
 COLLECTION: Final = f"/apis/{SCHEDULING_GROUP}/devices"
@@ -84,22 +83,24 @@ def _allocations(holdings: Iterable[Holding]) -> Iterator[Allocations]:
     for holding in holdings:
         try:
             allocations = decoded(holding.annotations.get(DEVICE_ALLOCATED_ANNOTATION, ""), holding.pod)
-            if not holding.proven and not _covered(allocations, _largest_demand(holding.requests or {}, holding)):
+            if not holding.entered and not _covered(allocations, _largest_demand(holding)):
                 continue
         except UsageError:
             continue
         yield allocations
 
 
-def _largest_demand(requests: Room, holding: Holding) -> DeviceDemand:
+def _largest_demand(holding: Holding) -> DeviceDemand:
     """What a pod may have by its requests and hint; by its requests alone where only another scheduler reads its hint.
 
     Its other annotations do not change how much it gets.
     """
     try:
-        return demand_of(requests, {HINT_ANNOTATION: holding.annotations.get(HINT_ANNOTATION, "{}")}, holding.pod)
+        return demand_of(
+            holding.requests, {HINT_ANNOTATION: holding.annotations.get(HINT_ANNOTATION, "{}")}, holding.pod
+        )
     except UsageError:
-        return demand_of(requests, {}, holding.pod)
+        return demand_of(holding.requests, {}, holding.pod)
 
 
 def _covered(allocations: Allocations, demand: DeviceDemand) -> bool:
