@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
@@ -10,7 +12,7 @@ from cotenant.core.model.allocation.cpu_topology import regular_topology
 from cotenant.core.model.allocation.device_allocator import COLLECTION
 from cotenant.core.model.allocation.devices import GPU_CORE, GPU_MEMORY_RATIO
 from tests.cluster import topologies
-from tests.cluster.accounts import account
+from tests.cluster.accounts import account, planner
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.fixtures import FakeNodes
@@ -47,12 +49,13 @@ def test_topology_lists_devices_and_who_has_how_much(
             {"metadata": metadata, "spec": {"nodeName": node, "containers": [container]}},
         )
 
-    def lines(name: str) -> list[str]:
-        shown = CliRunner().invoke(root, ["node", "topology", node, "--kubeconfig", str(account(control_plane, name))])
+    def lines(kubeconfig: Path) -> list[str]:
+        shown = CliRunner().invoke(root, ["node", "topology", node, "--kubeconfig", str(kubeconfig)])
         assert shown.exit_code == 0, shown.output
         return shown.stdout.splitlines()
 
-    drawing, cards_and_pods = lines(EXTENDER)[:-3], lines(EXTENDER)[-3:]
+    shown_to_extender = lines(account(control_plane, EXTENDER))
+    drawing, cards_and_pods = shown_to_extender[:-3], shown_to_extender[-3:]
     assert "socket 0, NUMA node 0: 1 core, 2 CPUs" in drawing
     # of the memory 100 - 40 percent are free, of the cores 100 - 30
     assert cards_and_pods[:2] == [
@@ -61,8 +64,10 @@ def test_topology_lists_devices_and_who_has_how_much(
     ]
     assert cards_and_pods[2].startswith(f"left out: {namespace}/odd: annotation scheduling.koordinator.sh/device-alloc")
     # the manager may read topologies and no Device: it draws the CPUs, and says what it may not
-    *same_drawing, denied = lines("cotenant-manager")
+    *same_drawing, denied = lines(account(control_plane, "cotenant-manager"))
     assert same_drawing == drawing
     assert denied.startswith("devices: cannot get devices.scheduling.koordinator.sh")
+    # the role that is shipped for people shows all of it
+    assert lines(planner(control_plane, "tess", "cotenant-topology-looks")) == shown_to_extender
     api.delete(f"{COLLECTION}/{node}")
     topologies.remove_topologies(api)

@@ -149,17 +149,17 @@ def applier(plane: ControlPlane, namespace: str, name: str = "ann", heads_in: st
     return file
 
 
-def planner(plane: ControlPlane, name: str = "paul") -> Path:
-    """Kubeconfig of a person bound to the role of deploy/planner.yaml in the whole cluster."""
+def planner(plane: ControlPlane, name: str = "paul", role: str = "cotenant-planner") -> Path:
+    """Kubeconfig of a person bound to a role of deploy/planner.yaml that lists pods, in the whole cluster."""
     install_rights(plane)
     group = "rbac.authorization.k8s.io"
-    api, path, bound = plane.api(), f"/apis/{group}/v1/clusterrolebindings", f"cotenant-planner-{name}"
+    api, path, bound = plane.api(), f"/apis/{group}/v1/clusterrolebindings", f"{role}-{name}"
     if not api.exists(f"{path}/{bound}"):
         subjects = [{"apiGroup": group, "kind": "User", "name": name}]
-        reference = {"apiGroup": group, "kind": "ClusterRole", "name": "cotenant-planner"}
+        reference = {"apiGroup": group, "kind": "ClusterRole", "name": role}
         api.create(path, {"metadata": {"name": bound}, "roleRef": reference, "subjects": subjects})
     file = plane.user(name)
-    await_right(plane, file, ("list", "nodes"))
+    await_right(plane, file, ("list", "pods"))
     return file
 
 
