@@ -103,8 +103,8 @@ class RebalanceReading:
 
     @property
     def has_forecasts(self) -> bool:
-        """Whether there are any, of nodes or of workloads."""
-        return self.forecasts > 0 or bool(self.inputs.workloads)
+        """Whether there are any, of nodes or, of the present moment, of workloads."""
+        return self.forecasts > 0 or self.inputs.foreseen_workloads > 0
 
 
 def read(

@@ -99,7 +99,7 @@ class DayAhead:
 
 def day_of(inputs: RebalanceInputs, table: LoadTable, *, with_forecast: bool) -> DayAhead | None:
     """The next day, which takes the place of the nodes' own forecasts in the table; None without such forecasts."""
-    if not with_forecast or not inputs.workloads:
+    if not with_forecast or not inputs.foreseen_workloads:
         return None
     day = DayAhead.of(inputs, table.capacity)
     table.ahead = day.loads
@@ -152,9 +152,9 @@ def per_pod(outlook: WorkloadOutlook | None, replicas: int, now_seconds: float) 
     the forecast's end is taken from the day before.
     """
     usage = np.full((DAY_STEPS + 1, 2), np.nan)
-    first = int(now_seconds - outlook.start_seconds) // HALF_HOUR if outlook else -1
-    if outlook is None or not 0 <= first < DAY_STEPS:
+    if outlook is None or not outlook.covers(now_seconds):
         return usage
+    first = int(now_seconds - outlook.start_seconds) // HALF_HOUR
     steps = (first + np.arange(DAY_STEPS + 1)) % DAY_STEPS
     sharing = np.full(DAY_STEPS + 1, float(replicas))
     if len(outlook.replicas) == DAY_STEPS:

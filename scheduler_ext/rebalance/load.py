@@ -15,6 +15,7 @@ from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.owners import TEMPLATE_HASH_LABEL, cron_job_of, deployment_of
 from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.core.model.usage.usage import DAY_SECONDS
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
 from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
@@ -215,6 +216,10 @@ class WorkloadOutlook:
     median: tuple[tuple[float, ...], tuple[float, ...]]
     replicas: tuple[int, ...] = ()
 
+    def covers(self, now_seconds: float) -> bool:
+        """Whether the present moment lies in the day that is forecast; one that has run out says nothing."""
+        return 0 <= now_seconds - self.start_seconds < DAY_SECONDS
+
 
 @dataclass(frozen=True, slots=True)
 class RebalanceInputs:
@@ -244,6 +249,11 @@ class RebalanceInputs:
         replicas = Counter(owner for owner, _ in owners if owner)
         unready = Counter(owner for owner, pod in owners if owner and pod.ready_seconds is None)
         return cls(loads, budgets, now_seconds, replicas, unready, waiting)
+
+    @property
+    def foreseen_workloads(self) -> int:
+        """How many workloads have a forecast of the present moment."""
+        return sum(one.covers(self.now_seconds) for one in self.workloads.values())
 
 
 def usage_of(pod: RebalancePod, metric: LoadMetric | None) -> tuple[float, float] | None:

@@ -60,16 +60,20 @@ def _notes(
         )
     if not pools:
         yield "the configuration sets no high threshold, so that no node is ever high"
-    if plan.with_forecast and reading.inputs.workloads:
-        yield f"forecasts of {len(reading.inputs.workloads)} workloads were looked at, over the next 24 hours"
-    elif plan.with_forecast:
-        yield f"forecasts of {reading.forecasts} of {len(plan.nodes)} nodes were looked at"
-    else:
-        yield "forecasts were not looked at: the present moment alone decides"
+    yield _looked_at(plan, reading) or "forecasts were not looked at: the present moment alone decides"
     for stop in plan.stops:
         name = f"pool {stop.pool}, " if stop.pool else ""
         yield f"{name}{'prod pods' if stop.prod_pass else 'all pods'}: {SENTENCES[stop.reason]}"
     yield "a node above its threshold at this moment counts as overloaded: one look has no anomaly detector"
+
+
+def _looked_at(plan: RebalancePlan, reading: RebalanceReading) -> str:
+    """Whose forecasts the round went by; empty when by none."""
+    if not plan.with_forecast:
+        return ""
+    if reading.inputs.foreseen_workloads:
+        return f"forecasts of {reading.inputs.foreseen_workloads} workloads were looked at, over the next 24 hours"
+    return f"forecasts of {reading.forecasts} of {len(plan.nodes)} nodes were looked at"
 
 
 def emptying_report_of(
@@ -90,10 +94,7 @@ def _emptying_notes(
         yield "without a configuration: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %".format(
             *load.low_thresholds.pair(100), *load.high_thresholds.pair(100)
         )
-    if plan.with_forecast:
-        yield f"forecasts of {reading.forecasts} of {len(plan.nodes)} nodes were looked at"
-    else:
-        yield "forecasts were not looked at: nothing says that tomorrow's peak still fits"
+    yield _looked_at(plan, reading) or "forecasts were not looked at: nothing says that tomorrow's peak still fits"
     for mark in plan.marks:
         why = "" if mark.reason is Reason.OK else f": {SENTENCES[mark.reason]}"
         yield f"{mark.node}: taint {EMPTYING_TAINT}:PreferNoSchedule {mark.change.value}{why}"

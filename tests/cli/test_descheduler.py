@@ -40,7 +40,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.fixtures import FakeNodes
 from tests.cluster.waiting import wait_for
-from tests.scheduler_ext.rebalance.small_cluster import arguments, inputs, node, pod
+from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, foreseen, inputs, node, pod
 from tests.support.command_line import cotenant
 from tests.support.plans import person
 
@@ -106,6 +106,26 @@ def test_a_node_that_is_emptied_is_shown_with_its_taint() -> None:
     assert "low: taint cotenant.dev/emptying:PreferNoSchedule set" in report.notes
     assert "forecasts were not looked at: nothing says that tomorrow's peak still fits" in report.notes
     assert report.gaps[0] == "the configuration's $.x is not read" and "silent" in report.gaps[1]
+
+
+def test_the_notes_name_the_forecasts_that_the_round_went_by() -> None:
+    half_full = node("low", pod("a-1", 10), ahead=(10,) * 49), node("full", pod("f-1", 50), ahead=(50,) * 49)
+    cluster = foreseen(*half_full, forecasts={"a": (10.0,) * 48, "f": (50.0,) * 48})
+    of_workloads = "forecasts of 2 workloads were looked at, over the next 24 hours"
+    for now, nodes, note in (
+        (NOW, 2, of_workloads),
+        (NOW, 0, of_workloads),
+        (NOW + 86_400, 2, "forecasts of 2 of 2 nodes were looked at"),
+        (NOW + 86_400, 0, "forecasts were not looked at"),
+    ):
+        reading = RebalanceReading(replace(cluster, now_seconds=now), (), nodes)
+        notes = report_of(reading, arguments(), with_forecast=True, configured=True).notes
+        assert any(line.startswith(note) for line in notes), notes
+        if nodes:  # a node is emptied by its own forecast, or as if there were none
+            emptying = emptying_report_of(
+                reading, EmptyingArgs(HighNodeLoadArgs()), with_forecast=True, configured=True
+            )
+            assert any(line.startswith(note) for line in emptying.notes), emptying.notes
 
 
 def test_a_pod_waits_only_when_the_scheduler_found_no_node() -> None:

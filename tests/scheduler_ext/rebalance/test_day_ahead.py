@@ -88,6 +88,18 @@ def test_a_forecast_that_has_ended_says_nothing() -> None:
     assert np.isnan(per_pod(None, 1, NOW)).all()
 
 
+def test_forecasts_of_workloads_that_have_run_out_leave_the_nodes_own_in_place() -> None:
+    # the node itself expects 90 % from the next half hour on; a flat path of its pod would stay at 50 %
+    hot = node("hot", pod("a-1", 25), system=25, ahead=(50, *(90,) * 48))
+    cluster = foreseen(hot, node("free", ahead=(5,) * 49), forecasts={"a": (25.0,) * 48})
+    ((ref, outlook),) = cluster.workloads.items()
+    ended = replace(cluster, workloads={ref: replace(outlook, start_seconds=NOW - 86_400)})
+    assert (cluster.foreseen_workloads, ended.foreseen_workloads) == (1, 0)
+    plan = decide(ended, arguments(), with_forecast=True)
+    assert plan == decide(replace(cluster, workloads={}), arguments(), with_forecast=True)
+    assert moves(plan) == [("a-1", "hot", "free")]
+
+
 @pytest.mark.parametrize(("now", "moved"), [(80.0, ["a-1"]), (72.0, [])])
 def test_an_overload_that_no_forecast_knew_of_counts_by_how_far_it_is_above(now: float, moved: list[str]) -> None:
     # a uses 60 % or 52 % where 30 % was expected: the node is above 70 % for some half hours, or for less than one
