@@ -22,12 +22,18 @@ from bench.record import Row, above, below, record
 from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
 from cotenant.core.model.allocation.device_allocator import COLLECTION, DeviceAllocator
 from cotenant.core.model.allocation.device_request import GPU, JOINT_ANNOTATION
-from cotenant.core.model.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, GPU_CORE, GPU_MEMORY, RDMA
+from cotenant.core.model.allocation.devices import (
+    DEVICE_ALLOCATED_ANNOTATION,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    RDMA,
+)
 from cotenant.core.model.reservations.reservation import PodIdentity
+from cotenant.core.model.resource import GIB
 
 CALLS: Final = 4000
 SIZES: Final = (8, 16)
-GIB: Final = 1 << 30
 JOINT: Final = {JOINT_ANNOTATION: json.dumps({"deviceTypes": ["gpu", "rdma"]})}
 ASKED: Final[Sequence[tuple[int, Mapping[str, int], Mapping[str, str]]]] = (
     (40, {GPU: 10}, {}),
@@ -42,7 +48,7 @@ ASKED: Final[Sequence[tuple[int, Mapping[str, int], Mapping[str, str]]]] = (
 
 def node(gpus: int) -> NodeHardware:
     """GPUs of 80 GiB, four to a PCIe switch, each switch with a card of RDMA, half of the switches to a NUMA node."""
-    amounts = {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 100, GPU_MEMORY: "80Gi"}
+    amounts = {GPU_CORE: 100, GPU_MEMORY_RATIO: 100, GPU_MEMORY: "80Gi"}
     devices: list[dict[str, Any]] = [
         {"type": "gpu", "minor": n, "id": f"GPU-{n}", "resources": amounts, "health": True, "topology": place(n, gpus)}
         for n in range(gpus)

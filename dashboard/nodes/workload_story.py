@@ -18,13 +18,12 @@ from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Restart, Value
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import fine_path
-from cotenant.core.model.usage.usage import HOUR_SECONDS
+from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS, HOUR_SECONDS
 from dashboard.tables import display
 
 Row: TypeAlias = Mapping[str, Any]
 Floats = npt.NDArray[np.float64]
 
-HALF_HOUR_SECONDS = 1800
 PATHS = {"0.1": "q10", "0.5": "q50", "0.9": "q90", "0.95": "q95"}
 """Quantile level -> column of FORECASTS."""
 

@@ -33,6 +33,8 @@ Floats = npt.NDArray[np.floating[Any]]
 
 RISKS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.08, 0.15, 0.3)
 FACTORS: Final = tuple(float(f) for f in np.geomspace(0.7, 3.0, 60))
+ROUNDING: Final = 1e-6
+"""Part of a limit by which a peak may pass its prediction."""
 _RESAMPLED: Final = 500
 
 
@@ -111,7 +113,7 @@ def tally(trial: ReclaimTrial, peaks: Floats) -> Tally:
     judged = np.isfinite(came) & np.isfinite(peaks)
     limits = np.broadcast_to(trial.limits[:, None], peaks.shape)
     predicted = np.minimum(peaks, limits)
-    passed = judged & (predicted < came - 1e-6 * limits)
+    passed = judged & (predicted < came - ROUNDING * limits)
     with np.errstate(invalid="ignore", divide="ignore"):
         depth = np.where(passed, (came - predicted) / came, 0.0)
     over, measured = overshoot(trial, predicted)

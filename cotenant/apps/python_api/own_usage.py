@@ -38,6 +38,8 @@ from profiler.pool import by_workload, total
 
 COLUMN: Final = {Resource.CPU: "cpu_usage_millicores", Resource.MEMORY: "memory_working_set_bytes"}
 """Usage of a resource in a DataFrame."""
+ALLOCATABLE: Final = {resource: f"{resource}_allocatable_{resource.unit}" for resource in Resource}
+"""What pods may request of a node."""
 THROTTLED: Final = "cpu_throttled_millicores"
 AMOUNTS: Final = {
     (resource, side): f"{resource}_{side}_{resource.unit}" for resource in Resource for side in ("request", "limit")

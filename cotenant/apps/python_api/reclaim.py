@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from cotenant.apps.backtest.reclaim import ReclaimTrial, calibrated, frontier, highest_after
-from cotenant.apps.python_api.own_usage import COLUMN
+from cotenant.apps.backtest.reclaim import ROUNDING, ReclaimTrial, calibrated, frontier, highest_after
+from cotenant.apps.python_api.own_usage import ALLOCATABLE, COLUMN
 from cotenant.apps.python_api.settings import settings_of
 from cotenant.apps.python_api.tables import resource_of, times_of
 from cotenant.apps.python_api.usage_frame import LongUsage, read
@@ -44,9 +44,9 @@ def reclaim_decisions(
     that risk), lent (allocatable less that), actual_peak (NaN when half of the 24 hours is missing) and excess (the
     actual above the expected peak, else 0). A decision with an excess was passed.
     """
-    wanted = resource_of(resource)
+    of_resource = resource_of(resource)
     risks = _risks(risk_percent)
-    nodes, trial = _trial(node_usage, wanted)
+    nodes, trial = _trial(node_usage, of_resource)
     actual = highest_after(trial)
     start = nodes.grid.start_seconds
     moments = np.repeat(start + trial.decisions * BLOCK_SECONDS, len(nodes.names))
@@ -59,9 +59,9 @@ def reclaim_decisions(
             "expected_peak": expected,
             "lent": trial.limits[:, None] - expected,
             "actual_peak": actual,
-            "excess": np.where(above < 1e-6 * trial.limits[:, None], 0.0, above),  # rounding, as the scores have it
+            "excess": np.where(above < ROUNDING * trial.limits[:, None], 0.0, above),
         }
-        columns = {f"{name}_{wanted.unit}": matrix.T.ravel() for name, matrix in amounts.items()}
+        columns = {f"{name}_{of_resource.unit}": matrix.T.ravel() for name, matrix in amounts.items()}
         labels = {"risk_percent": 100 * risk, "time": times_of(moments), "node": pd.Series(names, dtype="str")}
         parts.append(pd.DataFrame({**labels, **columns}))
     return pd.concat(parts, ignore_index=True)
@@ -98,7 +98,7 @@ def _risks(percents: Any) -> list[float]:
 
 
 def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimTrial]:
-    column, limit = COLUMN[resource], f"{resource}_allocatable_{resource.unit}"
+    column, limit = COLUMN[resource], ALLOCATABLE[resource]
     nodes = read(frame, ("node",), [column], [limit])
     if limit not in nodes.amounts:
         raise FrameError(

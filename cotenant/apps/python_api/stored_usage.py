@@ -15,15 +15,24 @@ import numpy.typing as npt
 import pandas as pd
 
 from cotenant.apps.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, PROD, node_refs, of_classes
-from cotenant.apps.python_api.own_usage import AMOUNTS, COLUMN, THROTTLED
+from cotenant.apps.python_api.own_usage import ALLOCATABLE, AMOUNTS, COLUMN, THROTTLED
 from cotenant.apps.python_api.usage_frame import LATEST_SECONDS, write
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.identity import PodContainerRef, WorkloadRef
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.sparse_usage import SparseUsage
 from cotenant.core.model.table import Schema, Table
-from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
+from cotenant.core.model.usage.usage import (
+    DAY_SECONDS,
+    FIVE_MINUTES_SECONDS,
+    HOUR_SECONDS,
+    FloatMatrix,
+    Signal,
+    TimeGrid,
+    Usage,
+)
 from cotenant.core.model.views import WORKLOADS
 from cotenant.core.settings.root import Settings
 from dashboard.tables.filters import matching
@@ -59,7 +68,7 @@ class StoredUsage:
             )
         quality = store.read_quality()
         if quality and quality[-1].unread_seconds:
-            hours = max(quality[-1].unread_seconds.values()) / 3600
+            hours = max(quality[-1].unread_seconds.values()) / HOUR_SECONDS
             text = f"the last pull of cluster {store.cluster} left up to {hours:.1f} hours of a signal unread"
             warnings.warn(f"{text}: slots without a row may have had usage", stacklevel=3)
         end = span[1] if until is None else min(span[1], _seconds("until", until))
@@ -79,7 +88,7 @@ class StoredUsage:
         listed |= {pod.workload: ("", "") for pod in self.inventory.pods if pod.workload not in listed}
         rows = [
             dict(zip(_NAMED_COLUMNS, (ref.namespace, ref.kind, ref.name, *classes), strict=True))
-            for ref, classes in sorted(listed.items())
+            for ref, classes in listed.items()
         ]
         matches = matching(Table.from_rows(_NAMED, rows), where)
         refs = tuple(WorkloadRef(row["namespace"], row["kind"], row["workload"]) for row in matches.rows())
@@ -139,20 +148,19 @@ class StoredUsage:
         allocatable = {node.name: float(node.allocatable.get(resource, np.nan)) for node in self.inventory.nodes}
         amounts = np.array([allocatable.get(ref.name, np.nan) for ref in usage.refs], dtype=np.float64)
         names = {"node": [ref.name for ref in usage.refs]}
-        column = f"{resource}_allocatable_{resource.unit}"
-        return _required(write(names, usage.grid, {COLUMN[resource]: usage.values}, {column: amounts}))
+        return _required(write(names, usage.grid, {COLUMN[resource]: usage.values}, {ALLOCATABLE[resource]: amounts}))
 
     def _read(self, signal: Signal, refs: Iterable[WorkloadRef]) -> Usage[PodContainerRef]:
         """Series of these workloads' pods; of a single namespace, little more than that is read."""
-        wanted, owners = set(refs), self.inventory.owners()
-        namespaces = {ref.namespace for ref in wanted}
-        if len(namespaces) == 1:
-            only = namespaces.pop()
-            usage = self.store.read(signal, self.window, ((only,), (only + "\0",)))
-            rows = [owners.get((ref.namespace, ref.pod)) in wanted for ref in usage.refs]
-            return usage.select(np.array(rows, dtype=bool))
-        every = self.store.read_sparse(signal, self.window)
-        return every.select(np.array([owners.get((r.namespace, r.pod)) in wanted for r in every.refs], dtype=bool))
+        workloads, owners = set(refs), self.inventory.owners()
+        namespace, *others = {ref.namespace for ref in workloads}
+        usage: Usage[PodContainerRef] | SparseUsage[PodContainerRef] = (
+            self.store.read_sparse(signal, self.window)
+            if others
+            else self.store.read(signal, self.window, ((namespace,), (namespace + "\0",)))
+        )
+        rows = [owners.get((ref.namespace, ref.pod)) in workloads for ref in usage.refs]
+        return usage.select(np.array(rows, dtype=bool))
 
     def _requested(self, refs: Sequence[WorkloadRef], resource: Resource) -> npt.NDArray[np.float64]:
         """Of the running pods of each workload together, (n,); NaN where nothing is requested."""

@@ -13,9 +13,9 @@ from cotenant.core.model.errors import FrameError, UsageError
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import WHOLE, Column, Kind, Table
 from cotenant.core.model.usage.forecast import fine_path
+from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS
 from cotenant.core.model.views import FORECASTS, PORTRAITS, RECLAIMABLE, WORKLOADS
 
-HALF_HOUR_SECONDS: Final = 1800
 PATHS: Final = (10, 50, 90, 95)
 """Quantiles of stored paths, in percent."""
 UNITS: Final = {Kind.MILLICORES: "_millicores", Kind.BYTES: "_bytes"}
@@ -70,11 +70,7 @@ def as_frame(table: Table, resource: Resource | None = None) -> pd.DataFrame:
 
 def times_of(seconds: Any) -> Any:
     """Unix seconds as UTC times; NaN becomes NaT."""
-    numbers = np.asarray(seconds, dtype=np.float64)
-    known = np.isfinite(numbers)
-    stamps = np.full(numbers.shape, np.datetime64("NaT"), dtype="datetime64[s]")
-    stamps[known] = numbers[known].astype(np.int64).astype("datetime64[s]")
-    return pd.Series(stamps).dt.tz_localize("UTC")
+    return pd.Series(pd.to_datetime(np.asarray(seconds, dtype=np.float64), unit="s", utc=True)).dt.as_unit("s")
 
 
 def forecast_paths(forecasts: pd.DataFrame, *, fine: bool = False) -> pd.DataFrame:
@@ -121,6 +117,4 @@ def _series(column: Column, cells: Any) -> Any:
     numbers = np.asarray(cells, dtype=np.float64)
     if column.kind not in WHOLE:
         return pd.Series(numbers, dtype="float64")
-    whole = np.isfinite(numbers)
-    integers = np.where(whole, numbers, 0).astype(np.int64)
-    return pd.Series(pd.arrays.IntegerArray(integers, ~whole))
+    return pd.Series(np.where(np.isfinite(numbers), np.trunc(numbers), np.nan)).astype("Int64")

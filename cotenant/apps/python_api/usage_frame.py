@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from cotenant.apps.python_api.tables import times_of
 from cotenant.core.model.errors import FrameError, NoData, NotEnoughHistory
-from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, FloatMatrix, TimeGrid
+from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HALF_HOUR_SECONDS, FloatMatrix, TimeGrid
 
 TIME: Final = "time"
 WORKLOAD: Final = ("namespace", "kind", "workload")
 CONTAINER: Final = (*WORKLOAD, "pod", "container")
-HALF_HOUR_SECONDS: Final = 1800
 SHORTEST_STEP_SECONDS: Final = 60
 MOST_SLOTS: Final = 2**20
 """Ten years of five minutes: more is a mistaken time, and would not fit into memory."""
@@ -100,8 +100,7 @@ def write(
     for matrix in values.values():
         present |= np.isfinite(matrix)
     rows, slots = np.nonzero(present)
-    times = pd.Series(grid.times()[slots].astype("datetime64[s]")).dt.tz_localize("UTC")
-    columns: dict[str, Any] = {TIME: times}
+    columns: dict[str, Any] = {TIME: times_of(grid.times()[slots])}
     for name, texts in identity.items():
         codes, categories = pd.factorize(np.asarray(texts, dtype=object), sort=True)
         columns[name] = pd.Categorical.from_codes(codes[rows], categories=pd.Index(categories, dtype="str"))

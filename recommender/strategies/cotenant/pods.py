@@ -15,10 +15,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
+from cotenant.core.model.usage.usage import DAY_SECONDS, HALF_HOUR_SECONDS, FloatMatrix, Signal, TimeGrid
 from recommender.evidence import Evidence, Floats, Integers, row_percentile
 
-HALF_HOUR_SECONDS: Final = 1800
 HALF_HOURS: Final = DAY_SECONDS // HALF_HOUR_SECONDS
 WEEK: Final = 7 * HALF_HOURS
 WEEKEND, WORKDAYS = [2, 3], [0, 1, 4, 5, 6]

@@ -23,13 +23,13 @@ from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import DeviceResource, MeasuredResource, Resource, measured_resource
 from cotenant.core.model.table import Column, Kind, Schema, Table
 from cotenant.core.model.usage.forecast import fine_path
+from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 app = new_app()
 
-HALF_HOUR_SECONDS: Final = 1800
 QUANTILES: Final = (10, 50, 90, 95)
 PATH_KINDS: Final[dict[MeasuredResource, Kind]] = {
     Resource.CPU: Kind.MILLICORES,

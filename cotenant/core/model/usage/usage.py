@@ -20,6 +20,7 @@ from cotenant.core.model.resource import DeviceResource, MeasuredResource, Resou
 FloatMatrix = npt.NDArray[np.float32]
 
 FIVE_MINUTES_SECONDS = 300
+HALF_HOUR_SECONDS = 1800
 HOUR_SECONDS = 3600
 DAY_SECONDS = 86_400
 
