@@ -16,7 +16,7 @@ import numpy as np
 from cotenant.core.model.cluster import Node
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.kubernetes.amplification import raw_allocatable
+from cotenant.core.model.kubernetes.amplification import unamplified
 from cotenant.core.model.kubernetes.protocol import (
     CPU_NORMALIZATION_RATIO_ANNOTATION,
     EXTENDED_RESOURCES,
@@ -69,10 +69,7 @@ class ColocationNode:
     def reserved(self, resource: Resource) -> int:
         """Amounts not offered to pods: the annotation's, or what the kubelet reserves when that is more."""
         capacity = self.node.capacity.get(resource, 0)
-        allocatable = raw_allocatable(self.node.annotations).get(
-            resource, self.node.allocatable.get(resource, capacity)
-        )
-        kubelet = capacity - allocatable
+        kubelet = capacity - unamplified(self.node.allocatable, self.node.annotations).get(resource, capacity)
         return max(self.reservation.get(resource, 0), kubelet, 0)
 
 

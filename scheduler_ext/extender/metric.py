@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.kubernetes.amplification import raw_allocatable
+from cotenant.core.model.kubernetes.amplification import unamplified
 from cotenant.core.model.kubernetes.pod_request import readable_room
 from cotenant.core.model.kubernetes.protocol import (
     AMPLIFICATION_RATIO_ANNOTATION,
@@ -227,8 +227,8 @@ def node_of(wire: ExtenderNodeWire) -> ExtenderNode:
     """
     annotations = wire.metadata.annotations or {}
     allocatable = readable_room(wire.status.allocatable or {})
-    raw = raw_allocatable(annotations)
-    cpu, memory = (float(raw.get(r.value, allocatable.get(r.value, 0))) for r in RESOURCES)
+    capacity = unamplified(allocatable, annotations)
+    cpu, memory = (float(capacity.get(r.value, 0)) for r in RESOURCES)
     return ExtenderNode(
         name=wire.metadata.name,
         allocatable=allocatable,

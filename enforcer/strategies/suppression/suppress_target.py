@@ -24,7 +24,7 @@ import msgspec
 from cotenant.core.model.allocation.cpu_annotations import NO_JSON, reserved_cpus
 from cotenant.core.model.colocation.node_policy import Thresholds
 from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.kubernetes.amplification import raw_allocatable
+from cotenant.core.model.kubernetes.amplification import unamplified
 from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.kubernetes.quantity import parse_millicores
@@ -83,9 +83,9 @@ def with_least(millicores: int, use: NodeCpuDemand, thresholds: Thresholds) -> i
 
 def reserved_millicores(node: NodeReading) -> int:
     """CPU that the node keeps for what is no pod; an annotation that cannot be read counts as none."""
-    allocatable = raw_allocatable(node.annotations).get("cpu", node.allocatable.get("cpu"))
-    kubelet = 0 if allocatable is None else max(node.capacity.get("cpu", 0) - allocatable, 0)
-    return max(kubelet, _annotated(node))
+    capacity = node.capacity.get("cpu", 0)
+    kubelet = capacity - unamplified(node.allocatable, node.annotations).get("cpu", capacity)
+    return max(kubelet, _annotated(node), 0)
 
 
 def _annotated(node: NodeReading) -> int:

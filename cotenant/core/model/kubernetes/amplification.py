@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from cotenant.core.model.kubernetes.pod_request import readable_room
 from cotenant.core.model.kubernetes.protocol import AMPLIFICATION_RATIO_ANNOTATION, RAW_ALLOCATABLE_ANNOTATION
 
+NameT = TypeVar("NameT", bound=str)
 LARGEST_RATIO: Final = 100
 """A ratio beyond this is taken for a slip."""
 
@@ -23,6 +24,11 @@ LARGEST_RATIO: Final = 100
 def raw_allocatable(annotations: Mapping[str, str]) -> dict[str, int]:
     """Allocatable before amplification: cpu in millicores, others in whole units; what cannot be read is left out."""
     return readable_room(_object(annotations.get(RAW_ALLOCATABLE_ANNOTATION, "")))
+
+
+def unamplified(allocatable: Mapping[NameT, int], annotations: Mapping[str, str]) -> dict[NameT | str, int]:
+    """What the machine itself has for pods: as `raw_allocatable`, and allocatable of what that leaves out."""
+    return dict(allocatable) | raw_allocatable(annotations)
 
 
 def amplification_of(annotations: Mapping[str, str], resource: str) -> Fraction:
