@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.adapters.kube.observed import NOT_ENDED
 from cotenant.core.model.allocation.allocator import Holding
 from cotenant.core.model.allocation.device_allocator import COLLECTION
 from cotenant.core.model.allocation.devices import DeviceInventory, DeviceKey, DeviceKind, inventory_of
@@ -132,8 +133,8 @@ class SlicePublisher:
 
     def _holdings(self) -> list[Holding]:
         """What the node's pods have by annotation."""
-        pods = self._client.list("/api/v1/pods", fieldSelector=f"spec.nodeName={self._node}")
-        return [_holding(pod) for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+        pods = self._client.list("/api/v1/pods", fieldSelector=f"spec.nodeName={self._node},{NOT_ENDED}")
+        return [_holding(pod) for pod in pods]
 
     def _warn(self, reason: str) -> None:
         """Once for each reason."""
