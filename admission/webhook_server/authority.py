@@ -140,7 +140,7 @@ def _ends_at(pair: Pair) -> float:
 def _authority(policy: CertificatePolicy, now_seconds: float) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     # A name of its own for each: verifiers look issuers up by name.
-    name = _named(f"cotenant serve webhook authority {int(now_seconds)} {x509.random_serial_number() % 10**6}")
+    name = _named(f"cotenant-webhook authority {int(now_seconds)} {x509.random_serial_number() % 10**6}")
     builder = (
         _builder(name, name, key.public_key(), now_seconds, policy.authority_days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

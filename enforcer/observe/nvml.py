@@ -54,7 +54,7 @@ class NvmlReading:
     unnamed: tuple[str, ...] = ()
 
 
-class _Memory(ctypes.Structure):
+class _DeviceMemory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
@@ -137,7 +137,7 @@ def _gpu(library: Any, index: int) -> NvmlGpu:
     _call(library, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
     uuid, minor = _text(library, "nvmlDeviceGetUUID", handle), ctypes.c_uint()
     _call(library, "nvmlDeviceGetMinorNumber", handle, ctypes.byref(minor))
-    memory, pci = _Memory(), _PciInfo()
+    memory, pci = _DeviceMemory(), _PciInfo()
     problems: list[str] = []
 
     def tried(step: Callable[[], Any]) -> Any:
@@ -174,19 +174,19 @@ def _text(library: Any, function: str, *handle: ctypes.c_void_p) -> str:
 
 
 def _call(library: Any, function: str, *arguments: Any) -> None:
-    """Call a function; NvmlError with NVML's words when it fails or is not there."""
+    """Call a function; NvmlError with NVML's message when it fails or is not there."""
     try:
         code = int(getattr(library, function)(*arguments))
     except AttributeError as old:
         raise NvmlError(f"{function} is missing in the library: the driver is too old") from old
     if code != _SUCCESS:
-        raise NvmlError(f"{function}: {_words(library, code)}")
+        raise NvmlError(f"{function}: {_message(library, code)}")
 
 
-def _words(library: Any, code: int) -> str:
+def _message(library: Any, code: int) -> str:
     try:
         library.nvmlErrorString.restype = ctypes.c_char_p
-        words = library.nvmlErrorString(ctypes.c_int(code))
+        text: bytes | None = library.nvmlErrorString(ctypes.c_int(code))
     except AttributeError:
-        words = None
-    return f"{(words or b'error').decode(errors='replace')} ({code})"
+        text = None
+    return f"{(text or b'error').decode(errors='replace')} ({code})"

@@ -70,7 +70,7 @@ def device_write(gpus: Sequence[Json], node: tuple[str, str], current: Mapping[s
         body = {"apiVersion": SCHEDULING_GROUP, "kind": "Device", "metadata": metadata, "spec": {"devices": list(gpus)}}
         return Create(address, body, why="the GPUs of this node")
     listed = (current.get("spec") or {}).get("devices") or []
-    devices = [*gpus, *_kept_beside(gpus, listed)]
+    devices = [*gpus, *_absent_from_nvml(gpus, listed)]
     if devices == listed:
         return None
     version = {
@@ -82,7 +82,7 @@ def device_write(gpus: Sequence[Json], node: tuple[str, str], current: Mapping[s
     return Patch(address, (version, operation), why="other GPUs, or another health, than before")
 
 
-def _kept_beside(gpus: Sequence[Json], listed: Iterable[Json]) -> list[Json]:
+def _absent_from_nvml(gpus: Sequence[Json], listed: Iterable[Json]) -> list[Json]:
     """Listed devices that NVML does not speak of: other types as they are, GPUs that are gone as unhealthy."""
     ids, minors = {gpu["id"] for gpu in gpus}, {gpu["minor"] for gpu in gpus}
     others = [one for one in listed if one.get("type") != _GPU]

@@ -207,9 +207,8 @@ def _with_amounts(facts: PodFacts, wire: PodWire, settings: LoadAwareSettings) -
     """
     requests, limits = _amounts_of(wire.spec, f"pod {facts.key}")
     chosen = class_of(facts.identity.labels, wire.spec.priority, wire.status.qos_class, requests)
-    if (
-        facts.placeholder_of is not None and facts.node
-    ):  # reserves capacity, uses none; before that it stands for its owner
+    if facts.placeholder_of is not None and facts.node:
+        # It reserves capacity and uses none; before that it stands for its owner.
         return replace(facts, requests=requests, priority_class=chosen)
     estimate = estimate_of(chosen, (requests, limits), factors_of(facts.identity.annotations, settings))
     predicted = _predicted(facts.identity.annotations) or estimate

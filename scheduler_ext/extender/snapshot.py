@@ -56,7 +56,7 @@ class NodeSnapshot:
     columns: (WIDTH, nodes); ahead: q95 of each half hour from `first_slot` on, (2, SLOTS, nodes), NaN unknown.
     heads, quoted: the beginning of each node's entry in a prioritize answer, and its name as JSON; bytes.
     guards: node -> pods ("namespace/name") that may go there during a hand-over. placeholders: uid -> what it holds.
-    capacity, device_rooms: CPUs and devices that are free, by node, of nodes that publish theirs.
+    rooms: CPUs and devices that are free, by node, of nodes that publish theirs.
     reserved, reserved_rows: node -> Reservations that have capacity there, and which rows those are, (nodes,).
     taken_seconds: monotonic time at which the watcher sent it. steps: changes of rows so far; trail: which rows each
     of the last ones changed.

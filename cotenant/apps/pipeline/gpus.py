@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from cotenant.apps.pipeline.analysis import History
 from cotenant.core.model.finding import ClusterFinding
@@ -43,14 +44,13 @@ def _containers(history: History, settings: Settings) -> Iterator[GpuContainer]:
     if not refs:
         return
     cores, memory = (_portraits(history, s, settings) for s in (Signal.GPU_CORE_MEAN, Signal.GPU_MEMORY_MAX))
-    core_row, memory_row = ({ref: row for row, ref in enumerate(p.refs)} for p in (cores, memory))
-    quantile = cores.percentile(settings.recommender.gpus.core_fraction)
-    core_maximum, memory_maximum = (np.fmax(p.maximum, p.startup_max) for p in (cores, memory))
+    core_quantile = _by_ref(cores, cores.percentile(settings.recommender.gpus.core_fraction))
+    core_maximum, memory_maximum = (_by_ref(p, np.fmax(p.maximum, p.startup_max)) for p in (cores, memory))
+    days, coverage = _by_ref(cores, cores.span_days), _by_ref(cores, cores.coverage)
     workloads = {workload.ref: workload for workload in history.inventory.workloads}
     known = [ref for ref in refs if ref.workload in workloads]
     price = prices([workloads[ref.workload] for ref in known], history.inventory, settings.recommender.prices)
     for ref, paid in zip(known, price, strict=True):
-        core, of_memory = core_row.get(ref, -1), memory_row.get(ref, -1)
         amounts = [requested[signal].get(ref, (0.0, 0, 0.0)) for signal in _REQUESTS]
         of_core, of_memory_share, of_instances = (amount for amount, _, _ in amounts)
         yield GpuContainer(
@@ -59,14 +59,18 @@ def _containers(history: History, settings: Settings) -> Iterator[GpuContainer]:
             requested_core=of_core,
             requested_memory=of_memory_share,
             instances=of_instances,
-            core_quantile=float(quantile[core]) if core >= 0 else np.nan,
-            core_maximum=float(core_maximum[core]) if core >= 0 else np.nan,
-            memory_maximum=float(memory_maximum[of_memory]) if of_memory >= 0 else np.nan,
-            days=float(cores.span_days[core]) if core >= 0 else 0.0,
-            coverage=float(cores.coverage[core]) if core >= 0 else 0.0,
+            core_quantile=core_quantile.get(ref, np.nan),
+            core_maximum=core_maximum.get(ref, np.nan),
+            memory_maximum=memory_maximum.get(ref, np.nan),
+            days=days.get(ref, 0.0),
+            coverage=coverage.get(ref, 0.0),
             requested_hours=max(hours for _, _, hours in amounts),
             hourly_price=paid.gpu,
         )
+
+
+def _by_ref(portraits: Portraits[ContainerRef], values: npt.NDArray[np.floating]) -> dict[ContainerRef, float]:
+    return dict(zip(portraits.refs, values.tolist(), strict=True))
 
 
 def _requested(history: History, signal: Signal) -> Mapping[ContainerRef, tuple[float, int, float]]:

@@ -39,8 +39,6 @@ FIELD_MANAGER: Final = "cotenant-extender"
 ATTEMPTS: Final = 16
 """Of one allocation against others on the same node; each of the others has then got its own write through."""
 CROWDED: Final = "others allocate on this node all the time; the scheduler will ask again"
-
-
 NO_SHARES: Final = "the pod asks for {}, and extender.devices.on is false: nobody gives shares of devices"
 
 

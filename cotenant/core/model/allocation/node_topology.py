@@ -12,7 +12,6 @@ from cotenant.core.model.allocation.devices import (
     WHOLE,
     Allocations,
     DeviceInventory,
-    DeviceKey,
     NodeDevice,
     TakenDevices,
 )
@@ -86,10 +85,9 @@ def visible_to(topology: NodeTopology, who: Someone) -> NodeTopology:
 
 def _owners(device: NodeDevice, pods: Mapping[str, Allocations]) -> Iterator[tuple[str, int]]:
     """Who has it, and the largest percentage that each has of one of its resources."""
-    key: DeviceKey = device.key
     for pod, allocations in sorted(pods.items()):
         for share in allocations.get(device.kind, ()):
-            if (device.kind, share.minor) == key:
+            if share.minor == device.minor:
                 yield pod, max((share.amounts.get(name, 0) for name in PERCENTS[device.kind]), default=WHOLE)
 
 
