@@ -120,13 +120,11 @@ class Month:
             before = len(self.standings)
             for hour in range(24):
                 self._round(origin + hour * HOUR_SECONDS)
-            followed = self._day(origin)
+            followed = self.day(origin)
             of_hand = backtest(followed, self.template, hand)
             self.by_hand.add(of_hand)
             self.untouched_millicores.append(float(of_hand.freed[Resource.CPU][untouched].sum()))
-            outcome = backtest(followed, self.template, self.amounts)
-            self.mine.add(outcome)
-            self._judged(outcome, before, origin + DAY_SECONDS)
+            self.close_day(followed, before, origin + DAY_SECONDS)
 
     def _untouched_rows(self) -> list[int]:
         """Rows of the containers of workloads that the policy never touches."""
@@ -153,7 +151,8 @@ class Month:
         self.advice = of_workloads(self.recommendations)
         self.candidates: dict[WorkloadRef, Candidate] = {}
 
-    def _day(self, origin: int) -> Recorded:
+    def day(self, origin: int) -> Recorded:
+        """What the pods did from `origin` on, Unix seconds."""
         day = {s: cut(u, origin, origin + DAY_SECONDS) for s, u in self.usage.items()}
         window = next(iter(day.values())).grid
         return recorded(assemble(self.inventory, window, day, self.portraits), 1)
@@ -211,8 +210,13 @@ class Month:
         self.standings.append(status)
         del self.candidates[ref]
 
-    def _judged(self, outcome: BacktestColumns, first: int, now_seconds: int) -> None:
-        """Roll back the day's changes under which a container was killed more often than under the present limits."""
+    def close_day(self, followed: Recorded, first: int, now_seconds: int) -> None:
+        """Count the day, then roll back its changes under which a container was killed more often than before.
+
+        followed: of `day`; first: how many changes there were before it.
+        """
+        outcome = backtest(followed, self.template, self.amounts)
+        self.mine.add(outcome)
         harmed = outcome.oom_kills > outcome.now_oom_kills
         for place in range(first, len(self.standings)):
             status = self.standings[place]
@@ -277,6 +281,7 @@ def rows(months: Sequence[Month]) -> list[Row]:
     kills, kills_by_hand = (sum(t.caused_kills for t in tallies) for tallies in (mine, hand))
     throttled = sum(t.throttled for t in mine) / max(sum(t.now_throttled for t in mine), 1e-9)
     a_week = sum(m.restarts for m in months) / sum(t.pod_weeks for t in mine)
+    lowered = sum(int((m.amounts.limits[Resource.MEMORY] < m.template.limits[Resource.MEMORY]).sum()) for m in months)
     share, note = cores / cores_by_hand, f"{cores:.1f} of {cores_by_hand:.1f} cores"
     over_month = freed_cores(mine, whole) / freed_cores(hand, whole)
     return [
@@ -285,7 +290,7 @@ def rows(months: Sequence[Month]) -> list[Row]:
         Row("the first without these", cores / (cores_by_hand - untouched), "ratio"),
         Row("cores freed over the whole month, by those by hand", over_month, "ratio"),
         Row("memory requested less in the last week", gib, "GiB", note=f"by hand {gib_by_hand:.1f}"),
-        below("OOM kills caused", kills, "kills", 0, f"by hand {kills_by_hand}"),
+        below("OOM kills caused", kills, "kills", 0, f"by hand {kills_by_hand}; {lowered} memory limits lowered"),
         below("throttled minutes, by those under the present limits", throttled, "ratio", 1.0),
         below("restarts a pod-week", a_week, "restarts", 0.1, "roll-outs where in place is impossible"),
         Row("changes accepted", len(statuses), "changes", note=f"{back} rolled back; stopped: {stops}"),

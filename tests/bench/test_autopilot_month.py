@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from bench.autopilot_month import AUTOPILOT, SPEC, Month, rows
-from cotenant.core.model.usage.usage import HOUR_SECONDS
+from bench.replay_worlds import HISTORY_DAYS
+from cotenant.core.model.changes.change import ChangeState
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 
 
 def test_a_month_keeps_its_limits_and_kills_nobody() -> None:
@@ -16,3 +21,16 @@ def test_a_month_keeps_its_limits_and_kills_nobody() -> None:
     hours = [(s.accepted_seconds - month.start_seconds) // HOUR_SECONDS for s in month.standings]
     assert max(hours.count(hour) for hour in set(hours)) <= AUTOPILOT.ceiling.at_once
     assert {row.metric for row in rows([month])} >= {"OOM kills caused", "restarts a pod-week"}
+
+
+def test_a_cut_that_kills_is_counted_and_goes_back() -> None:
+    month = Month(7, replace(SPEC, nodes=4, workloads=30, days=HISTORY_DAYS + 1))
+    month.run()
+    before = month.undo[month.standings[-1].change.id]
+    touched = [month.rows[container] for container in before]
+    month.amounts.limits[Resource.MEMORY][touched] = 1.0  # a byte: less than anything uses
+    month.close_day(month.day(month.end_seconds - DAY_SECONDS), len(month.standings) - 1, month.end_seconds)
+    assert month.mine.caused_kills > 0
+    assert month.standings[-1].state is ChangeState.ROLLED_BACK
+    restored = [[(month.amounts.requests[r][row], month.amounts.limits[r][row]) for r in Resource] for row in touched]
+    np.testing.assert_equal(restored, list(before.values()))
