@@ -6,7 +6,6 @@ one that is changed afterwards observes until it is approved again. Every switch
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,10 +15,10 @@ from autopilot.decide.queue import QueueEntry
 from autopilot.rounds.cluster_state import NOT_PAUSED, policy_address, set_mode, set_switch
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
 from autopilot.rounds.reading import EVERYWHERE, PolicyReading, Recommended, RoundReading, RoundScope, read_round
-from changes.change_ledger import keep_head
+from changes.audited_acts import AuditedActs
 from changes.live_context import who as asked_who
 from changes.service import ClusterAccess
-from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
+from cotenant.core.adapters.bucket_ledger import LedgerPlace
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient, access_review
 from cotenant.core.model.autopilot import (
@@ -38,9 +37,9 @@ from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
+from cotenant.core.model.usage.usage import DAY_SECONDS
 from cotenant.core.settings.root import Settings
 
-DAY_SECONDS: Final = 86_400.0
 PATIENCE_SECONDS: Final = 90.0
 """How long a person waits for an act that is under way to give the ledger back."""
 
@@ -52,9 +51,8 @@ class AutopilotService:
         self, access: ClusterAccess, ledger: LedgerPlace, settings: Settings, clock: Clock, recommended: Recommended
     ) -> None:
         """Nothing is asked yet."""
-        self._access, self._ledger, self._settings, self._clock = access, ledger, settings, clock
-        self._recommended = recommended
-        self._anchor_namespace = settings.manager.namespace if settings.actions.anchor else ""
+        self._access, self._settings, self._clock, self._recommended = access, settings, clock, recommended
+        self._acts = AuditedActs(access, ledger, settings.manager.namespace if settings.actions.anchor else "")
 
     # --- looking ------------------------------------------------------------------------------------------------------
     def read(self, who: Someone, scope: RoundScope = EVERYWHERE) -> RoundReading:
@@ -127,15 +125,11 @@ class AutopilotService:
         return policy
 
     def _write(self, actor: str, event: AutopilotEvent, subject: str, body: dict[str, Any]) -> None:
-        with (
-            ledger_turn(self._ledger, f"{event} of {actor}", PATIENCE_SECONDS),
-            closing(open_ledger(self._ledger)) as ledger,
-        ):
+        with self._acts.writing(f"{event} of {actor}", PATIENCE_SECONDS) as ledger:
             append(ledger, self._clock, actor, [(event, subject, body)])
-            keep_head(self._access, ledger, self._anchor_namespace)
 
     def _history(self) -> LedgerHistory:
-        with closing(open_ledger(self._ledger, reading=True)) as ledger:
+        with self._acts.reading() as ledger:
             return LedgerReader().read(ledger)
 
 
@@ -199,17 +193,16 @@ def _live(client: KubeClient, namespace: str, name: str) -> dict[str, Any]:
 
 
 def _status(reading: RoundReading, one: PolicyReading) -> dict[str, Any]:
-    entries = reading.of(one.policy)
     return {
         "namespace": one.policy.namespace,
         "policy": one.policy.name,
         "asked": one.policy.spec.mode,
         "mode": one.does.value,
-        "workloads": len(entries),
-        "queued": sum(entry.verdict is not Verdict.WAIT for entry in entries),
+        "workloads": len(reading.of(one.policy)),
+        "queued": reading.queued(one.policy),
         "under_way": reading.under_way(one.policy),
         "narrowed": ", ".join(one.narrowed),
-        "reason": "; ".join(filter(None, (one.reason, one.gap, reading.halt.words if reading.halt else ""))),
+        "reason": reading.reason(one),
     }
 
 

@@ -50,9 +50,9 @@ class AuditedActs:
             self._slots.release()
 
     @contextmanager
-    def writing(self, what: str) -> Iterator[Ledger]:
+    def writing(self, what: str, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[Ledger]:
         """One at a time, among processes too; the head is kept afterwards, however it went."""
-        with ledger_turn(self._ledger, what, PATIENCE_SECONDS):
+        with ledger_turn(self._ledger, what, patience_seconds):
             ledger = open_ledger(self._ledger)
             try:
                 yield ledger

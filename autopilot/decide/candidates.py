@@ -119,7 +119,7 @@ def candidates_of(
         under = selecting[0]
         rebased_values = rebased(body, (), of_workload)
         allowed = permitted(rebased_values, under.limits, under.settings.guardrails)
-        candidate = _candidate(workload, under, allowed, live)
+        candidate = _candidate(workload, under, allowed)
         if len(selecting) > 1:
             names = ", ".join(one.policy.name for one in selecting)
             blocked: tuple[Reason, str] | None = (Reason.AUTOPILOT_TWO_POLICIES, f"it is selected by {names}")
@@ -132,9 +132,7 @@ def candidates_of(
         yield replace(candidate, blocked=blocked or candidate.blocked)
 
 
-def _candidate(
-    workload: WorkloadRef, under: PolicyInForce, allowed: Sequence[Recommendation], live: LiveNamespace
-) -> Candidate:
+def _candidate(workload: WorkloadRef, under: PolicyInForce, allowed: Sequence[Recommendation]) -> Candidate:
     moving = [r for r in allowed if any(changes(v) for v in r.values)]
     ready = readiness(moving, under.settings.guardrails) if moving else None
     first = ready.first if ready else ()
@@ -161,7 +159,6 @@ def _candidate(
         lowers=any((v.change or 0) < 0 for r in first for v in r.values),
         urgent=bool(first) and all(_is_oom_raise(r, v) for r in first for v in r.values if changes(v)),
         blocked=blocked,
-        nodes=live.nodes.get(workload, frozenset()),
         allowed=tuple(allowed),
         digest=_digest(first),
     )
@@ -235,9 +232,9 @@ def _allowed(recommendation: Recommendation, limits: PolicyLimits, guardrails: G
     for resource in Resource:
         values = [v for v in recommendation.values if v.resource is resource]
         moving = [v for v in values if changes(v)]
-        wanted = {Direction.UP if _rises(v) else Direction.DOWN for v in moving}
+        directions = {Direction.UP if _rises(v) else Direction.DOWN for v in moving}
         is_stuck = any(is_out_of_reach(value, guardrails) for value in moving)
-        if resource in limits.resources and wanted <= limits.directions and not is_stuck:
+        if resource in limits.resources and directions <= limits.directions and not is_stuck:
             yield from values
 
 

@@ -200,21 +200,20 @@ def effective(ceiling: PolicyLimits, spec: PolicySpec) -> PolicyLimits:
     )
 
 
-def narrowed(ceiling: PolicyLimits, spec: PolicySpec) -> tuple[str, ...]:
-    """Fields of a spec that ask for more than the ceiling gives; what is given stands in `effective`."""
-    shared = effective(ceiling, spec)
-    asked = {
-        "resources": set(map(Resource, spec.resources or ())) - shared.resources,
-        "directions": set(map(Direction, spec.directions or ())) - shared.directions,
-        "ways": set(map(Way, spec.ways or ())) - set(shared.ways),
-        "largestCut": {r for r, share in spec.cuts.items() if shared.largest_cut[r] < share},
-        "canaryShare": _or(spec.canary_share, 0.0) > shared.canary_share,
-        "soakMinutes": _or(spec.soak_minutes, shared.soak_minutes) < shared.soak_minutes,
-        "atOnce": _or(spec.at_once, 0) > shared.at_once,
-        "restartsPerWeek": _or(spec.restarts_per_week, 0) > shared.restarts_per_week,
-        "minimumConfidence": _or(spec.minimum_confidence, 1.0) < shared.minimum_confidence,
+def narrowed(limits: PolicyLimits, spec: PolicySpec) -> tuple[str, ...]:
+    """Fields of a spec that ask for more than the limits that are in effect under it (`effective`)."""
+    wider = {
+        "resources": set(map(Resource, spec.resources or ())) - limits.resources,
+        "directions": set(map(Direction, spec.directions or ())) - limits.directions,
+        "ways": set(map(Way, spec.ways or ())) - set(limits.ways),
+        "largestCut": {r for r, share in spec.cuts.items() if limits.largest_cut[r] < share},
+        "canaryShare": _or(spec.canary_share, 0.0) > limits.canary_share,
+        "soakMinutes": _or(spec.soak_minutes, limits.soak_minutes) < limits.soak_minutes,
+        "atOnce": _or(spec.at_once, 0) > limits.at_once,
+        "restartsPerWeek": _or(spec.restarts_per_week, 0) > limits.restarts_per_week,
+        "minimumConfidence": _or(spec.minimum_confidence, 1.0) < limits.minimum_confidence,
     }
-    return tuple(field for field, wider in asked.items() if wider)
+    return tuple(field for field, is_wider in wider.items() if is_wider)
 
 
 Amount = TypeVar("Amount", int, float)
@@ -224,21 +223,21 @@ def _or(amount: Amount | None, otherwise: Amount) -> Amount:
     return otherwise if amount is None else amount
 
 
-def _cuts(ceiling: Mapping[Resource, float], asked: Mapping[Resource, float]) -> dict[Resource, float]:
+def _cuts(ceiling: Mapping[Resource, float], requested: Mapping[Resource, float]) -> dict[Resource, float]:
     """A resource that the ceiling does not name is not cut."""
-    return {r: min(ceiling.get(r, 0.0), asked.get(r, 1.0)) for r in Resource}
+    return {r: min(ceiling.get(r, 0.0), requested.get(r, 1.0)) for r in Resource}
 
 
-def _both(field: str, ceiling: Iterable[Choice], asked: Iterable[str] | None, kind: type[Choice]) -> list[Choice]:
+def _both(field: str, ceiling: Iterable[Choice], requested: Iterable[str] | None, kind: type[Choice]) -> list[Choice]:
     """What both name, in the policy's order; all of the ceiling where the policy is silent."""
-    if asked is None:
+    if requested is None:
         return list(ceiling)
     permitted = set(ceiling)
-    shared = [choice for choice in dict.fromkeys(map(kind, asked)) if choice in permitted]
+    shared = [choice for choice in dict.fromkeys(map(kind, requested)) if choice in permitted]
     if not shared:
         allows = ", ".join(sorted(permitted)) or "nothing"
         raise UsageError(
-            f"spec.{field}: {list(asked)} is outside of the cluster's ceiling, which allows {allows}",
+            f"spec.{field}: {list(requested)} is outside of the cluster's ceiling, which allows {allows}",
             fix=f"Name some of these, or ask for a wider autopilot.ceiling.{field}.",
         )
     return shared

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -37,8 +37,8 @@ class Candidate:
 
     worth: of the change, not negative, comparable between workloads; moved: change of the requests over all replicas,
     in the resource's unit; urgent: memory rises after an OOM kill; blocked: the reason that the workload itself gives,
-    and the sentence for people; nodes: where its pods are; allowed: what the policy allows of its recommendations, over
-    the values of now; digest: of the amounts that are proposed.
+    and the sentence for people; allowed: what the policy allows of its recommendations, over the values of now; digest:
+    of the amounts that are proposed.
     """
 
     workload: WorkloadRef
@@ -51,7 +51,6 @@ class Candidate:
     lowers: bool = False
     urgent: bool = False
     blocked: tuple[Reason, str] | None = None
-    nodes: frozenset[str] = frozenset()
     allowed: tuple[Recommendation, ...] = ()
     digest: str = ""
 
@@ -72,7 +71,7 @@ class RoundInputs:
     """What a round is decided on.
 
     busy: workloads whose last change, of whomever, soaks; cool_downs: until when one is not cut; left_alone: why, by
-    workload; cleared_seconds: when a person resumed a workload; places: nodes of workloads that are changed now;
+    workload; cleared_seconds: when a person resumed a workload; places: nodes of each workload's pods;
     at_once: most changes of the whole cluster that soak; back_off_seconds: after the first harm; actions: settings of
     accepting, whose windows have to be open too; refusals: what accepting refused last, by workload.
     """
@@ -136,25 +135,31 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
 def ways_left(candidate: Candidate, inputs: RoundInputs) -> tuple[Way, ...]:
     """Ways of its policy; a roll-out only inside windows, and while its pods have a restart left this week."""
     spent = restarts(inputs.acts_by_workload.get(candidate.workload, ()), inputs.now_seconds)
-    groups = windows_of(replace(candidate, urgent=False), inputs.actions) if candidate.urgent else ()
+    groups = windows_of(candidate.limits, inputs.actions) if candidate.urgent else ()
     is_outside = not all(is_open(group, inputs.now_seconds) for group in groups)
     has_restart = spent < candidate.limits.restarts_per_week and not is_outside
     return tuple(way for way in candidate.limits.ways if way is not Way.ROLL_OUT or has_restart)
 
 
-def windows_of(candidate: Candidate, actions: ActionSettings) -> tuple[tuple[str, ...], ...]:
-    """Groups of change windows, of each of which one has to be open: of everybody, of the ceiling and of its policy."""
+def windows_of(
+    limits: PolicyLimits, actions: ActionSettings, *, is_spared: bool = False
+) -> tuple[tuple[str, ...], ...]:
+    """Groups of change windows, of each of which one has to be open: of everybody, of the ceiling and of its policy.
+
+    is_spared: what an OOM kill makes urgent, which has to wait for everybody's alone, if for any.
+    """
     everybody = (tuple(actions.windows),) if actions.windows else ()
-    if candidate.urgent:
+    if is_spared:
         return () if actions.windows_spare_memory else everybody
-    return (*everybody, *candidate.limits.windows)
+    return (*everybody, *limits.windows)
 
 
 def withheld(candidate: Candidate | None, actions: ActionSettings, now_seconds: float) -> str:
     """Why a workload must not be changed any more, whatever the round decided; "" when it may. None: no candidate."""
     if candidate is None or not candidate.may_act:
         return "no policy acts on it any more"
-    shut = next((group for group in windows_of(candidate, actions) if not is_open(group, now_seconds)), None)
+    groups = windows_of(candidate.limits, actions, is_spared=candidate.urgent)
+    shut = next((group for group in groups if not is_open(group, now_seconds)), None)
     return "" if shut is None else f"the change window has closed; the next one opens {when(shut, now_seconds)}"
 
 
@@ -190,8 +195,7 @@ def _rest_end(acts: Sequence[PastAct], first_seconds: float) -> float | None:
 
 def _shut_windows(inputs: RoundInputs) -> dict[tuple[str, ...], str]:
     """Groups of windows of which none is open now, each with when the next one opens."""
-    candidates = (replace(candidate, urgent=False) for candidate in inputs.candidates)
-    groups = {group for candidate in candidates for group in windows_of(candidate, inputs.actions)}
+    groups = {group for candidate in inputs.candidates for group in windows_of(candidate.limits, inputs.actions)}
     return {group: when(group, inputs.now_seconds) for group in groups if not is_open(group, inputs.now_seconds)}
 
 
@@ -219,7 +223,7 @@ def _waits_of(
     if candidate.lowers and end > inputs.now_seconds:
         yield Reason.AUTOPILOT_COOL_DOWN, f"{(end - inputs.now_seconds) / HOUR_SECONDS:.1f} hours are left"
     is_spared = candidate.urgent and bool(ways_left(candidate, inputs))
-    groups = windows_of(replace(candidate, urgent=is_spared), inputs.actions)
+    groups = windows_of(limits, inputs.actions, is_spared=is_spared)
     if opening := next((shut[group] for group in groups if group in shut), ""):
         yield Reason.AUTOPILOT_OUTSIDE_WINDOW, f"the next one opens {opening}"
     if not ways_left(candidate, inputs):
@@ -244,13 +248,12 @@ def _rest(candidate: Candidate, inputs: RoundInputs) -> tuple[Reason, str] | Non
 def _spread(candidates: Sequence[Candidate], inputs: RoundInputs) -> tuple[list[Candidate], list[QueueEntry]]:
     """Those that go now, in their order, and those for which there is no room, after what is chosen before each."""
     under_way = {act.workload for act in inputs.acts if act.state is ActState.UNDER_WAY}
-    places = [inputs.places.get(workload, frozenset()) for workload in sorted(under_way)]
-    namespaces = [workload.namespace for workload in under_way]
+    changed = sorted(under_way)
     policy_of = {c.workload: c.policy for c in inputs.candidates}
     policies = [policy_of.get(workload, "") for workload in under_way]
 
     def order(one: Candidate) -> tuple[bool, float, WorkloadRef]:
-        return not one.urgent, -one.score / (1 + _overlap(one, places, namespaces)), one.workload
+        return not one.urgent, -one.score / (1 + _overlap(one.workload, changed, inputs.places)), one.workload
 
     chosen: list[Candidate] = []
     left, full = sorted(candidates, key=order, reverse=True), []
@@ -263,17 +266,19 @@ def _spread(candidates: Sequence[Candidate], inputs: RoundInputs) -> tuple[list[
             full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, words))
         else:
             chosen.append(best)
-            places.append(best.nodes)
-            namespaces.append(best.workload.namespace)
+            changed.append(best.workload)
             policies.append(best.policy)
             left.sort(key=order, reverse=True)
     return chosen, full
 
 
-def _overlap(candidate: Candidate, places: Sequence[frozenset[str]], namespaces: Sequence[str]) -> float:
+def _overlap(
+    workload: WorkloadRef, changed: Sequence[WorkloadRef], places: Mapping[WorkloadRef, frozenset[str]]
+) -> float:
     """Changes that soak in its namespace, and of each on its nodes the share of its nodes that they have in common."""
-    shared = sum(len(candidate.nodes & nodes) / len(candidate.nodes) for nodes in places) if candidate.nodes else 0.0
-    return namespaces.count(candidate.workload.namespace) + shared
+    nodes = places.get(workload, frozenset())
+    shared = sum(len(nodes & places.get(other, frozenset())) / len(nodes) for other in changed) if nodes else 0.0
+    return sum(other.namespace == workload.namespace for other in changed) + shared
 
 
 def _rank(candidate: Candidate) -> tuple[bool, float, WorkloadRef]:

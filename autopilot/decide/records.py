@@ -12,9 +12,9 @@ from autopilot.decide.queue import Candidate, QueueEntry
 from cotenant.core.model.autopilot import EVERYTHING, AutopilotEvent, AutopilotMode, Verdict
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS
 
 Row = tuple[AutopilotEvent, str, dict[str, Any]]
-DAY_SECONDS: Final = 86_400.0
 SWITCHING_SECONDS: Final = 120.0
 """How long a policy that was approved may still lack spec.mode Act, which is written after the approval."""
 
@@ -26,7 +26,7 @@ def lapsed(policies: Iterable[Policy], approvals: Mapping[str, Approval], now_se
         approval = approvals.get(str(policy))
         if approval is None or approval.digest in ("", policy.digest):
             return False
-        return policy.mode is AutopilotMode.ACT or now_seconds - approval.seconds > SWITCHING_SECONDS
+        return policy.spec.mode == AutopilotMode.ACT.value or now_seconds - approval.seconds > SWITCHING_SECONDS
 
     return {str(policy): approvals[str(policy)].digest for policy in policies if is_other(policy)}
 

@@ -14,11 +14,12 @@ from autopilot.decide.policy import Policy, read_policy
 from changes.decide.field_changes import RESOURCES
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.adapters.kube.observed import NOT_ENDED, ObservedPodWire, pod_of
-from cotenant.core.model.autopilot import PAUSED_KEY, POLICIES_PATH, SWITCH_CONFIG_MAP
+from cotenant.core.model.autopilot import PAUSED_KEY, POLICIES, SWITCH_CONFIG_MAP
 from cotenant.core.model.errors import ClusterAbsent, CotenantError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address, Apply
 from cotenant.core.model.kubernetes.owners import deployment_of
+from cotenant.core.model.kubernetes.protocol import OWN_GROUP
 from cotenant.core.model.kubernetes.qos import QosClass, qos_of
 
 KINDS: Final = ("Deployment", "StatefulSet", "DaemonSet")
@@ -47,8 +48,7 @@ def read_policies(client: KubeClient, namespaces: Sequence[str] = ()) -> list[Po
 
     ClusterAbsent where their kind is not installed.
     """
-    addresses = [policy_address(Policy(namespace, "")) for namespace in dict.fromkeys(namespaces)]
-    paths = [address.collection for address in addresses] or [POLICIES_PATH]
+    paths = [policy_address(Policy(namespace, "")).collection for namespace in dict.fromkeys(namespaces) or ("",)]
     return sorted((read_policy(body) for path in paths for body in client.list(path)), key=str)
 
 
@@ -104,9 +104,8 @@ def set_switch(client: KubeClient, namespace: str, value: str, dry_run: bool = F
 
 def set_mode(client: KubeClient, policy: Policy, mode: str, dry_run: bool = False) -> None:
     """Write spec.mode of a policy; dry_run: only ask whether that would do."""
-    version = POLICIES_PATH.removeprefix("/apis/").rpartition("/")[0]
     body = {
-        "apiVersion": version,
+        "apiVersion": OWN_GROUP,
         "kind": "AutopilotPolicy",
         "metadata": {"name": policy.name, "namespace": policy.namespace},
         "spec": {"mode": mode},
@@ -116,8 +115,7 @@ def set_mode(client: KubeClient, policy: Policy, mode: str, dry_run: bool = Fals
 
 def policy_address(policy: Policy) -> Address:
     """Where the API serves a policy."""
-    version, _, plural = POLICIES_PATH.removeprefix("/apis/").rpartition("/")
-    return Address(version, plural, policy.name, policy.namespace)
+    return Address(OWN_GROUP, POLICIES, policy.name, policy.namespace)
 
 
 def _switch(namespace: str) -> Address:

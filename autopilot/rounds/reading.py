@@ -27,6 +27,7 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.usage.usage import HOUR_SECONDS
 from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.actions import ActionSettings
 
 Recommended = Callable[[str], Sequence[Recommendation]]
 """Stored recommendations of a namespace."""
@@ -49,17 +50,21 @@ EVERYWHERE: Final = RoundScope()
 
 @dataclass(frozen=True, slots=True)
 class PolicyReading:
-    """One policy in a round. does: what is done now; reason: why it is less than is asked for.
+    """One policy in a round. reason: why it does less than is asked for; under: None while it does nothing.
 
-    limits: None while it does nothing; gap: why its namespace could not be read, or which right is missing there.
+    gap: why its namespace could not be read, or which right is missing there.
     """
 
     policy: Policy
-    does: AutopilotMode
     reason: str = ""
     narrowed: tuple[str, ...] = ()
-    limits: PolicyLimits | None = None
+    under: PolicyInForce | None = None
     gap: str = ""
+
+    @property
+    def does(self) -> AutopilotMode:
+        """What is done now."""
+        return self.under.mode if self.under else AutopilotMode.OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,14 @@ class RoundReading:
         """Changes of the autopilot in the policy's namespace that soak, or have no outcome."""
         return sum(a.state is ActState.UNDER_WAY and a.workload.namespace == policy.namespace for a in self.acts)
 
+    def queued(self, policy: Policy) -> int:
+        """Its changes that could be made now."""
+        return sum(entry.verdict is not Verdict.WAIT for entry in self.of(policy))
+
+    def reason(self, one: PolicyReading) -> str:
+        """Why a policy does less than it asks for, the halt of everything included; "" when it does not."""
+        return "; ".join(filter(None, (one.reason, one.gap, self.halt.words if self.halt else "")))
+
     def waiting(self, policy: Policy) -> dict[str, int]:
         """Workloads that wait, by reason."""
         counts: dict[str, int] = {}
@@ -117,8 +130,11 @@ def read_round(
 ) -> RoundReading:
     """Everything that a round rests on, decided; ClusterAbsent where the kind of policies is not installed."""
     ceiling, decisions = ceiling_of(settings.autopilot.ceiling), history.decisions
-    policies = [_judged(policy, ceiling, decisions.approvals) for policy in read_policies(client, scope.namespaces)]
-    force = {str(one.policy): _in_force(one, one.limits, settings) for one in policies if one.limits is not None}
+    policies = [
+        _judged(policy, ceiling, decisions.approvals, settings.actions)
+        for policy in read_policies(client, scope.namespaces)
+    ]
+    force = {str(one.policy): one.under for one in policies if one.under is not None}
     gathered = _gathered(client, force, recommended, history)
     acts = acts_of(history.standings.values())
     stops = "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds, settings.autopilot)
@@ -144,7 +160,7 @@ def read_round(
         actions,
         scope.refusals,
     )
-    shown = tuple(_with_words(one, force, gathered.gaps, scope.refusals.values()) for one in policies)
+    shown = tuple(_with_words(one, gathered.gaps, scope.refusals.values()) for one in policies)
     ended = lapsed((one.policy for one in policies), decisions.approvals, now_seconds)
     unread = frozenset(gathered.gaps)
     return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended, unread, acts)
@@ -169,37 +185,27 @@ def _gathered(
     return _Gathered(tuple(candidates), places, gaps)
 
 
-def _in_force(reading: PolicyReading, limits: PolicyLimits, settings: Settings) -> PolicyInForce:
-    return PolicyInForce(reading.policy, limits, reading.does, settings_under(settings.actions, limits))
-
-
-def _with_words(
-    one: PolicyReading,
-    force: Mapping[str, PolicyInForce],
-    gaps: Mapping[str, str],
-    refusals: Iterable[AcceptRefusal],
-) -> PolicyReading:
+def _with_words(one: PolicyReading, gaps: Mapping[str, str], refusals: Iterable[AcceptRefusal]) -> PolicyReading:
     """The policy with why its namespace could not be read, which right is missing, and what it cannot lower."""
-    under = force.get(str(one.policy))
-    reason = "; ".join(filter(None, (one.reason, hardly_cut(under) if under else "")))
+    reason = "; ".join(filter(None, (one.reason, hardly_cut(one.under) if one.under else "")))
     missing = gap_of(str(one.policy), refusals) if one.does is AutopilotMode.ACT else ""
     return replace(one, reason=reason, gap=gaps.get(one.policy.namespace, "") or missing)
 
 
-def _judged(policy: Policy, ceiling: PolicyLimits, approvals: Mapping[str, Approval]) -> PolicyReading:
+def _judged(
+    policy: Policy, ceiling: PolicyLimits, approvals: Mapping[str, Approval], actions: ActionSettings
+) -> PolicyReading:
     """What a policy does: less than it asks for while it is refused, or while nobody has approved it as it stands."""
-    if policy.refused:
-        return PolicyReading(policy, AutopilotMode.OFF, policy.refused)
     if policy.mode is AutopilotMode.OFF:
-        return PolicyReading(policy, AutopilotMode.OFF)
+        return PolicyReading(policy, policy.refused)
     try:
         limits = effective(ceiling, policy.spec)
     except UsageError as error:
-        return PolicyReading(policy, AutopilotMode.OFF, f"{error.message}. {error.fix}")
-    wider = narrowed(ceiling, policy.spec)
-    approval = approvals.get(str(policy))
-    if policy.mode is AutopilotMode.ACT and (approval is None or approval.digest != policy.digest):
+        refusal = f"{error.message}. {error.fix}"
+        return PolicyReading(replace(policy, refused=refusal), refusal)
+    approval, mode, reason = approvals.get(str(policy)), policy.mode, ""
+    if mode is AutopilotMode.ACT and (approval is None or approval.digest != policy.digest):
         why = "it was changed after it was approved" if approval else "nobody has approved it"
-        reason = f"{why}: cotenant autopilot act {policy}"
-        return PolicyReading(policy, AutopilotMode.OBSERVE, reason, wider, limits)
-    return PolicyReading(policy, policy.mode, "", wider, limits)
+        mode, reason = AutopilotMode.OBSERVE, f"{why}: cotenant autopilot act {policy}"
+    under = PolicyInForce(policy, limits, mode, settings_under(actions, limits))
+    return PolicyReading(policy, reason, narrowed(limits, policy.spec), under)

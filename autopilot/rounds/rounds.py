@@ -6,7 +6,6 @@ outcomes = rounds.carry_out(reading)    # only where the manager writes, under i
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import replace
 
 from autopilot.decide.records import rows_of
@@ -14,9 +13,8 @@ from autopilot.decide.refusals import AcceptRefusal
 from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig, ActOutcome, Acts
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
 from autopilot.rounds.reading import Recommended, RoundReading, RoundScope, read_round
-from changes.change_ledger import keep_head
+from changes.audited_acts import AuditedActs
 from changes.live_context import who as asked_who
-from cotenant.core.adapters.bucket_ledger import ledger_turn, open_ledger
 from cotenant.core.model.autopilot import Verdict
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.people import Someone
@@ -31,6 +29,7 @@ class Rounds:
         self._config, self._recommended = config, recommended
         self._reader = LedgerReader()
         self._acts = Acts(config)
+        self._ledger = AuditedActs(config.access, config.ledger, config.anchor_namespace)
         self._refusals: dict[WorkloadRef, AcceptRefusal] = {}
 
     def read(self, now_seconds: float) -> RoundReading:
@@ -70,7 +69,7 @@ class Rounds:
             self._refusals[outcome.workload] = refusal
 
     def _history(self) -> LedgerHistory:
-        with closing(open_ledger(self._config.ledger, reading=True)) as ledger:
+        with self._ledger.reading() as ledger:
             return self._reader.read(ledger)
 
     def _record(self, reading: RoundReading) -> None:
@@ -82,9 +81,5 @@ class Rounds:
             return
         with config.access(Someone("")) as client:
             actor = asked_who(client).name
-        with (
-            ledger_turn(config.ledger, "the autopilot notes", PATIENCE_SECONDS),
-            closing(open_ledger(config.ledger)) as ledger,
-        ):
+        with self._ledger.writing("the autopilot notes", PATIENCE_SECONDS) as ledger:
             append(ledger, config.clock, actor, rows)
-            keep_head(config.access, ledger, config.anchor_namespace)

@@ -15,7 +15,6 @@ from autopilot.rounds.rounds import Rounds
 from cotenant.apps.manager.controllers.autopilot_controller import AutopilotController
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.model.autopilot import AutopilotMode
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.errors import ClusterUnreachable
@@ -45,7 +44,7 @@ class ScriptedRounds(Rounds):
         self.reads += 1
         if self.away:
             raise ClusterUnreachable("connection refused")
-        return RoundReading(now_seconds, (PolicyReading(Policy("shop", "nightly"), AutopilotMode.OBSERVE),))
+        return RoundReading(now_seconds, (PolicyReading(Policy("shop", "nightly")),))
 
     def carry_out(self, reading: RoundReading) -> tuple[list[ChangeStatus], list[ActOutcome]]:
         if self.away:

@@ -178,7 +178,7 @@ def test_a_policy_outside_of_the_ceiling_is_refused_and_one_beyond_it_is_narrowe
     assert (limits.ways, limits.at_once) == ((Way.IN_PLACE,), 5)
     # the ceiling names no bound for memory: it is not cut at all
     assert limits.largest_cut == {Resource.CPU: 0.3, Resource.MEMORY: 0.0}
-    assert narrowed(ceiling, asked) == ("ways", "largestCut", "atOnce")
+    assert narrowed(effective(ceiling, asked), asked) == ("ways", "largestCut", "atOnce")
 
 
 def test_what_an_approver_agrees_to_is_the_whole_spec_of_this_object() -> None:

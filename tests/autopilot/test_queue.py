@@ -145,10 +145,12 @@ def test_outside_of_windows_memory_rises_only_by_ways_that_restart_nothing() -> 
 
 
 def test_worth_times_confidence_orders_and_a_neighbour_of_what_soaks_stands_back() -> None:
-    a, b = candidate("a", 10.0, nodes=frozenset({"n1"})), candidate("b", 9.0, confidence=0.9, nodes=frozenset({"n1"}))
-    c = candidate("c", 8.0, confidence=0.9, nodes=frozenset({"n2"}), namespace="pay")
+    a, b = candidate("a", 10.0), candidate("b", 9.0, confidence=0.9)
+    c = candidate("c", 8.0, confidence=0.9, namespace="pay")
+    nodes = {"a": "n1", "b": "n1", "c": "n2"}
+    places = {one.workload: frozenset({nodes[one.workload.name]}) for one in (a, b, c)}
     # scores 10, 8.1 and 7.2; once `a` is chosen, `b` shares its namespace and its node: 8.1 / (1 + 1 + 1) = 2.7 < 7.2
-    assert names(decide(RoundInputs(NOW, (c, b, a), at_once=3))) == ["a", "c", "b"]
+    assert names(decide(RoundInputs(NOW, (c, b, a), places=places, at_once=3))) == ["a", "c", "b"]
 
 
 def test_a_policy_that_observes_proposes_everything_and_takes_no_place() -> None:

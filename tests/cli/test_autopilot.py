@@ -82,12 +82,14 @@ def test_a_policy_is_watched_approved_paused_and_resumed_by_commands(desk: Desk,
     scene.policy()
     # what the schema cannot tell: the manager refuses it, and says so in an Event
     scene.policy("mars", selector={"matchLabels": {"a": "b"}}, windows=["daily 01:00-05:00 Mars/Olympus"])
+    scene.policy("wide", selector={"matchLabels": {"a": "b"}}, ways=["InPlace"])  # outside of the ceiling
     (row,) = json.loads(desk.run("preview", "-n", scene.namespace, "-o", "json").stdout)
     assert (row["decision"], row["workload"], row["cpu"]) == ("propose", "first", -400)
     with desk.manager() as manager:
         wait_for("the status", lambda: scene.status().get("mode") == "Observe")
         wait_for("the refusal", lambda: "no time zone" in scene.status("mars").get("reason", ""))
-        wait_for("its Event", lambda: "PolicyRefused" in scene.event_reasons("mars"))
+        refused = ("mars", "wide")
+        wait_for("Events", lambda: all("PolicyRefused" in scene.event_reasons(name) for name in refused))
         wait_for("the report", lambda: scene.events() == ["autopilot-proposed"])
         approved = desk.run("act", f"{scene.namespace}/nightly", "--reason", "seen enough").output
         assert "a manager with this ledger: " + desk.document["actions"]["ledger"] in approved
@@ -99,7 +101,7 @@ def test_a_policy_is_watched_approved_paused_and_resumed_by_commands(desk: Desk,
         # a round a second: the switch is obeyed within ten
         wait_for("rounds", lambda: manager.rounds("autopilot") > rounds + 3, 10)
         assert "incident" in scene.status()["reason"] and template(scene.plane, second)["requests"]["cpu"] == "1"
-        _, shown = json.loads(desk.run("status", "-n", scene.namespace, "-o", "json").stdout)
+        _, shown, _ = json.loads(desk.run("status", "-n", scene.namespace, "-o", "json").stdout)
         assert (shown["asked"], shown["mode"], shown["under_way"]) == ("Act", "Act", 1)
         desk.run("resume")
         wait_for("the next act", lambda: template(scene.plane, second)["requests"]["cpu"] == "800m")

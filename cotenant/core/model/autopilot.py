@@ -7,11 +7,9 @@ from enum import StrEnum
 from typing import Final
 
 from cotenant.core.model.changes.service import Method
-from cotenant.core.model.kubernetes.protocol import OWN_GROUP
 from cotenant.core.model.table import Column, Kind, Schema
 
 POLICIES: Final = "autopilotpolicies"
-POLICIES_PATH: Final = f"/apis/{OWN_GROUP}/{POLICIES}"
 SWITCH_CONFIG_MAP: Final = "cotenant-autopilot"
 """In the namespace of the manager's Lease (`manager.namespace`); its key `paused` stops every act within seconds."""
 PAUSED_KEY: Final = "paused"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,8 @@ from cotenant.apps.cli.command import EXIT_PARTIAL, examples, new_app
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from autopilot.rounds.reading import RoundReading
     from autopilot.service import AutopilotService
     from cotenant.core.model.changes.people import Someone
@@ -172,8 +175,12 @@ def _service(settings: Settings, cluster: str | None) -> AutopilotService:
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.settings.sections.actions import ledger_place
 
+    @cache
+    def stored() -> Callable[[str], list[Recommendation]]:
+        return recommendations_of(open_store(settings, cluster))
+
     def recommended(namespace: str) -> list[Recommendation]:
-        return recommendations_of(open_store(settings, cluster))(namespace)
+        return stored()(namespace)
 
     return AutopilotService(
         kubeconfig_door(settings.kube),

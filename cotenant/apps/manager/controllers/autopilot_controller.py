@@ -17,7 +17,7 @@ from autopilot.rounds.rounds import Rounds
 from cotenant.apps.manager.controllers.autopilot_metrics import AutopilotMetrics
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.loop import Changes
-from cotenant.core.model.autopilot import POLICIES, Verdict
+from cotenant.core.model.autopilot import POLICIES
 from cotenant.core.model.kubernetes.intent import Apply, Intent, Outcome
 from cotenant.core.model.reasons import Reason
 
@@ -78,8 +78,7 @@ class AutopilotController:
 
     def _status(self, reading: RoundReading, one: PolicyReading) -> Intent | None:
         """The write of a policy's status; None while it says what the server took last."""
-        policy, entries = one.policy, reading.of(one.policy)
-        halt = reading.halt.words if reading.halt else ""
+        policy = one.policy
         address = policy_address(policy)
         body = {
             "apiVersion": address.api_version,
@@ -88,10 +87,10 @@ class AutopilotController:
             "status": {
                 "observedGeneration": policy.generation,
                 "mode": one.does.value,
-                "reason": "; ".join(filter(None, (one.reason, one.gap, halt))),
+                "reason": reading.reason(one),
                 "narrowed": list(one.narrowed),
-                "workloads": len(entries),
-                "queued": sum(entry.verdict is not Verdict.WAIT for entry in entries),
+                "workloads": len(reading.of(policy)),
+                "queued": reading.queued(policy),
                 "underWay": reading.under_way(policy),
                 "waiting": reading.waiting(policy),
             },
