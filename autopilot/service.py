@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from autopilot.decide.history import ActState, acts_of, is_ours
+from autopilot.decide.history import ActState, acts_of
 from autopilot.decide.policy import Policy, parse_policy
 from autopilot.decide.queue import QueueEntry
 from autopilot.rounds.cluster_state import NOT_PAUSED, policy_address, set_mode, set_switch
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
 from autopilot.rounds.reading import EVERYWHERE, PolicyReading, Recommended, RoundReading, RoundScope, read_round
 from changes.audited_acts import AuditedActs
-from changes.live_context import who as asked_who
+from changes.live_context import who as person_of
 from changes.service import ClusterAccess
 from cotenant.core.adapters.bucket_ledger import LedgerPlace
 from cotenant.core.adapters.clock import Clock
@@ -30,6 +30,7 @@ from cotenant.core.model.autopilot import (
     AutopilotEvent,
     AutopilotMode,
     Verdict,
+    accepted_by_autopilot,
 )
 from cotenant.core.model.changes.people import Right, Someone
 from cotenant.core.model.errors import ClusterForbidden, NoData, UsageError
@@ -78,7 +79,7 @@ class AutopilotService:
         """Stop every act from now on; what was written to the switch. The ledger's row comes after it."""
         who.require(Right.APPROVE)
         with self._access(who) as client:
-            name = who.name or asked_who(client).name
+            name = who.name or person_of(client).name
             value = f"paused by {name}{f': {reason}' if reason else ''}"
             set_switch(client, self._settings.manager.namespace, value)
         self._write(name, AutopilotEvent.PAUSED, EVERYTHING, {"words": value})
@@ -91,7 +92,7 @@ class AutopilotService:
         else:
             who.require(Right.APPROVE, workload.namespace)
         with self._access(who) as client:
-            name, anchor = who.name or asked_who(client).name, self._settings.manager.namespace
+            name, anchor = who.name or person_of(client).name, self._settings.manager.namespace
             if workload is None:
                 set_switch(client, anchor, NOT_PAUSED, dry_run=True)  # the row ends a stop: not without the right
             else:
@@ -114,7 +115,7 @@ class AutopilotService:
             raise UsageError(f"{name!r} is not NAMESPACE/NAME", fix="cotenant autopilot status lists the policies.")
         who.require(Right.APPROVE, namespace)
         with self._access(who) as client:
-            person = who.name or asked_who(client).name
+            person = who.name or person_of(client).name
             body = _live(client, namespace, short)
             body = {**body, "spec": {**(body.get("spec") or {}), "mode": mode.value}}
             policy = parse_policy(body)
@@ -169,7 +170,7 @@ def report_rows(history: LedgerHistory, since_seconds: float) -> list[dict[str, 
             if column := states.get(act.state):
                 counts[column] += 1
     for standing in history.standings.values():
-        if is_ours(standing) and standing.accepted_seconds >= since_seconds and standing.state.in_force:
+        if accepted_by_autopilot(standing) and standing.accepted_seconds >= since_seconds and standing.state.in_force:
             counts = row(standing.change.namespace)
             counts["cpu_freed"] += standing.change.saved_millicores
             counts["memory_freed"] += standing.change.saved_bytes

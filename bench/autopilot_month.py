@@ -29,7 +29,7 @@ from autopilot.decide.halt import Halt, too_much_harm
 from autopilot.decide.history import Decisions, acts_of, busy
 from autopilot.decide.policy import Policy, PolicySpec, ceiling_of, effective
 from autopilot.decide.queue import Candidate, RoundInputs, decide
-from autopilot.decide.writers import by_workload
+from autopilot.decide.writers import standings_by_workload
 from bench.record import Row, above, below, record
 from bench.replay_worlds import HISTORY_DAYS, SETTINGS, cut, evidence
 from changes.decide.patches import by_workload as of_workloads
@@ -186,7 +186,7 @@ class Month:
             if workload.ref not in self.candidates and workload.ref in self.advice:
                 live = LiveNamespace({workload.ref: self._body(workload)}, tuple(_scalers(workload)))
                 under, advice = self.force[workload.ref.namespace], self.advice[workload.ref]
-                standings = by_workload(s for s in self.standings if s.change.name == workload.ref.name)
+                standings = standings_by_workload(s for s in self.standings if s.change.name == workload.ref.name)
                 for candidate in candidates_of([under], advice, live, standings, Decisions()):
                     self.candidates[workload.ref] = candidate
         return iter(self.candidates.values())

@@ -19,7 +19,6 @@ from cotenant.core.adapters.kube import EventRecorder, KubeClient, Regarding, Wr
 from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus
 from cotenant.core.model.changes.judgement import Judgement
 from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address, Apply
 from cotenant.core.model.kubernetes.protocol import ANALYSIS_GROUP
 from cotenant.core.model.recommendation import PLURAL, object_name
@@ -83,7 +82,7 @@ class EventReporter:
         if regression is None:
             return
         change = standing.change
-        name = object_name(WorkloadRef(change.namespace, change.kind, change.name))
+        name = object_name(change.ref)
         address = Address(ANALYSIS_GROUP, PLURAL, name, change.namespace)
         try:
             recommendation = self._client.get(address.path, _Object)

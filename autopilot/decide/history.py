@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from cotenant.core.model.autopilot import EVERYTHING, KEY_PREFIX, AutopilotEvent
+from cotenant.core.model.autopilot import EVERYTHING, AutopilotEvent, accepted_by_autopilot
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.changes.service import Method
 from cotenant.core.model.identity import WorkloadRef
@@ -100,22 +100,11 @@ class Decisions:
     proposals: Mapping[str, LedgerNote] = field(default_factory=dict)
 
 
-def is_ours(standing: ChangeStatus) -> bool:
-    """Whether the autopilot has accepted it."""
-    return standing.change.batch.startswith(KEY_PREFIX)
-
-
-def workload_of(standing: ChangeStatus) -> WorkloadRef:
-    """What a change is about."""
-    change = standing.change
-    return WorkloadRef(change.namespace, change.kind, change.name)
-
-
 def acts_of(standings: Iterable[ChangeStatus]) -> tuple[PastAct, ...]:
     """Acts of the autopilot, the oldest first."""
     batches: dict[str, list[ChangeStatus]] = defaultdict(list)
     for standing in standings:
-        if is_ours(standing):
+        if accepted_by_autopilot(standing):
             batches[standing.change.batch].append(standing)
     return tuple(sorted(map(_act, batches.values()), key=lambda act: act.accepted_seconds))
 
@@ -129,10 +118,12 @@ def busy(standings: Iterable[ChangeStatus], now_seconds: float, verify_seconds: 
 
     def is_over(one: ChangeStatus) -> bool:
         age_seconds = now_seconds - one.begun_seconds
-        return one.state is ChangeState.APPLIED and (one.held if is_ours(one) else age_seconds > verify_seconds)
+        return one.state is ChangeState.APPLIED and (
+            one.held if accepted_by_autopilot(one) else age_seconds > verify_seconds
+        )
 
     under_way = (s for s in standings if _STATES[s.state] is ActState.UNDER_WAY and not is_over(s))
-    return frozenset(map(workload_of, under_way))
+    return frozenset(s.change.ref for s in under_way)
 
 
 def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
@@ -184,7 +175,7 @@ def _act(parts: Sequence[ChangeStatus]) -> PastAct:
     states = {_state(part) for part in parts}
     first = parts[0]
     return PastAct(
-        workload_of(first),
+        first.change.ref,
         min(part.accepted_seconds for part in parts),
         max(part.since_seconds for part in parts),
         next(state for state in _GRAVITY if state in states),

@@ -5,12 +5,14 @@ One attempt is made at most: where the fields of a change that is in force say s
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from autopilot.decide.history import is_ours, is_taken_back, workload_of
+from autopilot.decide.history import is_taken_back
 from changes.decide.field_changes import RESOURCES, holds_values
+from cotenant.core.model.autopilot import accepted_by_autopilot
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.identity import WorkloadRef
 
@@ -54,7 +56,7 @@ def reverted(live: Json, standings: Sequence[ChangeStatus]) -> str:
     the rest counts too: its fields are no longer what they were when it was accepted.
     """
     last = next((s for s in reversed(standings) if s.state not in _NEVER_WRITTEN), None)
-    if last is None or not is_ours(last):
+    if last is None or not accepted_by_autopilot(last):
         return ""
     if is_taken_back(last):
         return f"{last.actor} rolled change {last.change.id} back"
@@ -72,12 +74,12 @@ def reverted(live: Json, standings: Sequence[ChangeStatus]) -> str:
     return f"{who} changed what change {last.change.id} had set"
 
 
-def by_workload(standings: Iterable[ChangeStatus]) -> dict[WorkloadRef, list[ChangeStatus]]:
+def standings_by_workload(standings: Iterable[ChangeStatus]) -> Mapping[WorkloadRef, Sequence[ChangeStatus]]:
     """Changes of each workload, in their order."""
-    changes: dict[WorkloadRef, list[ChangeStatus]] = {}
+    changes: dict[WorkloadRef, list[ChangeStatus]] = defaultdict(list)
     for standing in standings:
-        changes.setdefault(workload_of(standing), []).append(standing)
-    return changes
+        changes[standing.change.ref].append(standing)
+    return dict(changes)
 
 
 def _writers(live: Json) -> list[Json]:

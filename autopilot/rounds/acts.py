@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 
 from autopilot.decide.candidates import PolicyInForce
-from autopilot.decide.history import is_ours
 from autopilot.decide.queue import Candidate, QueueEntry, ended_rests, withheld
 from autopilot.rounds.cluster_state import read_switch
 from autopilot.rounds.reading import RoundReading
@@ -24,7 +23,7 @@ from changes.change_ledger import ChangeJournal
 from changes.decide.change_windows import is_open
 from changes.decide.lifecycle import due
 from changes.live_context import Person
-from changes.live_context import who as asked_who
+from changes.live_context import who as person_of
 from changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
 from changes.soak.reconcile import pace_of
 from changes.soak.watcher import Watcher, WatchScope
@@ -32,7 +31,7 @@ from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse
-from cotenant.core.model.autopilot import KEY_PREFIX, Way
+from cotenant.core.model.autopilot import KEY_PREFIX, Way, accepted_by_autopilot
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.changes.people import Grant, Role, Someone
 from cotenant.core.model.changes.service import ChangeRequest, WorkloadReview
@@ -148,7 +147,7 @@ class Acts:
 
         The rest of a canary waits while the autopilot is paused or halted; it ends where no policy acts any more.
         """
-        ours = [s for s in reading.history.standings.values() if is_ours(s)]
+        ours = [s for s in reading.history.standings.values() if accepted_by_autopilot(s)]
         may_change = not (reading.halt or self.paused())
         namespaces = sorted({s.change.namespace for s in ours})
         return [moved for name in namespaces for moved in self._watched(name, ours, reading, may_change)]
@@ -168,7 +167,9 @@ class Acts:
         ended = self._ended(inside_here, reading, settings)
         if not due(inside_here, self._config.clock.now_seconds(), pace_of(settings, may_change)):
             return ended
-        scope = WatchScope(lambda standing: is_ours(standing) and standing.change.namespace == namespace, may_change)
+        scope = WatchScope(
+            lambda standing: accepted_by_autopilot(standing) and standing.change.namespace == namespace, may_change
+        )
         watcher = Watcher(lambda: self._opened(settings, self.guard(reading)), lambda _news: None, scope=scope)
         return [*ended, *watcher.step()]
 
@@ -250,7 +251,7 @@ class Acts:
             ledger_turn(config.ledger, "the autopilot looks", PATIENCE_SECONDS),
             closing(open_ledger(config.ledger)) as ledger,
         ):
-            person: Person = asked_who(client)
+            person: Person = person_of(client)
             journal = ChangeJournal(ledger, config.clock, person.name, source="autopilot")
             journal.cluster = client.access.cluster
             actions = Actions(client, journal, settings, person)

@@ -15,7 +15,7 @@ from autopilot.decide.policy import Policy, PolicyLimits, ceiling_of, effective,
 from autopilot.decide.queue import Candidate, QueueEntry, RoundInputs, decide
 from autopilot.decide.records import lapsed
 from autopilot.decide.refusals import AcceptRefusal, gap_of
-from autopilot.decide.writers import by_workload
+from autopilot.decide.writers import standings_by_workload
 from autopilot.rounds.cluster_state import read_health, read_namespace, read_policies
 from autopilot.rounds.ledger_history import LedgerHistory
 from cotenant.core.adapters.kube import KubeClient
@@ -160,7 +160,7 @@ def read_round(
         actions,
         scope.refusals,
     )
-    shown = tuple(_with_words(one, gathered.gaps, scope.refusals.values()) for one in policies)
+    shown = tuple(_with_reasons(one, gathered.gaps, scope.refusals.values()) for one in policies)
     ended = lapsed((one.policy for one in policies), decisions.approvals, now_seconds)
     unread = frozenset(gathered.gaps)
     return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended, unread, acts)
@@ -169,7 +169,7 @@ def read_round(
 def _gathered(
     client: KubeClient, force: Mapping[str, PolicyInForce], recommended: Recommended, history: LedgerHistory
 ) -> _Gathered:
-    standings, decisions = by_workload(history.standings.values()), history.decisions
+    standings, decisions = standings_by_workload(history.standings.values()), history.decisions
     candidates: list[Candidate] = []
     places: dict[WorkloadRef, frozenset[str]] = {}
     gaps: dict[str, str] = {}
@@ -185,7 +185,7 @@ def _gathered(
     return _Gathered(tuple(candidates), places, gaps)
 
 
-def _with_words(one: PolicyReading, gaps: Mapping[str, str], refusals: Iterable[AcceptRefusal]) -> PolicyReading:
+def _with_reasons(one: PolicyReading, gaps: Mapping[str, str], refusals: Iterable[AcceptRefusal]) -> PolicyReading:
     """The policy with why its namespace could not be read, which right is missing, and what it cannot lower."""
     reason = "; ".join(filter(None, (one.reason, hardly_cut(one.under) if one.under else "")))
     missing = gap_of(str(one.policy), refusals) if one.does is AutopilotMode.ACT else ""

@@ -14,7 +14,7 @@ from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig, ActOutcome, Acts
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
 from autopilot.rounds.reading import Recommended, RoundReading, RoundScope, read_round
 from changes.audited_acts import AuditedActs
-from changes.live_context import who as asked_who
+from changes.live_context import who as person_of
 from cotenant.core.model.autopilot import Verdict
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.people import Someone
@@ -80,6 +80,6 @@ class Rounds:
         if not rows:
             return
         with config.access(Someone("")) as client:
-            actor = asked_who(client).name
+            actor = person_of(client).name
         with self._ledger.writing("the autopilot notes", PATIENCE_SECONDS) as ledger:
             append(ledger, config.clock, actor, rows)

@@ -18,7 +18,6 @@ from changes.live_context import pod_labels
 from cotenant.core.model.changes.annotated_resources import LATENCY_ANNOTATION
 from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus, Write
 from cotenant.core.model.changes.judgement import Judgement, RuleResult, RuleVerdict
-from cotenant.core.model.identity import WorkloadRef
 
 Json = Mapping[str, Any]
 GONE: Final = "the workload is gone"
@@ -27,7 +26,7 @@ GONE: Final = "the workload is gone"
 def judged_now(actions: Actions, standing: ChangeStatus) -> tuple[ChangeEvent, str, Judgement]:
     """The verdict on a change, in words, and every rule with its numbers."""
     change, since, now = standing.change, standing.begun_seconds, actions.journal.clock.now_seconds()
-    live = actions.client.get(address_of(WorkloadRef(change.namespace, change.kind, change.name)).path)
+    live = actions.client.get(address_of(change.ref).path)
     query = _latency_query(live, actions.settings.latency_query)
     compared = actions.compare(change, since, now, query)
     rules = [*_of_pods(actions, change, live, since), *ruled(compared, actions.settings, latency=bool(query))]

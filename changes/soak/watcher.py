@@ -20,7 +20,7 @@ from changes.decide.change_windows import is_open
 from changes.decide.lifecycle import Due, DueStep, due
 from changes.soak.reconcile import pace_of, settle_one, verify
 from cotenant.core.adapters.kube import access_review
-from cotenant.core.model.autopilot import KEY_PREFIX
+from cotenant.core.model.autopilot import accepted_by_autopilot
 from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
 from cotenant.core.model.errors import ClusterForbidden, CotenantError, StoreBusy
 
@@ -44,7 +44,7 @@ Opened = Callable[[], AbstractContextManager[Actions]]
 
 def accepted_by_people(standing: ChangeStatus) -> bool:
     """Whether a person accepted it; the autopilot looks after its own changes, by its own policies."""
-    return not standing.change.batch.startswith(KEY_PREFIX)
+    return not accepted_by_autopilot(standing)
 
 
 @dataclass(frozen=True, slots=True)

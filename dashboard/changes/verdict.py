@@ -69,7 +69,7 @@ def section(view: View, standing: ChangeStatus, rows: Sequence[LedgerEntry]) -> 
     if standing.state not in DONE:
         return []
     change, judged = standing.change, kept(rows)
-    workload_story = view.source.story(WorkloadRef(change.namespace, change.kind, change.name))
+    workload_story = view.source.story(change.ref)
     charts = [_chart(one) for one in passages(standing, rows, workload_story, view.given.actions)]
     return [
         html.H3("Before and after"),

@@ -15,7 +15,7 @@ from autopilot.decide.history import LedgerNote, acts_of, busy, folded_notes
 from autopilot.decide.policy import PolicySpec, ceiling_of, effective, parse_policy
 from autopilot.decide.queue import RoundInputs, decide
 from autopilot.decide.records import rows_of
-from autopilot.decide.writers import by_workload, gitops_writer, vpa_of
+from autopilot.decide.writers import gitops_writer, standings_by_workload, vpa_of
 from changes.decide.field_changes import planned
 from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotEvent, AutopilotMode, Verdict
 from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeState, ChangeStatus, cool_downs
@@ -70,7 +70,9 @@ class Fight(RuleBasedStateMachine):
         decisions = folded_notes(self.notes)
         advice = [replace(recommended(WEB), trust=Trust(0.95))]
         around = LiveNamespace({WEB: self.body})
-        candidates = tuple(candidates_of([self.force], advice, around, by_workload(self.standings), decisions))
+        candidates = tuple(
+            candidates_of([self.force], advice, around, standings_by_workload(self.standings), decisions)
+        )
         acts = acts_of(self.standings)
         queue = decide(
             RoundInputs(

@@ -27,7 +27,6 @@ from cotenant.apps.simulation.objects import workload_label
 from cotenant.apps.simulation.usage_now import Curves
 from cotenant.core.model.changes.change import Change
 from cotenant.core.model.changes.judgement import UsageTrace
-from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.quantity import parse_millicores
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS
@@ -80,8 +79,7 @@ class SimulatedComparison:
         return [UsageTrace(r, start, step, tuple(map(float, self._used(change, r, times)))) for r in Resource]
 
     def _row(self, change: Change) -> int | None:
-        ref = WorkloadRef(change.namespace, change.kind, change.name)
-        return self.curves.rows.get((ref.namespace, workload_label(ref)))
+        return self.curves.rows.get((change.namespace, workload_label(change.ref)))
 
     def _used(self, change: Change, resource: Resource, times: Floats) -> Floats:
         row = self._row(change)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
+from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.service import Method
 from cotenant.core.model.table import Column, Kind, Schema
 
@@ -17,6 +18,11 @@ KEY_PREFIX: Final = "autopilot-"
 """Beginning of the batch of every change that the autopilot has accepted."""
 EVERYTHING: Final = "*"
 """Subject of a row of the ledger that is about the whole autopilot."""
+
+
+def accepted_by_autopilot(standing: ChangeStatus) -> bool:
+    """Whether the autopilot has accepted a change, and not a person."""
+    return standing.change.batch.startswith(KEY_PREFIX)
 
 
 class AutopilotMode(StrEnum):

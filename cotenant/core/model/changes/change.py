@@ -141,9 +141,14 @@ class Change:
     next_steps: tuple[NextStep, ...] = ()
 
     @property
+    def ref(self) -> WorkloadRef:
+        """What it is about."""
+        return WorkloadRef(self.namespace, self.kind, self.name)
+
+    @property
     def workload(self) -> str:
         """As people write it."""
-        return f"{self.namespace}/{self.kind}/{self.name}"
+        return str(self.ref)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +183,7 @@ class ChangeStatus:
 
 def last_changed(standings: Iterable[ChangeStatus]) -> dict[WorkloadRef, float]:
     """When each workload was last changed through us, as far as that is in force or its outcome is not known."""
-    return {
-        WorkloadRef(s.change.namespace, s.change.kind, s.change.name): s.accepted_seconds
-        for s in standings
-        if s.state.in_force or not s.state.settled
-    }
+    return {s.change.ref: s.accepted_seconds for s in standings if s.state.in_force or not s.state.settled}
 
 
 def cool_downs(standings: Iterable[ChangeStatus], wait_seconds: float, now_seconds: float) -> dict[WorkloadRef, float]:
