@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from autopilot.decide.history import ActState, acts_of
-from autopilot.decide.policy import Policy, parse_policy
+from autopilot.decide.policy import NamespacedPolicy, parse_policy
 from autopilot.decide.queue import QueueEntry
 from autopilot.rounds.cluster_state import NOT_PAUSED, policy_address, set_mode, set_switch
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
@@ -29,7 +29,7 @@ from cotenant.core.model.autopilot import (
     STATUS,
     AutopilotEvent,
     AutopilotMode,
-    Verdict,
+    QueueVerdict,
     accepted_by_autopilot,
 )
 from cotenant.core.model.changes.people import Right, Someone
@@ -101,15 +101,17 @@ class AutopilotService:
             if workload is None:
                 set_switch(client, anchor, NOT_PAUSED)
 
-    def act(self, who: Someone, name: str, reason: str = "") -> Policy:
+    def act(self, who: Someone, name: str, reason: str = "") -> NamespacedPolicy:
         """Let a policy (NAMESPACE/NAME) act as it stands. The ledger is written first, then spec.mode."""
         return self._switched(who, name, AutopilotMode.ACT, AutopilotEvent.ACT, reason)
 
-    def observe(self, who: Someone, name: str, reason: str = "") -> Policy:
+    def observe(self, who: Someone, name: str, reason: str = "") -> NamespacedPolicy:
         """Take that back: it observes."""
         return self._switched(who, name, AutopilotMode.OBSERVE, AutopilotEvent.OBSERVE, reason)
 
-    def _switched(self, who: Someone, name: str, mode: AutopilotMode, event: AutopilotEvent, reason: str) -> Policy:
+    def _switched(
+        self, who: Someone, name: str, mode: AutopilotMode, event: AutopilotEvent, reason: str
+    ) -> NamespacedPolicy:
         namespace, _, short = name.partition("/")
         if not namespace or not short:
             raise UsageError(f"{name!r} is not NAMESPACE/NAME", fix="cotenant autopilot status lists the policies.")
@@ -187,7 +189,7 @@ def _require_switching(client: KubeClient, namespace: str) -> None:
 
 
 def _live(client: KubeClient, namespace: str, name: str) -> dict[str, Any]:
-    body = client.get(policy_address(Policy(namespace, name)).path)
+    body = client.get(policy_address(NamespacedPolicy(namespace, name)).path)
     if body is None:
         raise NoData(f"there is no AutopilotPolicy {namespace}/{name}", fix="kubectl get autopilotpolicies -A")
     return body
@@ -220,6 +222,6 @@ def _entry(entry: QueueEntry) -> dict[str, Any]:
         "memory": candidate.moved.get(Resource.MEMORY, 0),
         "confidence": candidate.confidence,
         "score": candidate.score,
-        "reason": "" if entry.verdict is not Verdict.WAIT else entry.reason.value,
+        "reason": "" if entry.verdict is not QueueVerdict.WAIT else entry.reason.value,
         "words": entry.words,
     }

@@ -27,14 +27,14 @@ import numpy as np
 from autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, settings_under
 from autopilot.decide.halt import Halt, too_much_harm
 from autopilot.decide.history import Decisions, acts_of, busy
-from autopilot.decide.policy import Policy, PolicySpec, ceiling_of, effective
-from autopilot.decide.queue import Candidate, RoundInputs, decide
+from autopilot.decide.policy import NamespacedPolicy, PolicySpec, ceiling_of, effective
+from autopilot.decide.queue import QueueCandidate, RoundInputs, decide
 from autopilot.decide.writers import standings_by_workload
 from bench.record import Row, above, below, record
 from bench.replay_worlds import HISTORY_DAYS, SETTINGS, cut, evidence
 from changes.decide.patches import by_workload as of_workloads
 from changes.decide.steps import first_step
-from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotMode, Verdict, Way
+from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotMode, QueueVerdict, Way
 from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus, cool_downs
 from cotenant.core.model.cluster import Container, Workload
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
@@ -103,7 +103,7 @@ class Month:
         limits = effective(ceiling_of(AUTOPILOT.ceiling), PolicySpec())
         settings = settings_under(ActionSettings(), limits)
         self.force = {
-            namespace: PolicyInForce(Policy(namespace, "all"), limits, AutopilotMode.ACT, settings)
+            namespace: PolicyInForce(NamespacedPolicy(namespace, "all"), limits, AutopilotMode.ACT, settings)
             for namespace in {w.ref.namespace for w in self.inventory.workloads}
         }
 
@@ -149,7 +149,7 @@ class Month:
         self.portraits = history.portraits
         self.rows = {ref: row for row, ref in enumerate(history.containers)}
         self.advice = of_workloads(self.recommendations)
-        self.candidates: dict[WorkloadRef, Candidate] = {}
+        self.candidates: dict[WorkloadRef, QueueCandidate] = {}
 
     def day(self, origin: int) -> Recorded:
         """What the pods did from `origin` on, Unix seconds."""
@@ -177,10 +177,10 @@ class Month:
             at_once=AUTOPILOT.ceiling.at_once,
         )
         for entry in decide(inputs):
-            if entry.verdict is Verdict.ACT:
+            if entry.verdict is QueueVerdict.ACT:
                 self._act(entry.candidate, entry.ways, now_seconds)
 
-    def _candidates(self) -> Iterator[Candidate]:
+    def _candidates(self) -> Iterator[QueueCandidate]:
         """Of every workload, made anew when its amounts or its advice have changed."""
         for workload in self.inventory.workloads:
             if workload.ref not in self.candidates and workload.ref in self.advice:
@@ -191,7 +191,7 @@ class Month:
                     self.candidates[workload.ref] = candidate
         return iter(self.candidates.values())
 
-    def _act(self, candidate: Candidate, ways: Sequence[Way], now_seconds: int) -> None:
+    def _act(self, candidate: QueueCandidate, ways: Sequence[Way], now_seconds: int) -> None:
         """Apply the first step; a roll-out where it cannot be had in place."""
         step = first_step(candidate.allowed, self.force[candidate.workload.namespace].settings.guardrails)
         in_place = all(r.restart is not Restart.ROLLOUT for r in step)

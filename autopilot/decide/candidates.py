@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from autopilot.decide.history import Decisions
-from autopilot.decide.policy import Policy, PolicyLimits
-from autopilot.decide.queue import Candidate
+from autopilot.decide.policy import NamespacedPolicy, PolicyLimits
+from autopilot.decide.queue import QueueCandidate
 from autopilot.decide.writers import gitops_writer, reverted, vpa_of
 from changes.decide.guardrails import gitops_owner
 from changes.decide.patches import by_workload, changes
@@ -54,7 +54,7 @@ class LiveNamespace:
 class PolicyInForce:
     """A policy that is followed: what it may do, what it does now, and the settings of accepting under it."""
 
-    policy: Policy
+    policy: NamespacedPolicy
     limits: PolicyLimits
     mode: AutopilotMode
     settings: ActionSettings
@@ -109,7 +109,7 @@ def candidates_of(
     live: LiveNamespace,
     standings: Mapping[WorkloadRef, Sequence[ChangeStatus]],
     decisions: Decisions,
-) -> Iterator[Candidate]:
+) -> Iterator[QueueCandidate]:
     """Workloads of one namespace that a policy selects and that have a recommendation; force: its policies."""
     for workload, of_workload in by_workload(recommendations).items():
         body = live.workloads.get(workload)
@@ -132,7 +132,7 @@ def candidates_of(
         yield replace(candidate, blocked=blocked or candidate.blocked)
 
 
-def _candidate(workload: WorkloadRef, under: PolicyInForce, allowed: Sequence[Recommendation]) -> Candidate:
+def _candidate(workload: WorkloadRef, under: PolicyInForce, allowed: Sequence[Recommendation]) -> QueueCandidate:
     moving = [r for r in allowed if any(changes(v) for v in r.values)]
     ready = readiness(moving, under.settings.guardrails) if moving else None
     first = ready.first if ready else ()
@@ -148,7 +148,7 @@ def _candidate(workload: WorkloadRef, under: PolicyInForce, allowed: Sequence[Re
         blocked = (
             (Reason.AUTOPILOT_GUARDRAIL, f"stopped by {stopped}") if stopped else (Reason.AUTOPILOT_NOTHING_ALLOWED, "")
         )
-    return Candidate(
+    return QueueCandidate(
         workload,
         str(under.policy),
         under.mode,
@@ -165,7 +165,7 @@ def _candidate(workload: WorkloadRef, under: PolicyInForce, allowed: Sequence[Re
 
 
 def _blocked(
-    candidate: Candidate,
+    candidate: QueueCandidate,
     under: PolicyInForce,
     body: Json,
     live: LiveNamespace,
@@ -184,7 +184,7 @@ def _blocked(
 
 
 def _untouched(
-    candidate: Candidate,
+    candidate: QueueCandidate,
     under: PolicyInForce,
     body: Json,
     live: LiveNamespace,
@@ -202,7 +202,9 @@ def _untouched(
         yield from _autoscaled(candidate, allowed, live.autoscalers)
 
 
-def _autoscaled(candidate: Candidate, allowed: Sequence[Recommendation], autoscalers: Sequence[Json]) -> Iterator[str]:
+def _autoscaled(
+    candidate: QueueCandidate, allowed: Sequence[Recommendation], autoscalers: Sequence[Json]
+) -> Iterator[str]:
     """Autoscalers that follow a resource that moves, and whose target does not move along."""
     along = {v.resource for r in allowed for v in r.values if "hpa" in v.inputs}
     for scaler in autoscalers:

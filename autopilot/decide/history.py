@@ -64,7 +64,7 @@ class PastAct:
 
 
 @dataclass(frozen=True, slots=True)
-class Approval:
+class ActApproval:
     """That a person lets a policy act: the digest that was agreed to ("" once it has lapsed), who, when."""
 
     digest: str
@@ -92,7 +92,7 @@ class Decisions:
     proposals: the last one, by workload.
     """
 
-    approvals: Mapping[str, Approval] = field(default_factory=dict)
+    approvals: Mapping[str, ActApproval] = field(default_factory=dict)
     stopped: str = ""
     resumed_seconds: float = 0.0
     left_alone: Mapping[str, str] = field(default_factory=dict)
@@ -128,14 +128,14 @@ def busy(standings: Iterable[ChangeStatus], now_seconds: float, verify_seconds: 
 
 def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
     """The state after all rows, in their order."""
-    approvals: dict[str, Approval] = {}
+    approvals: dict[str, ActApproval] = {}
     left_alone: dict[str, str] = {}
     cleared: dict[str, float] = {}
     proposals: dict[str, LedgerNote] = {}
     stopped, resumed = "", 0.0
     for note in notes:
         if note.event is AutopilotEvent.ACT:
-            approvals[note.subject] = Approval(note.details.get("digest", ""), note.actor, note.seconds)
+            approvals[note.subject] = ActApproval(note.details.get("digest", ""), note.actor, note.seconds)
         elif note.event is AutopilotEvent.OBSERVE:
             approval, digest = approvals.pop(note.subject, None), note.details.get(LAPSED)
             if approval is not None and digest is not None:  # approved anew since the round looked: that one stands

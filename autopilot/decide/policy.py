@@ -76,7 +76,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class NamespacedPolicy:
     """One policy: its object, its selector and its spec. refused: why it is not followed, in words; "" when it is."""
 
     namespace: str
@@ -107,7 +107,7 @@ class Policy:
         return f"{self.namespace}/{self.name}"
 
 
-def parse_policy(body: Mapping[str, Any]) -> Policy:
+def parse_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
     """Of an object; UsageError names the policy, the field, its value and the fix."""
     meta = body.get("metadata") or {}
     namespace, name = str(meta.get("namespace") or "default"), str(meta.get("name") or "")
@@ -120,10 +120,12 @@ def parse_policy(body: Mapping[str, Any]) -> Policy:
     for field, value, why, fix in contradictions(spec):
         raise UsageError(f"{what}: {field}: {value} {why}", fix=fix)
     selector = LabelSelector.parse(spec.selector or {}, f"{what}: spec.selector")
-    return Policy(namespace, name, str(meta.get("uid") or ""), int(meta.get("generation") or 0), spec, selector)
+    return NamespacedPolicy(
+        namespace, name, str(meta.get("uid") or ""), int(meta.get("generation") or 0), spec, selector
+    )
 
 
-def read_policy(body: Mapping[str, Any]) -> Policy:
+def read_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
     """The same, with the refusal in the policy instead of an error."""
     try:
         return parse_policy(body)
@@ -131,7 +133,7 @@ def read_policy(body: Mapping[str, Any]) -> Policy:
         meta = body.get("metadata") or {}
         generation = int(meta.get("generation") or 0)
         refusal = f"{error.message}. {error.fix}"
-        return Policy(
+        return NamespacedPolicy(
             str(meta.get("namespace")), str(meta.get("name")), str(meta.get("uid") or ""), generation, refused=refusal
         )
 

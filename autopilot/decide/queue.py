@@ -18,7 +18,7 @@ from autopilot.decide.history import ActState, PastAct, failed_acts, restarts
 from autopilot.decide.policy import PolicyLimits
 from autopilot.decide.refusals import AcceptRefusal
 from changes.decide.change_windows import is_open, when
-from cotenant.core.model.autopilot import AutopilotMode, Verdict, Way
+from cotenant.core.model.autopilot import AutopilotMode, QueueVerdict, Way
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import SENTENCES, Reason
@@ -32,7 +32,7 @@ BACK_OFF_FACTOR: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class QueueCandidate:
     """One workload with a recommendation, under one policy.
 
     worth: of the change, not negative, comparable between workloads; moved: change of the requests over all replicas,
@@ -77,7 +77,7 @@ class RoundInputs:
     """
 
     now_seconds: float
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[QueueCandidate, ...] = ()
     acts: tuple[PastAct, ...] = ()
     busy: frozenset[WorkloadRef] = frozenset()
     cool_downs: Mapping[WorkloadRef, float] = field(default_factory=dict)
@@ -103,8 +103,8 @@ class RoundInputs:
 class QueueEntry:
     """What becomes of one candidate. ways: those that it may go now; place: 1 is next, 0 for one that waits."""
 
-    candidate: Candidate
-    verdict: Verdict
+    candidate: QueueCandidate
+    verdict: QueueVerdict
     reason: Reason = Reason.OK
     words: str = ""
     place: int = 0
@@ -113,7 +113,7 @@ class QueueEntry:
 
 def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
     """Every candidate once: those that act, then what is proposed, then those that wait, by name."""
-    ready: list[Candidate] = []
+    ready: list[QueueCandidate] = []
     waiting: list[QueueEntry] = []
     shut = _shut_windows(inputs)
     for candidate in sorted(inputs.candidates, key=lambda c: c.workload):
@@ -124,15 +124,15 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
             waiting.append(_waits(candidate, *wait))
     proposals = [c for c in ready if c.mode is AutopilotMode.OBSERVE]
     acts, full = _spread([c for c in ready if c.mode is AutopilotMode.ACT], inputs)
-    entries = [QueueEntry(c, Verdict.ACT, ways=ways_left(c, inputs)) for c in acts]
-    entries += [QueueEntry(c, Verdict.PROPOSE, ways=ways_left(c, inputs)) for c in sorted(proposals, key=_rank)]
+    entries = [QueueEntry(c, QueueVerdict.ACT, ways=ways_left(c, inputs)) for c in acts]
+    entries += [QueueEntry(c, QueueVerdict.PROPOSE, ways=ways_left(c, inputs)) for c in sorted(proposals, key=_rank)]
     placed = [
         QueueEntry(e.candidate, e.verdict, e.reason, e.words, place, e.ways) for place, e in enumerate(entries, 1)
     ]
     return (*placed, *full, *waiting)
 
 
-def ways_left(candidate: Candidate, inputs: RoundInputs) -> tuple[Way, ...]:
+def ways_left(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Way, ...]:
     """Ways of its policy; a roll-out only inside windows, and while its pods have a restart left this week."""
     spent = restarts(inputs.acts_by_workload.get(candidate.workload, ()), inputs.now_seconds)
     groups = windows_of(candidate.limits, inputs.actions) if candidate.urgent else ()
@@ -154,7 +154,7 @@ def windows_of(
     return (*everybody, *limits.windows)
 
 
-def withheld(candidate: Candidate | None, actions: ActionSettings, now_seconds: float) -> str:
+def withheld(candidate: QueueCandidate | None, actions: ActionSettings, now_seconds: float) -> str:
     """Why a workload must not be changed any more, whatever the round decided; "" when it may. None: no candidate."""
     if candidate is None or not candidate.may_act:
         return "no policy acts on it any more"
@@ -164,7 +164,7 @@ def withheld(candidate: Candidate | None, actions: ActionSettings, now_seconds: 
 
 
 def ended_rests(
-    standings: Iterable[ChangeStatus], candidates: Iterable[Candidate], unread: Container[str]
+    standings: Iterable[ChangeStatus], candidates: Iterable[QueueCandidate], unread: Container[str]
 ) -> list[ChangeStatus]:
     """Changes that wait for their canary and on whose workload no policy acts any more. unread: namespaces to spare."""
     acting = {str(candidate.workload) for candidate in candidates if candidate.may_act}
@@ -199,13 +199,15 @@ def _shut_windows(inputs: RoundInputs) -> dict[tuple[str, ...], str]:
     return {group: when(group, inputs.now_seconds) for group in groups if not is_open(group, inputs.now_seconds)}
 
 
-def _wait(candidate: Candidate, inputs: RoundInputs, shut: Mapping[tuple[str, ...], str]) -> tuple[Reason, str] | None:
+def _wait(
+    candidate: QueueCandidate, inputs: RoundInputs, shut: Mapping[tuple[str, ...], str]
+) -> tuple[Reason, str] | None:
     """Why a workload is not changed, whatever the others do; None when it could be."""
     return next((wait for wait in _waits_of(candidate, inputs, shut) if wait is not None), None)
 
 
 def _waits_of(
-    candidate: Candidate, inputs: RoundInputs, shut: Mapping[tuple[str, ...], str]
+    candidate: QueueCandidate, inputs: RoundInputs, shut: Mapping[tuple[str, ...], str]
 ) -> Iterator[tuple[Reason, str] | None]:
     workload, limits = candidate.workload, candidate.limits
     if candidate.mode is AutopilotMode.ACT and inputs.halt is not None:
@@ -234,7 +236,7 @@ def _waits_of(
             yield Reason.AUTOPILOT_REFUSED, f"{refusal.words}; tried again in {left_seconds / 60:.0f} minutes"
 
 
-def _rest(candidate: Candidate, inputs: RoundInputs) -> tuple[Reason, str] | None:
+def _rest(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Reason, str] | None:
     workload, now = candidate.workload, inputs.now_seconds
     cleared = inputs.cleared_seconds.get(str(workload), 0.0)
     end = back_off_end(inputs.acts_by_workload.get(workload, ()), inputs.back_off_seconds, cleared)
@@ -245,17 +247,17 @@ def _rest(candidate: Candidate, inputs: RoundInputs) -> tuple[Reason, str] | Non
     return Reason.AUTOPILOT_BACKS_OFF, f"{(end - now) / HOUR_SECONDS:.0f} hours are left"
 
 
-def _spread(candidates: Sequence[Candidate], inputs: RoundInputs) -> tuple[list[Candidate], list[QueueEntry]]:
+def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[list[QueueCandidate], list[QueueEntry]]:
     """Those that go now, in their order, and those for which there is no room, after what is chosen before each."""
     under_way = {act.workload for act in inputs.acts if act.state is ActState.UNDER_WAY}
     changed = sorted(under_way)
     policy_of = {c.workload: c.policy for c in inputs.candidates}
     policies = [policy_of.get(workload, "") for workload in under_way]
 
-    def order(one: Candidate) -> tuple[bool, float, WorkloadRef]:
+    def order(one: QueueCandidate) -> tuple[bool, float, WorkloadRef]:
         return not one.urgent, -one.score / (1 + _overlap(one.workload, changed, inputs.places)), one.workload
 
-    chosen: list[Candidate] = []
+    chosen: list[QueueCandidate] = []
     left, full = sorted(candidates, key=order, reverse=True), []
     while left:
         best = left.pop()
@@ -281,9 +283,9 @@ def _overlap(
     return sum(other.namespace == workload.namespace for other in changed) + shared
 
 
-def _rank(candidate: Candidate) -> tuple[bool, float, WorkloadRef]:
+def _rank(candidate: QueueCandidate) -> tuple[bool, float, WorkloadRef]:
     return not candidate.urgent, -candidate.score, candidate.workload
 
 
-def _waits(candidate: Candidate, reason: Reason, words: str) -> QueueEntry:
-    return QueueEntry(candidate, Verdict.WAIT, reason, words or SENTENCES[reason])
+def _waits(candidate: QueueCandidate, reason: Reason, words: str) -> QueueEntry:
+    return QueueEntry(candidate, QueueVerdict.WAIT, reason, words or SENTENCES[reason])

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from autopilot.decide.history import LAPSED, Approval, Decisions, LedgerNote, PastAct
-from autopilot.decide.policy import Policy
-from autopilot.decide.queue import Candidate, QueueEntry
-from cotenant.core.model.autopilot import EVERYTHING, AutopilotEvent, AutopilotMode, Verdict
+from autopilot.decide.history import LAPSED, ActApproval, Decisions, LedgerNote, PastAct
+from autopilot.decide.policy import NamespacedPolicy
+from autopilot.decide.queue import QueueCandidate, QueueEntry
+from cotenant.core.model.autopilot import EVERYTHING, AutopilotEvent, AutopilotMode, QueueVerdict
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
@@ -19,10 +19,12 @@ SWITCHING_SECONDS: Final = 120.0
 """How long a policy that was approved may still lack spec.mode Act, which is written after the approval."""
 
 
-def lapsed(policies: Iterable[Policy], approvals: Mapping[str, Approval], now_seconds: float) -> dict[str, str]:
+def lapsed(
+    policies: Iterable[NamespacedPolicy], approvals: Mapping[str, ActApproval], now_seconds: float
+) -> dict[str, str]:
     """Policies that are no longer what was approved, with its digest: written down, or the old spec would act again."""
 
-    def is_other(policy: Policy) -> bool:
+    def is_other(policy: NamespacedPolicy) -> bool:
         approval = approvals.get(str(policy))
         if approval is None or approval.digest in ("", policy.digest):
             return False
@@ -53,16 +55,16 @@ def rows_of(
         reason, words = candidate.blocked or (Reason.OK, "")
         if reason is Reason.AUTOPILOT_OTHER_WRITER and candidate.workload in acted and name not in decisions.left_alone:
             yield AutopilotEvent.LEFT_ALONE, name, {"words": words, "policy": candidate.policy}
-        if entry.verdict is Verdict.PROPOSE and _is_news(candidate, decisions.proposals.get(name), now_seconds):
+        if entry.verdict is QueueVerdict.PROPOSE and _is_news(candidate, decisions.proposals.get(name), now_seconds):
             details = {"policy": candidate.policy, "digest": candidate.digest}
             yield AutopilotEvent.PROPOSED, name, details | _moved(candidate)
 
 
-def _is_news(candidate: Candidate, last: LedgerNote | None, now_seconds: float) -> bool:
+def _is_news(candidate: QueueCandidate, last: LedgerNote | None, now_seconds: float) -> bool:
     if last is None:
         return True
     return last.details.get("digest") != candidate.digest and now_seconds - last.seconds >= DAY_SECONDS
 
 
-def _moved(candidate: Candidate) -> dict[str, int]:
+def _moved(candidate: QueueCandidate) -> dict[str, int]:
     return {f"{resource.value}_delta": candidate.moved.get(resource, 0) for resource in Resource}

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from autopilot.decide.candidates import PolicyInForce
-from autopilot.decide.queue import Candidate, QueueEntry, ended_rests, withheld
+from autopilot.decide.queue import QueueCandidate, QueueEntry, ended_rests, withheld
 from autopilot.rounds.cluster_state import read_switch
 from autopilot.rounds.reading import RoundReading
 from changes.accept import Actions, Compare, Guard, Trace, nothing_compared, nothing_traced, unguarded
@@ -221,7 +221,7 @@ class Acts:
         canary = share if way is Way.IN_PLACE and share < 1 else 0.0
         return ChangeRequest((workload,), way.method, canary=canary, key=key)
 
-    def _service(self, under: PolicyInForce, candidate: Candidate, guard: Guard) -> ClusterChangeService:
+    def _service(self, under: PolicyInForce, candidate: QueueCandidate, guard: Guard) -> ClusterChangeService:
         """The service of a person's clicks, with the settings of the policy and what it allows."""
         config = self._config
         return ClusterChangeService(

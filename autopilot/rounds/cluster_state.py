@@ -10,7 +10,7 @@ import msgspec
 
 from autopilot.decide.candidates import LiveNamespace
 from autopilot.decide.halt import ClusterHealth
-from autopilot.decide.policy import Policy, read_policy
+from autopilot.decide.policy import NamespacedPolicy, read_policy
 from changes.decide.field_changes import RESOURCES
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.adapters.kube.observed import NOT_ENDED, ObservedPodWire, pod_of
@@ -43,12 +43,14 @@ class _NodeHealth(msgspec.Struct):
     status: _NodeConditions = msgspec.field(default_factory=_NodeConditions)
 
 
-def read_policies(client: KubeClient, namespaces: Sequence[str] = ()) -> list[Policy]:
+def read_policies(client: KubeClient, namespaces: Sequence[str] = ()) -> list[NamespacedPolicy]:
     """Policies of these namespaces, of all without, those that are refused with why.
 
     ClusterAbsent where their kind is not installed.
     """
-    paths = [policy_address(Policy(namespace, "")).collection for namespace in dict.fromkeys(namespaces) or ("",)]
+    paths = [
+        policy_address(NamespacedPolicy(namespace, "")).collection for namespace in dict.fromkeys(namespaces) or ("",)
+    ]
     return sorted((read_policy(body) for path in paths for body in client.list(path)), key=str)
 
 
@@ -102,7 +104,7 @@ def set_switch(client: KubeClient, namespace: str, value: str, dry_run: bool = F
     Writer(client, FIELD_MANAGER).send(Apply(_switch(namespace), body, why="the autopilot's switch"), dry_run)
 
 
-def set_mode(client: KubeClient, policy: Policy, mode: str, dry_run: bool = False) -> None:
+def set_mode(client: KubeClient, policy: NamespacedPolicy, mode: str, dry_run: bool = False) -> None:
     """Write spec.mode of a policy; dry_run: only ask whether that would do."""
     body = {
         "apiVersion": OWN_GROUP,
@@ -113,7 +115,7 @@ def set_mode(client: KubeClient, policy: Policy, mode: str, dry_run: bool = Fals
     Writer(client, FIELD_MANAGER).send(Apply(policy_address(policy), body, why="the policy's mode"), dry_run)
 
 
-def policy_address(policy: Policy) -> Address:
+def policy_address(policy: NamespacedPolicy) -> Address:
     """Where the API serves a policy."""
     return Address(OWN_GROUP, POLICIES, policy.name, policy.namespace)
 

@@ -10,16 +10,16 @@ import msgspec
 
 from autopilot.decide.candidates import DAY_HOURS, PolicyInForce, candidates_of, hardly_cut, settings_under
 from autopilot.decide.halt import Halt, halt_of, too_much_harm
-from autopilot.decide.history import ActState, Approval, PastAct, acts_of, busy
-from autopilot.decide.policy import Policy, PolicyLimits, ceiling_of, effective, narrowed
-from autopilot.decide.queue import Candidate, QueueEntry, RoundInputs, decide
+from autopilot.decide.history import ActApproval, ActState, PastAct, acts_of, busy
+from autopilot.decide.policy import NamespacedPolicy, PolicyLimits, ceiling_of, effective, narrowed
+from autopilot.decide.queue import QueueCandidate, QueueEntry, RoundInputs, decide
 from autopilot.decide.records import lapsed
 from autopilot.decide.refusals import AcceptRefusal, gap_of
 from autopilot.decide.writers import standings_by_workload
 from autopilot.rounds.cluster_state import read_health, read_namespace, read_policies
 from autopilot.rounds.ledger_history import LedgerHistory
 from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.model.autopilot import AutopilotMode, Verdict
+from cotenant.core.model.autopilot import AutopilotMode, QueueVerdict
 from cotenant.core.model.changes.change import cool_downs
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.identity import WorkloadRef
@@ -55,7 +55,7 @@ class PolicyReading:
     gap: why its namespace could not be read, or which right is missing there.
     """
 
-    policy: Policy
+    policy: NamespacedPolicy
     reason: str = ""
     narrowed: tuple[str, ...] = ()
     under: PolicyInForce | None = None
@@ -86,27 +86,27 @@ class RoundReading:
     unread: frozenset[str] = frozenset()
     acts: tuple[PastAct, ...] = ()
 
-    def of(self, policy: Policy) -> list[QueueEntry]:
+    def of(self, policy: NamespacedPolicy) -> list[QueueEntry]:
         """Entries of one policy."""
         return [entry for entry in self.queue if entry.candidate.policy == str(policy)]
 
-    def under_way(self, policy: Policy) -> int:
+    def under_way(self, policy: NamespacedPolicy) -> int:
         """Changes of the autopilot in the policy's namespace that soak, or have no outcome."""
         return sum(a.state is ActState.UNDER_WAY and a.workload.namespace == policy.namespace for a in self.acts)
 
-    def queued(self, policy: Policy) -> int:
+    def queued(self, policy: NamespacedPolicy) -> int:
         """Its changes that could be made now."""
-        return sum(entry.verdict is not Verdict.WAIT for entry in self.of(policy))
+        return sum(entry.verdict is not QueueVerdict.WAIT for entry in self.of(policy))
 
     def reason(self, one: PolicyReading) -> str:
         """Why a policy does less than it asks for, the halt of everything included; "" when it does not."""
         return "; ".join(filter(None, (one.reason, one.gap, self.halt.words if self.halt else "")))
 
-    def waiting(self, policy: Policy) -> dict[str, int]:
+    def waiting(self, policy: NamespacedPolicy) -> dict[str, int]:
         """Workloads that wait, by reason."""
         counts: dict[str, int] = {}
         for entry in self.of(policy):
-            if entry.verdict is Verdict.WAIT:
+            if entry.verdict is QueueVerdict.WAIT:
                 counts[entry.reason.value] = counts.get(entry.reason.value, 0) + 1
         return counts
 
@@ -115,7 +115,7 @@ class RoundReading:
 class _Gathered:
     """What was read of the namespaces that have a policy in force. gaps: namespaces that could not be read, and why."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[QueueCandidate, ...]
     places: Mapping[WorkloadRef, frozenset[str]]
     gaps: Mapping[str, str]
 
@@ -170,7 +170,7 @@ def _gathered(
     client: KubeClient, force: Mapping[str, PolicyInForce], recommended: Recommended, history: LedgerHistory
 ) -> _Gathered:
     standings, decisions = standings_by_workload(history.standings.values()), history.decisions
-    candidates: list[Candidate] = []
+    candidates: list[QueueCandidate] = []
     places: dict[WorkloadRef, frozenset[str]] = {}
     gaps: dict[str, str] = {}
     for namespace in sorted({one.policy.namespace for one in force.values()}):
@@ -193,7 +193,7 @@ def _with_reasons(one: PolicyReading, gaps: Mapping[str, str], refusals: Iterabl
 
 
 def _judged(
-    policy: Policy, ceiling: PolicyLimits, approvals: Mapping[str, Approval], actions: ActionSettings
+    policy: NamespacedPolicy, ceiling: PolicyLimits, approvals: Mapping[str, ActApproval], actions: ActionSettings
 ) -> PolicyReading:
     """What a policy does: less than it asks for while it is refused, or while nobody has approved it as it stands."""
     if policy.mode is AutopilotMode.OFF:

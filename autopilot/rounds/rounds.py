@@ -15,7 +15,7 @@ from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
 from autopilot.rounds.reading import Recommended, RoundReading, RoundScope, read_round
 from changes.audited_acts import AuditedActs
 from changes.live_context import who as person_of
-from cotenant.core.model.autopilot import Verdict
+from cotenant.core.model.autopilot import QueueVerdict
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.identity import WorkloadRef
@@ -44,7 +44,7 @@ class Rounds:
         self._record(reading)
         if moved or reading.stops:
             return moved, []  # the next round decides on what is known now
-        entries = [entry for entry in reading.queue if entry.verdict is Verdict.ACT]
+        entries = [entry for entry in reading.queue if entry.verdict is QueueVerdict.ACT]
         self._forget(reading)
         policies = {entry.candidate.workload: entry.candidate.policy for entry in entries}
         outcomes = []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autopilot.decide.history import Decisions, LedgerNote, folded_notes
-from autopilot.decide.policy import Policy, parse_policy
+from autopilot.decide.policy import NamespacedPolicy, parse_policy
 from autopilot.decide.records import SWITCHING_SECONDS, lapsed, rows_of
 from autopilot.service import AutopilotService
 from cotenant.core.adapters.clock import SystemClock
@@ -25,7 +25,7 @@ from tests.cluster.control_plane import ControlPlane
 NOW = 1_800_000_000.0
 
 
-def policy(mode: str = "Act", at_once: int = 2) -> Policy:
+def policy(mode: str = "Act", at_once: int = 2) -> NamespacedPolicy:
     meta = {"namespace": "shop", "name": "nightly", "uid": "u"}
     return parse_policy({"metadata": meta, "spec": {"mode": mode, "atOnce": at_once}})
 
@@ -34,7 +34,7 @@ def approved() -> LedgerNote:
     return LedgerNote(AutopilotEvent.ACT, "shop/nightly", NOW, "ann", {"digest": policy().digest})
 
 
-def after_round(notes: list[LedgerNote], live: Policy, seconds: float) -> list[LedgerNote]:
+def after_round(notes: list[LedgerNote], live: NamespacedPolicy, seconds: float) -> list[LedgerNote]:
     """Rows of the ledger once a round has read the policy like this."""
     decisions = folded_notes(notes)
     rows = rows_of((), "", (), decisions, seconds, lapsed([live], decisions.approvals, seconds))
@@ -42,7 +42,7 @@ def after_round(notes: list[LedgerNote], live: Policy, seconds: float) -> list[L
     return [*notes, *added]
 
 
-def may_act(decisions: Decisions, live: Policy) -> bool:
+def may_act(decisions: Decisions, live: NamespacedPolicy) -> bool:
     approval = decisions.approvals.get(str(live))
     return approval is not None and approval.digest == live.digest
 

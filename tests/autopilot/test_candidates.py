@@ -8,7 +8,7 @@ from typing import Any
 from autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, hardly_cut, settings_under
 from autopilot.decide.history import Decisions
 from autopilot.decide.policy import ceiling_of, effective, parse_policy
-from autopilot.decide.queue import Candidate
+from autopilot.decide.queue import QueueCandidate
 from cotenant.core.model.autopilot import AutopilotMode
 from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
@@ -39,7 +39,7 @@ def in_force(**spec: Any) -> PolicyInForce:
     return PolicyInForce(policy, limits, AutopilotMode.ACT, settings_under(ActionSettings(), limits))
 
 
-def candidate(recommended: Recommendation, classes: Sequence[QosClass] = (), **spec: Any) -> Candidate:
+def candidate(recommended: Recommendation, classes: Sequence[QosClass] = (), **spec: Any) -> QueueCandidate:
     """Of a Deployment of two pods that requests 1000m and 1 GiB."""
     container = {"name": "app", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
     template = {"metadata": {}, "spec": {"containers": [container]}}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autopilot.decide.policy import Policy
+from autopilot.decide.policy import NamespacedPolicy
 from autopilot.rounds.acts import ActConfig, ActOutcome
 from autopilot.rounds.reading import PolicyReading, RoundReading
 from autopilot.rounds.rounds import Rounds
@@ -44,7 +44,7 @@ class ScriptedRounds(Rounds):
         self.reads += 1
         if self.away:
             raise ClusterUnreachable("connection refused")
-        return RoundReading(now_seconds, (PolicyReading(Policy("shop", "nightly")),))
+        return RoundReading(now_seconds, (PolicyReading(NamespacedPolicy("shop", "nightly")),))
 
     def carry_out(self, reading: RoundReading) -> tuple[list[ChangeStatus], list[ActOutcome]]:
         if self.away:

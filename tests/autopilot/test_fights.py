@@ -17,7 +17,7 @@ from autopilot.decide.queue import RoundInputs, decide
 from autopilot.decide.records import rows_of
 from autopilot.decide.writers import gitops_writer, standings_by_workload, vpa_of
 from changes.decide.field_changes import planned
-from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotEvent, AutopilotMode, Verdict
+from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotEvent, AutopilotMode, QueueVerdict
 from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeState, ChangeStatus, cool_downs
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Trust
@@ -89,7 +89,7 @@ class Fight(RuleBasedStateMachine):
         for event, subject, body in rows_of(queue, "", acts, decisions, self.now):
             self.notes.append(LedgerNote(event, subject, self.now, "manager", {k: str(v) for k, v in body.items()}))
         for entry in queue:
-            if entry.verdict is Verdict.ACT:
+            if entry.verdict is QueueVerdict.ACT:
                 self.acts_after_fight += self.fought
                 self.act(entry.candidate.allowed)
 

@@ -15,7 +15,7 @@ from autopilot.rounds.reading import PolicyReading, RoundReading
 from changes.decide.change_windows import is_open
 from changes.decide.regression_check import Compared, Measure
 from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.model.autopilot import SWITCH_CONFIG_MAP, Verdict
+from cotenant.core.model.autopilot import SWITCH_CONFIG_MAP, QueueVerdict
 from cotenant.core.model.changes.change import ChangeState
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.identity import WorkloadRef
@@ -110,7 +110,7 @@ def test_observing_changes_nothing_and_writes_its_report_once(scene: AutopilotSc
     before = scene.plane.api().get(f"/apis/apps/v1/namespaces/{web.namespace}/deployments/web")["metadata"]
     for _ in range(2):
         reading, moved, acts = scene.round()
-        assert [e.verdict for e in reading.queue] == [Verdict.PROPOSE] and moved == acts == []
+        assert [e.verdict for e in reading.queue] == [QueueVerdict.PROPOSE] and moved == acts == []
         assert "nobody has approved it" in own_policy(scene, reading).reason
     after = scene.plane.api().get(f"/apis/apps/v1/namespaces/{web.namespace}/deployments/web")["metadata"]
     assert (after["resourceVersion"], scene.events()) == (before["resourceVersion"], ["autopilot-proposed"])
@@ -130,7 +130,7 @@ def test_an_approved_policy_acts_once_by_the_path_of_a_click_and_its_change_is_j
     assert scene.events() == ["autopilot-act", "accepted", "applied"]
     reading, moved, acts = scene.round()
     # what it should be is what it is: the change soaks, and nothing is left to do
-    assert moved == acts == [] and [e.verdict for e in reading.queue] == [Verdict.WAIT]
+    assert moved == acts == [] and [e.verdict for e in reading.queue] == [QueueVerdict.WAIT]
     wait_for("the roll-out", lambda: is_rolled_out(scene, web))
     scene.ahead_seconds = 2 * HOUR
     _, (verified,), acts = scene.round()
@@ -151,7 +151,7 @@ def test_the_switch_stops_what_a_round_has_decided_already(scene: AutopilotScene
     acting(scene)
     rounds = scene.rounds()
     reading = rounds.read(SystemClock().now_seconds())
-    assert [e.verdict for e in reading.queue] == [Verdict.ACT]
+    assert [e.verdict for e in reading.queue] == [QueueVerdict.ACT]
     scene.service().pause(APPROVER, "incident")
     _, (stopped,) = rounds.carry_out(reading)
     assert stopped.paused and "incident" in stopped.words and cpu(scene, web) == "1"
@@ -312,7 +312,7 @@ def test_what_was_decided_in_a_window_is_not_begun_after_it(scene: AutopilotScen
     acting(scene, windows=[shut])
     rounds = scene.rounds()
     reading = rounds.read(now_seconds - 12 * HOUR)
-    assert [e.verdict for e in reading.queue] == [Verdict.ACT]
+    assert [e.verdict for e in reading.queue] == [QueueVerdict.ACT]
     _, (late,) = rounds.carry_out(reading)
     assert late.paused and "window has closed" in late.words
     assert scene.events() == ["autopilot-act"] and cpu(scene, web) == "1"

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from autopilot.decide.halt import ClusterHealth, Halt, halt_of, too_much_harm
 from autopilot.decide.history import ActState, Decisions, PastAct
 from autopilot.decide.policy import PolicyLimits, PolicySpec, ceiling_of, effective
-from autopilot.decide.queue import Candidate, QueueEntry, RoundInputs, back_off_end, decide, ended_rests, withheld
-from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotMode, Verdict, Way
+from autopilot.decide.queue import QueueCandidate, QueueEntry, RoundInputs, back_off_end, decide, ended_rests, withheld
+from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotMode, QueueVerdict, Way
 from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import SENTENCES, Reason
@@ -31,7 +31,7 @@ def ref(name: str, namespace: str = "shop") -> WorkloadRef:
     return WorkloadRef(namespace, "Deployment", name)
 
 
-def candidate(name: str, worth: float = 1.0, namespace: str = "shop", **more: object) -> Candidate:
+def candidate(name: str, worth: float = 1.0, namespace: str = "shop", **more: object) -> QueueCandidate:
     fields: dict[str, object] = {
         "mode": AutopilotMode.ACT,
         "limits": LIMITS,
@@ -39,7 +39,7 @@ def candidate(name: str, worth: float = 1.0, namespace: str = "shop", **more: ob
         "confidence": 1.0,
         "lowers": True,
     }
-    return Candidate(ref(name, namespace), f"{namespace}/p", **{**fields, **more})  # type: ignore[arg-type]
+    return QueueCandidate(ref(name, namespace), f"{namespace}/p", **{**fields, **more})  # type: ignore[arg-type]
 
 
 def act(name: str, state: ActState, ago_seconds: float = 0.0, restarts: int = 0, namespace: str = "shop") -> PastAct:
@@ -51,7 +51,7 @@ def entry(inputs: RoundInputs) -> QueueEntry:
     return only
 
 
-def names(entries: tuple[QueueEntry, ...], verdict: Verdict = Verdict.ACT) -> list[str]:
+def names(entries: tuple[QueueEntry, ...], verdict: QueueVerdict = QueueVerdict.ACT) -> list[str]:
     return [e.candidate.workload.name for e in entries if e.verdict is verdict]
 
 
@@ -78,20 +78,20 @@ def names(entries: tuple[QueueEntry, ...], verdict: Verdict = Verdict.ACT) -> li
 def test_a_workload_that_waits_says_why(more: dict[str, object], around: Mapping[str, object], reason: Reason) -> None:
     inputs = RoundInputs(NOW, (candidate("a", **more),), **{"at_once": 5, **around})  # type: ignore[arg-type]
     waits = entry(inputs)
-    assert (waits.verdict, waits.reason, waits.place) == (Verdict.WAIT, reason, 0)
+    assert (waits.verdict, waits.reason, waits.place) == (QueueVerdict.WAIT, reason, 0)
     assert waits.words
 
 
 def test_nothing_holds_back_a_candidate_that_may_go() -> None:
     goes = entry(RoundInputs(NOW, (candidate("a"),)))
-    assert (goes.verdict, goes.reason, goes.place, goes.ways) == (Verdict.ACT, Reason.OK, 1, LIMITS.ways)
+    assert (goes.verdict, goes.reason, goes.place, goes.ways) == (QueueVerdict.ACT, Reason.OK, 1, LIMITS.ways)
 
 
 def test_memory_rises_after_an_oom_kill_first_and_outside_of_windows() -> None:
     shut = replace(LIMITS, windows=(("sat 00:00-00:01 UTC",),))
     urgent = candidate("killed", worth=0.1, urgent=True, lowers=False, limits=shut)
     entries = decide(RoundInputs(NOW, (candidate("rich", worth=100.0), urgent), at_once=1))
-    assert names(entries) == ["killed"] and names(entries, Verdict.WAIT) == ["rich"]
+    assert names(entries) == ["killed"] and names(entries, QueueVerdict.WAIT) == ["rich"]
 
 
 @pytest.mark.parametrize("spares", [True, False])
@@ -102,7 +102,7 @@ def test_everybodys_windows_hold_the_queue_back_and_memory_after_an_oom_kill_whe
     urgent = candidate("killed", urgent=True, lowers=False)
     entries = decide(RoundInputs(NOW, (candidate("rich"), urgent), at_once=5, actions=actions))
     assert names(entries) == ["killed"] * spares
-    assert {e.reason for e in entries if e.verdict is Verdict.WAIT} == {Reason.AUTOPILOT_OUTSIDE_WINDOW}
+    assert {e.reason for e in entries if e.verdict is QueueVerdict.WAIT} == {Reason.AUTOPILOT_OUTSIDE_WINDOW}
 
 
 def test_what_was_decided_is_withheld_once_no_policy_acts_or_its_window_has_closed() -> None:
@@ -139,7 +139,7 @@ def test_outside_of_windows_memory_rises_only_by_ways_that_restart_nothing() -> 
     assert entry(RoundInputs(NOW, (urgent,))).ways == (Way.IN_PLACE,)
     rolls_out = replace(urgent, limits=replace(shut, ways=(Way.ROLL_OUT,)))
     waits = entry(RoundInputs(NOW, (rolls_out,)))
-    assert (waits.verdict, waits.reason) == (Verdict.WAIT, Reason.AUTOPILOT_OUTSIDE_WINDOW)
+    assert (waits.verdict, waits.reason) == (QueueVerdict.WAIT, Reason.AUTOPILOT_OUTSIDE_WINDOW)
     is_open = replace(rolls_out, limits=replace(shut, windows=(), ways=(Way.ROLL_OUT,)))
     assert entry(RoundInputs(NOW, (is_open,))).ways == (Way.ROLL_OUT,)
 
@@ -156,9 +156,9 @@ def test_worth_times_confidence_orders_and_a_neighbour_of_what_soaks_stands_back
 def test_a_policy_that_observes_proposes_everything_and_takes_no_place() -> None:
     observed = tuple(candidate(f"o{i}", worth=i + 1.0, mode=AutopilotMode.OBSERVE) for i in range(3))
     entries = decide(RoundInputs(NOW, (*observed, candidate("a")), at_once=1, halt=None))
-    assert names(entries) == ["a"] and names(entries, Verdict.PROPOSE) == ["o2", "o1", "o0"]
+    assert names(entries) == ["a"] and names(entries, QueueVerdict.PROPOSE) == ["o2", "o1", "o0"]
     paused = decide(RoundInputs(NOW, (*observed, candidate("a")), halt=Halt(Reason.AUTOPILOT_PAUSED, "x")))
-    assert names(paused) == [] and names(paused, Verdict.PROPOSE) == ["o2", "o1", "o0"]
+    assert names(paused) == [] and names(paused, QueueVerdict.PROPOSE) == ["o2", "o1", "o0"]
 
 
 def test_back_off_grows_fourfold_and_ends_where_a_person_resumes_the_workload() -> None:
@@ -169,7 +169,7 @@ def test_back_off_grows_fourfold_and_ends_where_a_person_resumes_the_workload() 
     assert back_off_end(bad, first, 0.0) == NOW - DAY + 192 * HOUR
     assert back_off_end([*bad, act("a", ActState.HARMFUL)], first, 0.0) == float("inf")
     assert back_off_end([*bad, act("a", ActState.HARMFUL)], first, NOW) is None
-    assert entry(RoundInputs(NOW, (candidate("other"),), tuple(bad))).verdict is Verdict.ACT
+    assert entry(RoundInputs(NOW, (candidate("other"),), tuple(bad))).verdict is QueueVerdict.ACT
     # what the cluster refused rests for an hour, the second time for four
     refused = [act("b", ActState.FAILED, ago) for ago in (DAY, HOUR)]
     assert back_off_end(refused, first, 0.0) == NOW - HOUR + 4 * HOUR
@@ -229,11 +229,11 @@ CANDIDATES = st.dictionaries(
 )
 
 
-def made(workload: WorkloadRef, terms: tuple[float, float, bool, AutopilotMode, int]) -> Candidate:
+def made(workload: WorkloadRef, terms: tuple[float, float, bool, AutopilotMode, int]) -> QueueCandidate:
     worth, confidence, urgent, mode, at_once = terms
     limits = replace(LIMITS, at_once=at_once, ways=(Way.ROLL_OUT,))
     policy = f"{workload.namespace}/p"
-    return Candidate(workload, policy, mode, limits, worth, confidence, lowers=not urgent, urgent=urgent)
+    return QueueCandidate(workload, policy, mode, limits, worth, confidence, lowers=not urgent, urgent=urgent)
 
 
 @given(CANDIDATES, ACTS, st.integers(1, 4), st.booleans())
@@ -249,7 +249,7 @@ def test_limits_hold_and_everybody_is_answered_once(
     inputs = RoundInputs(NOW, candidates, tuple(acts), frozenset(under_way), halt=halt, at_once=at_once)
     entries = decide(inputs)
     assert sorted(e.candidate.workload for e in entries) == sorted(terms)
-    going = [e.candidate for e in entries if e.verdict is Verdict.ACT]
+    going = [e.candidate for e in entries if e.verdict is QueueVerdict.ACT]
     assert len(going) == 0 or len(going) + len(under_way) <= at_once
     assert not (halted and going)
     for chosen in going:
@@ -259,9 +259,9 @@ def test_limits_hold_and_everybody_is_answered_once(
         assert sum(week) < LIMITS.restarts_per_week
         assert sum(a.workload == chosen.workload and a.state is ActState.HARMFUL for a in acts) < 3
     assert [e.place for e in entries if e.place] == list(
-        range(1, sum(e.verdict is not Verdict.WAIT for e in entries) + 1)
+        range(1, sum(e.verdict is not QueueVerdict.WAIT for e in entries) + 1)
     )
-    assert all(e.words or e.verdict is not Verdict.WAIT for e in entries)
+    assert all(e.words or e.verdict is not QueueVerdict.WAIT for e in entries)
 
 
 def test_every_reason_of_the_autopilot_has_its_sentence() -> None:
@@ -281,7 +281,7 @@ class Rounds(RuleBasedStateMachine):
 
     def inputs(self) -> RoundInputs:
         candidates = [
-            Candidate(ref(name), "shop/p", AutopilotMode.ACT, replace(self.limits, windows=self.windows), 1.0, 1.0)
+            QueueCandidate(ref(name), "shop/p", AutopilotMode.ACT, replace(self.limits, windows=self.windows), 1.0, 1.0)
             for name in "abcd"
         ]
         busy = frozenset(a.workload for a in self.acts if a.state is ActState.UNDER_WAY)
@@ -290,7 +290,7 @@ class Rounds(RuleBasedStateMachine):
     @rule()
     def round(self) -> None:
         for goes in decide(self.inputs()):
-            if goes.verdict is Verdict.ACT:
+            if goes.verdict is QueueVerdict.ACT:
                 self.acts.append(PastAct(goes.candidate.workload, self.now, self.now, ActState.UNDER_WAY, restarts=1))
                 self.acted_at.append(self.now)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autopilot.decide.queue import RoundInputs, decide
 from autopilot.decide.refusals import LONGEST_REST_SECONDS, AcceptRefusal, gap_of
-from cotenant.core.model.autopilot import AutopilotMode, Verdict
+from cotenant.core.model.autopilot import AutopilotMode, QueueVerdict
 from cotenant.core.model.reasons import Reason
 from tests.autopilot.test_queue import NOW, candidate, names, ref
 
@@ -20,7 +20,7 @@ REFUSAL = AcceptRefusal("shop/p", "guardrail running-rollout: it rolls out", NOW
 def test_what_was_refused_rests_with_its_reason_and_the_next_one_goes() -> None:
     inputs = RoundInputs(NOW + MINUTE, (candidate("a", 9.0), candidate("b", 1.0)), refusals={ref("a"): REFUSAL})
     acts, waits = decide(inputs)
-    assert (acts.candidate.workload, acts.verdict) == (ref("b"), Verdict.ACT)
+    assert (acts.candidate.workload, acts.verdict) == (ref("b"), QueueVerdict.ACT)
     assert (waits.candidate.workload, waits.reason) == (ref("a"), Reason.AUTOPILOT_REFUSED)
     # a quarter of an hour, of which a minute has passed
     assert waits.words == "guardrail running-rollout: it rolls out; tried again in 14 minutes"
@@ -33,7 +33,7 @@ def test_a_person_who_resumes_the_workload_ends_the_rest_and_a_proposal_never_re
     assert names(decide(inputs)) == []
     assert names(decide(replace(inputs, cleared_seconds={str(ref("a")): NOW + 1}))) == ["a"]
     observed = (candidate("a", mode=AutopilotMode.OBSERVE),)
-    assert names(decide(replace(inputs, candidates=observed)), Verdict.PROPOSE) == ["a"]
+    assert names(decide(replace(inputs, candidates=observed)), QueueVerdict.PROPOSE) == ["a"]
 
 
 @given(st.integers(1, 10_000), st.floats(-1e9, 1e9))

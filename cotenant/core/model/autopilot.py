@@ -90,7 +90,7 @@ class AutopilotEvent(StrEnum):
     """Another writer changed what the autopilot had set: the workload is off until a person resumes it."""
 
 
-class Verdict(StrEnum):
+class QueueVerdict(StrEnum):
     """What becomes of a workload in a round."""
 
     ACT = "act"

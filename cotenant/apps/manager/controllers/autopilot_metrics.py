@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from autopilot.decide.history import ActState
 from autopilot.rounds.acts import ActOutcome
 from autopilot.rounds.reading import RoundReading
-from cotenant.core.model.autopilot import Verdict
+from cotenant.core.model.autopilot import QueueVerdict
 from cotenant.core.model.reasons import Reason
 
 HALTS = (Reason.AUTOPILOT_PAUSED, Reason.AUTOPILOT_STOPPED, Reason.AUTOPILOT_CLUSTER_IN_TROUBLE)
@@ -43,7 +43,7 @@ class AutopilotMetrics:
     def show(self, reading: RoundReading) -> None:
         """After a decision."""
         verdicts = Count(entry.verdict for entry in reading.queue)
-        for verdict in Verdict:
+        for verdict in QueueVerdict:
             self._queue.labels(verdict.value).set(verdicts[verdict])
         states = Count(act.state for act in reading.acts)
         for state in ActState:
