@@ -16,6 +16,14 @@ AGAIN: Final = "X-Cotenant-Again"
 """Header of a refusal that sets a new token: the same request may be sent once more with it."""
 LAUNCH: Final = "X-Cotenant-Launch"
 """Header of a refusal for want of the launch token: an open page's cookie ended with the process that made it."""
+NAMES: Final = {
+    401: "Not logged in",
+    403: "Not allowed",
+    404: "Page not found",
+    421: "Wrong address",
+    500: "Server error",
+    503: "No answer",
+}
 _PAGE: Final = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title} - cotenant</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 0 1rem;
@@ -60,5 +68,4 @@ def wants_page(headers: Mapping[str, str]) -> bool:
 
 
 def _name(status: int) -> str:
-    names = {404: "Page not found", 421: "Wrong address", 500: "Server error", 503: "No answer"}
-    return {401: "Not logged in", 403: "Not allowed", **names}.get(status, "Refused")
+    return NAMES.get(status, "Refused")

@@ -4,8 +4,9 @@
 window.cotenant = window.cotenant || {}; // completed by shell.js
 
 (function extent() {
-  // Parts of the address that are of namespaces: `ns=a`, `ns!=a`, `ns in (a,b)`, and by the key's other name.
-  const ofNamespaces = (name) => /^(ns|namespace)(!|\s+(not)?in\b.*)?$/.test(name);
+  // The key of a part of the address, as `ns` of `ns=a`, `ns!=a`, `ns in (a,b)`, and by the key's other name.
+  window.cotenant.keyOf = (name) => name.replace(/(!|\s+(not)?in\b.*)$/, "").trim().replace(/^namespace$/, "ns");
+  const ofNamespaces = (name) => window.cotenant.keyOf(name) === "ns";
 
   // A page about one thing has no rows to narrow: its list has.
   function target() {

@@ -155,8 +155,8 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   function filtersOf(search, frame) {
     const params = new URLSearchParams(search || ""), [key, value] = (frame.dataset.hidden || "").split("=");
     ["sort", "open", "offset", "limit", "format", "columns", "show", "from"].forEach((name) => params.delete(name));
-    const idle = (frame.dataset.idle || "").split(","), keyOf = (name) => name.replace(/(!|\s+(not)?in\b.*)$/, "").trim().replace(/^namespace$/, "ns");
-    [...params.keys()].filter((name) => idle.includes(keyOf(name))).forEach((name) => params.delete(name));
+    const idle = (frame.dataset.idle || "").split(",");
+    [...params.keys()].filter((name) => idle.includes(window.cotenant.keyOf(name))).forEach((name) => params.delete(name));
     if (["all", "next"].includes(params.get("range"))) params.delete("range"); // of charts: they leave out no row
     if (key && !params.has(key) && !params.has(key + "!")) params.append(key, value);
     return params;

@@ -6,6 +6,7 @@ the API have them too; `assets/extent.js` writes them there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -96,16 +97,14 @@ def offered(overview: Overview | None, obeyed: Obeyed, search: str) -> list[dict
 def _why_not(value: str, overview: Overview | None, obeyed: Obeyed) -> str:
     if value == time_span.AHEAD:
         return "" if obeyed.forecast else "no forecast on this page"
-    short = overview is not None and time_span.range_seconds(value) != float("inf") and _too_long(value, overview)
-    return f"the history is {_days(overview)}" if overview and short else ""
+    return _too_long(time_span.range_seconds(value), overview)
 
 
-def _too_long(value: str, overview: Overview) -> bool:
-    return overview.window_days + ALMOST_DAYS < time_span.range_seconds(value) / DAY_SECONDS
-
-
-def _days(overview: Overview) -> str:
-    return display.duration(overview.window_days * DAY_SECONDS)
+def _too_long(back_seconds: float, overview: Overview | None) -> str:
+    """Why a finite range reaches beyond the history; empty where it does not."""
+    if overview is None or not overview.window_days + ALMOST_DAYS < back_seconds / DAY_SECONDS < math.inf:
+        return ""
+    return f"the history is {display.duration(overview.window_days * DAY_SECONDS)}"
 
 
 def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
@@ -123,8 +122,8 @@ def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
         sentences.append(NO_FORECAST)
     elif obeyed.time_range:
         sentences.append(f"Time range: {obeyed.time_range}")
-    elif overview and back_seconds != float("inf") and _too_long(present, overview):
-        sentences.append(f"Time range: the history is {_days(overview)}; all of it is shown.")
+    elif why := _too_long(back_seconds, overview):
+        sentences.append(f"Time range: {why}; all of it is shown.")
     return sentences
 
 

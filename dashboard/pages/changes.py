@@ -60,7 +60,6 @@ def _total(label: str, columns: Any, mask: Sequence[bool]) -> Component:
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
     for one in definitions:
-        one["width"] = WIDTHS.get(one["field"], one["width"])
         if one["field"] in ("state", "verdict"):
             one["cellRenderer"] = "CotenantChip"
         if one["field"] == "time":
@@ -86,6 +85,7 @@ LIST: Final = Listing(
     order="-time",
     opens="?open={change}",
     totals=_totals,
+    widths=WIDTHS,
     shape=_shape,
     news=NEWS,
     alone=True,

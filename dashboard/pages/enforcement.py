@@ -45,7 +45,6 @@ WIDTHS: Final = {
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
     """Seconds count here; a dry run is a chip."""
     for column_def in definitions:
-        column_def["width"] = WIDTHS.get(column_def["field"], column_def["width"])
         if column_def["field"] == "time":
             column_def["valueFormatter"] = {"function": "cotenantStamp(params)"}
         if column_def["field"] == "mode":
@@ -68,6 +67,7 @@ LIST: Final = Listing(
     ),
     order="-time",
     opens="?open={node}",
+    widths=WIDTHS,
     shape=_shape,
     news=NEWS,
     alone=True,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from dash import Dash, html
 from dash.development.base_component import Component
@@ -18,11 +17,6 @@ WIDTHS: Final = {"severity": 118, "saving_month": 140, "proposal": 560}
 """Of headers that are sorted by, or longer than what they head; and of what is copied from a cell."""
 
 
-def _shape(definitions: Sequence[dict[str, Any]]) -> None:
-    for column_def in definitions:
-        column_def["width"] = WIDTHS.get(column_def["field"], column_def["width"])
-
-
 LIST: Final = Listing(
     schema=FINDINGS,
     path="findings",
@@ -30,7 +24,7 @@ LIST: Final = Listing(
     shown=("severity", "finding", "namespace", "kind", "workload", "container", "saving_month", "evidence", "proposal"),
     facets=(("finding", "Finding"), ("severity", "Severity"), ("kind", "Kind"), ("ns", "Namespace")),
     order="-severity",
-    shape=_shape,
+    widths=WIDTHS,
 )
 
 

@@ -69,7 +69,6 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
     for column_def in definitions:
         if column_def["field"] in ("peak", "peak_median"):
             column_def["valueFormatter"] = {"function": "cotenantByResource(params)"}
-        column_def["width"] = WIDTHS.get(column_def["field"], column_def["width"])
 
 
 LIST: Final = Listing(
@@ -99,6 +98,7 @@ LIST: Final = Listing(
     ),
     order="scope",
     opens="?open={scope}/{namespace}/{kind}/{name}/{resource}",
+    widths=WIDTHS,
     shape=_shape,
 )
 

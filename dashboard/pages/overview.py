@@ -41,7 +41,7 @@ RESOURCES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class OverviewPage:
     """What the page is drawn from under an address: the results, narrowed to its namespaces."""
 
     view: View
@@ -57,14 +57,14 @@ class Shown:
         return f"{self.view.settings.base_path}{page}" + (f"?{search}" if search else "")
 
 
-def shown(view: View, search: str) -> Shown | None:
+def shown(view: View, search: str) -> OverviewPage | None:
     """From the newest results; None when there are none, UsageError for what is no namespace filter."""
     snapshot, query = view.source.snapshot(), carried.namespace_query(search)
     overview = snapshot.overview
     if overview is not None and query.conditions:
         rows = {s.name: snapshot.rows(s.name, query) for s in (RECOMMENDATIONS, WORKLOADS, PODS)}
         overview = overview_of(overview, snapshot.tables, rows, carried.admits(search))
-    return None if overview is None else Shown(view, search, overview, query)
+    return None if overview is None else OverviewPage(view, search, overview, query)
 
 
 def render(view: View, search: str) -> Component:
@@ -94,7 +94,7 @@ def contents(view: View, search: str = "") -> Component:
     return html.Div([html.Div([panels.guarded(draw) for draw in drawn], className=name) for name, drawn in rows])
 
 
-def _lead(page: Shown) -> str:
+def _lead(page: OverviewPage) -> str:
     overview = page.overview
     things = ((overview.nodes, "node"), (overview.workloads, "workload"), (overview.pods, "pod"))
     whose = f", workloads and pods {_whose(page)}" if _whose(page) else ""
@@ -105,14 +105,14 @@ def _lead(page: Shown) -> str:
     )
 
 
-def _whose(page: Shown) -> str:
+def _whose(page: OverviewPage) -> str:
     """Of which namespaces the counts and sums are, where not of all."""
     if page.query.conditions:
         return OF_CHOSEN
     return "" if page.view.given.people().reads is None else OF_THESE
 
 
-def _verdict(page: Shown, ready: ReadyNow) -> Component:
+def _verdict(page: OverviewPage, ready: ReadyNow) -> Component:
     """One sentence before anything else: what can be lent, what can be saved, what is at risk."""
     overview, view = page.overview, page.view
     lent = [panels.amount(overview.cpu.batch_now, Resource.CPU), " and ",
@@ -130,7 +130,7 @@ def _verdict(page: Shown, ready: ReadyNow) -> Component:
     return html.P([*lent, *saved, *risk], className="verdict", id="overview-verdict")
 
 
-def _ready(page: Shown) -> ReadyNow:
+def _ready(page: OverviewPage) -> ReadyNow:
     """Of the rows that the list shows under the same filter."""
     snapshot = page.view.source.snapshot()
     search = carried.joined(READY, carried.carried(page.search, "ns"))
@@ -159,7 +159,7 @@ def _headline(overview: Overview) -> Component:
     return html.Div(stats, className="stats six")
 
 
-def _present(page: Shown, ready: ReadyNow) -> Component:
+def _present(page: OverviewPage, ready: ReadyNow) -> Component:
     """What could be used now, what comes next, what is worth doing."""
     overview = page.overview
     return html.Div(
@@ -216,7 +216,7 @@ def _peak(overview: Overview) -> Component:
     return panels.stat("Next peak", [panels.clock(peak.start_seconds), ", ", height], detail)
 
 
-def _worth(page: Shown, ready: ReadyNow) -> Component:
+def _worth(page: OverviewPage, ready: ReadyNow) -> Component:
     """What passes the guardrails now, as the list and its order have it; all recommendations together beside it."""
     overview = page.overview
     whole = [panels.amount(overview.saving_cpu_millicores, Resource.CPU), " and ",
@@ -229,7 +229,7 @@ def _worth(page: Shown, ready: ReadyNow) -> Component:
     return panels.stat("Ready to apply", display.counted(ready.count, "recommendation"), html.Span(detail))
 
 
-def _band_panel(page: Shown) -> Component:
+def _band_panel(page: OverviewPage) -> Component:
     switch = dmc.SegmentedControl(
         id="band-resource",
         value=Resource.CPU.value,
@@ -241,7 +241,7 @@ def _band_panel(page: Shown) -> Component:
     return panels.panel("Peaks and valleys", chart, aside=switch, note=note)
 
 
-def _band(page: Shown, resource: Resource) -> Component:
+def _band(page: OverviewPage, resource: Resource) -> Component:
     series = page.overview.cpu if resource is Resource.CPU else page.overview.memory
     if not series.times:
         return panels.empty(
@@ -260,7 +260,7 @@ def _heat_panel(overview: Overview) -> Component:
     )
 
 
-def _waste_panel(page: Shown) -> Component:
+def _waste_panel(page: OverviewPage) -> Component:
     note = "Requested minus used, by namespace. A bar leads to its workloads."
     choices = [*RESOURCES, {"value": "money", "label": "Money"}]
     switch = dmc.SegmentedControl(id="waste-measure", value="cpu", data=choices, size="xs")
@@ -268,7 +268,7 @@ def _waste_panel(page: Shown) -> Component:
     return panels.panel("Waste", ranked, aside=switch, note=note)
 
 
-def _waste(page: Shown, chosen: str) -> Component:
+def _waste(page: OverviewPage, chosen: str) -> Component:
     """Bars of the namespaces that request most beyond their use, and links to their workloads.
 
     chosen: "cpu", "memory", or "money" at the prices of the settings.
@@ -293,7 +293,7 @@ def _waste(page: Shown, chosen: str) -> Component:
     return html.Div([chart, listed])
 
 
-def _outcome(page: Shown) -> Component:
+def _outcome(page: OverviewPage) -> Component:
     overview, total = page.overview, sum(page.overview.severities.values())
     note = f"{display.counted(total, 'container')}, strategy {overview.strategy}."
     if not total:
@@ -310,7 +310,7 @@ def _outcome(page: Shown) -> Component:
     return panels.panel("Recommendations", shares, *_worth_most(page), html.H3("Why"), reasons, note=note)
 
 
-def _worth_most(page: Shown) -> list[Component]:
+def _worth_most(page: OverviewPage) -> list[Component]:
     """The workloads that save most, each with a way into its review; nothing where this dashboard is read-only."""
     view = page.view
     if view.given.desk is None:
@@ -338,7 +338,7 @@ def _share(word: str, count: int, total: int, href: str, tone: str) -> Component
     )
 
 
-def _reasons(page: Shown) -> Component:
+def _reasons(page: OverviewPage) -> Component:
     reasons = page.overview.reasons
     ranked = sorted(((n, Reason(code)) for code, n in reasons.items() if n and code in set(Reason)), reverse=True)[:5]
     rows = [
@@ -353,7 +353,7 @@ def _reasons(page: Shown) -> Component:
     return html.Ul(rows, className="reasons")
 
 
-def _findings(page: Shown) -> Component:
+def _findings(page: OverviewPage) -> Component:
     """How many findings of each kind, the worst first, each a link to them."""
     counts = filters.facet(page.view.source.snapshot().tables[FINDINGS.name], page.query, "finding")
     note = "What a person should know, beside recommendations."
@@ -391,7 +391,7 @@ def _quality(overview: Overview, base: str) -> Component:
 def register(app: Dash, view: View) -> None:
     """Redraw when results or the address change; switches pick the measure; a waste bar leads to its namespace."""
 
-    def drawn(search: str | None, draw: Callable[[Shown], Component]) -> Component:
+    def drawn(search: str | None, draw: Callable[[OverviewPage], Component]) -> Component:
         def draw_results() -> Component:
             page = shown(view, search or "")
             return panels.no_results() if page is None else draw(page)

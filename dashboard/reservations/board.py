@@ -74,7 +74,6 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
     for column_def in definitions:
         if column_def["field"] in ("wanted", "median"):
             column_def["cellRendererParams"] = {"words": "Pods beyond the usual over 24 hours"}
-        column_def["width"] = WIDTHS.get(column_def["field"], column_def["width"])
 
 
 LIST: Final = Listing(
@@ -101,6 +100,7 @@ LIST: Final = Listing(
     order="start",
     opens="?open={namespace}/{kind}/{workload}",
     totals=totals,
+    widths=WIDTHS,
     shape=_shape,
 )
 
@@ -141,20 +141,28 @@ def _filtered(plans: Sequence[Plan], search: str) -> list[Plan]:
 
 @dataclass(frozen=True, slots=True)
 class PlanSelection:
-    """What is open beside the list: a plan of the cluster, else a predicted peak, else the name of what is gone."""
+    """What is open beside the list: a plan of the cluster, else a predicted peak, else the name of what is gone.
+
+    ref: the URL's plan where it is not among the listed ones; the filters leave it out, or it is gone.
+    """
 
     plan: Plan | None = None
     row: Row | None = None
+    ref: PlanRef | None = None
     missing: str = ""
 
 
-def selection(view: View, search: str, plans: BoardPlans) -> PlanSelection:
-    """The plan or workload in the URL; else the plan that waits for an approval, else the first proposed peak."""
-    rows, opened = rows_of(view, search), proposed_plans.opened(search)
+def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: BoardPlans) -> PlanSelection:
+    """The plan or workload in the URL; else the plan that waits for an approval, else the first proposed peak.
+
+    rows: the listed ones.
+    """
+    opened = proposed_plans.opened(search)
     if opened is not None and opened.kind == PLAN_KIND:
-        plan = _exact(view, PlanRef(opened.namespace, opened.name), plans.plans)
-        return PlanSelection(plan, missing="" if plan else f"{opened.namespace}/{opened.name}")
-    everything = list(view.source.snapshot().tables[PLANS.name].table.rows()) if opened else rows
+        ref = PlanRef(opened.namespace, opened.name)
+        plan = next((p for p in plans.plans if story.ref_to(p) == ref), None)
+        return PlanSelection(plan) if plan else PlanSelection(ref=ref, missing=str(ref))
+    everything = list(snapshot.tables[PLANS.name].table.rows()) if opened else rows
     row = proposed_plans.in_hand(everything, search)
     mine = [p for p in story.by_need(plans.plans) if opened is None or story.workload_of(p) == opened]
     if mine and (opened is not None or row is None or story.phase_of(mine[0]).value == "Proposed"):
@@ -162,17 +170,6 @@ def selection(view: View, search: str, plans: BoardPlans) -> PlanSelection:
     if row is None and opened is not None:
         return PlanSelection(missing=f"{opened.namespace}/{opened.kind}/{opened.name}")
     return PlanSelection(row=row)
-
-
-def _exact(view: View, ref: PlanRef, plans: Sequence[Plan]) -> Plan | None:
-    """A plan by name, also one that the filters leave out."""
-    plan = next((p for p in plans if story.ref_to(p) == ref), None)
-    if plan is not None or view.given.plans is None:
-        return plan
-    try:
-        return view.given.plans.plan(view.given.people(), ref)
-    except CotenantError:
-        return None
 
 
 def board(view: View, search: str, plans: BoardPlans) -> list[Component]:
@@ -187,13 +184,14 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     """One line a workload: what the forecast says, its plans, and where each stands."""
     if plans.trouble is not None:
         return panels.panel(LIVE, plans.trouble)
-    entries = story.merged(rows_of(view, search), plans.plans)
+    rows = rows_of(view, search)
+    entries = story.merged(rows, plans.plans)
     if not entries:
         why = "Nothing is proposed, and the cluster holds no plan. Make one by hand, or look at the forecasts."
         return panels.panel(LIVE, panels.empty("No plan yet.", why=why))
     titles = ("Workload and plan", "Phase", "Window", "Pods", "Past peaks")
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
-    chosen = selection(view, search, plans)
+    chosen = selection(view.source.snapshot(), rows, search, plans)
     lines = [line for entry in entries[:MOST_LIVE] for line in _lines(view, entry, chosen)]
     hidden = len(entries) - MOST_LIVE
     more = [html.P(f"and {hidden:,} more: use the filters", className="panel-note")] if hidden > 0 else []
@@ -237,7 +235,7 @@ def _plan_line(view: View, plan: Plan, name: str, hits: str, chosen: PlanSelecti
     here = dcc.Link(visible(name), href=f"?{urlencode({'open': key})}")
     page = dcc.Link("page", href=plan_actions.page_of(view.settings.base_path, ref), className="quiet-link")
     who = [here, html.Div([visible(plan.name), " ", page], className="dim")]
-    scores = story.shown_scores(plan)
+    scores = plan.status.scores
     past = _last(scores[0]) if scores else hits
     phase = panels.chip(story.phase_of(plan).value, story.tone(plan), story.said(plan))
     pods = f"{story.there(plan)} of {story.wanted(plan)}" if plan.status.units else f"{plan.count}"

@@ -9,8 +9,10 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Right
+from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.reasons import short
 from cotenant.core.model.reservations.plan import Plan
+from cotenant.core.model.reservations.plan_service import PlanRef
 from cotenant.core.model.text import visible
 from cotenant.core.model.views import PLANS
 from dashboard.figures import gantt
@@ -19,7 +21,7 @@ from dashboard.frame.view import View
 from dashboard.nodes.workload_story import Row
 from dashboard.pages import portrait
 from dashboard.reservations import plan_actions, plan_page, proposed_plans, story
-from dashboard.reservations.board import PATH, BoardPlans, selection, window_words
+from dashboard.reservations.board import PATH, BoardPlans, rows_of, selection, window_words
 from dashboard.tables import display
 
 IN_HAND: Final = "Plan in hand"
@@ -29,14 +31,25 @@ FIRST_COMMANDS: Final = 2
 
 def hand(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     """The plan or workload in the URL; else the plan that waits for an approval, else the first proposed peak."""
-    chosen = selection(view, search, plans or BoardPlans())
-    if chosen.plan is not None:
-        return _plan_panel(view, search, chosen.plan)
+    chosen = selection(view.source.snapshot(), rows_of(view, search), search, plans or BoardPlans())
+    plan = chosen.plan or (_unlisted(view, chosen.ref) if chosen.ref else None)
+    if plan is not None:
+        return _plan_panel(view, search, plan)
     if chosen.row is not None:
         return _peak(view, chosen.row, search)
     if chosen.missing:
         return _gone(view, chosen.missing)
     return panels.panel(IN_HAND, panels.empty("No plan to show.", why="The list is empty."), *_places(view))
+
+
+def _unlisted(view: View, ref: PlanRef) -> Plan | None:
+    """A plan that the list's filters leave out; None where there is none."""
+    if view.given.plans is None:
+        return None
+    try:
+        return view.given.plans.plan(view.given.people(), ref)
+    except CotenantError:
+        return None
 
 
 def _gone(view: View, name: str) -> Component:

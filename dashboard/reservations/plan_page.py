@@ -137,7 +137,7 @@ def present(plan: Plan) -> Component:
 
 def past(plan: Plan, currency: str) -> Component:
     """What the back-test expected beside what came, occurrence by occurrence."""
-    scores = story.shown_scores(plan)
+    scores = plan.status.scores
     expected = plan.status.expected
     if not scores:
         text = _expected_words(expected) if expected else "There is no back-test of it."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant.core.model.identity import WorkloadRef
@@ -149,16 +149,15 @@ def bars(plan: Plan, windows: Sequence[Span]) -> list[Bar]:
     present, phase = window_of(plan), phase_of(plan)
     name, state = f"{plan.namespace}/{plan.owner.name}", _STATES[phase][0]
     begin = int(plan.status.reserve_at_seconds)
-    present_bars = (
-        [replace(_bar(name, present, wanted(plan), state, said(plan)), reserve_at_seconds=begin)] if present else []
-    )
+    present_bars = [_bar(name, present, wanted(plan), state, said(plan), begin)] if present else []
     approved = lasting(plan)
     later = ("approved", "approved with its series") if approved else ("proposed", "by its schedule")
     return present_bars + [_bar(name, one, plan.count, *later) for one in windows if present is None or one > present]
 
 
-def _bar(name: str, window: Span, pods: int, state: str, note: str) -> Bar:
-    return Bar(name, int(window.start_seconds), int(window.end_seconds), pods, phase=state, said=note)
+def _bar(name: str, window: Span, pods: int, state: str, note: str, reserve_at_seconds: int = 0) -> Bar:
+    start, end = int(window.start_seconds), int(window.end_seconds)
+    return Bar(name, start, end, pods, phase=state, said=note, reserve_at_seconds=reserve_at_seconds)
 
 
 def lasting(plan: Plan) -> bool:
@@ -306,12 +305,6 @@ def _room_there(plan: Plan) -> TimelineEvent:
 
 def _lead_words(plan: Plan) -> str:
     return f"start − lead of {display.duration(plan.status.lead_seconds)}" if plan.status.lead_seconds else ""
-
-
-def shown_scores(plan: Plan) -> list[Score]:
-    """Past occurrences, the newest first."""
-    status = plan.status
-    return [score for score in (status.score, *status.history) if score]
 
 
 def seen(plans: Sequence[Plan], now_seconds: float) -> str:

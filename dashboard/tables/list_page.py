@@ -6,8 +6,8 @@ Everything that narrows the list is a link: the URL holds the state, so it can b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import dash_mantine_components as dmc
@@ -46,6 +46,8 @@ class Listing:
     opens: str = ""
     """What a click on a row opens: an address below the base, or "?open=..." for a panel; {column}: the row's value."""
     totals: Callable[[Snapshot, Query], Sequence[Component]] = lambda _snapshot, _query: ()
+    widths: Mapping[str, int] = field(default_factory=dict)
+    """Pixels of columns by name, where they are not the usual ones."""
     shape: Callable[[Sequence[dict[str, Any]]], None] = lambda _definitions: None
     """Last touches on the column definitions."""
     patches: bool = False
@@ -93,6 +95,8 @@ def body(listing: Listing, view: View, search: str) -> Component:
         query = listing.query("", schema)
     shown = _columns(listing, schema, search)
     table = grid.component(schema, shown, query, view.settings.page_rows)
+    for column_def in table.columnDefs:
+        column_def["width"] = listing.widths.get(column_def["field"], column_def["width"])
     listing.shape(table.columnDefs)
     table.columnDefs = _placed(listing, table.columnDefs)
     if listing.bar():
@@ -347,7 +351,8 @@ Href = Callable[[Query], str]
 
 def _links(search: str, schema: Schema) -> Href:
     """Addresses that keep what this one carries for other pages."""
-    return lambda query: f"?{carried.joined(filters.encode(query), *carried.idle(search, schema))}"
+    resting = carried.idle(search, schema)
+    return lambda query: f"?{carried.joined(filters.encode(query), *resting)}"
 
 
 def _href(query: Query) -> str:

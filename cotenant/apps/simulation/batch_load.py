@@ -9,13 +9,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from cotenant.apps.simulation.controllers.scheduler import NodeSpace
 from cotenant.apps.simulation.objects import DEMO_LABELS, PAUSE_IMAGE
 from cotenant.core.model.kubernetes.pod_request import format_room
 from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
+from cotenant.core.model.reservations.reservation import moment_of
 from cotenant.core.model.resource import GIB
 
 Json = dict[str, Any]
@@ -79,4 +79,4 @@ def _pod(place: NodeSpace, now_seconds: float) -> Json:
 
 
 def _born(pod: Mapping[str, Any]) -> float:
-    return datetime.fromisoformat(pod["metadata"]["creationTimestamp"].replace("Z", "+00:00")).timestamp()
+    return moment_of(pod["metadata"]["creationTimestamp"], "creationTimestamp") or 0.0

@@ -99,9 +99,7 @@ def plan_table(plans: Sequence[Plan]) -> Table:
 
 def score_table(plan: Plan) -> Table:
     """Scores of a plan, newest first."""
-    status = plan.status
-    scores = [score for score in (status.score, *status.history) if score]
-    return Table.from_rows(SCORES, [_score(plan, score) for score in scores])
+    return Table.from_rows(SCORES, [_score(plan, score) for score in plan.status.scores])
 
 
 def _placed(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:

@@ -6,10 +6,10 @@ Of JSONPath what printer columns use is understood: names, and `[*]`, of which t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 from cotenant.apps.simulation.api_server.schema import Json
+from cotenant.core.model.reservations.reservation import moment_of
 
 MEDIA_TYPE: Final = "as=Table"
 """In the Accept header of who wants one."""
@@ -48,9 +48,10 @@ def table(body: Json, columns: Sequence[Json], now_seconds: float) -> Json:
 
 def _cell(item: Json, column: Json, now_seconds: float) -> Any:
     value = next(_values(item, column["jsonPath"].replace("[*]", ".*").strip(".").split(".")), None)
-    if value is None or column["type"] != "date":
+    moment = moment_of(value, column["jsonPath"]) if column["type"] == "date" else None
+    if moment is None:
         return value
-    seconds = now_seconds - datetime.fromisoformat(str(value).replace("Z", "+00:00")).timestamp()
+    seconds = now_seconds - moment
     _, unit, letter = next((one for one in UNITS if seconds >= one[0]), UNITS[-1])
     return f"{max(0, int(seconds // unit))}{letter}"
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
 from cotenant.apps.simulation.api_server.writes import timestamp
 from cotenant.apps.simulation.population import container_status, running, start_seconds
 from cotenant.core.model.kubernetes.pod_request import fits, parse_room, requests_of
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.core.model.reservations.reservation import moment_of
 
 Json = dict[str, Any]
 
@@ -51,8 +51,9 @@ def started(pod: Json, now_seconds: float) -> Json | None:
     status = pod.get("status") or {}
     if status.get("phase") != "Pending":
         return None
-    since = next((c["lastTransitionTime"] for c in status.get("conditions") or () if c["type"] == "PodScheduled"), None)
-    if since is None or now_seconds < _seconds(since) + delay_seconds(pod):
+    moments = (c["lastTransitionTime"] for c in status.get("conditions") or () if c["type"] == "PodScheduled")
+    since = moment_of(next(moments, None), "PodScheduled")
+    if since is None or now_seconds < since + delay_seconds(pod):
         return None
     return {**status, **running(pod, timestamp(now_seconds))}
 
@@ -102,7 +103,3 @@ def _differs(pod: Json) -> bool:
     return any(
         (c.get("resources") or {}) != force.get(c["name"], c.get("resources") or {}) for c in pod["spec"]["containers"]
     )
-
-
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

@@ -40,7 +40,7 @@ class OccurrenceReport:
 
 def reports(plan: Plan) -> list[OccurrenceReport]:
     """Of the occurrences that are over, the newest first."""
-    return [_report(score) for score in (plan.status.score, *plan.status.history) if score]
+    return [_report(score) for score in plan.status.scores]
 
 
 def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:

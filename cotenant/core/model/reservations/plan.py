@@ -229,10 +229,14 @@ class PlanStatus:
     conditions: tuple[PlanCondition, ...] = ()
 
     @property
+    def scores(self) -> tuple[Score, ...]:
+        """Of the occurrences that are over, the newest first."""
+        return tuple(score for score in (self.score, *self.history) if score)
+
+    @property
     def last_end_seconds(self) -> float:
         """End of the newest occurrence that was scored; 0 when there was none."""
-        ends = (score.end_seconds for score in (self.score, *self.history) if score)
-        return max(ends, default=0.0)
+        return max((score.end_seconds for score in self.scores), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
