@@ -187,7 +187,8 @@ def test_a_deletion_carries_the_last_state_under_a_newer_version(target: Target)
     made = target.apply(path, config_map("c", {"n": "1"}))
     target.admin.delete(path)
     since = made["metadata"]["resourceVersion"]
-    event = next(target.api().watch(target.path("configmaps"), resourceVersion=since, timeoutSeconds="60"))
+    stream = target.api().watch(target.path("configmaps"), resourceVersion=since, timeoutSeconds="60", **own(target))
+    event = next(stream)
     assert (event["type"], event["object"]["data"]) == ("DELETED", {"n": "1"})
     assert int(event["object"]["metadata"]["resourceVersion"]) > int(since)
 
