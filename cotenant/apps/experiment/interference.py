@@ -1,0 +1,70 @@
+"""How batch work on a node slows its latency-sensitive pods down. Pure.
+
+    p99 ratio = queueing * contention * memory
+
+    queueing   : waiting for a CPU, of a queue with c servers (Sakasegawa's approximation of M/M/c):
+                 1 + tail_weight * u^(sqrt(2 (c + 1)) - 1) / (c (1 - u)), u = online + preemption_leak * batch, over cores
+    contention : hyper-threads, last-level cache and memory bandwidth, which no CPU weight divides:
+                 1 + hardware_share * batch ratio
+    memory     : direct reclaim as memory fills up: 1 + reclaim_penalty * max(0, (m - start) / (1 - start))
+
+Batch runs in the best-effort tier, whose weight is the smallest, so that latency-sensitive tasks see little of its CPU
+time (`preemption_leak`); what remains is shared hardware. Sources: H. Sakasegawa, "An approximation formula
+L_q = a rho^b / (1 - rho)" (1977); D. Lo et al., "Heracles" (ISCA 2015), for shared hardware as the rest that CPU
+weights leave; X. Zhang et al., "CPI2" (EuroSys 2013).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.floating[Any]]
+
+FULLEST: Final = 0.98
+"""Utilisation at which the queue's formula is cut: beyond it nothing is in equilibrium."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interference:
+    """Constants of the model, all shares or factors >= 0; they are assumptions until a real node's p99 fits them."""
+
+    tail_weight: float = 3.0
+    preemption_leak: float = 0.03
+    hardware_share: float = 0.05
+    reclaim_penalty: float = 0.5
+    reclaim_start: float = 0.9
+
+
+def latency_multiplier(
+    model: Interference, cores: Floats, online_ratio: Floats, batch_ratio: Floats, memory_ratio: Floats
+) -> Floats:
+    """p99 of latency-sensitive pods over that of an idle node, (nodes,), at least 1.
+
+    cores: of each node; online_ratio, batch_ratio: CPU used by latency-sensitive pods with the system, and by batch,
+    over the node's cores; memory_ratio: memory in use over capacity. All (nodes,); ratios are clipped to 0..1.
+    """
+    seen_load = np.clip(online_ratio + model.preemption_leak * batch_ratio, 0.0, FULLEST)
+    waiting = seen_load ** (np.sqrt(2 * (cores + 1)) - 1) / (cores * (1 - seen_load))
+    fullness = np.clip((memory_ratio - model.reclaim_start) / (1 - model.reclaim_start), 0.0, 1.0)
+    multiplier: Floats = (
+        (1 + model.tail_weight * waiting)
+        * (1 + model.hardware_share * np.clip(batch_ratio, 0.0, 1.0))
+        * (1 + model.reclaim_penalty * fullness)
+    )
+    return multiplier
+
+
+def latency_ratio(
+    model: Interference, cores: Floats, online_ratio: Floats, batch_ratio: Floats, memory_ratios: tuple[Floats, Floats]
+) -> Floats:
+    """p99 with batch over p99 without it, (nodes,), at least 1 where batch adds memory.
+
+    memory_ratios: with batch, without it.
+    """
+    alone = latency_multiplier(model, cores, online_ratio, np.zeros_like(batch_ratio), memory_ratios[1])
+    result: Floats = latency_multiplier(model, cores, online_ratio, batch_ratio, memory_ratios[0]) / alone
+    return result

@@ -1,0 +1,119 @@
+"""What one run of the simulated cluster is asked for, and what comes of it. Pure, no effects.
+
+An `SharingOutcome` is a row of the comparison at equal safety; its `SharingTimeline` are the same run's columns by step, summed or
+averaged over nodes, for figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+STEP_SECONDS: Final = 300
+
+
+class Sharing(StrEnum):
+    """A way to share nodes between latency-sensitive and batch pods.
+
+    none: batch never runs on these nodes; static-overcommit: a fixed share of allocatable less what online pods use is
+    lent, the share tuned in hindsight; koordinator: our policy `usage`, exact by its protocol; cotenant: policy
+    `forecast` at a risk; oracle: lends what will be free in the next 24 hours, which it knows.
+    """
+
+    NONE = "none"
+    STATIC = "static-overcommit"
+    KOORDINATOR = "koordinator"
+    COTENANT = "cotenant"
+    ORACLE = "oracle"
+
+
+class Incident(StrEnum):
+    """What goes wrong in a scenario."""
+
+    FLASH_CROWD = "flash-crowd"
+    PROMETHEUS_AWAY = "prometheus-away"
+    MEMORY_LEAK = "memory-leak"
+    MANAGER_DEAD = "manager-dead"
+
+
+@dataclass(frozen=True, slots=True)
+class SharingScenario:
+    """A world to simulate; the same scenario has the same result.
+
+    trace: `synthetic`, a family of `world.FAMILIES`, or the address that pods' usage was read from; days: judged
+    after the history that every way of sharing may learn from.
+    """
+
+    trace: str
+    nodes: int
+    pods: int
+    days: int
+    seed: int
+    incident: Incident | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharingTimeline:
+    """Columns by step of `STEP_SECONDS`, (steps,) each; cores are sums over nodes.
+
+    online_cores: used by latency-sensitive pods and the system; batch_cores: used by batch pods; offered_cores: lent to
+    batch (batch-cpu); bound_cores: requested by the batch pods that run; allocatable_cores: of the nodes that are up;
+    latency_ratio: p99 of latency-sensitive pods over that of the same step without colocation; short_ratio: share of
+    the nodes that were short; evictions: batch pods evicted.
+    """
+
+    time_seconds: Floats
+    online_cores: Floats
+    batch_cores: Floats
+    offered_cores: Floats
+    bound_cores: Floats
+    allocatable_cores: Floats
+    latency_ratio: Floats
+    short_ratio: Floats
+    evictions: Floats
+
+    def columns(self) -> dict[str, Floats]:
+        """By name, in the order of the fields."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharingOutcome:
+    """One way of sharing at one setting of its knob in one scenario.
+
+    knob: risk in percent for cotenant, the lent share for static-overcommit, reclaim percent for koordinator, NaN
+    for the others. utilisation_ratio: used over allocatable core-hours; deadlines_met_ratio: of batch jobs whose
+    deadline lies in the run; evictions: batch pods evicted; suppressed_core_hours: batch was promised them and did not
+    get them; violation_ratio: share of node-time in which online use and what batch pods were promised (their requests)
+    exceeded allocatable, so that someone went short; latency_ratio: p99 of latency-sensitive pods over no colocation;
+    reservation_coverage_ratio: pods of peaks that had capacity the moment they came; reservation_idle_ratio:
+    reserved and unused over allocatable core-hours; pending_p95_seconds: of the pods that peaks add.
+    NaN where a scenario has none of it.
+    """
+
+    scenario: SharingScenario
+    sharing: Sharing
+    knob: float
+    utilisation_ratio: float
+    batch_core_hours: float
+    deadlines_met_ratio: float
+    evictions: int
+    suppressed_core_hours: float
+    violation_ratio: float
+    latency_ratio: float
+    reservation_coverage_ratio: float
+    reservation_idle_ratio: float
+    pending_p95_seconds: float
+    timeline: SharingTimeline
+
+    def row(self) -> dict[str, Any]:
+        """A flat record without the time line."""
+        scenario = {f.name: getattr(self.scenario, f.name) for f in fields(self.scenario)}
+        results = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("scenario", "timeline")}
+        return scenario | results
