@@ -3,7 +3,7 @@
     p99 ratio = queueing * contention * memory
 
     queueing   : waiting for a CPU, of a queue with c servers (Sakasegawa's approximation of M/M/c):
-                 1 + tail_weight * u^(sqrt(2 (c + 1)) - 1) / (c (1 - u)), u = online + preemption_leak * batch, over cores
+                 1 + tail_weight * u^(sqrt(2 (c + 1)) - 1) / (c (1 - u)), u = online + preemption_leak * batch
     contention : hyper-threads, last-level cache and memory bandwidth, which no CPU weight divides:
                  1 + hardware_share * batch ratio
     memory     : direct reclaim as memory fills up: 1 + reclaim_penalty * max(0, (m - start) / (1 - start))

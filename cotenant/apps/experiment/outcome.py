@@ -1,7 +1,7 @@
 """What one run of the simulated cluster is asked for, and what comes of it. Pure, no effects.
 
-An `SharingOutcome` is a row of the comparison at equal safety; its `SharingTimeline` are the same run's columns by step, summed or
-averaged over nodes, for figures.
+A `SharingOutcome` is a row of the comparison at equal safety; its `SharingTimeline` has the same run's columns by step,
+summed or averaged over nodes, for figures.
 """
 
 from __future__ import annotations
