@@ -23,7 +23,7 @@ from tests.enforcer.agents import Running
 from tests.enforcer.tokens import agent_files, installed
 from tests.node.containerd import Containerd
 from tests.node.kubelet import Kubelet, pod_body, pods_gone, running
-from tests.node.test_kubelet import NOT_IN_A_TEST, AgentTree, RealNode
+from tests.node.real_node import NOT_IN_A_TEST, AgentTree, RealNode
 
 GIVEN_CPU = 1
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"

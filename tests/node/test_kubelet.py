@@ -9,7 +9,6 @@ import contextlib
 import json
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,56 +28,14 @@ from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for
-from tests.enforcer.agents import Running
-from tests.enforcer.tokens import agent_files, installed
 from tests.node import pods
-from tests.node.containerd import Containerd
-from tests.node.kubelet import Kubelet, pod_body, pods_gone, running
-from tests.node.proxying import ProxyProcess
+from tests.node.kubelet import pod_body, pods_gone, running
+from tests.node.real_node import RealNode, agent, offer_batch, plugged, proxied, publish
 from tests.support.extent import full
 
 BATCH_RESOURCES = {"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": "64Mi"}
 LIMITED = {"cpu": "500m", "memory": "64Mi"}
-NOT_IN_A_TEST = ["system", "network", "resctrl"]
-"""What these would set belongs to the whole machine."""
 BURN = ("/bin/sh", "-c", "while :; do :; done")
-
-
-@dataclass(frozen=True)
-class RealNode:
-    """A node of the cluster and its runtime; `plugged`: by the NRI plugin, not by the proxy before the runtime."""
-
-    kubelet: Kubelet
-    runtime: Containerd
-    plugged: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.kubelet.name
-
-    @property
-    def best_effort(self) -> str:
-        return f"{self.runtime.base}/kubepods/besteffort"
-
-    def cpu(self, cgroup: str) -> tuple[int, int]:
-        """(shares, quota)."""
-        read = self.runtime.read
-        return int(read("cpu", cgroup, "cpu.shares")), int(read("cpu", cgroup, "cpu.cfs_quota_us"))
-
-
-@contextlib.contextmanager
-def proxied(plane: ControlPlane, runtime: Containerd) -> Iterator[RealNode]:
-    with (
-        ProxyProcess(runtime.folder, runtime.socket, "kubelet") as proxy,
-        Kubelet(plane, runtime, proxy.socket, "proxied") as kubelet,
-    ):
-        yield RealNode(kubelet, runtime)
-
-
-@contextlib.contextmanager
-def plugged(plane: ControlPlane, runtime: Containerd) -> Iterator[RealNode]:
-    with Kubelet(plane, runtime, runtime.socket, "plugged") as kubelet:
-        yield RealNode(kubelet, runtime, plugged=True)
 
 
 @contextlib.contextmanager
@@ -104,13 +61,6 @@ def node(request: pytest.FixtureRequest, control_plane: ControlPlane, kubelet_bi
     with begin(control_plane, request.getfixturevalue(runtime)) as found:
         offer_batch(control_plane, found.name)
         yield found
-
-
-def offer_batch(plane: ControlPlane, node: str) -> None:
-    """What the manager publishes: two cores and a GiB for batch pods."""
-    amounts = {"kubernetes.io/batch-cpu": "2000", "kubernetes.io/batch-memory": str(1 << 30)}
-    body = {"status": {"capacity": amounts, "allocatable": amounts}}
-    plane.api().patch(f"/api/v1/nodes/{node}/status", body)
 
 
 def create(plane: ControlPlane, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -168,48 +118,6 @@ def test_batch_pods_start_limited_and_stay_so_while_services_are_the_kubelets(
         wait_for("the kubelet's sum of requests", lambda: node.cpu(f"{kubepods}/burstable") == (256, -1))
         assert node.cpu(node.best_effort) == (2, -1)
         assert node.cpu(batch_group.rpartition("/")[0]) == (2, -1)
-
-
-class AgentTree:
-    """What `Running` wants to know of a node; the pods it hears of come from the API server."""
-
-    def __init__(self, node: RealNode) -> None:
-        self.base = node.runtime.base
-
-    def write_pods(self, path: Path) -> None:
-        path.write_text("[]")
-
-
-def agent(plane: ControlPlane, node: RealNode, folder: Path) -> Running:
-    """The node agent with its own token; its policy is the NodeSLO of the API server."""
-    installed(plane)
-    files = agent_files(plane, node.name, folder)
-    settings = {
-        "enforcer.pods_file": "",
-        "enforcer.policy_file": "",
-        "enforcer.node_name": node.name,
-        "enforcer.api_server": files.server,
-        "enforcer.token_file": files.token,
-        "enforcer.ca_file": files.ca,
-        "enforcer.strategies_off": json.dumps(NOT_IN_A_TEST),
-        "runtime.nri": json.dumps(node.plugged),
-        "runtime.nri_socket": node.runtime.nri_socket,
-        "runtime.nri_answer_seconds": 1,
-    }
-    return Running(AgentTree(node), folder / "agent", settings=settings)  # type: ignore[arg-type]
-
-
-def publish(plane: ControlPlane, node: RealNode, **thresholds: object) -> None:
-    """The NodeSLO as the manager would write it."""
-    suppress = {"enable": True, "cpuSuppressThresholdPercent": 65, "cpuSuppressPolicy": "cfsQuota"}
-    body = {
-        "apiVersion": "slo.koordinator.sh/v1alpha1",
-        "kind": "NodeSLO",
-        "metadata": {"name": node.name},
-        "spec": {"resourceUsedThresholdWithBE": {**suppress, **thresholds}},
-    }
-    text = json.dumps(body)
-    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
 
 
 def test_a_batch_pod_is_held_back_under_load_and_leaves_when_memory_is_short(
