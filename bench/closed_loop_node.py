@@ -9,8 +9,9 @@ burns whatever it gets. Each level of the day runs without and with batch, in an
 round; what stands before the agent has answered a change of level is not counted. All of it is in one cgroup tree that
 outweighs the machine's other work, which meanwhile is slow.
 
-The constants of `Interference` are fitted on the levels of FITTED alone; the rows compare the simulated node with the
-real one on the levels that the fit has not had, and on the whole day.
+The constants of `Interference` are fitted on the levels of FITTED alone and become its defaults when the run is
+recorded; the rows compare the simulated node with the real one on the levels that the fit has not had, and on the whole
+day. Nothing is recorded of a machine that others use meanwhile.
 """
 
 from __future__ import annotations
@@ -30,9 +31,21 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench.closed_loop_rows import ALONE, DAY, DEFAULT, POLICIES, QUOTA, Phase, mean_phase, rows_of
+from bench.closed_loop_rows import (
+    ALONE,
+    DAY,
+    DEFAULT,
+    POLICIES,
+    QUOTA,
+    Phase,
+    mean_phase,
+    rest_cores,
+    rows_of,
+    with_constants,
+)
 from bench.node_load import FILE_BYTES, MIB, calibrated, counted
 from bench.record import record
+from cotenant.apps.experiment import interference
 from tests.cluster import binaries
 from tests.cluster.control_plane import CONTROLLER_MANAGER, SCHEDULER, ControlPlane, Options
 from tests.cluster.namespaces import create_namespace
@@ -55,7 +68,11 @@ AGENT: Final = {"cpu": "30m", "memory": "64Mi"}
 SERVICE: Final = {"cpu": "1", "memory": "256Mi"}
 BATCH: Final = {"kubernetes.io/batch-cpu": str(BATCH_MILLICORES), "kubernetes.io/batch-memory": "512Mi"}
 NAMESPACE: Final = "closed-loop"
+QUIET_CORES: Final = 0.3
+"""Used by what is no pod of the node, its own kubelet and API server included: more of it is no service alone."""
 NAME: Final = "closed_loop_node"
+MODEL: Final = Path(interference.__file__)
+"""Its defaults are what the last recorded run has fitted."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +122,8 @@ def loop(folder: Path, seconds: float) -> Iterator[Loop]:
         offer_batch(plane, node.name)
         create_namespace(plane.api(), NAMESPACE)
         stack.enter_context(pods_gone(plane, NAMESPACE))
-        publish_thresholds(plane, node, POLICIES[DEFAULT])
         acting = agent(plane, node, folder)
+        publish_thresholds(plane, node, POLICIES[DEFAULT])
         acting.settings = {**acting.settings, "enforcer.tick_seconds": 1}
         acting.before = entering(_pod(plane, node, "agent", "burstable", AGENT))
         stack.enter_context(acting)
@@ -214,10 +231,19 @@ def undisturbed(at: Loop) -> float:
     return (end[4] - begin[4]) / (end[2] - begin[2])
 
 
+def calibrated_work(at: Loop, work_per_core_second: float) -> dict[int, int]:
+    """Work of a request by level of the day: a paced loop takes more CPU than one that never sleeps."""
+    unpaced = {load: calibrated(at.folder / "served", PERIOD_MS * load / 100) for load in DAY}
+    pilot = sorted(DAY)[len(DAY) // 2]
+    paced = phase(at, pilot, ALONE, unpaced[pilot], work_per_core_second)
+    factor = pilot / 100 * CPUS / paced.online_cores
+    return {load: max(1, round(work * factor)) for load, work in unpaced.items()}
+
+
 def measured_day(at: Loop, rounds: int) -> list[Phase]:
     """Every level under every policy, in an order that changes from round to round."""
     work_per_core_second = undisturbed(at)
-    work = {load: calibrated(at.folder / "served", PERIOD_MS * load / 100) for load in DAY}
+    work = calibrated_work(at, work_per_core_second)
     phases: dict[tuple[int, str], list[Phase]] = {}
     ways = (ALONE, *POLICIES)
     for number in range(rounds):
@@ -237,12 +263,19 @@ def main() -> int:
     if reason := impossible(with_nri=True):
         print(f"{NAME}: not measured: {reason}", file=sys.stderr)
         return 0
-    binaries.ensure((*binaries.KUBERNETES, *binaries.CONTAINERD, "kubelet"))
+    binaries.ensure((*binaries.CONTROL_PLANE, *binaries.CONTAINERD, "kubelet"))
     with tempfile.TemporaryDirectory() as temp, loop(Path(temp), options.seconds) as at:
         day = measured_day(at, options.rounds)
     rows = rows_of(day, CPUS, BATCH_MILLICORES / 1000)
-    if options.rounds >= FEWEST_ROUNDS:
+    busy = rest_cores(day)
+    if busy > QUIET_CORES:
+        print(
+            f"{NAME}: others used {busy:.2f} cores of the machine (at most {QUIET_CORES}): not recorded",
+            file=sys.stderr,
+        )
+    if options.rounds >= FEWEST_ROUNDS and busy <= QUIET_CORES:
         record(NAME, f".venv/bin/python -m bench.{NAME}", rows)
+        MODEL.write_text(with_constants(MODEL.read_text(), rows))
     else:
         for row in rows:
             print(f"{row.metric}: {row.value:.3g} {row.unit} {row.goal} {row.met} {row.note}")

@@ -1,9 +1,10 @@
 """The rows of `bench.closed_loop_node`: the real node, the simulated one, and the constants that fit. Pure.
 
 A day has levels of the service's load in percent of the node; at each level a phase without batch and one under each
-policy. The simulated phase gets load, policy and what the rest of the machine uses, and nothing else of the real one:
+policy. As a trace would tell it, the simulated phase gets what the service uses without batch, the policy and what the
+rest of the machine uses, and nothing else of the real one:
 
-    online   = load * cores
+    online   = what the service uses at this level without batch
     allowed  = the node agent's own formulas of target and of CPUs or quota
     batch    = min(allowed, limit of the batch pod, cores - online - system)
     goodput  = batch * batch_progress(online / cores)
@@ -13,6 +14,7 @@ policy. The simulated phase gets load, policy and what the rest of the machine u
 from __future__ import annotations
 
 import itertools
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -46,6 +48,8 @@ GRID: Final[Mapping[str, Sequence[float]]] = {
     "preemption_leak": [round(0.01 * n, 2) for n in range(41)],
     "hardware_share": [round(0.01 * n, 2) for n in range(41)],
 }
+CONSTANTS: Final = ("tail_weight", *GRID)
+FITTED_CONSTANT: Final = "fitted constant "
 TAIL_WEIGHTS: Final = [round(0.1 * n, 1) for n in range(101)]
 
 
@@ -87,20 +91,19 @@ def allowed_cores(policy: str, cores: int, online_cores: float, system_cores: fl
 
 def simulated(real: Day, model: Interference, cores: int, limit_cores: float) -> list[Phase]:
     """The same day without the real node; a phase's p99_ms is the real one's alone times the simulated ratio."""
-    alone = {phase.load_percent: phase.p99_ms for phase in real if phase.policy == ALONE}
+    alone = {phase.load_percent: phase for phase in real if phase.policy == ALONE}
     return [_simulated(phase, model, cores, limit_cores, alone[phase.load_percent]) for phase in real]
 
 
-def _simulated(phase: Phase, model: Interference, cores: int, limit_cores: float, alone_ms: float) -> Phase:
-    online = phase.load_percent / 100 * cores
-    batch = 0.0
+def _simulated(phase: Phase, model: Interference, cores: int, limit_cores: float, alone: Phase) -> Phase:
+    online, batch = alone.online_cores, 0.0
     if phase.policy != ALONE:
         allowed = allowed_cores(phase.policy, cores, online, phase.system_cores)
         batch = max(min(allowed, limit_cores, cores - online - phase.system_cores), 0.0)
     progress = float(batch_progress(model, np.array([online / cores]))[0])
     ratio = p99_ratio(model, cores, online + phase.system_cores, batch)
     return replace(
-        phase, online_cores=online, batch_cores=batch, goodput_cores=batch * progress, p99_ms=alone_ms * ratio
+        phase, online_cores=online, batch_cores=batch, goodput_cores=batch * progress, p99_ms=alone.p99_ms * ratio
     )
 
 
@@ -123,7 +126,7 @@ def fitted(real: Day, cores: int) -> Interference:
 
     def growth_error(weight: float) -> float:
         model = Interference(tail_weight=weight)
-        expected = {load: _multiplier(model, cores, load / 100) for load in alone}
+        expected = {load: _multiplier(model, cores, one.online_cores / cores) for load, one in alone.items()}
         return sum(
             np.log(p.p99_ms / lowest.p99_ms / (expected[load] / expected[lowest.load_percent])) ** 2
             for load, p in alone.items()
@@ -155,6 +158,11 @@ def _multiplier(model: Interference, cores: int, online_ratio: float) -> float:
     return float(latency_multiplier(model, one, np.array([online_ratio]), empty, empty)[0])
 
 
+def rest_cores(real: Day) -> float:
+    """What the rest of the machine used, median over the phases."""
+    return statistics.median(phase.system_cores for phase in real)
+
+
 def rows_of(real: Day, cores: int, limit_cores: float) -> list[Row]:
     """Everything that the bench publishes."""
     model = fitted(real, cores)
@@ -163,9 +171,20 @@ def rows_of(real: Day, cores: int, limit_cores: float) -> list[Row]:
 
 
 def constant_rows(model: Interference) -> Iterator[Row]:
-    """The fitted constants; a test compares `Interference` with them."""
-    for name in ("tail_weight", *GRID):
-        yield Row(f"fitted constant {name}", getattr(model, name), "", note=f"on loads of {FITTED} %")
+    """The fitted constants; `Interference` has them as its defaults."""
+    for name in CONSTANTS:
+        yield Row(f"{FITTED_CONSTANT}{name}", getattr(model, name), "", note=f"on loads of {FITTED} %")
+
+
+def with_constants(source: str, rows: Sequence[Row]) -> str:
+    """The text of the module of `Interference` with the fitted constants of these rows as its defaults."""
+    for row in rows:
+        if row.metric.startswith(FITTED_CONSTANT):
+            name = row.metric.removeprefix(FITTED_CONSTANT)
+            source = re.sub(
+                rf"^    {name}: float = .*$", f"    {name}: float = {row.value:g}", source, flags=re.MULTILINE
+            )
+    return source
 
 
 def _summary(real: Day, day: Day, cores: int) -> Iterator[Row]:

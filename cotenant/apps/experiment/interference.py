@@ -68,3 +68,13 @@ def latency_ratio(
     alone = latency_multiplier(model, cores, online_ratio, np.zeros_like(batch_ratio), memory_ratios[1])
     result: Floats = latency_multiplier(model, cores, online_ratio, batch_ratio, memory_ratios[0]) / alone
     return result
+
+
+def batch_progress(model: Interference, online_ratio: Floats) -> Floats:
+    """Work that batch does in a second of CPU, over that on an idle node, (nodes,), 0..1.
+
+    The hardware that batch shares with the service slows it down as it slows the service: 1 / (1 + hardware_share *
+    online ratio).
+    """
+    progress: Floats = 1 / (1 + model.hardware_share * np.clip(online_ratio, 0.0, 1.0))
+    return progress
