@@ -33,6 +33,7 @@ from autopilot.decide.writers import standings_by_workload
 from bench.record import Row, above, below, record
 from bench.replay_worlds import HISTORY_DAYS, SETTINGS, cut, evidence
 from changes.decide.patches import by_workload as of_workloads
+from changes.decide.patches import refusal
 from changes.decide.steps import first_step
 from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotMode, QueueVerdict, Way
 from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus, cool_downs
@@ -40,13 +41,14 @@ from cotenant.core.model.cluster import Container, Workload
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.quantity import format_amount
 from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Restart
+from cotenant.core.model.recommendation import Recommendation, Restart
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.autopilot import AutopilotSettings, CeilingSettings
+from cotenant.core.settings.sections.recommender import RecommenderSettings
 from profiler.synthetic import SyntheticSpec, generate
-from recommender.backtest import Amounts, BacktestColumns, Recorded, backtest, present, proposed
+from recommender.backtest import Amounts, BacktestColumns, Recorded, backtest, present
 from recommender.backtest import record as recorded
 from recommender.base import load_strategy, recommend
 from recommender.enrich import enrich
@@ -87,8 +89,11 @@ class Tally:
 class Month:
     """One cluster: what it holds, the ledger of the simulation, and the candidates of its workloads."""
 
-    def __init__(self, seed: int, spec: SyntheticSpec = SPEC) -> None:
-        """Generated; nothing is decided yet."""
+    def __init__(
+        self, seed: int, spec: SyntheticSpec = SPEC, recommender: RecommenderSettings = SETTINGS, least: float | None = None
+    ) -> None:
+        """Generated; nothing is decided yet. least: confidence, of the default ceiling without."""
+        self.recommender = recommender
         cluster = generate(replace(spec, seed=seed))
         self.inventory = cluster.inventory
         self.usage = {signal: series for signal, series in cluster.usage.items() if not signal.spec.per_node}
@@ -100,7 +105,7 @@ class Month:
         self.stopped = ""
         self.mine, self.by_hand = Tally(), Tally()
         self.untouched_millicores: list[float] = []
-        limits = effective(ceiling_of(AUTOPILOT.ceiling), PolicySpec())
+        limits = effective(ceiling_of(AUTOPILOT.ceiling), PolicySpec(minimum_confidence=least))
         settings = settings_under(ActionSettings(), limits)
         self.force = {
             namespace: PolicyInForce(NamespacedPolicy(namespace, "all"), limits, AutopilotMode.ACT, settings)
@@ -116,7 +121,7 @@ class Month:
                 if day == 0:
                     self.template, self.amounts = present(history), present(history)
                 self._scanned(history)
-                hand, untouched = proposed(history, self.recommendations), self._untouched_rows()
+                hand, untouched = by_hand(history, self.recommendations), self._untouched_rows()
             before = len(self.standings)
             for hour in range(24):
                 self._round(origin + hour * HOUR_SECONDS)
@@ -144,8 +149,8 @@ class Month:
         return evidence(self.past_inventory, usage)
 
     def _scanned(self, history: Evidence) -> None:
-        advice = recommend(load_strategy("cotenant"), history, SETTINGS)
-        self.recommendations = enrich(advice, history, self.past_inventory, SETTINGS)
+        advice = recommend(load_strategy("cotenant"), history, self.recommender)
+        self.recommendations = enrich(advice, history, self.past_inventory, self.recommender)
         self.portraits = history.portraits
         self.rows = {ref: row for row, ref in enumerate(history.containers)}
         self.advice = of_workloads(self.recommendations)
@@ -249,6 +254,15 @@ class Month:
                 amounts = {r: int(of_resource[r][row]) for r in Resource if np.isfinite(of_resource[r][row])}
             resources[side] = {r.value: format_amount(r, amount) for r, amount in amounts.items()}
         return resources
+
+
+def by_hand(history: Evidence, recommendations: Sequence[Recommendation]) -> Amounts:
+    """The template's amounts once everything is accepted that accepting can write: no bare pod, no injected container."""
+    amounts = present(history)
+    for row, recommendation in enumerate(recommendations):
+        if not refusal(recommendation):
+            amounts.apply(row, recommendation)
+    return amounts
 
 
 def _scalers(workload: Workload) -> Iterator[Mapping[str, Any]]:

@@ -1,7 +1,8 @@
 """From policies, recommendations and live workloads to the candidates of a round. Pure.
 
 Of a recommendation only what the policy allows is kept, at the first step that the guardrails allow. After an OOM kill
-the memory alone is raised at first, so that it need not wait for a window; the rest follows with a later change.
+the memory alone is raised at first, and after throttling that hurts the CPU alone, so that it need not wait for a
+window; the rest follows with a later change.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from changes.decide.guardrails import gitops_owner
 from changes.decide.patches import by_workload, changes
 from changes.decide.readiness import readiness
 from changes.decide.steps import is_out_of_reach, largest_cut, rebased
-from cotenant.core.model.autopilot import AutopilotMode, Direction, Untouched
+from cotenant.core.model.autopilot import RISING_AT_ONCE, AutopilotMode, Direction, Untouched
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.qos import QosClass, qos_of
@@ -91,15 +92,16 @@ def hardly_cut(under: PolicyInForce) -> str:
 def permitted(
     recommendations: Iterable[Recommendation], limits: PolicyLimits, guardrails: GuardrailSettings
 ) -> tuple[Recommendation, ...]:
-    """The recommendations with what the policy allows of them; after an OOM kill the memory that rises alone.
+    """The recommendations with what the policy allows of them; what has to rise at once alone, where something has to.
 
     A resource of which no step is possible stays as it is, so that the other one is not held up.
     """
     everything = tuple(recommendations)
-    if Direction.UP_AFTER_OOM_KILL in limits.directions and Resource.MEMORY in limits.resources:
-        raised = tuple(_keeping(r, [v for v in r.values if _is_oom_raise(r, v)]) for r in everything)
-        if any(r.values for r in raised):
-            return raised
+    for direction, resource in RISING_AT_ONCE.items():
+        if direction in limits.directions and resource in limits.resources:
+            raised = tuple(_keeping(r, list(_rising_at_once(r, resource, limits))) for r in everything)
+            if any(r.values for r in raised):
+                return raised
     return tuple(_keeping(r, list(_allowed(r, limits, guardrails))) for r in everything)
 
 
@@ -157,7 +159,7 @@ def _candidate(workload: WorkloadRef, under: PolicyInForce, allowed: Sequence[Re
         confidence=min((r.trust.confidence if r.trust else 0.0 for r in first), default=0.0),
         moved=moved,
         lowers=any((v.change or 0) < 0 for r in first for v in r.values),
-        urgent=bool(first) and all(_is_oom_raise(r, v) for r in first for v in r.values if changes(v)),
+        urgent=next((r for r in RISING_AT_ONCE.values() if _is_all_rising(first, r, under.limits)), None),
         blocked=blocked,
         allowed=tuple(allowed),
         digest=_digest(first),
@@ -232,7 +234,7 @@ def _labels(body: Json) -> Mapping[str, str]:
 def _allowed(recommendation: Recommendation, limits: PolicyLimits, guardrails: GuardrailSettings) -> Iterator[Value]:
     """Values of the resources that may move their way; request and limit of a resource go together."""
     for resource in Resource:
-        values = [v for v in recommendation.values if v.resource is resource]
+        values = _without_limit_cuts([v for v in recommendation.values if v.resource is resource])
         moving = [v for v in values if changes(v)]
         directions = {Direction.UP if _rises(v) else Direction.DOWN for v in moving}
         is_stuck = any(is_out_of_reach(value, guardrails) for value in moving)
@@ -240,15 +242,51 @@ def _allowed(recommendation: Recommendation, limits: PolicyLimits, guardrails: G
             yield from values
 
 
+def _without_limit_cuts(values: Sequence[Value]) -> Sequence[Value]:
+    """Values of a resource without a memory limit that is lowered, or set first.
+
+    Such a limit frees nothing that the scheduler counts, and a kill, unlike throttling, is not taken back. Where the
+    request is the limit, so that the pod is Guaranteed, neither moves.
+    """
+    cuts = [v for v in values if (v.resource, v.field) == (Resource.MEMORY, Field.LIMIT)]
+    cuts = [v for v in cuts if changes(v) and not _rises(v)]
+    requests = {v.now for v in values if v.field is Field.REQUEST and v.now is not None}
+    is_guaranteed = any(v.now in requests for v in cuts)
+    return () if is_guaranteed else [v for v in values if v not in cuts]
+
+
 def _rises(value: Value) -> bool:
     """A value that is set first bounds what was free: it counts as a cut; one that is removed counts as a rise."""
     return value.amount is None if value.now is not None and value.amount is None else (value.change or 0) > 0
 
 
-def _is_oom_raise(recommendation: Recommendation, value: Value) -> bool:
-    """Memory that rises in a container with a recorded kill; kills that a back-test simulates are no emergency."""
-    rising = [v for v in recommendation.values if v.resource is Resource.MEMORY and (v.change or 0) > 0]
-    return value in rising and any(v.reason is Reason.OOM_BUMP for v in rising)
+def _rising_at_once(recommendation: Recommendation, resource: Resource, limits: PolicyLimits) -> Iterator[Value]:
+    """Values of a resource that need not wait: memory after a kill, CPU after throttling that hurts.
+
+    A kill that was recorded: those that a back-test simulates are no emergency.
+    """
+    rising = [v for v in recommendation.values if v.resource is resource and (v.change or 0) > 0]
+    was_killed = any(v.reason is Reason.OOM_BUMP for v in rising)
+    if was_killed if resource is Resource.MEMORY else _is_throttled(recommendation, limits):
+        yield from rising
+
+
+def _is_throttled(recommendation: Recommendation, limits: PolicyLimits) -> bool:
+    """Whether its limit holds a container up for too large a share of its pods' time, and the proposal would do better.
+
+    The share is of the time of as many pods as there are now.
+    """
+    tried = recommendation.backtest
+    if tried is None or tried.throttled_minutes >= tried.now_throttled_minutes:
+        return False
+    pod_minutes = tried.days * DAY_HOURS * 60 * max(recommendation.replicas, 1)
+    return tried.now_throttled_minutes >= limits.throttled_share * pod_minutes
+
+
+def _is_all_rising(first: Sequence[Recommendation], resource: Resource, limits: PolicyLimits) -> bool:
+    """Whether a change does nothing else than raise a resource that must rise at once."""
+    moving = [(r, v) for r in first for v in r.values if changes(v)]
+    return bool(moving) and all(v in _rising_at_once(r, resource, limits) for r, v in moving)
 
 
 def _keeping(recommendation: Recommendation, values: Sequence[Value]) -> Recommendation:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 
 from changes.decide.change_windows import parsed
-from cotenant.core.model.autopilot import AutopilotMode, Direction, Untouched, Way
+from cotenant.core.model.autopilot import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.resource import Resource
@@ -31,7 +31,8 @@ class PolicyLimits:
     """What may be done, field by field.
 
     largest_cut: share of a request that a day may cut, by resource; windows: groups of windows, of each of which one
-    has to be open; canary_share: of the pods that are resized first, 1 is all at once; restarts_per_week: of one pod.
+    has to be open; canary_share: of the pods that are resized first, 1 is all at once; restarts_per_week: of one pod;
+    throttled_share: of the pods' time, from which CPU rises at once.
     """
 
     resources: frozenset[Resource]
@@ -45,6 +46,7 @@ class PolicyLimits:
     restarts_per_week: int
     minimum_confidence: float
     never_touch: frozenset[Untouched]
+    throttled_share: float
 
 
 class _LargestCut(msgspec.Struct):
@@ -58,7 +60,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     mode: Literal["Off", "Observe", "Act"] = "Observe"
     selector: dict[str, Any] | None = None
     resources: list[Literal["cpu", "memory"]] | None = None
-    directions: list[Literal["Down", "Up", "UpAfterOOMKill"]] | None = None
+    directions: list[Literal["Down", "Up", "UpAfterOOMKill", "UpAfterThrottling"]] | None = None
     largest_cut: _LargestCut | None = None
     windows: list[str] | None = None
     ways: list[Literal["InPlace", "RollOut", "NextRestart"]] | None = None
@@ -68,6 +70,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     restarts_per_week: Annotated[int, msgspec.Meta(ge=0, le=50)] | None = None
     minimum_confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     never_touch: list[Literal["LSE", "LSR", "SingleReplica", "Autoscaled"]] | None = None
+    throttled_share: Annotated[float, msgspec.Meta(ge=0.001, le=1)] | None = None
 
     @property
     def cuts(self) -> dict[Resource, float]:
@@ -144,13 +147,15 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
         values: list[str] | None = getattr(spec, name)
         if values == []:
             yield f"spec.{name}", values, "allows nothing", "Name at least one, or leave the field out."
-    if (
-        spec.directions
-        and Direction.UP_AFTER_OOM_KILL in spec.directions
-        and "memory" not in (spec.resources or ["memory"])
+    for direction, resource in RISING_AT_ONCE.items():
+        if direction in (spec.directions or ()) and resource not in (spec.resources or [resource]):
+            fix = f"Add {resource} to resources, or leave {direction} out."
+            yield "spec.directions", direction, f"raises {resource}, which spec.resources leaves out", fix
+    if spec.throttled_share is not None and Direction.UP_AFTER_THROTTLING not in (
+        spec.directions or [Direction.UP_AFTER_THROTTLING]
     ):
-        fix = "Add memory to resources, or leave UpAfterOOMKill out."
-        yield "spec.directions", "UpAfterOOMKill", "raises memory, which spec.resources leaves out", fix
+        fix = "Add UpAfterThrottling to directions, or leave throttledShare out."
+        yield "spec.throttledShare", spec.throttled_share, "is that of UpAfterThrottling, which is left out", fix
     if spec.restarts_per_week == 0 and spec.ways and set(spec.ways) == {Way.ROLL_OUT}:
         fix = "Allow a restart a week, or add InPlace to ways."
         yield "spec.restartsPerWeek", 0, "forbids the only way, RollOut, which restarts pods", fix
@@ -182,6 +187,7 @@ def ceiling_of(settings: CeilingSettings) -> PolicyLimits:
         settings.restarts_per_week,
         settings.minimum_confidence,
         frozenset(map(Untouched, settings.never_touch)),
+        settings.throttled_share,
     )
 
 
@@ -199,6 +205,7 @@ def effective(ceiling: PolicyLimits, spec: PolicySpec) -> PolicyLimits:
         min(ceiling.restarts_per_week, _or(spec.restarts_per_week, ceiling.restarts_per_week)),
         max(ceiling.minimum_confidence, _or(spec.minimum_confidence, 0.0)),
         ceiling.never_touch | frozenset(map(Untouched, spec.never_touch or ())),
+        max(ceiling.throttled_share, _or(spec.throttled_share, 0.0)),
     )
 
 
@@ -214,6 +221,7 @@ def narrowed(limits: PolicyLimits, spec: PolicySpec) -> tuple[str, ...]:
         "atOnce": _or(spec.at_once, 0) > limits.at_once,
         "restartsPerWeek": _or(spec.restarts_per_week, 0) > limits.restarts_per_week,
         "minimumConfidence": _or(spec.minimum_confidence, 1.0) < limits.minimum_confidence,
+        "throttledShare": _or(spec.throttled_share, 1.0) < limits.throttled_share,
     }
     return tuple(field for field, is_wider in wider.items() if is_wider)
 

@@ -1,6 +1,6 @@
 """The queue of a round: which workloads are changed now, in which order, and why each of the others waits. Pure.
 
-Worth x confidence orders it, after an OOM kill first; a workload that shares nodes or a namespace with changes that
+Worth x confidence orders it, what has to rise at once first (memory after an OOM kill before CPU after throttling); a workload that shares nodes or a namespace with changes that
 soak stands further back, so that harm is not done in one place. Limits are those of each workload's policy and of the
 ceiling. Times are Unix times: what lies in the future, after a clock went back, counts as now.
 """
@@ -18,7 +18,7 @@ from autopilot.decide.history import ActState, PastAct, failed_acts, restarts
 from autopilot.decide.policy import PolicyLimits
 from autopilot.decide.refusals import AcceptRefusal
 from changes.decide.change_windows import is_open, when
-from cotenant.core.model.autopilot import AutopilotMode, QueueVerdict, Way
+from cotenant.core.model.autopilot import RISING_AT_ONCE, AutopilotMode, QueueVerdict, Way
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import SENTENCES, Reason
@@ -36,7 +36,8 @@ class QueueCandidate:
     """One workload with a recommendation, under one policy.
 
     worth: of the change, not negative, comparable between workloads; moved: change of the requests over all replicas,
-    in the resource's unit; urgent: memory rises after an OOM kill; blocked: the reason that the workload itself gives,
+    in the resource's unit; urgent: it only raises this resource, after an OOM kill or
+    after throttling that hurts; blocked: the reason that the workload itself gives,
     and the sentence for people; allowed: what the policy allows of its recommendations, over the values of now; digest:
     of the amounts that are proposed.
     """
@@ -49,7 +50,7 @@ class QueueCandidate:
     confidence: float = 0.0
     moved: Mapping[Resource, int] = field(default_factory=dict)
     lowers: bool = False
-    urgent: bool = False
+    urgent: Resource | None = None
     blocked: tuple[Reason, str] | None = None
     allowed: tuple[Recommendation, ...] = ()
     digest: str = ""
@@ -142,15 +143,15 @@ def ways_left(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Way, ...]
 
 
 def windows_of(
-    limits: PolicyLimits, actions: ActionSettings, *, is_spared: bool = False
+    limits: PolicyLimits, actions: ActionSettings, spared: Resource | None = None
 ) -> tuple[tuple[str, ...], ...]:
     """Groups of change windows, of each of which one has to be open: of everybody, of the ceiling and of its policy.
 
-    is_spared: what an OOM kill makes urgent, which has to wait for everybody's alone, if for any.
+    spared: what rises at once has to wait for everybody's alone, and memory after an OOM kill only where they say so.
     """
     everybody = (tuple(actions.windows),) if actions.windows else ()
-    if is_spared:
-        return () if actions.windows_spare_memory else everybody
+    if spared is not None:
+        return () if spared is Resource.MEMORY and actions.windows_spare_memory else everybody
     return (*everybody, *limits.windows)
 
 
@@ -158,7 +159,7 @@ def withheld(candidate: QueueCandidate | None, actions: ActionSettings, now_seco
     """Why a workload must not be changed any more, whatever the round decided; "" when it may. None: no candidate."""
     if candidate is None or not candidate.may_act:
         return "no policy acts on it any more"
-    groups = windows_of(candidate.limits, actions, is_spared=candidate.urgent)
+    groups = windows_of(candidate.limits, actions, candidate.urgent)
     shut = next((group for group in groups if not is_open(group, now_seconds)), None)
     return "" if shut is None else f"the change window has closed; the next one opens {when(shut, now_seconds)}"
 
@@ -224,8 +225,8 @@ def _waits_of(
     end = inputs.cool_downs.get(workload, 0.0)
     if candidate.lowers and end > inputs.now_seconds:
         yield Reason.AUTOPILOT_COOL_DOWN, f"{(end - inputs.now_seconds) / HOUR_SECONDS:.1f} hours are left"
-    is_spared = candidate.urgent and bool(ways_left(candidate, inputs))
-    groups = windows_of(limits, inputs.actions, is_spared=is_spared)
+    spared = candidate.urgent if ways_left(candidate, inputs) else None
+    groups = windows_of(limits, inputs.actions, spared)
     if opening := next((shut[group] for group in groups if group in shut), ""):
         yield Reason.AUTOPILOT_OUTSIDE_WINDOW, f"the next one opens {opening}"
     if not ways_left(candidate, inputs):
@@ -254,8 +255,8 @@ def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[
     policy_of = {c.workload: c.policy for c in inputs.candidates}
     policies = [policy_of.get(workload, "") for workload in under_way]
 
-    def order(one: QueueCandidate) -> tuple[bool, float, WorkloadRef]:
-        return not one.urgent, -one.score / (1 + _overlap(one.workload, changed, inputs.places)), one.workload
+    def order(one: QueueCandidate) -> tuple[int, float, WorkloadRef]:
+        return _urgency(one), -one.score / (1 + _overlap(one.workload, changed, inputs.places)), one.workload
 
     chosen: list[QueueCandidate] = []
     left, full = sorted(candidates, key=order, reverse=True), []
@@ -283,8 +284,14 @@ def _overlap(
     return sum(other.namespace == workload.namespace for other in changed) + shared
 
 
-def _rank(candidate: QueueCandidate) -> tuple[bool, float, WorkloadRef]:
-    return not candidate.urgent, -candidate.score, candidate.workload
+def _rank(candidate: QueueCandidate) -> tuple[int, float, WorkloadRef]:
+    return _urgency(candidate), -candidate.score, candidate.workload
+
+
+def _urgency(candidate: QueueCandidate) -> int:
+    """0 goes first."""
+    order = (*RISING_AT_ONCE.values(), None)
+    return order.index(candidate.urgent)
 
 
 def _waits(candidate: QueueCandidate, reason: Reason, words: str) -> QueueEntry:

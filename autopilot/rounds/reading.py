@@ -18,6 +18,7 @@ from autopilot.decide.refusals import AcceptRefusal, gap_of
 from autopilot.decide.writers import standings_by_workload
 from autopilot.rounds.cluster_state import read_health, read_namespace, read_policies
 from autopilot.rounds.ledger_history import LedgerHistory
+from autopilot.rounds.trouble import asked_trouble
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.autopilot import AutopilotMode, QueueVerdict
 from cotenant.core.model.changes.change import cool_downs
@@ -139,6 +140,7 @@ def read_round(
     acts = acts_of(history.standings.values())
     stops = "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds, settings.autopilot)
     health = read_health(client, settings.manager.namespace)
+    health = replace(health, trouble=health.trouble or asked_trouble(settings, now_seconds))
     halt = Halt(Reason.AUTOPILOT_STOPPED, stops) if stops else halt_of(health, decisions, settings.autopilot)
     cool_down_hours = max(settings.actions.guardrails.cool_down_hours, DAY_HOURS)
     candidates, actions = gathered.candidates, settings.actions

@@ -130,6 +130,12 @@ def described(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats]]:
     return [(labels, values) for labels, values in finite if values.size]
 
 
+def latest(result: msgspec.Raw) -> list[tuple[dict[str, str], float]]:
+    """Series with all their labels and their newest value, infinite ones and NaN too, for small answers."""
+    series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_Described])]
+    return [(labels, float(values[-1])) for labels, values in series if values.size]
+
+
 def raw_values(result: msgspec.Raw) -> list[tuple[Labels, Floats]]:
     """Series with the labels that matter and their finite values, times left out."""
     series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_LabelledSeries])]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, hardly_cut, settings_under
 from autopilot.decide.history import Decisions
@@ -39,9 +45,15 @@ def in_force(**spec: Any) -> PolicyInForce:
     return PolicyInForce(policy, limits, AutopilotMode.ACT, settings_under(ActionSettings(), limits))
 
 
-def candidate(recommended: Recommendation, classes: Sequence[QosClass] = (), **spec: Any) -> QueueCandidate:
-    """Of a Deployment of two pods that requests 1000m and 1 GiB."""
-    container = {"name": "app", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+def candidate(
+    recommended: Recommendation,
+    classes: Sequence[QosClass] = (),
+    limits: Mapping[str, str] = MappingProxyType({}),
+    **spec: Any,
+) -> QueueCandidate:
+    """Of a Deployment of two pods that requests 1000m and 1 GiB, with these limits."""
+    resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": dict(limits)}
+    container = {"name": "app", "resources": resources}
     template = {"metadata": {}, "spec": {"containers": [container]}}
     body = {"metadata": {"uid": "u"}, "spec": {"replicas": 2, "template": template}}
     live = LiveNamespace({WEB: body}, classes={WEB: frozenset(classes)})
@@ -79,10 +91,76 @@ def test_a_policy_that_cannot_cut_says_so() -> None:
 def test_only_a_recorded_kill_makes_memory_urgent() -> None:
     more_memory = request(Resource.MEMORY, GIB, GIB + 300 * MIB)
     simulated = candidate(recommendation(more_memory, backtest=SIMULATED))
-    assert simulated.moved == {Resource.MEMORY: 2 * 300 * MIB} and not simulated.urgent
+    assert simulated.moved == {Resource.MEMORY: 2 * 300 * MIB} and simulated.urgent is None
     killed = request(Resource.MEMORY, GIB, GIB + 300 * MIB, Reason.OOM_BUMP)
     less_cpu = request(Resource.CPU, 1000, 900)
     recorded = candidate(recommendation(killed, less_cpu))
     # the memory alone: the CPU follows with a later change
-    assert recorded.urgent and recorded.moved == {Resource.MEMORY: 2 * 300 * MIB}
+    assert recorded.urgent is Resource.MEMORY and recorded.moved == {Resource.MEMORY: 2 * 300 * MIB}
     assert candidate(recommendation(more_memory, backtest=SIMULATED), directions=["UpAfterOOMKill"]).moved == {}
+
+
+def memory_limit(now: int | None, amount: int | None) -> Value:
+    return replace(request(Resource.MEMORY, 0, 0), field=Field.LIMIT, now=now, amount=amount)
+
+
+@pytest.mark.parametrize(
+    ("limit", "moved"),
+    [
+        (memory_limit(2 * GIB, GIB), {Resource.MEMORY: -2 * 200 * MIB}),
+        (memory_limit(None, GIB), {Resource.MEMORY: -2 * 200 * MIB}),
+        (memory_limit(2 * GIB, 3 * GIB), {}),  # request and limit of a resource move in one direction, or not at all
+        (memory_limit(GIB, GIB - 200 * MIB), {}),  # request = limit: a Guaranteed pod
+    ],
+)
+def test_a_memory_limit_is_never_lowered_and_a_guaranteed_pod_keeps_its_memory(
+    limit: Value, moved: dict[Resource, int]
+) -> None:
+    less = recommendation(request(Resource.MEMORY, GIB, GIB - 200 * MIB), limit)
+    limits = {} if limit.now is None else {"memory": str(limit.now)}
+    cut = candidate(less, limits=limits, directions=["Down"])
+    assert cut.moved == moved
+    assert all(v.field is Field.REQUEST for one in cut.allowed for v in one.values)
+
+
+def throttled(now_minutes: float, then_minutes: float = 0.0) -> Backtest:
+    """Of 7 days of two pods, 20160 minutes: so many throttled under the present limit, so many under the proposed."""
+    return Backtest(7.0, then_minutes, now_minutes, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("tried", "spec", "urgent"),
+    [
+        # 3 % of 20160 minutes are 604.8
+        (throttled(605.0), {}, Resource.CPU),
+        (throttled(604.0), {}, None),
+        (throttled(605.0), {"throttledShare": 0.031}, None),
+        (throttled(605.0, 605.0), {}, None),
+        (throttled(605.0), {"directions": ["Up", "Down"]}, None),
+        (None, {}, None),
+    ],
+)
+def test_cpu_rises_alone_and_at_once_where_its_limit_throttles_too_often_and_the_proposal_would_not(
+    tried: Backtest | None, spec: dict[str, Any], urgent: Resource | None
+) -> None:
+    values = (request(Resource.CPU, 1000, 1300), request(Resource.MEMORY, GIB, GIB - 200 * MIB))
+    raises = candidate(recommendation(*values, backtest=tried), **spec)
+    both = {Resource.CPU: 2 * 300, Resource.MEMORY: -2 * 200 * MIB}
+    assert (raises.urgent, raises.moved) == (urgent, {Resource.CPU: 600} if urgent else both)
+
+
+def test_memory_after_a_kill_goes_before_cpu_after_throttling() -> None:
+    killed = request(Resource.MEMORY, GIB, GIB + 300 * MIB, Reason.OOM_BUMP)
+    both = recommendation(killed, request(Resource.CPU, 1000, 1300), backtest=throttled(6000.0))
+    assert candidate(both).urgent is Resource.MEMORY
+
+
+@given(st.integers(1, 4000), st.integers(1, 4000), st.floats(0, 2e4), st.floats(0, 2e4), st.floats(0.001, 1))
+def test_whatever_was_throttled_only_a_raise_is_ever_urgent(
+    now: int, amount: int, now_minutes: float, then_minutes: float, share: float
+) -> None:
+    tried = throttled(now_minutes, then_minutes)
+    one = candidate(recommendation(request(Resource.CPU, now, amount), backtest=tried), throttledShare=share)
+    if one.urgent is not None:
+        # the Deployment requests 1000m, whatever the scan had seen
+        assert amount > 1000 and not one.lowers and now_minutes >= share * 20_160 and then_minutes < now_minutes

@@ -29,7 +29,7 @@ from cotenant.core.settings.sections.autopilot import CeilingSettings
 WINDOWS = ["mon-fri 20:00-06:00 Europe/Berlin", "daily 01:00-05:00 UTC"]
 CHOICES = {
     "resources": ["cpu", "memory"],
-    "directions": ["Down", "Up", "UpAfterOOMKill"],
+    "directions": ["Down", "Up", "UpAfterOOMKill", "UpAfterThrottling"],
     "ways": ["InPlace", "RollOut", "NextRestart"],
 }
 
@@ -53,6 +53,7 @@ CEILINGS = st.builds(
     restarts_per_week=st.integers(0, 5),
     minimum_confidence=st.floats(0, 1),
     never_touch=NEVER,
+    throttled_share=st.floats(0.001, 1),
 )
 SPECS = st.fixed_dictionaries(
     {},
@@ -69,6 +70,7 @@ SPECS = st.fixed_dictionaries(
         "restartsPerWeek": st.integers(0, 5),
         "minimumConfidence": st.floats(0, 1),
         "neverTouch": NEVER,
+        "throttledShare": st.floats(0.001, 1),
     },
 )
 
@@ -91,6 +93,7 @@ def is_within(inner: PolicyLimits, outer: PolicyLimits) -> bool:
         and inner.restarts_per_week <= outer.restarts_per_week
         and inner.minimum_confidence >= outer.minimum_confidence
         and inner.never_touch >= outer.never_touch
+        and inner.throttled_share >= outer.throttled_share
     )
 
 
@@ -111,7 +114,7 @@ def test_what_is_left_is_never_wider_than_the_ceiling_nor_than_the_policy(
     # alone under a ceiling that allows everything, the policy is at least as wide
     widest = PolicyLimits(
         frozenset(Resource), frozenset(Direction), dict.fromkeys(Resource, 1.0), (), tuple(Way), 1.0, 0.0, 10_000,
-        10_000, 0.0, frozenset(),
+        10_000, 0.0, frozenset(), 0.0,
     )  # fmt: skip
     assert is_within(limits, effective(widest, policy.spec))
     assert limits.resources and limits.directions and limits.ways
@@ -156,6 +159,8 @@ def test_any_spec_is_read_or_refused_with_its_name_and_a_fix(spec: Any) -> None:
         ({"ways": []}, "spec.ways: [] allows nothing"),
         ({"ways": ["RollOut"], "restartsPerWeek": 0}, "spec.restartsPerWeek: 0 forbids the only way, RollOut"),
         ({"resources": ["cpu"], "directions": ["UpAfterOOMKill"]}, "raises memory, which spec.resources leaves out"),
+        ({"resources": ["memory"], "directions": ["UpAfterThrottling"]}, "raises cpu, which spec.resources leaves out"),
+        ({"directions": ["Up"], "throttledShare": 0.1}, "spec.throttledShare: 0.1 is that of UpAfterThrottling"),
         ({"resources": ["memory"], "largestCut": {"cpu": 0.2}}, "spec.largestCut.cpu: 0.2 bounds a resource"),
         ({"directions": ["Up"], "largestCut": {"cpu": 0.2}}, "bounds cuts, and spec.directions has no Down"),
         ({"windows": ["daily 20:00-06:00 Mars"]}, "spec.windows[0]: 'daily 20:00-06:00 Mars' is no window"),

@@ -18,6 +18,7 @@ from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotMode, QueueVerdic
 from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.autopilot import AutopilotSettings, CeilingSettings
 
@@ -89,7 +90,7 @@ def test_nothing_holds_back_a_candidate_that_may_go() -> None:
 
 def test_memory_rises_after_an_oom_kill_first_and_outside_of_windows() -> None:
     shut = replace(LIMITS, windows=(("sat 00:00-00:01 UTC",),))
-    urgent = candidate("killed", worth=0.1, urgent=True, lowers=False, limits=shut)
+    urgent = candidate("killed", worth=0.1, urgent=Resource.MEMORY, lowers=False, limits=shut)
     entries = decide(RoundInputs(NOW, (candidate("rich", worth=100.0), urgent), at_once=1))
     assert names(entries) == ["killed"] and names(entries, QueueVerdict.WAIT) == ["rich"]
 
@@ -99,10 +100,24 @@ def test_everybodys_windows_hold_the_queue_back_and_memory_after_an_oom_kill_whe
     spares: bool,
 ) -> None:
     actions = ActionSettings(windows=["sat 00:00-00:01 UTC"], windows_spare_memory=spares)
-    urgent = candidate("killed", urgent=True, lowers=False)
+    urgent = candidate("killed", urgent=Resource.MEMORY, lowers=False)
     entries = decide(RoundInputs(NOW, (candidate("rich"), urgent), at_once=5, actions=actions))
     assert names(entries) == ["killed"] * spares
     assert {e.reason for e in entries if e.verdict is QueueVerdict.WAIT} == {Reason.AUTOPILOT_OUTSIDE_WINDOW}
+
+
+def test_cpu_after_throttling_comes_after_memory_after_a_kill_and_is_spared_the_policys_windows_alone() -> None:
+    shut = replace(LIMITS, windows=(("sat 00:00-00:01 UTC",),))
+    cpu, memory = (
+        candidate(name, worth, urgent=resource, lowers=False, limits=shut)
+        for name, worth, resource in (("slow", 9.0, Resource.CPU), ("killed", 0.1, Resource.MEMORY))
+    )
+    rich = candidate("rich", worth=100.0)
+    assert names(decide(RoundInputs(NOW, (rich, cpu, memory), at_once=9))) == ["killed", "slow", "rich"]
+    everybody = ActionSettings(windows=["sat 00:00-00:01 UTC"])
+    # everybody's windows spare memory that rises, and nothing else
+    assert names(decide(RoundInputs(NOW, (rich, cpu, memory), at_once=9, actions=everybody))) == ["killed"]
+    assert withheld(cpu, ActionSettings(), NOW) == "" and "closed" in withheld(cpu, everybody, NOW)
 
 
 def test_what_was_decided_is_withheld_once_no_policy_acts_or_its_window_has_closed() -> None:
@@ -135,7 +150,7 @@ def test_the_rest_of_a_canary_ends_where_no_policy_acts_any_more_and_stays_where
 
 def test_outside_of_windows_memory_rises_only_by_ways_that_restart_nothing() -> None:
     shut = replace(LIMITS, windows=(("sat 00:00-00:01 UTC",),), ways=(Way.ROLL_OUT, Way.IN_PLACE))
-    urgent = candidate("killed", urgent=True, lowers=False, limits=shut)
+    urgent = candidate("killed", urgent=Resource.MEMORY, lowers=False, limits=shut)
     assert entry(RoundInputs(NOW, (urgent,))).ways == (Way.IN_PLACE,)
     rolls_out = replace(urgent, limits=replace(shut, ways=(Way.ROLL_OUT,)))
     waits = entry(RoundInputs(NOW, (rolls_out,)))
@@ -233,7 +248,7 @@ def made(workload: WorkloadRef, terms: tuple[float, float, bool, AutopilotMode, 
     worth, confidence, urgent, mode, at_once = terms
     limits = replace(LIMITS, at_once=at_once, ways=(Way.ROLL_OUT,))
     policy = f"{workload.namespace}/p"
-    return QueueCandidate(workload, policy, mode, limits, worth, confidence, lowers=not urgent, urgent=urgent)
+    return QueueCandidate(workload, policy, mode, limits, worth, confidence, lowers=not urgent, urgent=Resource.MEMORY if urgent else None)
 
 
 @given(CANDIDATES, ACTS, st.integers(1, 4), st.booleans())

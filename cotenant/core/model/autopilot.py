@@ -8,6 +8,7 @@ from typing import Final
 
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.service import Method
+from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Column, Kind, Schema
 
 POLICIES: Final = "autopilotpolicies"
@@ -40,6 +41,15 @@ class Direction(StrEnum):
     UP = "Up"
     UP_AFTER_OOM_KILL = "UpAfterOOMKill"
     """Memory at once after an OOM kill, outside of windows too."""
+    UP_AFTER_THROTTLING = "UpAfterThrottling"
+    """CPU at once where its limit throttles a container too often, outside of the policy's windows too."""
+
+
+RISING_AT_ONCE: Final[Mapping[Direction, Resource]] = {
+    Direction.UP_AFTER_OOM_KILL: Resource.MEMORY,
+    Direction.UP_AFTER_THROTTLING: Resource.CPU,
+}
+"""What goes before everything else: the resource that rises, the first of these that does."""
 
 
 class Way(StrEnum):

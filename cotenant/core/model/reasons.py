@@ -245,7 +245,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.FORECAST_MISSING: "The node has no forecast, so that nothing says what it will use.",
     Reason.AUTOPILOT_PAUSED: "The autopilot is paused; `cotenant autopilot resume` ends that.",
     Reason.AUTOPILOT_STOPPED: "Too many of the last changes did harm, so that the autopilot does nothing until a person resumes it.",
-    Reason.AUTOPILOT_CLUSTER_IN_TROUBLE: "Too many nodes are not ready, or their state is not known, so that nothing is changed.",
+    Reason.AUTOPILOT_CLUSTER_IN_TROUBLE: "Too many nodes are not ready, the operator's own query says so, or nobody can say, so that nothing is changed.",
     Reason.AUTOPILOT_NEVER_TOUCHED: "The policy, or the cluster's ceiling, leaves such workloads alone.",
     Reason.AUTOPILOT_TWO_POLICIES: "More than one AutopilotPolicy selects the workload; neither is followed.",
     Reason.AUTOPILOT_OTHER_WRITER: "Somebody else writes the same fields; the autopilot leaves the workload alone until a person resumes it.",

@@ -16,9 +16,21 @@ class CeilingSettings(Section, frozen=True):
         list[Literal["cpu", "memory"]], setting("Resources whose requests and limits may move.", min_length=1)
     ] = msgspec.field(default_factory=lambda: ["cpu", "memory"])
     directions: Annotated[
-        list[Literal["Down", "Up", "UpAfterOOMKill"]],
-        setting("Which way they may move; UpAfterOOMKill raises memory outside of windows, too.", min_length=1),
-    ] = msgspec.field(default_factory=lambda: ["Down", "Up", "UpAfterOOMKill"])
+        list[Literal["Down", "Up", "UpAfterOOMKill", "UpAfterThrottling"]],
+        setting(
+            "Which way they may move; UpAfterOOMKill raises memory, and UpAfterThrottling CPU, outside of windows, too.",
+            min_length=1,
+        ),
+    ] = msgspec.field(default_factory=lambda: ["Down", "Up", "UpAfterOOMKill", "UpAfterThrottling"])
+    throttled_share: Annotated[
+        float,
+        setting(
+            "Share of its pods' time with CPU demand above the limit, in the back-test, from which UpAfterThrottling "
+            "raises a container's CPU.",
+            ge=0.001,
+            le=1,
+        ),
+    ] = 0.03
     largest_cut: Annotated[
         dict[Literal["cpu", "memory"], float],
         setting("Largest share of a request that may be cut in a day; beside the guardrails cpu-step and memory-step."),
@@ -88,3 +100,10 @@ class AutopilotSettings(Section, frozen=True):
     most_nodes_not_ready: Annotated[
         float, setting("Share of nodes that are not ready above which nothing is changed.", ge=0, le=1)
     ] = 0.05
+    trouble_query: Annotated[
+        str,
+        setting(
+            "PromQL of your own that says that the cluster is in trouble: while it has a value above 0 nothing is "
+            "changed, nor while profiler.prometheus does not answer it. Empty: not asked."
+        ),
+    ] = ""

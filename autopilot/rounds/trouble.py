@@ -1,0 +1,33 @@
+"""EDGE: asks the operator's own query whether the cluster is in trouble (`autopilot.trouble_query`)."""
+
+from __future__ import annotations
+
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.settings.root import Settings
+from profiler.prometheus.client import Client
+from profiler.prometheus.decode import latest
+
+
+def asked_trouble(settings: Settings, now_seconds: float) -> str:
+    """Why the cluster is in trouble, "" when it is not; a query that is not answered is a reason too.
+
+    One value above 0, of whichever series, is trouble; no value, and one that is no number, is none.
+    """
+    query = settings.autopilot.trouble_query
+    if not query:
+        return ""
+    if not settings.profiler.prometheus.url:
+        return "autopilot.trouble_query is set, and profiler.prometheus.url is not: nobody can say whether all is well"
+    try:
+        client = Client(settings.profiler.prometheus)
+        try:
+            answer = latest(client.range(query, int(now_seconds), int(now_seconds), 1))
+        finally:
+            client.close()
+    except CotenantError as error:
+        return f"autopilot.trouble_query was not answered: {error.message}"
+    labels, value = next((pair for pair in answer if pair[1] > 0), ({}, 0.0))
+    if not value:
+        return ""
+    names = ",".join(f"{name}={text}" for name, text in sorted(labels.items()))
+    return f"autopilot.trouble_query says {value:g}{f' for {names}' if names else ''}"
