@@ -90,7 +90,11 @@ class Month:
     """One cluster: what it holds, the ledger of the simulation, and the candidates of its workloads."""
 
     def __init__(
-        self, seed: int, spec: SyntheticSpec = SPEC, recommender: RecommenderSettings = SETTINGS, least: float | None = None
+        self,
+        seed: int,
+        spec: SyntheticSpec = SPEC,
+        recommender: RecommenderSettings = SETTINGS,
+        least: float | None = None,
     ) -> None:
         """Generated; nothing is decided yet. least: confidence, of the default ceiling without."""
         self.recommender = recommender

@@ -248,7 +248,9 @@ def made(workload: WorkloadRef, terms: tuple[float, float, bool, AutopilotMode, 
     worth, confidence, urgent, mode, at_once = terms
     limits = replace(LIMITS, at_once=at_once, ways=(Way.ROLL_OUT,))
     policy = f"{workload.namespace}/p"
-    return QueueCandidate(workload, policy, mode, limits, worth, confidence, lowers=not urgent, urgent=Resource.MEMORY if urgent else None)
+    return QueueCandidate(
+        workload, policy, mode, limits, worth, confidence, lowers=not urgent, urgent=Resource.MEMORY if urgent else None
+    )
 
 
 @given(CANDIDATES, ACTS, st.integers(1, 4), st.booleans())
