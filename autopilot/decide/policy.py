@@ -148,12 +148,11 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
         if values == []:
             yield f"spec.{name}", values, "allows nothing", "Name at least one, or leave the field out."
     for direction, resource in RISING_AT_ONCE.items():
-        if direction in (spec.directions or ()) and resource not in (spec.resources or [resource]):
+        if direction in (spec.directions or ()) and spec.resources and resource not in spec.resources:
             fix = f"Add {resource} to resources, or leave {direction} out."
             yield "spec.directions", direction, f"raises {resource}, which spec.resources leaves out", fix
-    if spec.throttled_share is not None and Direction.UP_AFTER_THROTTLING not in (
-        spec.directions or [Direction.UP_AFTER_THROTTLING]
-    ):
+    is_left_out = bool(spec.directions) and Direction.UP_AFTER_THROTTLING not in (spec.directions or ())
+    if spec.throttled_share is not None and is_left_out:
         fix = "Add UpAfterThrottling to directions, or leave throttledShare out."
         yield "spec.throttledShare", spec.throttled_share, "is that of UpAfterThrottling, which is left out", fix
     if spec.restarts_per_week == 0 and spec.ways and set(spec.ways) == {Way.ROLL_OUT}:

@@ -1,8 +1,9 @@
 """The queue of a round: which workloads are changed now, in which order, and why each of the others waits. Pure.
 
-Worth x confidence orders it, what has to rise at once first (memory after an OOM kill before CPU after throttling); a workload that shares nodes or a namespace with changes that
-soak stands further back, so that harm is not done in one place. Limits are those of each workload's policy and of the
-ceiling. Times are Unix times: what lies in the future, after a clock went back, counts as now.
+What has to rise at once comes first, memory after an OOM kill before CPU after throttling; then worth x confidence
+orders it. A workload that shares nodes or a namespace with changes that soak stands further back, so that harm is not
+done in one place. Limits are those of each workload's policy and of the ceiling. Times are Unix times: what lies in the
+future, after a clock went back, counts as now.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def names(entries: tuple[QueueEntry, ...], verdict: QueueVerdict = QueueVerdict.
         ({}, {"halt": Halt(Reason.AUTOPILOT_PAUSED, "by ann")}, Reason.AUTOPILOT_PAUSED),
         ({"blocked": (Reason.AUTOPILOT_NEVER_TOUCHED, "")}, {}, Reason.AUTOPILOT_NEVER_TOUCHED),
         ({}, {"left_alone": {"shop/Deployment/a": "vpa"}}, Reason.AUTOPILOT_OTHER_WRITER),
-        ({"confidence": 0.79}, {}, Reason.AUTOPILOT_UNCERTAIN),
+        ({"confidence": 0.74}, {}, Reason.AUTOPILOT_UNCERTAIN),
         ({}, {"busy": frozenset({ref("a")})}, Reason.AUTOPILOT_CHANGE_UNDER_WAY),
         ({}, {"cool_downs": {ref("a"): NOW + 1}}, Reason.AUTOPILOT_COOL_DOWN),
         ({}, {"acts": (act("a", ActState.HARMFUL, HOUR),)}, Reason.AUTOPILOT_BACKS_OFF),

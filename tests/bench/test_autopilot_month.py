@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bench.autopilot_month import AUTOPILOT, SPEC, Month, rows
+from bench.autopilot_month import AUTOPILOT, LOWERING, SPEC, Month, kill_row, rows
 from bench.replay_worlds import HISTORY_DAYS
 from cotenant.core.model.changes.change import ChangeState
 from cotenant.core.model.resource import Resource
@@ -21,6 +21,13 @@ def test_a_month_keeps_its_limits_and_kills_nobody() -> None:
     hours = [(s.accepted_seconds - month.start_seconds) // HOUR_SECONDS for s in month.standings]
     assert max(hours.count(hour) for hour in set(hours)) <= AUTOPILOT.ceiling.at_once
     assert {row.metric for row in rows([month])} >= {"OOM kills caused", "restarts a pod-week"}
+
+
+def test_a_strategy_that_lowers_limits_kills_by_hand_and_not_by_the_autopilot() -> None:
+    month = Month(7, replace(SPEC, nodes=4, workloads=60, days=HISTORY_DAYS + 7), LOWERING)
+    month.run()
+    row, hand = kill_row([month]), month.by_hand.caused_kills
+    assert (row.value, row.met, row.note) == (0, True, f"by hand {hand}") and hand > 0
 
 
 def test_a_cut_that_kills_is_counted_and_goes_back() -> None:

@@ -18,7 +18,7 @@ class CeilingSettings(Section, frozen=True):
     directions: Annotated[
         list[Literal["Down", "Up", "UpAfterOOMKill", "UpAfterThrottling"]],
         setting(
-            "Which way they may move; UpAfterOOMKill raises memory, and UpAfterThrottling CPU, outside of windows, too.",
+            "Which way they may move; UpAfterOOMKill raises memory, UpAfterThrottling CPU, outside of windows, too.",
             min_length=1,
         ),
     ] = msgspec.field(default_factory=lambda: ["Down", "Up", "UpAfterOOMKill", "UpAfterThrottling"])
@@ -61,7 +61,7 @@ class CeilingSettings(Section, frozen=True):
             le=50,
         ),
     ] = 1
-    minimum_confidence: Annotated[float, setting("Least confidence of a recommendation.", ge=0, le=1)] = 0.8
+    minimum_confidence: Annotated[float, setting("Least confidence of a recommendation.", ge=0, le=1)] = 0.75
     never_touch: Annotated[
         list[Literal["LSE", "LSR", "SingleReplica", "Autoscaled"]],
         setting("What is left alone; Autoscaled: an autoscaler follows the resource and does not move along."),
