@@ -9,8 +9,8 @@ applied in the simulation at the first step that the guardrails allow; what its 
 is counted on the usage of these days by the rules of `recommender.backtest`. A change under which a container is killed
 more often in its first day than under the present limits counts as harm, and is rolled back.
 
-Compared with: the whole proposals of each scan that accepting can write (not of bare pods), accepted by hand at once and
-without guardrails. Caused OOM kills: more than under the present limits on the same day. They are counted once more
+Compared with: the whole proposals of each scan that accepting can write (not of bare pods), accepted by hand at once
+and without guardrails. Caused OOM kills: more than under the present limits on the same day. They are counted once more
 where the strategy lowers limits too (`recommender.cotenant.lower_limits`, off by default), where accepting by hand
 kills. A workload is resized in place where its containers' resize policy and QoS class allow it
 (`recommender.restart`); a roll-out restarts each pod once. Not simulated: canaries, live guardrails (quotas, budgets,
