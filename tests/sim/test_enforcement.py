@@ -11,8 +11,16 @@ import pytest
 
 from cotenant.apps.pipeline.enforcement import DOCUMENT, keep
 from cotenant.apps.simulation import demo
-from cotenant.apps.simulation.enforced_node import TIER, Actor, SecondDemand, SimulatedNode
-from cotenant.apps.simulation.enforcement import KINDS, LATE_SECONDS, QUIET_SECONDS, SCRIPTS, Script, hill, scenario
+from cotenant.apps.simulation.nodes.enforced_node import TIER, Actor, SecondDemand, SimulatedNode
+from cotenant.apps.simulation.nodes.enforcement import (
+    KINDS,
+    LATE_SECONDS,
+    QUIET_SECONDS,
+    SCRIPTS,
+    Script,
+    hill,
+    scenario,
+)
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.colocation.enforcement import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.apps.pipeline.enforcement import keep
-from cotenant.apps.simulation.enforcement import scenario
+from cotenant.apps.simulation.nodes.enforcement import scenario
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.colocation.enforcement_tables import Retention

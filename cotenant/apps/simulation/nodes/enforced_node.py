@@ -110,6 +110,8 @@ class SecondDemand:
     """Cycles per instruction that an online pod gains for each core that the noisy one uses."""
     quiet_cycles: float = NORMAL_CYCLES
     """Of every online pod while nobody disturbs it."""
+    memory_bytes: Mapping[str, float] = field(default_factory=dict)
+    """Resident memory by name, where it is not the actor's own."""
 
 
 @dataclass(slots=True)
@@ -145,7 +147,7 @@ class SimulatedNode:
             KubeQos.BEST_EFFORT: self._group(TIER, Level.QOS),
         }
         kubepods = self._group(ROOT, Level.KUBEPODS)
-        node = self._node(everything)
+        node = self._node(everything, demand)
         return Observation(at_seconds, wall_seconds, node, kubepods, tiers, pods, supported=SUPPORTED)
 
     def obey(self, writes: Iterable[KnobWrite]) -> None:
@@ -176,7 +178,8 @@ class SimulatedNode:
         spec = replace(actor.spec, deleting=actor.name in self.leaving)
         throttled = actor.online and demand.millicores.get(actor.name, 0.0) > used[actor.name] + 1
         cpu = CpuUse(used[actor.name], PERIODS, PERIODS if throttled else 0)
-        memory = MemoryUse(actor.memory_bytes * 3 // 4, actor.memory_bytes * 7 // 10)
+        resident = demand.memory_bytes.get(actor.name, actor.memory_bytes)
+        memory = MemoryUse(int(resident * 3 // 4), int(resident * 7 // 10))
         slowed = demand.disturbs.get(actor.name, 0.0) * used.get(demand.noisy, 0.0) / MILLICORES_PER_CORE
         cycles = demand.quiet_cycles + slowed if actor.online else None
         group = replace(self._group(actor.path, Level.POD), cpu=cpu, memory=memory, cycles_per_instruction=cycles)
@@ -186,10 +189,10 @@ class SimulatedNode:
     def _group(self, path: str, level: Level) -> GroupReading:
         return GroupReading(path, level, knobs=dict(self.knobs[path]))
 
-    def _node(self, millicores: float) -> NodeReading:
+    def _node(self, millicores: float, demand: SecondDemand) -> NodeReading:
         processors = tuple(Processor(i, i // 2) for i in range(self.cores))
         amounts = {"cpu": MILLICORES_PER_CORE * self.cores, "memory": 4 * GIB * self.cores}
-        used = sum(actor.memory_bytes for actor in self.actors)
+        used = int(sum(demand.memory_bytes.get(actor.name, actor.memory_bytes) for actor in self.actors))
         total = amounts["memory"]
         return NodeReading(
             self.name, processors, total, total - used, CpuUse(millicores), allocatable=amounts, capacity=amounts

@@ -1,0 +1,1 @@
+"""Nodes second by second: the node agent's own strategies on simulated cgroups."""
