@@ -6,21 +6,25 @@ one that is changed afterwards observes until it is approved again. Every switch
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
 from autopilot.decide.history import ActState, acts_of
 from autopilot.decide.policy import NamespacedPolicy, parse_policy
 from autopilot.decide.queue import QueueEntry
-from autopilot.rounds.cluster_state import NOT_PAUSED, policy_address, set_mode, set_switch
+from autopilot.policy_draft import DraftClient, parse_draft, saving, written
+from autopilot.rounds.cluster_state import FIELD_MANAGER, NOT_PAUSED, policy_address, set_mode, set_switch
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
 from autopilot.rounds.reading import EVERYWHERE, PolicyReading, Recommended, RoundReading, RoundScope, read_round
 from changes.audited_acts import AuditedActs
 from changes.live_context import who as person_of
 from changes.service import ClusterAccess
+from changes.shared_reading import SharedReading
 from cotenant.core.adapters.bucket_ledger import LedgerPlace
 from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.kube import KubeClient, access_review
+from cotenant.core.adapters.kube import KubeClient, Writer, access_review
 from cotenant.core.model.autopilot import (
     EVERYTHING,
     POLICIES,
@@ -29,7 +33,9 @@ from cotenant.core.model.autopilot import (
     STATUS,
     AutopilotEvent,
     AutopilotMode,
+    AutopilotRound,
     QueueVerdict,
+    StoredPolicy,
     accepted_by_autopilot,
 )
 from cotenant.core.model.changes.people import Right, Someone
@@ -45,7 +51,7 @@ PATIENCE_SECONDS: Final = 90.0
 """How long a person waits for an act that is under way to give the ledger back."""
 
 
-class AutopilotService:
+class ClusterAutopilotService:
     """The autopilot of one cluster. access: clients with the rights of the person who asks."""
 
     def __init__(
@@ -54,6 +60,7 @@ class AutopilotService:
         """Nothing is asked yet."""
         self._access, self._settings, self._clock, self._recommended = access, settings, clock, recommended
         self._acts = AuditedActs(access, ledger, settings.manager.namespace if settings.actions.anchor else "")
+        self._shared = {in_window: SharedReading(clock, self._reader(in_window)) for in_window in (False, True)}
 
     # --- looking ------------------------------------------------------------------------------------------------------
     def read(self, who: Someone, scope: RoundScope = EVERYWHERE) -> RoundReading:
@@ -63,10 +70,12 @@ class AutopilotService:
             reading = read_round(
                 client, self._history(), self._recommended, self._settings, self._clock.now_seconds(), scope
             )
-        policies = tuple(one for one in reading.policies if who.may(Right.READ, one.policy.namespace))
-        names = {str(one.policy) for one in policies}
-        queue = tuple(entry for entry in reading.queue if entry.candidate.policy in names)
-        return replace(reading, policies=policies, queue=queue)
+        return visible_to(reading, who)
+
+    def round(self, who: Someone, in_window: bool = False) -> AutopilotRound:
+        """The same for pages: read with the program's own rights, once for everybody who looks within some seconds."""
+        who.require(Right.READ)
+        return self._shown(visible_to(self._shared[in_window].answer(), who))
 
     def report(self, who: Someone, days: float) -> Table:
         """What was proposed, changed and found in the last days, by namespace."""
@@ -74,7 +83,47 @@ class AutopilotService:
         rows = report_rows(self._history(), self._clock.now_seconds() - days * DAY_SECONDS)
         return Table.from_rows(REPORT, [row for row in rows if who.may(Right.READ, row["namespace"])])
 
+    def policy(self, who: Someone, name: str) -> StoredPolicy:
+        """As the cluster has it, with what an approver would agree to."""
+        namespace, short = _split(name)
+        who.require(Right.READ, namespace)
+        with self._access(who) as client:
+            live = _live(client, namespace, short)
+        try:
+            acting = _as_mode(live, AutopilotMode.ACT)
+        except UsageError as error:
+            return StoredPolicy(name, written(live), refused=f"{error.message}. {error.fix}")
+        return StoredPolicy(name, written(live), acting.text, acting.digest)
+
+    def try_policy(self, who: Someone, body: Mapping[str, Any]) -> AutopilotRound:
+        """A round with this policy in the place of the one that the cluster has, with every change window open."""
+        draft, document = parse_draft(body)
+        who.require(Right.REVIEW, draft.namespace)
+        with self._access(who) as client:
+            history, now_seconds = self._history(), self._clock.now_seconds()
+            scope = RoundScope((draft.namespace,), in_window=True)
+            with closing(DraftClient.of(client, document)) as drafting:
+                reading = read_round(drafting, history, self._recommended, self._settings, now_seconds, scope)
+        policies = tuple(one for one in reading.policies if str(one.policy) == str(draft))
+        return self._shown(replace(reading, policies=policies, queue=tuple(reading.of(draft))))
+
     # --- acting -------------------------------------------------------------------------------------------------------
+    def save_policy(
+        self, who: Someone, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""
+    ) -> str:
+        """Make it (before: None), or replace its spec. What an approver agreed to before is approved no longer."""
+        policy, document = parse_draft(body)
+        who.require(Right.APPROVE, policy.namespace)
+        with self._access(who) as client:
+            person, intent = who.name or person_of(client).name, saving(policy, document, before)
+            writer = Writer(client, FIELD_MANAGER)
+            writer.send(intent, dry_run=True)
+            details = {"digest": policy.digest, "spec": policy.text, "words": reason, "groups": list(who.groups)}
+            self._write(person, AutopilotEvent.EDITED, str(policy), details)
+            writer.send(intent)
+        self._forget()
+        return str(policy)
+
     def pause(self, who: Someone, reason: str = "") -> str:
         """Stop every act from now on; what was written to the switch. The ledger's row comes after it."""
         who.require(Right.APPROVE)
@@ -83,6 +132,7 @@ class AutopilotService:
             value = f"paused by {name}{f': {reason}' if reason else ''}"
             set_switch(client, self._settings.manager.namespace, value)
         self._write(name, AutopilotEvent.PAUSED, EVERYTHING, {"words": value})
+        self._forget()
         return value
 
     def resume(self, who: Someone, workload: WorkloadRef | None = None, reason: str = "") -> None:
@@ -100,6 +150,7 @@ class AutopilotService:
             self._write(name, AutopilotEvent.RESUMED, str(workload or EVERYTHING), {"words": reason})
             if workload is None:
                 set_switch(client, anchor, NOT_PAUSED)
+        self._forget()
 
     def act(self, who: Someone, name: str, reason: str = "") -> NamespacedPolicy:
         """Let a policy (NAMESPACE/NAME) act as it stands. The ledger is written first, then spec.mode."""
@@ -109,22 +160,29 @@ class AutopilotService:
         """Take that back: it observes."""
         return self._switched(who, name, AutopilotMode.OBSERVE, AutopilotEvent.OBSERVE, reason)
 
+    def switch(self, who: Someone, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
+        """`act` or `observe`, only while the policy still is the one with that digest, where one is given."""
+        event = AutopilotEvent.ACT if mode is AutopilotMode.ACT else AutopilotEvent.OBSERVE
+        self._switched(who, name, mode, event, reason, digest)
+
     def _switched(
-        self, who: Someone, name: str, mode: AutopilotMode, event: AutopilotEvent, reason: str
+        self, who: Someone, name: str, mode: AutopilotMode, event: AutopilotEvent, reason: str, digest: str = ""
     ) -> NamespacedPolicy:
-        namespace, _, short = name.partition("/")
-        if not namespace or not short:
-            raise UsageError(f"{name!r} is not NAMESPACE/NAME", fix="cotenant autopilot status lists the policies.")
+        namespace, short = _split(name)
         who.require(Right.APPROVE, namespace)
         with self._access(who) as client:
             person = who.name or person_of(client).name
-            body = _live(client, namespace, short)
-            body = {**body, "spec": {**(body.get("spec") or {}), "mode": mode.value}}
-            policy = parse_policy(body)
+            policy = _as_mode(_live(client, namespace, short), mode)
+            if digest and digest != policy.digest:
+                raise UsageError(
+                    f"AutopilotPolicy {name} was changed since you looked at it: its digest is {policy.digest}",
+                    fix="Look at it again, and approve it as it stands now.",
+                )
             details = {"digest": policy.digest, "words": reason, "groups": list(who.groups)}
             set_mode(client, policy, mode.value, dry_run=True)  # who may not write the mode approves nothing
             self._write(person, event, str(policy), details)
             set_mode(client, policy, mode.value)
+        self._forget()
         return policy
 
     def _write(self, actor: str, event: AutopilotEvent, subject: str, body: dict[str, Any]) -> None:
@@ -134,6 +192,43 @@ class AutopilotService:
     def _history(self) -> LedgerHistory:
         with self._acts.reading() as ledger:
             return LedgerReader().read(ledger)
+
+    def _reader(self, in_window: bool) -> Callable[[float], RoundReading]:
+        """What reads a round for everybody; of the ledger new rows alone."""
+        rows, scope = LedgerReader(), RoundScope(in_window=in_window)
+
+        def read(now_seconds: float) -> RoundReading:
+            with self._acts.reading() as ledger:
+                history = rows.read(ledger)
+            with self._access(Someone("")) as client:
+                return read_round(client, history, self._recommended, self._settings, now_seconds, scope)
+
+        return read
+
+    def _shown(self, reading: RoundReading) -> AutopilotRound:
+        halt = reading.halt
+        return AutopilotRound(
+            reading.now_seconds,
+            status_table(reading),
+            queue_table(reading),
+            halt.words if halt else "",
+            halt.reason if halt else None,
+            self._settings.autopilot.enabled,
+            tuple(f"{one.policy}: {one.gap}" for one in reading.policies if one.gap),
+        )
+
+    def _forget(self) -> None:
+        """Pages read anew: something was changed."""
+        for shared in self._shared.values():
+            shared.forget()
+
+
+def visible_to(reading: RoundReading, who: Someone) -> RoundReading:
+    """What concerns namespaces that the person may read."""
+    policies = tuple(one for one in reading.policies if who.may(Right.READ, one.policy.namespace))
+    names = {str(one.policy) for one in policies}
+    queue = tuple(entry for entry in reading.queue if entry.candidate.policy in names)
+    return replace(reading, policies=policies, queue=queue)
 
 
 def status_table(reading: RoundReading) -> Table:
@@ -186,6 +281,19 @@ def _require_switching(client: KubeClient, namespace: str) -> None:
             f"you may not patch {POLICIES} in namespace {namespace!r}",
             fix="Ask for ClusterRole cotenant-autopilot-approver in that namespace.",
         )
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Namespace and name of a policy."""
+    namespace, _, short = name.partition("/")
+    if not namespace or not short:
+        raise UsageError(f"{name!r} is not NAMESPACE/NAME", fix="cotenant autopilot status lists the policies.")
+    return namespace, short
+
+
+def _as_mode(body: Mapping[str, Any], mode: AutopilotMode) -> NamespacedPolicy:
+    """The policy as it stands, under another mode."""
+    return parse_policy({**body, "spec": {**(body.get("spec") or {}), "mode": mode.value}})
 
 
 def _live(client: KubeClient, namespace: str, name: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dash import Dash
 from dash.development.base_component import Component
 
 from cotenant.core.model.allocation.node_topology import TopologyService
+from cotenant.core.model.autopilot import AutopilotService
 from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.changes.service import ChangeService
 from cotenant.core.model.changes.steps import NextStep
@@ -63,6 +64,8 @@ class DashboardContext:
     """What quotas and gangs of the cluster are read through; None: this dashboard reads no cluster."""
     moves: MoveService | None = None
     """What moves of pods are read and approved through; None: this dashboard reads no cluster."""
+    autopilot: AutopilotService | None = None
+    """What the autopilot is seen and switched through; None: this dashboard reads no cluster."""
     topologies: TopologyService | None = None
     """What the CPUs and devices of a node are read through; None: this dashboard reads no cluster."""
     actions: ActionSettings = field(default_factory=ActionSettings)

@@ -18,11 +18,12 @@ from cotenant.core.model.queues.queue_service import QueueService
 from cotenant.core.model.queues.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
 from cotenant.core.model.queues.tables import GANGS, QUOTAS, WAITING_PODS
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import Kind, Schema, kind_of
+from cotenant.core.model.table import Kind, kind_of
 from cotenant.core.model.text import visible
 from dashboard.figures import quotas as figures
 from dashboard.frame import panels
 from dashboard.frame.shell import path_of
+from dashboard.frame.table_cells import reason_chips, titles, whole
 from dashboard.frame.view import Obeyed, Page, View
 from dashboard.tables import carried, display
 
@@ -87,7 +88,7 @@ def quota_panel(report: QueueReport, search: str) -> Component:
 
 def quota_table(rows: Sequence[QuotaRow], search: str) -> Component:
     """The columns of `cotenant get quotas`; each name leads to the quota's last day."""
-    return panels.facts(_titles(QUOTAS), [_quota_cells(row, search) for row in rows[:MOST_ROWS]], TREE)
+    return panels.facts(titles(QUOTAS), [_quota_cells(row, search) for row in rows[:MOST_ROWS]], TREE)
 
 
 def _quota_cells(row: QuotaRow, search: str) -> list[Any]:
@@ -99,7 +100,7 @@ def _quota_cells(row: QuotaRow, search: str) -> list[Any]:
     cells = [amount(row.resource, value) for value in amounts]
     return [
         html.Span(link, **indent),
-        _whole(row.resource),
+        whole(row.resource),
         *cells,
         f"{row.waiting_pods:,}",
         visible(row.problem),
@@ -143,18 +144,17 @@ def waiting_panel(report: QueueReport, search: str) -> Component:
     rows = [row for row in report.waiting if includes(row.namespace)]
     if not rows:
         return panels.panel(WAITING, panels.empty("No pod waits for quota or for its gang."))
-    table = panels.facts(_titles(WAITING_PODS), [_waiting_cells(row) for row in rows[:MOST_ROWS]], WAITING)
-    codes = Counter(row.code for row in rows)
-    chips = [panels.chip(f"{code} {count:,}", "gray") for code, count in sorted(codes.items())]
-    return panels.panel(WAITING, html.Div(chips, className="chips"), table, note=_more(len(rows), "get waiting"))
+    table = panels.facts(titles(WAITING_PODS), [_waiting_cells(row) for row in rows[:MOST_ROWS]], WAITING)
+    codes = reason_chips(row.code for row in rows)
+    return panels.panel(WAITING, codes, table, note=_more(len(rows), "get waiting"))
 
 
 def _waiting_cells(row: WaitingPodRow) -> list[Any]:
     likely = display.MISSING if row.likely_seconds is None else panels.moment(row.likely_seconds)
     missing = amount(row.resource, row.missing) if row.resource else display.MISSING
-    names = [visible(row.namespace), visible(row.pod), _whole(row.quota), visible(row.gang)]
+    names = [visible(row.namespace), visible(row.pod), whole(row.quota), visible(row.gang)]
     place = f"{row.position:,}" if row.position else display.MISSING
-    return [*names, panels.moment(row.since_seconds), place, _whole(row.code), _whole(row.resource), missing, likely,
+    return [*names, panels.moment(row.since_seconds), place, whole(row.code), whole(row.resource), missing, likely,
             visible(row.reason)]  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def gang_panel(report: QueueReport, search: str) -> Component:
         return panels.panel(GANGS_TITLE, panels.empty("There is no gang.", why=why))
     states = Counter(row.state for row in rows)
     chips = [panels.chip(f"{s.value} {states[s]:,}", TONES.get(s, "gray")) for s in GangState if states[s]]
-    table = panels.facts(_titles(GANGS), [_gang_cells(row) for row in rows[:MOST_ROWS]], GANGS_TITLE)
+    table = panels.facts(titles(GANGS), [_gang_cells(row) for row in rows[:MOST_ROWS]], GANGS_TITLE)
     return panels.panel(GANGS_TITLE, html.Div(chips, className="chips"), table, note=_more(len(rows), "get gangs"))
 
 
@@ -187,15 +187,6 @@ def amount(resource: str, value: int | None) -> Any:
     if kind is Kind.INTEGER:
         return human_amount(resource, value)
     return panels.amount(value, Resource.CPU if kind is Kind.MILLICORES else Resource.MEMORY)
-
-
-def _whole(text: str) -> Component:
-    """A short text that is not broken into lines."""
-    return html.Span(visible(text), className="whole")
-
-
-def _titles(schema: Schema) -> list[str]:
-    return [column.title for column in schema.columns if not column.wide]
 
 
 def _problems(report: QueueReport) -> list[Component]:

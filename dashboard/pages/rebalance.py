@@ -14,7 +14,6 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Right
 from cotenant.core.model.errors import CotenantError, NoData
-from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.rebalance.move_service import (
     TO_BE_EMPTIED,
     JobCarrier,
@@ -24,12 +23,11 @@ from cotenant.core.model.rebalance.move_service import (
 )
 from cotenant.core.model.rebalance.report import RebalanceReport
 from cotenant.core.model.rebalance.tables import EMPTYING, JOBS, MOVES, NODES, RESOURCES
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import Column, Kind, Schema
 from cotenant.core.model.text import visible
 from dashboard.figures import load_maps
 from dashboard.frame import panels
 from dashboard.frame.shell import path_of
+from dashboard.frame.table_cells import Drawn, cells, reason_chips, sentence, titles, whole
 from dashboard.frame.view import Obeyed, Page, View
 from dashboard.rebalance import approval
 from dashboard.tables import display
@@ -52,8 +50,6 @@ AGENTS: Final = "cotenant install --components colocation,enforcement --apply"
 TONES: Final = {"Pending": "gray", "Running": "blue", "Succeeded": "teal", "Failed": "red", "Aborted": "orange"}
 PENDING: Final = "Pending"
 MOST_HISTORY: Final = 20
-LONGEST_WHOLE: Final = 40
-"""Characters of a text that is not broken into lines."""
 Row = Mapping[str, Any]
 
 
@@ -167,15 +163,15 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
     if not rows:
         return panels.panel(MOVE_TITLE, panels.empty("No pod should move now.", why="The round's lines say why."))
     if report.plugin == PLUGINS[1][0]:
-        table = panels.facts(_titles(MOVES), [_cells(MOVES, row) for row in rows[:MOST_ROWS]], MOVE_TITLE)
+        table = panels.facts(titles(MOVES), [cells(MOVES, row) for row in rows[:MOST_ROWS]], MOVE_TITLE)
         why = "These pods leave first, in the limits of a round; they follow from the nodes that are approved."
         return panels.panel(MOVE_TITLE, table, note=f"{why} {_more(len(rows))}".strip())
     reason = approval.why_not(view, carrier)
     every = approval.approve_button(
         approval.EVERY, f"Approve all {len(rows)}" if len(rows) > 1 else "Approve it", reason
     )
-    cells = [[*_cells(MOVES, row), _approve(view, row, carrier)] for row in rows[:MOST_ROWS]]
-    table = panels.facts([*_titles(MOVES), "Approval"], cells, MOVE_TITLE)
+    cells = [[*cells(MOVES, row), _approve(view, row, carrier)] for row in rows[:MOST_ROWS]]
+    table = panels.facts([*titles(MOVES), "Approval"], cells, MOVE_TITLE)
     off = [disabled(carrier)] if not carrier.carries else under_way(jobs)
     more = [html.P(reason, className="panel-note")] if reason and carrier.carries else []
     return panels.panel(MOVE_TITLE, *off, *more, table, aside=every, note=_more(len(rows)))
@@ -193,13 +189,13 @@ def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> 
     every = approval.approve_button(approval.EVERY, label, reason, approval.NODES) if count else None
     cells = [
         [
-            *_cells(EMPTYING, row),
-            _sentence(row["reason"]),
+            *cells(EMPTYING, row),
+            sentence(row["reason"]),
             _node_button(row, reason, approval.why_not(view, JobCarrier())),
         ]
         for row in rows[:MOST_ROWS]
     ]
-    table = panels.facts([*_titles(EMPTYING), "Why", "Approval"], cells, EMPTYING_TITLE)
+    table = panels.facts([*titles(EMPTYING), "Why", "Approval"], cells, EMPTYING_TITLE)
     off = [] if emptier.carries else [disabled(emptier)]
     return panels.panel(EMPTYING_TITLE, *off, table, aside=every, note=_more(len(rows)))
 
@@ -240,27 +236,26 @@ def stay_panel(report: RebalanceReport) -> Component:
     rows = [row for row in report.moves.rows() if row["decision"] != "move"]
     if not rows:
         return panels.panel(STAY_TITLE, panels.empty("No pod was looked at that stays."))
-    codes = Counter(str(row["reason"]) for row in rows)
-    chips = [panels.chip(f"{code} {count:,}", "gray", _sentence(code)) for code, count in sorted(codes.items())]
     heads = ["Pod", "From", "Reason", "Why"]
     cells = [
         [
             visible(row["pod"]) or "the node's other pods",
             visible(row["source"]),
-            _whole(row["reason"]),
-            _sentence(row["reason"]),
+            whole(row["reason"]),
+            sentence(row["reason"]),
         ]
         for row in rows[:MOST_ROWS]
     ]
     table = panels.facts(heads, cells, STAY_TITLE)
-    return panels.panel(STAY_TITLE, html.Div(chips, className="chips"), table, note=_more(len(rows)))
+    codes = reason_chips(str(row["reason"]) for row in rows)
+    return panels.panel(STAY_TITLE, codes, table, note=_more(len(rows)))
 
 
 def node_panel(report: RebalanceReport) -> Component:
     """The columns of `cotenant serve descheduler --once`."""
     rows = list(report.nodes.rows())
-    cells = [_cells(NODES, row) for row in rows[:MOST_ROWS]]
-    return panels.panel("Nodes", panels.facts(_titles(NODES), cells, "Nodes"), note=_more(len(rows)))
+    cells = [cells(NODES, row) for row in rows[:MOST_ROWS]]
+    return panels.panel("Nodes", panels.facts(titles(NODES), cells, "Nodes"), note=_more(len(rows)))
 
 
 def job_panel(view: View, jobs: MigrationJobs) -> Component:
@@ -268,8 +263,8 @@ def job_panel(view: View, jobs: MigrationJobs) -> Component:
     rows = list(jobs.jobs.rows())
     phases = Counter(str(row["phase"]) for row in rows)
     chips = [panels.chip(f"{phase} {count:,}", _phase_tone(phase)) for phase, count in sorted(phases.items())]
-    cells = [[*_cells(JOBS, row), _withdraw(view, row)] for row in rows[:MOST_ROWS]]
-    table = panels.facts([*_titles(JOBS), "Undo"], cells, JOBS_TITLE)
+    cells = [[*cells(JOBS, row, DRAWN), _withdraw(view, row)] for row in rows[:MOST_ROWS]]
+    table = panels.facts([*titles(JOBS), "Undo"], cells, JOBS_TITLE)
     parts = [html.Div(chips, className="chips"), table]
     if not jobs.carrier.carries and any(str(row["phase"]).startswith(PENDING) for row in rows):
         parts.insert(0, disabled(jobs.carrier))
@@ -294,7 +289,7 @@ def history_panel(entries: Sequence[MoveHistoryEntry]) -> list[Component]:
     if not entries:
         return []
     cells = [
-        [panels.moment(e.seconds), _whole(e.actor), _whole(e.event.value), visible(e.pod), visible(e.message)]
+        [panels.moment(e.seconds), whole(e.actor), whole(e.event.value), visible(e.pod), visible(e.message)]
         for e in entries[:MOST_HISTORY]
     ]
     note = "`cotenant audit export` has every row." if len(entries) > MOST_HISTORY else ""
@@ -303,46 +298,11 @@ def history_panel(entries: Sequence[MoveHistoryEntry]) -> list[Component]:
     ]
 
 
-# --- cells ------------------------------------------------------------------------------------------------------------
-def _titles(schema: Schema) -> list[str]:
-    return [column.title for column in schema.columns if not column.wide]
+def _steps(text: str) -> list[Any]:
+    return [part for step in text.split(", ") for part in (whole(step), " ")]
 
 
-def _cells(schema: Schema, row: Row) -> list[Any]:
-    return [_cell(column, row[column.name]) for column in schema.columns if not column.wide]
-
-
-def _cell(column: Column, value: Any) -> Any:
-    """One cell for the eye; amounts follow the unit switch, moments the time zone."""
-    if column.name == "phase":
-        return panels.chip(value, _phase_tone(value))
-    if column.name == "done":
-        return [part for step in value.split(", ") for part in (_whole(step), " ")]
-    if column.kind is Kind.TEXT:
-        return _whole(value) if len(value) <= LONGEST_WHOLE else visible(value)
-    if value is None:
-        return display.MISSING
-    return {
-        Kind.RATIO: display.percent,
-        Kind.MILLICORES: lambda number: panels.amount(number, Resource.CPU),
-        Kind.BYTES: lambda number: panels.amount(number, Resource.MEMORY),
-        Kind.TIME: panels.moment,
-    }.get(column.kind, _number)(value)
-
-
-def _number(value: float) -> str:
-    """Whole from 10 up, with one place below."""
-    return f"{value:,.0f}" if abs(value) >= 10 or value == round(value) else f"{value:.1f}"
-
-
-def _whole(text: str) -> Component:
-    """A short text that is not broken into lines."""
-    return html.Span(visible(text), className="whole")
-
-
-def _sentence(code: str) -> str:
-    """What a reason's code means; "" for a code that is none of ours."""
-    return SENTENCES[Reason(code)] if code in set(Reason) else ""
+DRAWN: Final[Drawn] = {"phase": lambda phase: panels.chip(phase, _phase_tone(phase)), "done": _steps}
 
 
 def _more(rows: int) -> str:

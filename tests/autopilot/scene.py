@@ -14,7 +14,7 @@ from autopilot.rounds.acts import ActConfig, ActOutcome, LedClient
 from autopilot.rounds.ledger_history import LedgerReader
 from autopilot.rounds.reading import RoundReading
 from autopilot.rounds.rounds import Rounds
-from autopilot.service import AutopilotService
+from autopilot.service import ClusterAutopilotService
 from changes.decide.regression_check import Compared
 from cotenant.core.adapters.bucket_ledger import open_ledger
 from cotenant.core.adapters.clock import ShiftedClock
@@ -116,7 +116,7 @@ class AutopilotScene:
         reading = rounds.read(ShiftedClock(self.ahead_seconds).now_seconds())
         return reading, *rounds.carry_out(reading)
 
-    def service(self) -> AutopilotService:
+    def service(self) -> ClusterAutopilotService:
         """What people ask, here with an administrator's rights on the cluster."""
 
         @contextmanager
@@ -125,7 +125,7 @@ class AutopilotScene:
                 yield client
 
         clock = ShiftedClock(self.ahead_seconds)
-        return AutopilotService(access, self.folder / "ledger.db", self.settings, clock, self._of_namespace)
+        return ClusterAutopilotService(access, self.folder / "ledger.db", self.settings, clock, self._of_namespace)
 
     def approver(self) -> Path:
         """Kubeconfig of a person with the rights that docs/autopilot.md names for approvers."""

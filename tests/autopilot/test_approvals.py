@@ -11,7 +11,7 @@ import pytest
 from autopilot.decide.history import Decisions, LedgerNote, folded_notes
 from autopilot.decide.policy import NamespacedPolicy, parse_policy
 from autopilot.decide.records import SWITCHING_SECONDS, lapsed, rows_of
-from autopilot.service import AutopilotService
+from autopilot.service import ClusterAutopilotService
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.autopilot import AutopilotEvent
@@ -86,7 +86,7 @@ def test_who_may_not_write_the_policy_approves_and_resumes_nothing(
         with closing(control_plane.client(kubeconfig)) as client:
             yield client
 
-    service = AutopilotService(access, tmp_path / "ledger.db", scene.settings, SystemClock(), lambda _namespace: [])
+    service = ClusterAutopilotService(access, tmp_path / "ledger.db", scene.settings, SystemClock(), lambda _namespace: [])
     before = scene.events()
     with pytest.raises(ClusterForbidden):
         service.resume(APPROVER)

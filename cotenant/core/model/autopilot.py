@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, Protocol
 
 from cotenant.core.model.changes.change import ChangeStatus
+from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.changes.service import Method
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import Column, Kind, Schema
+from cotenant.core.model.table import Column, Kind, Schema, Table
 
 POLICIES: Final = "autopilotpolicies"
 SWITCH_CONFIG_MAP: Final = "cotenant-autopilot"
@@ -98,6 +102,8 @@ class AutopilotEvent(StrEnum):
     """By a person: everything, or the one workload that is the subject."""
     LEFT_ALONE = "autopilot-left-alone"
     """Another writer changed what the autopilot had set: the workload is off until a person resumes it."""
+    EDITED = "autopilot-edited"
+    """A person saved a policy by way of the dashboard; its body has the spec."""
 
 
 class QueueVerdict(StrEnum):
@@ -163,3 +169,73 @@ REPORT: Final = Schema(
     ),
     ("namespace",),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class AutopilotRound:
+    """A round that is decided now, of what a person may see: tables `STATUS` and `QUEUE`.
+
+    halt: why nothing is changed now, in words, "" when something may be; halt_reason: its code. enabled: whether a
+    manager with these settings follows policies. gaps: policies whose namespace could not be read, each with why.
+    """
+
+    at_seconds: float
+    status: Table
+    queue: Table
+    halt: str = ""
+    halt_reason: Reason | None = None
+    enabled: bool = True
+    gaps: tuple[str, ...] = ()
+
+    @property
+    def waits_for_a_person(self) -> bool:
+        """Whether it goes on only when a person resumes it."""
+        return self.halt_reason in (Reason.AUTOPILOT_PAUSED, Reason.AUTOPILOT_STOPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPolicy:
+    """A policy as the cluster has it. body: the object without what the server adds; text: its spec under Act, as JSON.
+
+    digest: of that spec, which an approver agrees to. refused: why it is not followed, in words; "" when it is.
+    """
+
+    name: str
+    body: Mapping[str, Any]
+    text: str = ""
+    digest: str = ""
+    refused: str = ""
+
+
+class AutopilotService(Protocol):
+    """Safe for many threads. name: NAMESPACE/NAME of a policy. Raises NotAllowed, and CotenantError as the cluster's.
+
+    Whoever acts needs `Right.APPROVE` in the namespace, to resume everything in all of them; each act is a row of the
+    ledger.
+    """
+
+    def round(self, who: Someone, in_window: bool = False) -> AutopilotRound:
+        """As of now, or of some seconds ago; in_window: as if every change window were open."""
+
+    def report(self, who: Someone, days: float) -> Table:
+        """`REPORT` of the last days."""
+
+    def policy(self, who: Someone, name: str) -> StoredPolicy:
+        """NoData when there is none."""
+
+    def try_policy(self, who: Someone, body: Mapping[str, Any]) -> AutopilotRound:
+        """What a policy would do tonight if it stood as `body`; UsageError names what it says against itself."""
+
+    def save_policy(
+        self, who: Someone, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""
+    ) -> str:
+        """Make it, or replace its spec while that still is `before`; the name."""
+
+    def pause(self, who: Someone, reason: str = "") -> str:
+        """Stop every act from now on; what the switch says then."""
+
+    def resume(self, who: Someone, workload: WorkloadRef | None = None, reason: str = "") -> None:
+        """Go on with everything, or with one workload that was left alone."""
+
+    def switch(self, who: Someone, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
+        """Let a policy act, or take that back; UsageError when its digest is another one, where one is given."""

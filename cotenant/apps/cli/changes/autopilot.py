@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from autopilot.rounds.reading import RoundReading
-    from autopilot.service import AutopilotService
+    from autopilot.service import ClusterAutopilotService
     from cotenant.core.model.changes.people import Someone
     from cotenant.core.model.recommendation import Recommendation
     from cotenant.core.settings.root import Settings
@@ -166,14 +166,11 @@ def report(
     print_table(chosen(table, namespace, None), output, headers=not no_headers)
 
 
-def _service(settings: Settings, cluster: str | None) -> AutopilotService:
+def _service(settings: Settings, cluster: str | None) -> ClusterAutopilotService:
     """On the cluster and the ledger of the settings; the store is opened when a round is read."""
-    from autopilot.service import AutopilotService
     from cotenant.apps.cli.analysis.results import open_store
-    from cotenant.apps.cli.changes.change_service import kubeconfig_door
+    from cotenant.apps.cli.changes.change_service import autopilot_service_of, kubeconfig_door
     from cotenant.apps.pipeline.explain import recommendations_of
-    from cotenant.core.adapters.clock import SystemClock
-    from cotenant.core.settings.sections.actions import ledger_place
 
     @cache
     def stored() -> Callable[[str], list[Recommendation]]:
@@ -182,13 +179,7 @@ def _service(settings: Settings, cluster: str | None) -> AutopilotService:
     def recommended(namespace: str) -> list[Recommendation]:
         return stored()(namespace)
 
-    return AutopilotService(
-        kubeconfig_door(settings.kube),
-        ledger_place(settings.actions, os.environ),
-        settings,
-        SystemClock(),
-        recommended,
-    )
+    return autopilot_service_of(settings, recommended, kubeconfig_door(settings.kube))
 
 
 def _person(settings: Settings) -> Someone:

@@ -20,6 +20,8 @@ from cotenant.core.model.changes.people import Grant, Role, Someone
 from cotenant.core.model.errors import ClusterError
 
 if TYPE_CHECKING:
+    from autopilot.rounds.reading import Recommended
+    from autopilot.service import ClusterAutopilotService
     from changes.moves.service import ClusterMoveService
     from changes.plans.service import ClusterPlanService
     from changes.service import ClusterAccess, ClusterChangeService
@@ -118,6 +120,23 @@ def move_desk_of(
             with_forecast=own.mode == "forecast",
             by_koordinator=own.handled_by == "koordinator",
         )
+    )
+
+
+def autopilot_service_of(
+    settings: Settings, recommended: Recommended, access: ClusterAccess | None = None, clock: Clock | None = None
+) -> ClusterAutopilotService:
+    """A service of the autopilot on the same cluster, with the same ledger; sends no request yet.
+
+    recommended: of a namespace, as they are stored.
+    """
+    from autopilot.service import ClusterAutopilotService
+    from cotenant.core.adapters.clock import SystemClock
+    from cotenant.core.settings.sections.actions import ledger_place
+
+    ledger = ledger_place(settings.actions, os.environ)
+    return ClusterAutopilotService(
+        access or door_of(settings), ledger, settings, clock or SystemClock(), recommended
     )
 
 

@@ -64,12 +64,21 @@ def dashboard(
 
 def acting(settings: Settings, store: Store) -> dict[str, Any]:
     """Services that let a dashboard act, and the local person where nobody signs in."""
-    from cotenant.apps.cli.changes.change_service import at_this_machine, desk_of, door_of, move_desk_of, plan_desk_of
+    from cotenant.apps.cli.changes.change_service import (
+        at_this_machine,
+        autopilot_service_of,
+        desk_of,
+        door_of,
+        move_desk_of,
+        plan_desk_of,
+    )
     from cotenant.apps.cli.node.topology_reading import ClusterTopologyService
     from cotenant.apps.cli.queues.queue_service import queue_service_of
+    from cotenant.apps.pipeline.explain import recommendations_of
 
     arguments: dict[str, Any] = {"desk": desk_of(settings, store), "plans": plan_desk_of(settings, store=store)}
     arguments |= {"queues": queue_service_of(settings), "moves": move_desk_of(settings)}
+    arguments |= {"autopilot": autopilot_service_of(settings, recommendations_of(store))}
     arguments |= {"topologies": ClusterTopologyService(door_of(settings))}
     if settings.access.mode is AccessMode.NONE:
         arguments["people"] = at_this_machine(settings.kube)

@@ -67,10 +67,18 @@ def given(cluster: DemoCluster, store: Store) -> Any:
     """What the dashboard of the demo is handed: as of one that acts, plus the clock."""
     from changes.decide.patches import kubectl_command
     from changes.decide.steps import planned_steps
-    from cotenant.apps.cli.changes.change_service import at_this_machine, desk_of, door_of, move_desk_of, plan_desk_of
+    from cotenant.apps.cli.changes.change_service import (
+        at_this_machine,
+        autopilot_service_of,
+        desk_of,
+        door_of,
+        move_desk_of,
+        plan_desk_of,
+    )
     from cotenant.apps.cli.cluster.dashboard import manifest
     from cotenant.apps.cli.node.topology_reading import ClusterTopologyService
     from cotenant.apps.cli.queues.queue_service import queue_service_of
+    from cotenant.apps.pipeline.explain import recommendations_of
     from dashboard.frame.view import DashboardContext
 
     settings = cluster.settings
@@ -80,6 +88,7 @@ def given(cluster: DemoCluster, store: Store) -> Any:
         "plans": plan_desk_of(settings, clock=cluster.clock, store=store),
         "queues": queue_service_of(settings, clock=cluster.clock),
         "moves": move_desk_of(settings, clock=cluster.clock),
+        "autopilot": autopilot_service_of(settings, recommendations_of(store), clock=cluster.clock),
         "topologies": ClusterTopologyService(door_of(settings)),
         "actions": settings.actions,
         "steps": partial(planned_steps, settings.actions.guardrails),

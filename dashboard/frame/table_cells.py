@@ -1,0 +1,73 @@
+"""Cells of tables that are read live, as the eye reads them: by the kind of their column. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from dash import html
+from dash.development.base_component import Component
+
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Column, Kind, Schema
+from cotenant.core.model.text import visible
+from dashboard.frame import panels
+from dashboard.tables import display
+
+LONGEST_WHOLE: Final = 40
+"""Characters of a text that is not broken into lines."""
+Drawn = Mapping[str, Callable[[Any], Any]]
+"""Columns that are drawn otherwise than by their kind."""
+
+
+def titles(schema: Schema) -> list[str]:
+    """Heads of the columns that a page shows."""
+    return [column.title for column in schema.columns if not column.wide]
+
+
+def cells(schema: Schema, row: Mapping[str, Any], drawn: Drawn | None = None) -> list[Any]:
+    """One row; amounts follow the unit switch, moments the time zone."""
+    special = drawn or {}
+    return [
+        special.get(column.name, lambda value, column=column: _cell(column, value))(row[column.name])
+        for column in schema.columns
+        if not column.wide
+    ]
+
+
+def whole(text: str) -> Component:
+    """A short text that is not broken into lines."""
+    return html.Span(visible(text), className="whole")
+
+
+def sentence(code: str) -> str:
+    """What a reason's code means; "" for a code that is none of ours."""
+    return SENTENCES[Reason(code)] if code in set(Reason) else ""
+
+
+def reason_chips(codes: Iterable[str]) -> Component:
+    """How often each code occurs, with its sentence."""
+    counts = sorted(Counter(codes).items())
+    return html.Div(
+        [panels.chip(f"{code} {count:,}", "gray", sentence(code)) for code, count in counts], className="chips"
+    )
+
+
+def _cell(column: Column, value: Any) -> Any:
+    if column.kind is Kind.TEXT:
+        return whole(value) if len(value) <= LONGEST_WHOLE else visible(value)
+    if value is None:
+        return display.MISSING
+    return {
+        Kind.RATIO: display.percent,
+        Kind.MILLICORES: lambda number: panels.amount(number, Resource.CPU),
+        Kind.BYTES: lambda number: panels.amount(number, Resource.MEMORY),
+        Kind.TIME: panels.moment,
+    }.get(column.kind, _number)(value)
+
+
+def _number(value: float) -> str:
+    """Whole from 10 up, with one place below."""
+    return f"{value:,.0f}" if abs(value) >= 10 or value == round(value) else f"{value:.1f}"
