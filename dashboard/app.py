@@ -30,8 +30,8 @@ from dashboard.access.gate import Gate
 from dashboard.changes import callbacks
 from dashboard.frame import shell
 from dashboard.frame.view import DashboardContext, View
+from dashboard.rest import autopilot, plans, queues, rebalance, reference, results
 from dashboard.rest import changes as api_acts
-from dashboard.rest import plans, queues, rebalance, reference, results
 from dashboard.server.connections import BoundedHeads
 from dashboard.server.faults import Faults, request_id
 from dashboard.server.health import Health
@@ -74,6 +74,7 @@ def create_app(
     app.include_router(api_acts.router(view, f"{base}api/v1"))
     app.include_router(plans.router(view, f"{base}api/v1"))
     app.include_router(queues.router(view, f"{base}api/v1"))
+    app.include_router(autopilot.router(view, f"{base}api/v1"))
     app.include_router(rebalance.router(view, f"{base}api/v1"))
     app.include_router(login.router(gate, resolved.people))
     app.add_api_route(f"{base}docs", lambda: HTMLResponse(reference.page(app.openapi(), base)), include_in_schema=False)

@@ -6,6 +6,7 @@ from typing import Final
 
 from dashboard.frame.view import Page
 from dashboard.pages import (
+    autopilot,
     batch,
     changes,
     enforcement,
@@ -29,6 +30,7 @@ ALL: Final[tuple[Page, ...]] = (
     portrait.PAGE,
     recommendations.PAGE,
     changes.PAGE,
+    autopilot.PAGE,
     nodes.PAGE,
     pods.PAGE,
     forecast.PAGE,

@@ -12,7 +12,7 @@ from changes.soak.usage_comparison import comparison_of
 from cotenant.apps.manager.controllers.autopilot_controller import AutopilotController
 from cotenant.apps.manager.sender import Leadership
 from cotenant.apps.pipeline.explain import recommendations_of, requested_millicores
-from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.store import Store
 from cotenant.core.adapters.telemetry import Metrics
@@ -23,7 +23,12 @@ from cotenant.core.settings.sections.store import store_url
 
 
 def autopilot_controller(
-    client: KubeClient, settings: Settings, cluster: str, leadership: Leadership, metrics: Metrics | None
+    client: KubeClient,
+    settings: Settings,
+    cluster: str,
+    leadership: Leadership,
+    metrics: Metrics | None,
+    clock: Clock,
 ) -> AutopilotController:
     """Its controller; nothing is asked yet."""
     store = Store(store_url(settings.store, os.environ), cluster)
@@ -41,7 +46,7 @@ def autopilot_controller(
         access=access,
         ledger=ledger_place(settings.actions, os.environ),
         settings=settings,
-        clock=SystemClock(),
+        clock=clock,
         requested_millicores=lambda: requested_millicores(store),
         anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
         **comparison_of(settings.profiler.prometheus),

@@ -20,6 +20,7 @@ from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.manager.loop import Feature, Unled
 from cotenant.apps.manager.mirrors import READ
 from cotenant.apps.manager.sender import Leadership
+from cotenant.core.adapters.clock import Clock, SystemClock
 from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.settings.root import Settings
@@ -42,6 +43,7 @@ class FeatureDependencies:
     metrics: Metrics | None = None
     cluster: str = "default"
     leadership: Leadership = field(default_factory=Unled)
+    clock: Clock = field(default_factory=SystemClock)
 
 
 def wanted(settings: Settings) -> list[str]:
@@ -132,7 +134,9 @@ def _descheduling(parts: FeatureDependencies) -> Feature:
 def _autopiloting(parts: FeatureDependencies) -> Feature:
     from cotenant.apps.manager.autopilot import autopilot_controller
 
-    return autopilot_controller(parts.client, parts.settings, parts.cluster, parts.leadership, parts.metrics)
+    return autopilot_controller(
+        parts.client, parts.settings, parts.cluster, parts.leadership, parts.metrics, parts.clock
+    )
 
 
 def _planning(parts: FeatureDependencies) -> Feature:

@@ -85,7 +85,14 @@ class Manager:
         audit.expect(names)
         around = LoopContext(self.hub, self.leadership, self._clock, settings.manager, audit, self.board)
         parts = FeatureDependencies(
-            client, settings, self.mirrors, self.pipeline.results, metrics, options.cluster, self.leadership
+            client,
+            settings,
+            self.mirrors,
+            self.pipeline.results,
+            metrics,
+            options.cluster,
+            self.leadership,
+            self._clock,
         )
         working = features(parts, names)
         reporters: list[Feature] = [self.board] if settings.manager.write else []

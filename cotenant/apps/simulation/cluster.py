@@ -14,6 +14,7 @@ from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.manager.features import NAMES
 from cotenant.apps.manager.run import Manager, Options
 from cotenant.apps.simulation.api_server import EmbeddedServer
+from cotenant.apps.simulation.autopilot import MINIMUM_CONFIDENCE, policy_objects
 from cotenant.apps.simulation.batch_load import Evening
 from cotenant.apps.simulation.clock import SteeredClock
 from cotenant.apps.simulation.controllers.autoscaler import CpuDemand
@@ -34,7 +35,7 @@ from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.core.settings.root import Settings
 
 Json = dict[str, Any]
-RUNS = ("reservations", "plans", "queues", "migrations")
+RUNS = ("reservations", "plans", "queues", "migrations", "autopilot")
 """Controllers of the manager that run in the demo."""
 
 BATCH_HOURS = (17, 23)
@@ -68,7 +69,7 @@ class DemoCluster:
             self.server.state.put(collection, key, item)
         client = LocalClient(self.server.api, "cotenant-install")
         define(client)
-        for path, item in queue_objects(story.inventory):
+        for path, item in (*queue_objects(story.inventory), *policy_objects(story.inventory)):
             client.create(path, item)
         nodes = {name: node["metadata"]["uid"] for (_, name), node in self.server.state.items(("", "nodes"))}
         for collection, item in rebalance_objects(story.node_metrics, story.results, nodes):
@@ -137,4 +138,8 @@ def _settings(base: Settings, folder: Path, *, latency: str) -> Settings:
     actions = msgspec.structs.replace(base.actions, ledger=ledger, latency_query=latency, auto_revert=True)
     queues = msgspec.structs.replace(base.queues, enabled=True)
     descheduler = msgspec.structs.replace(base.descheduler, enabled=True, configuration=CONFIGURATION)
-    return msgspec.structs.replace(base, kube=kube, actions=actions, queues=queues, descheduler=descheduler)
+    ceiling = msgspec.structs.replace(base.autopilot.ceiling, minimum_confidence=MINIMUM_CONFIDENCE)
+    autopilot = msgspec.structs.replace(base.autopilot, enabled=True, ceiling=ceiling)
+    return msgspec.structs.replace(
+        base, kube=kube, actions=actions, queues=queues, descheduler=descheduler, autopilot=autopilot
+    )

@@ -135,9 +135,7 @@ def autopilot_service_of(
     from cotenant.core.settings.sections.actions import ledger_place
 
     ledger = ledger_place(settings.actions, os.environ)
-    return ClusterAutopilotService(
-        access or door_of(settings), ledger, settings, clock or SystemClock(), recommended
-    )
+    return ClusterAutopilotService(access or door_of(settings), ledger, settings, clock or SystemClock(), recommended)
 
 
 def door_of(settings: Settings) -> ClusterAccess:

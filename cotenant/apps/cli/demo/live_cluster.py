@@ -50,6 +50,7 @@ def show(
     from dashboard.app import create_app, serve
     from dashboard.sources.source import StoreSource
 
+    settings = msgspec.structs.replace(settings, store=msgspec.structs.replace(settings.store, url=store.url))
     with DemoCluster(story, settings, folder) as cluster, verified(cluster, store):
         written = write_config(cluster, store, folder)
         joined = given(cluster, store)
@@ -117,6 +118,7 @@ def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
         "store": {"url": store.url},
         "kube": {"kubeconfig": settings.kube.kubeconfig},
         "actions": {"ledger": settings.actions.ledger},
+        "autopilot": msgspec.to_builtins(settings.autopilot),
         "descheduler": {"configuration": settings.descheduler.configuration},
     }
     path = folder / CONFIG
@@ -134,6 +136,7 @@ def equals(config: Path) -> Iterator[str]:
     yield "  cotenant reservations list                # the plans of the demo's cluster"
     yield "  cotenant reservations approve feed/deployment-rank --once   # dry run; --yes does it"
     yield "  cotenant serve descheduler --once         # which pods should leave which nodes, and why others stay"
+    yield "  cotenant autopilot preview --in-window    # what the autopilot would do tonight; it only observes"
     yield "  cotenant get quotas                       # who may use what, who borrows, who waits"
     yield "use your own data, read-only: cotenant scan --prometheus URL"
 

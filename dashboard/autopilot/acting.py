@@ -1,0 +1,199 @@
+"""Acts on the autopilot: pause and resume, who lets a policy act, and the confirm step before each of them.
+
+They call the dashboard's `AutopilotService`, which checks the person's rights again and writes the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import dash_mantine_components as dmc
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.core.model.autopilot import AutopilotMode, AutopilotService
+from cotenant.core.model.changes.people import Right
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.text import visible
+from dashboard.changes import callbacks
+from dashboard.changes.callbacks import acts, tell
+from dashboard.frame import panels
+from dashboard.frame.view import View
+
+WORK: Final = "autopilot-work"
+ACTED: Final = "autopilot-acted"
+CONFIRM: Final = "autopilot-confirm"
+EVERYTHING: Final = "*"
+"""In the place of a policy or workload: the whole autopilot."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchTexts:
+    """An act: its button, the question of its confirm step, what follows from it, and what is said afterwards."""
+
+    button: str
+    question: str
+    note: str
+    done: str
+    tone: str = ""
+
+
+PAUSE: Final = "pause"
+RESUME: Final = "resume"
+ACT: Final = "act"
+OBSERVE: Final = "observe"
+TEXTS: Final[Mapping[str, SwitchTexts]] = {
+    PAUSE: SwitchTexts(
+        "Pause",
+        "Pause the autopilot in the whole cluster?",
+        "No change begins after this; the switch is read before every write. Harm is still rolled back.",
+        "The autopilot is paused.",
+        "danger",
+    ),
+    RESUME: SwitchTexts("Resume", "Resume {name}?", "The next round decides again.", "Resumed {name}."),
+    ACT: SwitchTexts(
+        "Let it act",
+        "Let {name} change workloads by itself?",
+        "It acts exactly as it stands; who edits it afterwards makes it observe again.",
+        "{name} acts from the next round.",
+    ),
+    OBSERVE: SwitchTexts(
+        "Only observe",
+        "Take the approval of {name} back?",
+        "It writes down what it would do, and changes nothing. The rest of a canary is not done.",
+        "{name} observes.",
+    ),
+}
+
+
+def service(view: View) -> AutopilotService:
+    """The service; UsageError where the dashboard was started without a cluster."""
+    if view.given.autopilot is None:
+        raise UsageError("this dashboard reads no cluster", fix="Start it with `cotenant dashboard --act`.")
+    return view.given.autopilot
+
+
+def work_area() -> list[Component]:
+    """Where a button's confirm step opens, what it is about, and when something was done last."""
+    return [html.Div(id=WORK), dcc.Store(id="autopilot-chosen"), dcc.Store(id=ACTED)]
+
+
+def button(view: View, act: str, name: str = EVERYTHING) -> Component:
+    """Opens the confirm step; disabled with the reason where the person may not. name: what it is about."""
+    text = TEXTS[act]
+    namespace = "" if name == EVERYTHING else name.partition("/")[0]
+    reason = callbacks.refused(view, Right.APPROVE, namespace)
+    return html.Button(
+        text.button,
+        id={"autopilot-do": act, "name": name},
+        className=f"button {text.tone}".strip(),
+        disabled=bool(reason),
+        title=reason or text.note,
+        **{
+            "data-opens": CONFIRM,
+            "aria-label": text.button if name == EVERYTHING else f"{text.button}: {visible(name)}",
+        },
+    )
+
+
+def confirm_step(act: str, name: str, agreed: Sequence[Component]) -> Component:
+    """The question, what follows, a reason for the ledger, and the button that does it. agreed: what is agreed to."""
+    text = TEXTS[act]
+    reason = dmc.TextInput(
+        id="autopilot-reason", label="Why (the ledger keeps it)", size="xs", value="", debounce=True, maw=520
+    )
+    confirm = html.Button(
+        "Pause everything" if act == PAUSE else text.button, id=CONFIRM, className=f"button primary {text.tone}".strip()
+    )
+    cancel = html.Button("Cancel", id="autopilot-cancel", className="button")
+    parts = [
+        html.H3(text.question.format(name=_named(name))),
+        html.P(text.note, className="panel-note"),
+        *agreed,
+        reason,
+    ]
+    parts.append(html.Div([confirm, cancel], className="plan-buttons"))
+    return html.Section(parts, className="panel plan-form", **{"aria-label": "Confirm"})
+
+
+def opened(view: View, act: str, name: str) -> tuple[Component, dict[str, str]]:
+    """The confirm step and what it is about; of a policy that shall act with the spec that is agreed to."""
+    if act != ACT:
+        return confirm_step(act, name, ()), {"act": act, "name": name}
+    policy = service(view).policy(view.given.people(), name)
+    if policy.refused:
+        raise UsageError(policy.refused, fix="Edit the policy first.")
+    spec = html.Pre(html.Code(visible(policy.text)), className="command")
+    lead = html.P(f"What you agree to, with digest {policy.digest}:", className="said")
+    return confirm_step(act, name, (lead, spec)), {"act": act, "name": name, "digest": policy.digest}
+
+
+def done(view: View, chosen: Mapping[str, str], reason: str) -> str:
+    """Do it; what is said about it."""
+    act, name, who = chosen["act"], chosen["name"], view.given.people()
+    if act == PAUSE:
+        service(view).pause(who, reason)
+    elif act == RESUME:
+        service(view).resume(who, None if name == EVERYTHING else workload_of(name), reason)
+    else:
+        mode = AutopilotMode.ACT if act == ACT else AutopilotMode.OBSERVE
+        service(view).switch(who, name, mode, reason, chosen.get("digest", ""))
+    return TEXTS[act].done.format(name=_named(name))
+
+
+def workload_of(name: str) -> WorkloadRef:
+    """NAMESPACE/KIND/NAME; UsageError for another text."""
+    workload = WorkloadRef.parse(name)
+    if workload is None:
+        raise UsageError(f"{name!r} is not NAMESPACE/KIND/NAME", fix="Look at the page again.")
+    return workload
+
+
+def _named(name: str) -> str:
+    return "the autopilot" if name == EVERYTHING else visible(name)
+
+
+def register(app: Dash, view: View) -> None:
+    """Open a confirm step, leave it, and act."""
+
+    @app.callback(
+        Output(WORK, "children", allow_duplicate=True),
+        Output("autopilot-chosen", "data"),
+        Input({"autopilot-do": ALL, "name": ALL}, "n_clicks"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.APPROVE)
+    def _open(clicks: Sequence[int | None]) -> tuple[Any, Any]:
+        chosen = ctx.triggered_id
+        if not chosen or not any(clicks):
+            return no_update, no_update
+        return opened(view, str(chosen["autopilot-do"]), str(chosen["name"]))
+
+    @app.callback(
+        Output(WORK, "children", allow_duplicate=True), Input("autopilot-cancel", "n_clicks"), prevent_initial_call=True
+    )
+    def _cancel(clicks: int | None) -> Any:
+        return None if clicks else no_update
+
+    @app.callback(
+        Output(WORK, "children", allow_duplicate=True),
+        Output(ACTED, "data", allow_duplicate=True),
+        Input(CONFIRM, "n_clicks"),
+        State("autopilot-reason", "value"),
+        State("autopilot-chosen", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.APPROVE)
+    def _act(clicks: int | None, reason: str | None, chosen: Mapping[str, str] | None) -> tuple[Any, Any]:
+        if not clicks or not chosen:
+            return no_update, no_update
+        try:
+            message = done(view, chosen, reason or "")
+        except CotenantError as error:
+            tell(panels.trouble(error))
+            return panels.trouble(error), view.now_seconds()
+        tell(message)
+        return html.P(message, className="verdict", id="autopilot-done"), view.now_seconds()

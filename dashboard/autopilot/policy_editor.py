@@ -1,0 +1,168 @@
+"""The editor of an AutopilotPolicy: its text, what it would do tonight, and saving what was previewed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.core.model.autopilot import QUEUE, AutopilotRound
+from cotenant.core.model.changes.people import Right
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.text import visible
+from dashboard.autopilot.acting import ACTED, service
+from dashboard.changes import callbacks
+from dashboard.changes.callbacks import acts, tell
+from dashboard.frame import panels
+from dashboard.frame.table_cells import cells, reason_chips, titles
+from dashboard.frame.view import View
+from dashboard.tables import display
+
+NEW: Final = "new"
+"""In the URL's `policy`: one that does not exist yet."""
+TITLE: Final = "Policy"
+MOST_ROWS: Final = 200
+TEMPLATE: Final[dict[str, Any]] = {
+    "apiVersion": "cotenant.dev/v1alpha1",
+    "kind": "AutopilotPolicy",
+    "metadata": {"name": "nightly", "namespace": "default"},
+    "spec": {
+        "mode": "Observe",
+        "resources": ["cpu", "memory"],
+        "directions": ["Down", "Up", "UpAfterOOMKill"],
+        "windows": ["mon-fri 20:00-06:00 Etc/UTC"],
+    },
+}
+FIELDS: Final = (
+    "A field that is left out is as the cluster's ceiling has it; `kubectl explain autopilotpolicy.spec` explains "
+    "each. A saved policy observes until an approver lets it act."
+)
+
+
+def editor(view: View, name: str) -> Component:
+    """The text of a policy, or of a new one; nothing while the address names none. name: NAMESPACE/NAME, or NEW."""
+    if not name or view.given.autopilot is None:
+        return html.Div()
+    body: Mapping[str, Any]
+    if name == NEW:
+        title, body, before = "New policy", TEMPLATE, None
+    else:
+        body = service(view).policy(view.given.people(), name).body
+        title, before = f"{TITLE} {visible(name)}", body["spec"]
+    text = dmc.Textarea(
+        id="policy-text",
+        label="As YAML",
+        value=as_yaml(body),
+        autosize=True,
+        minRows=8,
+        maxRows=28,
+        styles={"input": {"fontFamily": "var(--ct-mono, monospace)", "fontSize": "13px"}},
+    )
+    preview = html.Button("Preview tonight", id="policy-preview", className="button primary")
+    close = dcc.Link("Close", href="?", className="button")
+    parts = [dcc.Store(id="policy-before", data=before), text, html.Div([preview, close], className="plan-buttons")]
+    return panels.panel(title, *parts, html.Div(id="policy-tonight", role="status"), note=FIELDS)
+
+
+def tonight(view: View, text: str) -> Component:
+    """What the policy in the text would do with every window open, and the button that saves just this text."""
+    body = parsed(text)
+    result = service(view).try_policy(view.given.people(), body)
+    may_not = callbacks.refused(view, Right.APPROVE, str(body["metadata"]["namespace"]))
+    save = html.Button(
+        "Save this policy",
+        id="policy-save",
+        className="button primary",
+        disabled=bool(may_not),
+        title=may_not or FIELDS,
+    )
+    why = [html.P(may_not, className="panel-note")] if may_not else []
+    store = dcc.Store(id="policy-previewed", data=text)
+    return html.Div([html.H3("Tonight"), *queue_parts(result), *why, html.Div(save, className="plan-buttons"), store])
+
+
+def queue_parts(result: AutopilotRound) -> list[Component]:
+    """What would be done in its order, then what waits, with reasons."""
+    rows = list(result.queue.rows())
+    reasons = [str(row["reason"]) for row in result.status.rows() if row["reason"]]
+    notes = [html.P(visible(text), className="panel-note") for text in (*reasons, *result.gaps)]
+    if not rows:
+        why = "It selects no workload of its namespace that has a recommendation."
+        return [*notes, panels.empty("Nothing to do.", why=why)]
+    go = sum(row["decision"] != "wait" for row in rows)
+    waiting = f"{len(rows) - go:,} wait, each with its reason."
+    lead = f"{display.counted(go, 'workload')} would be changed, in this order; {waiting}"
+    waits = [str(row["reason"]) for row in rows if row["reason"]]
+    table = panels.facts(titles(QUEUE), [cells(QUEUE, row) for row in rows[:MOST_ROWS]], "Tonight's queue")
+    return [*notes, html.P(lead, className="verdict"), reason_chips(waits), table]
+
+
+def as_yaml(body: Mapping[str, Any]) -> str:
+    """The object as text, in the order of its fields."""
+    import yaml
+
+    return str(yaml.safe_dump(dict(body), sort_keys=False, default_flow_style=None, width=100))
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """The object of a text; UsageError names the line, or what is missing."""
+    import yaml
+
+    try:
+        body = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise UsageError(f"the policy is not YAML: {where}{getattr(error, 'problem', error)}") from error
+    if not isinstance(body, dict):
+        raise UsageError("the policy is not an object", fix="Begin with apiVersion, kind, metadata and spec.")
+    meta, spec = body.get("metadata"), body.get("spec", {})
+    if not isinstance(meta, dict) or not meta.get("namespace") or not meta.get("name"):
+        raise UsageError("metadata does not name the policy", fix="Give metadata.name and metadata.namespace.")
+    if not isinstance(spec, dict):
+        raise UsageError(f"spec: {spec!r} is no object", fix="Write its fields below spec.")
+    return body
+
+
+def register(app: Dash, view: View) -> None:
+    """Preview, and save what was previewed."""
+
+    @app.callback(
+        Output("policy-tonight", "children", allow_duplicate=True),
+        Input("policy-preview", "n_clicks"),
+        State("policy-text", "value"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.REVIEW)
+    def _preview(clicks: int | None, text: str | None) -> Any:
+        if not clicks:
+            return no_update
+        try:
+            return tonight(view, text or "")
+        except CotenantError as error:
+            return panels.trouble(error)
+
+    @app.callback(
+        Output("policy-tonight", "children", allow_duplicate=True),
+        Output("policy-before", "data"),
+        Output(ACTED, "data", allow_duplicate=True),
+        Input("policy-save", "n_clicks"),
+        State("policy-previewed", "data"),
+        State("policy-before", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.APPROVE)
+    def _save(clicks: int | None, text: str | None, before: Mapping[str, Any] | None) -> tuple[Any, Any, Any]:
+        if not clicks or not text:
+            return no_update, no_update, no_update
+        try:
+            body = parsed(text)
+            name = service(view).save_policy(view.given.people(), body, before)
+        except CotenantError as error:
+            return panels.trouble(error), no_update, no_update
+        message = f"Saved {visible(name)}. It observes until it is approved."
+        tell(message)
+        return html.P(message, className="verdict", id="policy-saved"), body.get("spec") or {}, view.now_seconds()

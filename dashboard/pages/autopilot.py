@@ -1,0 +1,235 @@
+"""Autopilot: the switch, what each policy does, the queue with reasons, the week's report, and the editor."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+import msgspec
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.core.model.autopilot import QUEUE, REPORT, STATUS, AutopilotMode, AutopilotRound, QueueVerdict
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.table import Table
+from cotenant.core.model.text import visible
+from dashboard.autopilot import acting, policy_editor
+from dashboard.frame import panels
+from dashboard.frame.shell import path_of
+from dashboard.frame.table_cells import Drawn, cells, reason_chips, titles
+from dashboard.frame.view import Obeyed, Page, View
+from dashboard.tables import carried, display
+
+PATH: Final = "autopilot"
+MOST_ROWS: Final = 200
+"""Rows of a table on the page; the command line and REST have all of them."""
+WEEK_DAYS: Final = 7.0
+SWITCH: Final = "Switch"
+POLICIES: Final = "Policies"
+QUEUE_TITLE: Final = "Queue"
+REPORT_TITLE: Final = "The last seven days"
+TONIGHT: Final = "tonight"
+CLUSTER: Final = "cotenant dashboard --act\ncotenant autopilot status"
+INSTALL: Final = "cotenant install --components autopilot --apply"
+EXAMPLE: Final = "kubectl apply -f deploy/examples/autopilotpolicy.yaml"
+MODES: Final = {AutopilotMode.OFF: "gray", AutopilotMode.OBSERVE: "blue", AutopilotMode.ACT: "teal"}
+VERDICTS: Final = {QueueVerdict.ACT: "teal", QueueVerdict.PROPOSE: "blue", QueueVerdict.WAIT: "gray"}
+RESUMED: Final = (Reason.AUTOPILOT_OTHER_WRITER, Reason.AUTOPILOT_GIVEN_UP, Reason.AUTOPILOT_BACKS_OFF)
+"""Why a workload waits until a person takes it up again."""
+Row = Mapping[str, Any]
+
+
+def render(view: View, search: str) -> Component:
+    """The page; its callback redraws all but the editor when the round or the address changes."""
+    lead = html.P(
+        "Right-sizing that goes on by itself under policies: it observes until an approver lets a policy act."
+    )
+    head = html.Div([html.H1("Autopilot"), lead], className="page-head")
+    top = html.Div(panels.guarded(lambda: overview(view), SWITCH), id="autopilot-top")
+    editor = html.Div(
+        panels.guarded(lambda: policy_editor.editor(view, _value(search, "policy")), policy_editor.TITLE),
+        id="autopilot-editor",
+    )
+    rows = html.Div(panels.guarded(lambda: lists(view, search), QUEUE_TITLE), id="autopilot-rows")
+    store = dcc.Store(id="autopilot-mark", data=_mark(view, search))
+    shown = dcc.Store(id="policy-open", data=_value(search, "policy"))
+    return html.Div([head, store, shown, *acting.work_area(), top, editor, rows], className="page tall-page")
+
+
+def overview(view: View) -> Component:
+    """The switch, and what each policy does."""
+    service = view.given.autopilot
+    if service is None:
+        why = "Policies are read live from a cluster. Let the dashboard read one, or ask from the command line:"
+        return panels.panel(SWITCH, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
+    now = service.round(view.given.people())
+    return html.Div([switch_panel(view, now), policy_panel(view, now)])
+
+
+def switch_panel(view: View, now: AutopilotRound) -> Component:
+    """Whether anything is changed now, why not, and the one button that stops or resumes everything."""
+    act = acting.RESUME if now.waits_for_a_person else acting.PAUSE
+    acts = sum(row["mode"] == AutopilotMode.ACT for row in now.status.rows())
+    word, tone = ("halted", "red") if now.halt else ("running", "teal") if acts else ("observing", "blue")
+    counts = f"{acts:,} of {len(now.status):,} policies may change workloads; decided "
+    line = html.P([panels.chip(word, tone), " ", counts, panels.moment(now.at_seconds)], className="verdict")
+    notes = [now.halt, *now.gaps] if now.halt else [*now.gaps]
+    more = [html.Ul([html.Li(visible(_sentence_case(note))) for note in notes], className="notes")] if notes else []
+    if not now.enabled:
+        why = "Policies are shown as they would be followed. A manager with these settings leaves them alone until:"
+        more.append(panels.empty("The setting autopilot.enabled is false.", why=why, command=INSTALL))
+    return panels.panel(SWITCH, line, *more, aside=acting.button(view, act))
+
+
+def policy_panel(view: View, now: AutopilotRound) -> Component:
+    """One row a policy, with the way to its text and to its approval."""
+    add = dcc.Link("New policy", href=f"?policy={policy_editor.NEW}", className="button")
+    rows = list(now.status.rows())
+    if not rows:
+        why = "A policy says which workloads of its namespace may be changed, how far and when. An example:"
+        return panels.panel(POLICIES, panels.empty("There is no policy.", why=why, command=EXAMPLE), aside=add)
+    drawn: Drawn = {"mode": lambda mode: panels.chip(mode, MODES[AutopilotMode(mode)])}
+    lines = [[_policy_link(row), *cells(STATUS, row, drawn)[2:], _switch(view, row)] for row in rows[:MOST_ROWS]]
+    table = panels.facts(["Policy", *titles(STATUS)[2:], "Approval"], lines, POLICIES)
+    return panels.panel(POLICIES, table, aside=add, note=_more(len(rows), "status"))
+
+
+def _policy_link(row: Row) -> Component:
+    name = f"{row['namespace']}/{row['policy']}"
+    return dcc.Link(visible(name), href=panels.address("", policy=name), className="quiet-link")
+
+
+def _switch(view: View, row: Row) -> Component:
+    act = acting.OBSERVE if row["mode"] == AutopilotMode.ACT else acting.ACT
+    return acting.button(view, act, f"{row['namespace']}/{row['policy']}")
+
+
+# --- queue and report -------------------------------------------------------------------------------------------------
+def lists(view: View, search: str) -> Component:
+    """The queue and the report; nothing where the switch's panel says already why there is none."""
+    service = view.given.autopilot
+    if service is None:
+        return html.Div()
+    who = view.given.people()
+    try:
+        now = service.round(who, _value(search, "show") == TONIGHT)
+    except CotenantError:  # it is told above
+        return html.Div()
+    report = panels.guarded(lambda: report_panel(service.report(who, WEEK_DAYS), search), REPORT_TITLE)
+    return html.Div([queue_panel(view, now, search), report])
+
+
+def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
+    """What is done in its order, then what waits, each with its reason."""
+    tonight = _value(search, "show") == TONIGHT
+    ways = [("Now", {"show": "now"}, not tonight), ("Tonight", {"show": TONIGHT}, tonight)]
+    aside = panels.choices("When", ways, search)
+    includes = carried.admits(search)
+    rows = [row for row in now.queue.rows() if includes(row["namespace"])]
+    if not rows:
+        why = "No workload that a policy selects has a recommendation."
+        link = ("To the recommendations", f"{view.settings.base_path}recommendations")
+        return panels.panel(QUEUE_TITLE, panels.empty("The queue is empty.", why=why, link=link), aside=aside)
+    drawn: Drawn = {"decision": lambda verdict: panels.chip(verdict, VERDICTS[QueueVerdict(verdict)])}
+    lines = [[*cells(QUEUE, row, drawn), _resume(view, row)] for row in rows[:MOST_ROWS]]
+    table = panels.facts([*titles(QUEUE), "Take up again"], lines, QUEUE_TITLE)
+    codes = reason_chips(str(row["reason"]) for row in rows if row["reason"])
+    window = "As if every change window were open. " if tonight else ""
+    more = _more(len(rows), "preview --in-window" if tonight else "preview")
+    return panels.panel(QUEUE_TITLE, codes, table, aside=aside, note=f"{window}{more}".strip())
+
+
+def _resume(view: View, row: Row) -> Any:
+    if row["reason"] not in RESUMED:
+        return display.MISSING
+    return acting.button(view, acting.RESUME, f"{row['namespace']}/{row['kind']}/{row['workload']}")
+
+
+def report_panel(report: Table, search: str) -> Component:
+    """Counts by namespace."""
+    includes = carried.admits(search)
+    rows = [row for row in report.rows() if includes(row["namespace"])]
+    if not rows:
+        why = "A policy that observes or acts writes down what it proposes and does, from the manager's first round on."
+        return panels.panel(REPORT_TITLE, panels.empty("Nothing was proposed or changed.", why=why))
+    table = panels.facts(titles(REPORT), [cells(REPORT, row) for row in rows[:MOST_ROWS]], REPORT_TITLE)
+    return panels.panel(REPORT_TITLE, table, note=_more(len(rows), "report"))
+
+
+def _more(rows: int, command: str) -> str:
+    return f"{MOST_ROWS} of {rows:,} rows; `cotenant autopilot {command}` has all." if rows > MOST_ROWS else ""
+
+
+def _sentence_case(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _value(search: str, key: str) -> str:
+    return parse_qs(search.lstrip("?")).get(key, [""])[0]
+
+
+# --- callbacks --------------------------------------------------------------------------------------------------------
+def _mark(view: View, search: str) -> str:
+    """What changes when anything on the page but the time does."""
+    service = view.given.autopilot
+    if service is None:
+        return search
+    who, parts = view.given.people(), list[Any]()
+    try:
+        for one in (service.round(who), service.round(who, _value(search, "show") == TONIGHT)):
+            parts += [list(one.status.rows()), list(one.queue.rows()), one.halt, one.gaps]
+        parts.append(list(service.report(who, WEEK_DAYS).rows()))
+    except CotenantError as error:
+        parts.append(error.message)
+    return f"{zlib.crc32(msgspec.json.encode(parts)):08x}{search}"
+
+
+def register(app: Dash, view: View) -> None:
+    """Redraw when the round or the address changes; and the acts."""
+
+    @app.callback(
+        Output("autopilot-top", "children"),
+        Output("autopilot-rows", "children"),
+        Output("autopilot-mark", "data"),
+        Input("tick", "n_intervals"),
+        Input("url", "search"),
+        Input(acting.ACTED, "data"),
+        State("autopilot-mark", "data"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _follow(
+        _ticks: int | None, search: str | None, _acted: float | None, shown: str, pathname: str | None
+    ) -> Sequence[Any]:
+        if path_of(pathname or "", view.settings) != PATH:
+            return [no_update] * 3
+        text = search or ""
+        mark = _mark(view, text)
+        if mark == shown:
+            return [no_update] * 3
+        top = panels.guarded(lambda: overview(view), SWITCH)
+        return top, panels.guarded(lambda: lists(view, text), QUEUE_TITLE), mark
+
+    @app.callback(
+        Output("autopilot-editor", "children"),
+        Output("policy-open", "data"),
+        Input("url", "search"),
+        State("url", "pathname"),
+        State("policy-open", "data"),
+        prevent_initial_call=True,
+    )
+    def _edit(search: str | None, pathname: str | None, shown: str | None) -> Sequence[Any]:
+        name = _value(search or "", "policy")
+        if path_of(pathname or "", view.settings) != PATH or name == (shown or ""):
+            return [no_update] * 2
+        return panels.guarded(lambda: policy_editor.editor(view, name), policy_editor.TITLE), name
+
+    acting.register(app, view)
+    policy_editor.register(app, view)
+
+
+OBEYED: Final = Obeyed("it is of the queue and the report; policies are all listed.", "the report is of seven days.")
+PAGE: Final = Page(PATH, "Autopilot", "a", render, register, obeyed=OBEYED)

@@ -1,0 +1,130 @@
+"""REST endpoints of the autopilot: status, queue, preview, report; pause, resume, and who lets a policy act.
+
+The rows, filters and formats are those of the other tables, live from the cluster, of namespaces that the person may
+read. Amounts are raw: millicores, bytes; Unix seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Body, Response
+
+from cotenant.core.model.autopilot import QUEUE, REPORT, STATUS, AutopilotMode, AutopilotRound
+from cotenant.core.model.table import Table
+from dashboard.autopilot.acting import service, workload_of
+from dashboard.frame.view import View
+from dashboard.rest import live_tables
+from dashboard.rest.changes import body_doc, read_body
+
+JsonBody = Annotated[dict[str, Any], Body()]
+WEEK_DAYS = 7.0
+
+
+class SwitchBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Why everything is paused, or goes on. workload: NAMESPACE/KIND/NAME that alone is resumed; "" is everything."""
+
+    reason: str = ""
+    workload: str = ""
+
+
+class ModeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What a policy shall do. digest: of what is approved, as `GET policies/...` has it; "": as it stands."""
+
+    mode: AutopilotMode
+    reason: str = ""
+    digest: str = ""
+
+
+class DraftBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A policy: the whole object, as `kubectl apply` takes it."""
+
+    policy: dict[str, Any]
+
+
+class PolicyBody(DraftBody, forbid_unknown_fields=True, kw_only=True):
+    """The same to be saved. before: the spec that it replaces, null for a new policy; reason: for the ledger."""
+
+    before: dict[str, Any] | None = None
+    reason: str = ""
+
+
+def router(view: View, prefix: str) -> APIRouter:
+    """Everything below `prefix`."""
+    api = APIRouter(prefix=f"{prefix}/autopilot", tags=["autopilot"])
+
+    def round_of(*, in_window: bool) -> AutopilotRound:
+        return service(view).round(view.given.people(), in_window)
+
+    def status() -> tuple[float, Table]:
+        now = round_of(in_window=False)
+        return now.at_seconds, now.status
+
+    def queue() -> tuple[float, Table]:
+        now = round_of(in_window=False)
+        return now.at_seconds, now.queue
+
+    def preview() -> tuple[float, Table]:
+        tonight = round_of(in_window=True)
+        return tonight.at_seconds, tonight.queue
+
+    def report() -> tuple[float, Table]:
+        return view.now_seconds(), service(view).report(view.given.people(), WEEK_DAYS)
+
+    live_tables.add(api, "status", STATUS, status)
+    live_tables.add(api, "queue", QUEUE, queue)
+    live_tables.add(api, "preview", QUEUE, preview)
+    live_tables.add(api, "report", REPORT, report)
+
+    @api.get("", summary="Whether anything is changed now, and why not")
+    def overview() -> Response:
+        now = round_of(in_window=False)
+        return _json({"decided_seconds": now.at_seconds, "enabled": now.enabled, **_halt(now)})
+
+    @api.get("/policies/{namespace}/{name}", summary="A policy, with the digest that an approver agrees to")
+    def policy(namespace: str, name: str) -> Response:
+        return _json(service(view).policy(view.given.people(), f"{namespace}/{name}"))
+
+    _add_acts(api, view)
+    return api
+
+
+def _add_acts(api: APIRouter, view: View) -> None:
+    @api.post("/pause", summary="Stop every act from now on", **body_doc(SwitchBody))
+    def pause(body: JsonBody) -> Response:
+        request = read_body(body, SwitchBody)
+        return _json({"paused": service(view).pause(view.given.people(), request.reason)})
+
+    @api.post("/resume", summary="Go on with everything, or with one workload", **body_doc(SwitchBody))
+    def resume(body: JsonBody) -> Response:
+        request = read_body(body, SwitchBody)
+        workload = workload_of(request.workload) if request.workload else None
+        service(view).resume(view.given.people(), workload, request.reason)
+        return _json({"resumed": request.workload or "everything"})
+
+    @api.post("/policies/{namespace}/{name}/mode", summary="Let a policy act, or only observe", **body_doc(ModeBody))
+    def mode(namespace: str, name: str, body: JsonBody) -> Response:
+        request, policy = read_body(body, ModeBody), f"{namespace}/{name}"
+        service(view).switch(view.given.people(), policy, request.mode, request.reason, request.digest)
+        return _json({"policy": policy, "mode": request.mode})
+
+    @api.post("/preview", summary="What a policy would do tonight if it stood like this", **body_doc(DraftBody))
+    def draft(body: JsonBody) -> Response:
+        result = service(view).try_policy(view.given.people(), read_body(body, DraftBody).policy)
+        rows = {"status": list(result.status.rows()), "queue": list(result.queue.rows())}
+        return _json({**rows, **_halt(result)})
+
+    @api.post("/policies", summary="Save a policy; it observes until it is approved", **body_doc(PolicyBody))
+    def save(body: JsonBody) -> Response:
+        request = read_body(body, PolicyBody)
+        name = service(view).save_policy(view.given.people(), request.policy, request.before, request.reason)
+        return _json({"policy": name})
+
+
+def _halt(result: AutopilotRound) -> dict[str, Any]:
+    return {"halt": result.halt, "halt_reason": result.halt_reason or "", "gaps": result.gaps}
+
+
+def _json(document: object) -> Response:
+    return Response(msgspec.json.encode(document), media_type="application/json")
