@@ -121,6 +121,7 @@ def confirm_step(act: str, name: str, agreed: Sequence[Component]) -> Component:
 
 def opened(view: View, act: str, name: str) -> tuple[Component, dict[str, str]]:
     """The confirm step and what it is about; of a policy that shall act with the spec that is agreed to."""
+    _require_act(act)
     if act != ACT:
         return confirm_step(act, name, ()), {"act": act, "name": name}
     policy = service(view).policy(view.given.people(), name)
@@ -134,6 +135,7 @@ def opened(view: View, act: str, name: str) -> tuple[Component, dict[str, str]]:
 def done(view: View, chosen: Mapping[str, str], reason: str) -> str:
     """Do it; what is said about it."""
     act, name, who = chosen["act"], chosen["name"], view.given.people()
+    _require_act(act)
     if act == PAUSE:
         service(view).pause(who, reason)
     elif act == RESUME:
@@ -150,6 +152,11 @@ def workload_of(name: str) -> WorkloadRef:
     if workload is None:
         raise UsageError(f"{name!r} is not NAMESPACE/KIND/NAME", fix="Look at the page again.")
     return workload
+
+
+def _require_act(act: str) -> None:
+    if act not in TEXTS:
+        raise UsageError(f"{act!r} is no act", fix="Look at the page again.")
 
 
 def _named(name: str) -> str:

@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.autopilot import QUEUE, AutopilotRound
+from cotenant.core.model.autopilot import QUEUE, AutopilotRound, QueueVerdict
 from cotenant.core.model.changes.people import Right
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.text import visible
@@ -17,7 +17,7 @@ from dashboard.autopilot.acting import ACTED, service
 from dashboard.changes import callbacks
 from dashboard.changes.callbacks import acts, tell
 from dashboard.frame import panels
-from dashboard.frame.table_cells import cells, reason_chips, titles
+from dashboard.frame.table_cells import Drawn, cells, reason_chips, titles
 from dashboard.frame.view import View
 from dashboard.tables import display
 
@@ -25,6 +25,12 @@ NEW: Final = "new"
 """In the URL's `policy`: one that does not exist yet."""
 TITLE: Final = "Policy"
 MOST_ROWS: Final = 200
+VERDICTS: Final = {QueueVerdict.ACT: "teal", QueueVerdict.PROPOSE: "blue", QueueVerdict.WAIT: "gray"}
+DRAWN: Final[Drawn] = {
+    "place": lambda place: f"{place:,}" if place else display.MISSING,
+    "decision": lambda verdict: panels.chip(verdict, VERDICTS[QueueVerdict(verdict)]),
+}
+"""Columns of a queue that are drawn otherwise than by their kind."""
 TEMPLATE: Final[dict[str, Any]] = {
     "apiVersion": "cotenant.dev/v1alpha1",
     "kind": "AutopilotPolicy",
@@ -96,7 +102,7 @@ def queue_parts(result: AutopilotRound) -> list[Component]:
     waiting = f"{len(rows) - go:,} wait, each with its reason."
     lead = f"{display.counted(go, 'workload')} would be changed, in this order; {waiting}"
     waits = [str(row["reason"]) for row in rows if row["reason"]]
-    table = panels.facts(titles(QUEUE), [cells(QUEUE, row) for row in rows[:MOST_ROWS]], "Tonight's queue")
+    table = panels.facts(titles(QUEUE), [cells(QUEUE, row, DRAWN) for row in rows[:MOST_ROWS]], "Tonight's queue")
     return [*notes, html.P(lead, className="verdict"), reason_chips(waits), table]
 
 

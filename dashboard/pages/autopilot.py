@@ -11,7 +11,7 @@ import msgspec
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.autopilot import QUEUE, REPORT, STATUS, AutopilotMode, AutopilotRound, QueueVerdict
+from cotenant.core.model.autopilot import QUEUE, REPORT, STATUS, AutopilotMode, AutopilotRound
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.table import Table
@@ -36,7 +36,6 @@ CLUSTER: Final = "cotenant dashboard --act\ncotenant autopilot status"
 INSTALL: Final = "cotenant install --components autopilot --apply"
 EXAMPLE: Final = "kubectl apply -f deploy/examples/autopilotpolicy.yaml"
 MODES: Final = {AutopilotMode.OFF: "gray", AutopilotMode.OBSERVE: "blue", AutopilotMode.ACT: "teal"}
-VERDICTS: Final = {QueueVerdict.ACT: "teal", QueueVerdict.PROPOSE: "blue", QueueVerdict.WAIT: "gray"}
 RESUMED: Final = (Reason.AUTOPILOT_OTHER_WRITER, Reason.AUTOPILOT_GIVEN_UP, Reason.AUTOPILOT_BACKS_OFF)
 """Why a workload waits until a person takes it up again."""
 Row = Mapping[str, Any]
@@ -133,8 +132,7 @@ def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
         why = "No workload that a policy selects has a recommendation."
         link = ("To the recommendations", f"{view.settings.base_path}recommendations")
         return panels.panel(QUEUE_TITLE, panels.empty("The queue is empty.", why=why, link=link), aside=aside)
-    drawn: Drawn = {"decision": lambda verdict: panels.chip(verdict, VERDICTS[QueueVerdict(verdict)])}
-    lines = [[*cells(QUEUE, row, drawn), _resume(view, row)] for row in rows[:MOST_ROWS]]
+    lines = [[*cells(QUEUE, row, policy_editor.DRAWN), _resume(view, row)] for row in rows[:MOST_ROWS]]
     table = panels.facts([*titles(QUEUE), "Take up again"], lines, QUEUE_TITLE)
     codes = reason_chips(str(row["reason"]) for row in rows if row["reason"])
     window = "As if every change window were open. " if tonight else ""

@@ -86,7 +86,9 @@ def test_who_may_not_write_the_policy_approves_and_resumes_nothing(
         with closing(control_plane.client(kubeconfig)) as client:
             yield client
 
-    service = ClusterAutopilotService(access, tmp_path / "ledger.db", scene.settings, SystemClock(), lambda _namespace: [])
+    service = ClusterAutopilotService(
+        access, tmp_path / "ledger.db", scene.settings, SystemClock(), lambda _namespace: []
+    )
     before = scene.events()
     with pytest.raises(ClusterForbidden):
         service.resume(APPROVER)

@@ -17,7 +17,13 @@ import pytest
 import requests
 import yaml
 
-from cotenant.apps.cli.changes.change_service import desk_of, kubeconfig_door, move_desk_of, plan_desk_of
+from cotenant.apps.cli.changes.change_service import (
+    autopilot_service_of,
+    desk_of,
+    kubeconfig_door,
+    move_desk_of,
+    plan_desk_of,
+)
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.kube import Writer
 from cotenant.core.adapters.kube.connection import ApiRequest
@@ -27,6 +33,7 @@ from cotenant.core.model.changes.service import ChangeRequest
 from cotenant.core.model.kubernetes.intent import Address, Create
 from cotenant.core.model.reservations.plan import Span, moment
 from cotenant.core.model.reservations.plan_service import PlanTerms
+from dashboard.autopilot.policy_editor import TEMPLATE, as_yaml
 from dashboard.changes import review as reviewing
 from dashboard.sources.source import StoreSource
 from tests.cluster.crds import FOLDER
@@ -108,9 +115,10 @@ def _opened(scene: Scene) -> Iterator[House]:
     plans = plan_desk_of(scene.settings, door, FixedClock(scene.end_seconds))
     moves = move_desk_of(scene.settings, door, FixedClock(scene.end_seconds))
     by_proxy = access.by_proxy("127.0.0.1/32", roles=RULES)
-    app = acting.app_of(scene, access=by_proxy, desk=desk, plans=plans, moves=moves)
+    autopilot = autopilot_service_of(scene.settings, lambda _namespace: [], door, FixedClock(scene.end_seconds))
+    app = acting.app_of(scene, access=by_proxy, desk=desk, plans=plans, moves=moves, autopilot=autopilot)
     first, second = scene.acceptable()[:2]
-    _install_plans(scene)
+    _install_kinds(scene)
     (done,) = desk.accept(HOUSE, ChangeRequest((first,), key="00000000"))
     begin = scene.end_seconds + 6 * HOUR_SECONDS
     plan = plans.make(HOUSE, second, PlanTerms(1, Span(begin, begin + HOUR_SECONDS)))
@@ -120,11 +128,12 @@ def _opened(scene: Scene) -> Iterator[House]:
         yield House(scene, app, url, _values(*names, url, results))
 
 
-def _install_plans(scene: Scene) -> None:
-    """The plans' own kind."""
-    body = yaml.safe_load((FOLDER / "reservationplans.cotenant.dev.yaml").read_text())
+def _install_kinds(scene: Scene) -> None:
+    """Of plans and of policies."""
     client, kind = scene.client, Address("apiextensions.k8s.io/v1", "customresourcedefinitions", "")
-    Writer(client, "test", cap_bytes=1 << 20).send(Create(kind, body, why="test"))
+    for name in ("reservationplans", "autopilotpolicies"):
+        body = yaml.safe_load((FOLDER / f"{name}.cotenant.dev.yaml").read_text())
+        Writer(client, "test", cap_bytes=1 << 20).send(Create(kind, body, why="test"))
     client.close()
 
 
@@ -135,6 +144,7 @@ def _values(name: str, change: str, plan: str, url: str, results: str) -> Values
     """
     version = Browser(url, **{"X-Forwarded-User": "x"}).get("/api/v1/recommendations?limit=1").json()["version"]
     seen = {"ids": [name], "version": results, "method": "template"}
+    policy = as_yaml(_policy(name.partition("/")[0]))
     return Values(
         plain={
             "url.search": f"?ids={name}&step=confirm&key=abcdef01&because=test",
@@ -150,9 +160,14 @@ def _values(name: str, change: str, plan: str, url: str, results: str) -> Values
             "plan-skip-start.value": "0",
             "plan-unskip-start.value": "0",
             "plan-edit-of.data": 1,
+            "autopilot-chosen.data": {"act": "resume", "name": "*"},
+            "policy-text.value": policy,
+            "policy-previewed.data": policy,
             "moves-chosen.data": [f"{name.partition('/')[0]}/pod"],
         },
         parts={
+            "autopilot-do": "resume",
+            "name": "*",
             "move-approve": f"{name.partition('/')[0]}/pod",
             "move-withdraw": "job",
             "ref": name,
@@ -163,6 +178,10 @@ def _values(name: str, change: str, plan: str, url: str, results: str) -> Values
             "plan-new": "once",
         },
     )
+
+
+def _policy(namespace: str) -> dict[str, Any]:
+    return {**TEMPLATE, "metadata": {"name": "nightly", "namespace": namespace}}
 
 
 def may(role: Role, right: Right) -> bool:
@@ -247,6 +266,10 @@ def sent(house: House, path: str) -> dict[str, Any]:
         "/reservations/{namespace}/{name}/policy": {"auto": True},
         "/reservations/{namespace}/{name}/skip": {"start": moment(begin)},
         "/reservations/{namespace}/{name}/unskip": {"start": moment(begin)},
+        "/autopilot/pause": {"reason": "test"},
+        "/autopilot/policies/{namespace}/{name}/mode": {"mode": "Observe"},
+        "/autopilot/preview": {"policy": _policy(house.scene.namespace)},
+        "/autopilot/policies": {"policy": _policy(house.scene.namespace)},
         "/rebalance/approvals": {"pods": [f"{house.scene.namespace}/pod"]},
         "/rebalance/emptying/approvals": {"nodes": ["node"]},
     }
@@ -289,6 +312,8 @@ def test_no_endpoint_acts_for_a_viewer_or_for_a_role_in_another_namespace(house:
     for role in (Role.VIEWER,) if where == HERE else ROLES:
         browser = house.as_(role, where)
         for method, path in acting_endpoints(house):
+            if path.endswith("/autopilot/pause") and may(role, Right.APPROVE):
+                continue  # whoever approves anywhere may stop everything
             answer = ask(house, browser, method, path)
             settles = path.endswith("/settle") and role is Role.ADMIN  # of all namespaces; there is nothing to settle
             assert answer.status_code in ((200, 403) if settles else (403, 404)), (role, method, path, answer.text)

@@ -65,6 +65,7 @@ LIVE = {
     "changes": "cotenant dashboard --act",
     "enforcement": "cotenant node enforcement",
     "reservations/…": "cotenant reservations show",
+    "autopilot": "cotenant dashboard --act",
     "queues": "cotenant dashboard --act",
     "rebalance": "cotenant dashboard --act",
 }
@@ -72,8 +73,9 @@ LIVE = {
 
 
 def of_results(shown: Mapping[str, str]) -> dict[str, str]:
-    """Pages that cannot be drawn without the results: a plan's own page, queues and rebalance ask the cluster alone."""
-    return {name: text for name, text in shown.items() if name not in ("reservations/…", "queues", "rebalance")}
+    """Pages that cannot be drawn without the results: a plan's own page and those of a cluster ask that alone."""
+    alone = ("reservations/…", "autopilot", "queues", "rebalance")
+    return {name: text for name, text in shown.items() if name not in alone}
 
 
 def drawings(made: Results) -> dict[str, Callable[[View], Component]]:

@@ -1,0 +1,72 @@
+"""The page Autopilot in a browser: a policy edited, previewed and saved by keyboard, let act, and everything paused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from dashboard.app import create_app
+from dashboard.frame.view import DashboardContext
+from dashboard.sources.source import StoreSource
+from tests.browser.conftest import Open
+from tests.browser.test_browsing import serious
+from tests.browser.test_narrow import SIDEWAYS, TELEPHONE, misfits
+from tests.browser.test_pages import THEMES, settled
+from tests.support import autopilot
+from tests.support import dashboard as support
+from tests.support.autopilot import APPROVER
+from tests.support.dashboard import Results
+from tests.support.pictures import pictured
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+SIZE = {"width": 1366, "height": 768}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_a_person_previews_tonight_lets_a_policy_act_and_pauses_everything(
+    open_page: Open, made: Results, axe: str, theme: str, tmp_path: Path
+) -> None:
+    with autopilot.embedded(tmp_path) as scene:
+        given = DashboardContext(autopilot=scene.service(), people=lambda: APPROVER)
+        app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, given)
+        with support.served(app) as address:
+            page = settled(open_page(f"{address}/autopilot", theme=theme, size=SIZE))
+            queue = page.get_by_role("table", name="Queue")
+            expect(queue).to_contain_text("the next one opens")
+            page.get_by_role("link", name="Tonight").click()
+            expect(queue).to_contain_text("propose")
+            assert misfits(page) == [] and serious(page, axe) == []
+            pictured(page, f"autopilot-{theme}", tmp_path)
+
+            # the editor, by keyboard: what is previewed is what is saved
+            page.get_by_role("link", name="shop/nightly").press("Enter")
+            text = page.get_by_label("As YAML")
+            text.fill(text.input_value().replace("mode: Observe", "mode: Observe\n  resources: [memory]"))
+            page.get_by_role("button", name="Preview tonight").press("Enter")
+            expect(page.get_by_role("table", name="Tonight's queue")).to_contain_text("autopilot-nothing-allowed")
+            assert serious(page, axe) == [] and scene.events() == []
+            page.get_by_role("button", name="Save this policy").press("Enter")
+            expect(page.locator("#policy-saved")).to_contain_text("Saved shop/nightly")
+            assert scene.policy()["spec"]["resources"] == ["memory"]
+
+            page.get_by_role("button", name="Let it act: shop/nightly").press("Enter")
+            confirm = page.locator("#autopilot-confirm")
+            expect(confirm).to_be_focused()
+            expect(page.get_by_text("What you agree to, with digest")).to_be_visible()
+            confirm.press("Enter")
+            expect(page.locator("#autopilot-done")).to_contain_text("shop/nightly acts from the next round.")
+            expect(page.get_by_role("table", name="Policies")).to_contain_text("Act")
+
+            page.get_by_role("button", name="Pause").press("Enter")
+            expect(confirm).to_be_focused()
+            assert scene.paused() == "", "so far nothing is done"
+            page.get_by_label("Why (the ledger keeps it)").fill("incident")
+            confirm.click()
+            expect(page.locator("#autopilot-top")).to_contain_text("halted")
+            assert scene.paused() == "paused by ann: incident"
+            page.set_viewport_size(TELEPHONE)
+            assert page.evaluate(SIDEWAYS) == []
+        acts = ["autopilot-edited", "autopilot-act", "autopilot-paused"]
+        assert [event for event, _ in scene.events()] == acts

@@ -1,0 +1,221 @@
+"""The page Autopilot and its REST endpoints on a cluster: queue, drafts, the switch, rights, empty states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.core.model.autopilot import AutopilotMode
+from cotenant.core.model.changes.people import Grant, NotAllowed, Role, Someone
+from cotenant.core.model.errors import CotenantError, UsageError
+from dashboard.app import create_app
+from dashboard.autopilot import acting, policy_editor
+from dashboard.frame import panels
+from dashboard.frame.view import DashboardContext, View
+from dashboard.pages import autopilot as page
+from tests.dashboard.test_states import text_of
+from tests.support import autopilot as support
+from tests.support import dashboard
+from tests.support.access import Browser
+from tests.support.autopilot import APPROVER, NOW, POLICY, SPEC, VIEWER, EmbeddedAutopilot
+from tests.support.moves import narrowed
+
+pytestmark = pytest.mark.server
+ELSEWHERE = narrowed(APPROVER, "elsewhere")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[EmbeddedAutopilot]:
+    with support.embedded(tmp_path) as made:
+        yield made
+
+
+def view_of(scene: EmbeddedAutopilot | None, who: Someone = APPROVER) -> View:
+    service = scene.service() if scene else None
+    context = DashboardContext(autopilot=service, people=lambda: who)
+    return View(None, dashboard.QUICK, lambda: NOW, context)  # type: ignore[arg-type]
+
+
+def drawn(scene: EmbeddedAutopilot | None, search: str = "", who: Someone = APPROVER) -> str:
+    view = view_of(scene, who)
+    return text_of(panels.guarded(lambda: page.render(view, search)))
+
+
+def body(**spec: Any) -> dict[str, Any]:
+    """The policy of the scene with another spec."""
+    return {"metadata": {"name": "nightly", "namespace": "shop"}, "spec": {**SPEC, **spec}}
+
+
+# ---- what is shown
+
+
+def test_the_queue_says_why_each_waits_now_and_what_goes_tonight(scene: EmbeddedAutopilot) -> None:
+    now, tonight = drawn(scene), drawn(scene, "?show=tonight")
+    assert "autopilot-outside-window 1" in now and "autopilot-never-touched 1" in now and '"propose"' not in now
+    # shop/web: two replicas, 200m less each
+    assert '"propose"' in tonight and "-400 m" in tonight and "it has a single replica" in tonight
+    assert "observing" in now and "0 of 1 policies may change workloads" in now
+    assert "Nothing was proposed or changed." in now
+
+
+def test_who_reads_other_namespaces_sees_no_policy_of_this_one(scene: EmbeddedAutopilot) -> None:
+    text = drawn(scene, who=ELSEWHERE)
+    assert (
+        "There is no policy." in text and "The queue is empty." in text and "nightly" not in text.split("apply -f")[0]
+    )
+
+
+def test_each_empty_state_has_its_own_sentence_and_next_step(scene: EmbeddedAutopilot) -> None:
+    assert "This dashboard reads no cluster." in drawn(None) and "cotenant dashboard --act" in drawn(None)
+    scene.api.delete(f"{support.HERE}/nightly")
+    text = drawn(scene)
+    assert "There is no policy." in text and page.EXAMPLE in text
+    off = msgspec.structs.replace(scene.settings.autopilot, enabled=False)
+    scene.settings = msgspec.structs.replace(scene.settings, autopilot=off)
+    text = drawn(scene)
+    assert "autopilot.enabled is false" in text and page.INSTALL in text
+
+
+def test_a_paused_autopilot_says_who_and_offers_to_resume(scene: EmbeddedAutopilot) -> None:
+    assert '"aria-label": "Pause"' in drawn(scene)
+    scene.service().pause(APPROVER, "incident 4711")
+    text = drawn(scene)
+    assert "incident 4711" in text and '"aria-label": "Resume"' in text and '"aria-label": "Pause"' not in text
+
+
+def test_whoever_may_not_finds_the_button_disabled_with_the_reason(scene: EmbeddedAutopilot) -> None:
+    button = acting.button(view_of(scene, VIEWER), acting.PAUSE)
+    assert button.disabled and "it takes role approver or admin" in button.title
+
+
+# ---- drafts
+
+
+def test_a_draft_is_decided_without_being_kept(scene: EmbeddedAutopilot) -> None:
+    before = scene.policy()["metadata"]["resourceVersion"]
+    result = scene.service().try_policy(APPROVER, body(resources=["memory"]))
+    reasons = {row["workload"]: row["reason"] for row in result.queue.rows()}
+    assert reasons["web"] == "autopilot-nothing-allowed"  # its recommendation moves CPU alone
+    unnamed = {**body(), "metadata": {"name": "other", "namespace": "shop"}}
+    (row,) = scene.service().try_policy(APPROVER, unnamed).status.rows()
+    assert row["policy"] == "other"
+    assert scene.policy()["metadata"]["resourceVersion"] == before and scene.events() == []
+
+
+def test_saving_replaces_what_was_looked_at_and_nothing_else(scene: EmbeddedAutopilot) -> None:
+    service = scene.service()
+    service.switch(APPROVER, POLICY, AutopilotMode.ACT)
+    acting_spec = scene.policy()["spec"]
+    assert service.save_policy(APPROVER, body(atOnce=3), acting_spec, "slower") == POLICY
+    assert scene.policy()["spec"] == {**SPEC, "atOnce": 3}
+    (row,) = scene.service().round(APPROVER).status.rows()
+    assert row["mode"] == "Observe"
+    with pytest.raises(CotenantError):
+        service.save_policy(APPROVER, body(atOnce=4), acting_spec)
+    assert scene.policy()["spec"]["atOnce"] == 3
+    new = {**body(), "metadata": {"name": "other", "namespace": "shop"}}
+    assert service.save_policy(APPROVER, new, None) == "shop/other"
+    assert [event for event, _ in scene.events()] == ["autopilot-act", "autopilot-edited", "autopilot-edited"]
+
+
+def test_a_policy_that_changed_since_it_was_looked_at_is_not_approved(scene: EmbeddedAutopilot) -> None:
+    service = scene.service()
+    digest = service.policy(APPROVER, POLICY).digest
+    scene.api.patch(f"{support.HERE}/nightly", [{"op": "add", "path": "/spec/atOnce", "value": 7}], "json")
+    with pytest.raises(UsageError, match="was changed since you looked at it"):
+        service.switch(APPROVER, POLICY, AutopilotMode.ACT, digest=digest)
+    assert scene.events() == [] and scene.policy()["spec"]["mode"] == "Observe"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "not YAML: line 1"),
+        ("- 1", "not an object"),
+        ("spec: {}", "does not name the policy"),
+        ("metadata: {name: a, namespace: b}\nspec: 3", "spec: 3 is no object"),
+    ],
+)
+def test_a_text_that_is_no_policy_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        policy_editor.parsed(text)
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
+
+
+@given(
+    NAMES, NAMES, st.dictionaries(NAMES, st.one_of(st.integers(), st.booleans(), NAMES, st.lists(NAMES)), max_size=4)
+)
+def test_an_object_survives_being_written_and_read(name: str, namespace: str, spec: dict[str, Any]) -> None:
+    document = {"kind": "AutopilotPolicy", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    assert policy_editor.parsed(policy_editor.as_yaml(document)) == document
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_policy_or_a_clear_refusal(text: str) -> None:
+    try:
+        meta = policy_editor.parsed(text)["metadata"]
+    except UsageError:
+        return
+    assert meta["name"] and meta["namespace"]
+
+
+# ---- REST
+
+
+def test_scripts_see_pause_and_resume_by_the_same_rights(scene: EmbeddedAutopilot) -> None:
+    people = [APPROVER]
+    context = DashboardContext(autopilot=scene.service(), people=lambda: people[0])
+    app = create_app(None, dashboard.QUICK, context=context)  # type: ignore[arg-type]
+    with dashboard.served(app) as address:
+        root = f"{address}/api/v1/autopilot"
+        (policy,) = requests.get(f"{root}/status?namespace=shop", timeout=60).json()["rows"]
+        assert (policy["asked"], policy["mode"], policy["workloads"]) == ("Observe", "Observe", 2)
+        decisions = {
+            path: [row["decision"] for row in requests.get(f"{root}/{path}", timeout=60).json()["rows"]]
+            for path in ("queue", "preview")
+        }
+        assert decisions == {"queue": ["wait", "wait"], "preview": ["propose", "wait"]}
+        assert requests.get(f"{root}/report?format=csv", timeout=60).text.startswith("namespace,proposed")
+        browser = Browser(address)
+        browser.get("/", page=True)
+
+        def post(path: str, document: dict[str, Any]) -> requests.Response:
+            return browser.post(f"/api/v1/autopilot{path}", json=document)
+
+        assert post("/pause", {"reason": "drill"}).status_code == 200
+        assert "drill" in scene.paused()
+        halted = requests.get(root, timeout=60).json()
+        assert halted["halt_reason"] == "autopilot-paused" and "drill" in halted["halt"]
+        people[0] = narrowed(APPROVER, "shop")
+        refused = post("/resume", {})
+        assert refused.status_code == 403 and "in some namespaces alone" in refused.json()["message"]
+        people[0] = APPROVER
+        assert post("/resume", {"reason": "over"}).status_code == 200
+        assert requests.get(root, timeout=60).json()["halt"] == ""
+        stored = requests.get(f"{root}/policies/{POLICY}", timeout=60).json()
+        agreed = {"mode": "Act", "digest": stored["digest"]}
+        assert post(f"/policies/{POLICY}/mode", agreed).status_code == 200
+        assert scene.policy()["spec"]["mode"] == "Act"
+    assert [event for event, _ in scene.events()] == ["autopilot-paused", "autopilot-resumed", "autopilot-act"]
+
+
+@pytest.mark.parametrize("who", [VIEWER, Someone("own", grants=(Grant(Role.OWNER),)), ELSEWHERE])
+def test_nobody_else_lets_a_policy_act_or_saves_one(scene: EmbeddedAutopilot, who: Someone) -> None:
+    service, before = scene.service(), scene.policy()
+    with pytest.raises(NotAllowed):
+        service.switch(who, POLICY, AutopilotMode.ACT)
+    with pytest.raises(NotAllowed):
+        service.save_policy(who, body(atOnce=9), SPEC)
+    if who is not ELSEWHERE:
+        with pytest.raises(NotAllowed):
+            service.pause(who)
+    assert (scene.policy(), scene.events(), scene.paused()) == (before, [], "")
