@@ -136,7 +136,7 @@ class ClusterAutopilotService:
         return value
 
     def resume(self, who: Someone, workload: WorkloadRef | None = None, reason: str = "") -> None:
-        """Go on with everything; with a workload, take back that it was left alone, rests or was given up."""
+        """Resume everything; with a workload, take back that it was left alone, rests or was given up."""
         if workload is None:
             who.require_everywhere(Right.APPROVE)
         else:

@@ -170,8 +170,8 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
     every = approval.approve_button(
         approval.EVERY, f"Approve all {len(rows)}" if len(rows) > 1 else "Approve it", reason
     )
-    cells = [[*cells(MOVES, row), _approve(view, row, carrier)] for row in rows[:MOST_ROWS]]
-    table = panels.facts([*titles(MOVES), "Approval"], cells, MOVE_TITLE)
+    table_rows = [[*cells(MOVES, row), _approve(view, row, carrier)] for row in rows[:MOST_ROWS]]
+    table = panels.facts([*titles(MOVES), "Approval"], table_rows, MOVE_TITLE)
     off = [disabled(carrier)] if not carrier.carries else under_way(jobs)
     more = [html.P(reason, className="panel-note")] if reason and carrier.carries else []
     return panels.panel(MOVE_TITLE, *off, *more, table, aside=every, note=_more(len(rows)))
@@ -187,7 +187,7 @@ def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> 
     count = sum(row["decision"] == TO_BE_EMPTIED for row in rows)
     label = f"Empty all {count}" if count > 1 else "Empty it"
     every = approval.approve_button(approval.EVERY, label, reason, approval.NODES) if count else None
-    cells = [
+    table_rows = [
         [
             *cells(EMPTYING, row),
             sentence(row["reason"]),
@@ -195,7 +195,7 @@ def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> 
         ]
         for row in rows[:MOST_ROWS]
     ]
-    table = panels.facts([*titles(EMPTYING), "Why", "Approval"], cells, EMPTYING_TITLE)
+    table = panels.facts([*titles(EMPTYING), "Why", "Approval"], table_rows, EMPTYING_TITLE)
     off = [] if emptier.carries else [disabled(emptier)]
     return panels.panel(EMPTYING_TITLE, *off, table, aside=every, note=_more(len(rows)))
 
@@ -237,7 +237,7 @@ def stay_panel(report: RebalanceReport) -> Component:
     if not rows:
         return panels.panel(STAY_TITLE, panels.empty("No pod was looked at that stays."))
     heads = ["Pod", "From", "Reason", "Why"]
-    cells = [
+    table_rows = [
         [
             visible(row["pod"]) or "the node's other pods",
             visible(row["source"]),
@@ -246,7 +246,7 @@ def stay_panel(report: RebalanceReport) -> Component:
         ]
         for row in rows[:MOST_ROWS]
     ]
-    table = panels.facts(heads, cells, STAY_TITLE)
+    table = panels.facts(heads, table_rows, STAY_TITLE)
     codes = reason_chips(str(row["reason"]) for row in rows)
     return panels.panel(STAY_TITLE, codes, table, note=_more(len(rows)))
 
@@ -254,8 +254,8 @@ def stay_panel(report: RebalanceReport) -> Component:
 def node_panel(report: RebalanceReport) -> Component:
     """The columns of `cotenant serve descheduler --once`."""
     rows = list(report.nodes.rows())
-    cells = [cells(NODES, row) for row in rows[:MOST_ROWS]]
-    return panels.panel("Nodes", panels.facts(titles(NODES), cells, "Nodes"), note=_more(len(rows)))
+    table_rows = [cells(NODES, row) for row in rows[:MOST_ROWS]]
+    return panels.panel("Nodes", panels.facts(titles(NODES), table_rows, "Nodes"), note=_more(len(rows)))
 
 
 def job_panel(view: View, jobs: MigrationJobs) -> Component:
@@ -263,8 +263,8 @@ def job_panel(view: View, jobs: MigrationJobs) -> Component:
     rows = list(jobs.jobs.rows())
     phases = Counter(str(row["phase"]) for row in rows)
     chips = [panels.chip(f"{phase} {count:,}", _phase_tone(phase)) for phase, count in sorted(phases.items())]
-    cells = [[*cells(JOBS, row, DRAWN), _withdraw(view, row)] for row in rows[:MOST_ROWS]]
-    table = panels.facts([*titles(JOBS), "Undo"], cells, JOBS_TITLE)
+    table_rows = [[*cells(JOBS, row, DRAWN), _withdraw(view, row)] for row in rows[:MOST_ROWS]]
+    table = panels.facts([*titles(JOBS), "Undo"], table_rows, JOBS_TITLE)
     parts = [html.Div(chips, className="chips"), table]
     if not jobs.carrier.carries and any(str(row["phase"]).startswith(PENDING) for row in rows):
         parts.insert(0, disabled(jobs.carrier))
@@ -288,13 +288,15 @@ def history_panel(entries: Sequence[MoveHistoryEntry]) -> list[Component]:
     """The ledger's rows about moves, the newest first."""
     if not entries:
         return []
-    cells = [
+    table_rows = [
         [panels.moment(e.seconds), whole(e.actor), whole(e.event.value), visible(e.pod), visible(e.message)]
         for e in entries[:MOST_HISTORY]
     ]
     note = "`cotenant audit export` has every row." if len(entries) > MOST_HISTORY else ""
     return [
-        panels.panel(HISTORY, panels.facts(["When", "Who", "What", "Pod or node", "Why"], cells, HISTORY), note=note)
+        panels.panel(
+            HISTORY, panels.facts(["When", "Who", "What", "Pod or node", "Why"], table_rows, HISTORY), note=note
+        )
     ]
 
 

@@ -96,7 +96,7 @@ def _add_acts(api: APIRouter, view: View) -> None:
         request = read_body(body, SwitchBody)
         return _json({"paused": service(view).pause(view.given.people(), request.reason)})
 
-    @api.post("/resume", summary="Go on with everything, or with one workload", **body_doc(SwitchBody))
+    @api.post("/resume", summary="Resume everything, or one workload", **body_doc(SwitchBody))
     def resume(body: JsonBody) -> Response:
         request = read_body(body, SwitchBody)
         workload = workload_of(request.workload) if request.workload else None

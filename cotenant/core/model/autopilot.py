@@ -235,7 +235,7 @@ class AutopilotService(Protocol):
         """Stop every act from now on; what the switch says then."""
 
     def resume(self, who: Someone, workload: WorkloadRef | None = None, reason: str = "") -> None:
-        """Go on with everything, or with one workload that was left alone."""
+        """Resume everything, or one workload that was left alone."""
 
     def switch(self, who: Someone, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
         """Let a policy act, or take that back; UsageError when its digest is another one, where one is given."""
