@@ -80,7 +80,6 @@ def said(recommendation: Recommendation) -> list[Component]:
 
 def _head(recommendation: Recommendation) -> Component:
     ref = recommendation.container
-    severity = recommendation.severity.value
     facts = (
         ref.workload.kind,
         display.counted(recommendation.replicas, "replica"),
@@ -90,7 +89,7 @@ def _head(recommendation: Recommendation) -> Component:
         f"settings {recommendation.settings_digest}",
     )
     title = html.H2([f"{ref.workload.namespace} / {ref.workload.name} / ", html.Strong(ref.container)])
-    return html.Header([title, panels.chip(severity, severity), html.P(" · ".join(facts))])
+    return html.Header([title, panels.severity(recommendation.severity), html.P(" · ".join(facts))])
 
 
 def _same(value: Value, other: Value) -> bool:
@@ -100,7 +99,7 @@ def _same(value: Value, other: Value) -> bool:
 
 def _value(value: Value, *, repeated: bool) -> Component:
     unit, severity = value.resource, value.severity
-    rating = [] if severity is Severity.UNKNOWN else [panels.chip(severity.value, severity.value)]
+    rating = [] if severity is Severity.UNKNOWN else [panels.severity(severity)]
     present = "not set" if value.now is None else display.amount(value.now, unit)
     line = [html.Span(present), html.Span("→", className="arrow"), html.Strong(_proposed(value))]
     if value.change == 0:

@@ -28,7 +28,7 @@ SENTENCES: Final[Mapping[Right, str]] = {
     Right.PLAN: "Make and edit reservation plans",
     Right.APPROVE: "Approve plans; be the second person of a change",
     Right.OVERRIDE: "Override a guardrail",
-    Right.ADMINISTER: "Settle changes without an outcome",
+    Right.ADMINISTER: "Resolve changes with unknown outcome",
 }
 
 

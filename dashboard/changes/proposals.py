@@ -110,7 +110,6 @@ def containers(workload_story: Story, *, stale: bool) -> Component:
 
 
 def _container(recommendation: Recommendation, *, is_open: bool) -> Component:
-    severity = recommendation.severity.value
     role = [] if recommendation.role is ContainerRole.MAIN else [panels.chip(recommendation.role.value, "gray")]
     facts = [
         display.counted(recommendation.replicas, "replica"),
@@ -119,7 +118,7 @@ def _container(recommendation: Recommendation, *, is_open: bool) -> Component:
         f"{display.duration(recommendation.window_seconds)} of history",
         f"settings {recommendation.settings_digest}",
     ]
-    title = [html.Strong(visible(recommendation.container.container)), panels.chip(severity, severity), *role]
+    title = [html.Strong(visible(recommendation.container.container)), panels.severity(recommendation.severity), *role]
     body = html.Div(
         [
             html.P(" · ".join(facts), className="panel-note"),

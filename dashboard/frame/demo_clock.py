@@ -28,7 +28,7 @@ def strip(view: View) -> list[Component]:
         return []
     stop = _next(steering)
     buttons = [
-        _button("steer-halt", halt_words(steering), "Halt the demo's clock, or let it go on"),
+        _button("steer-halt", halt_words(steering), "Pause the demo's clock, or resume it"),
         _button("steer-quarter", "+15 min", "Move the demo's clock ahead by 15 minutes"),
         html.Button(
             stop_words(stop), id="steer-stop", className="button steer-stop", title=_title(stop), disabled=stop is None

@@ -18,6 +18,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.errors import ClusterForbidden, CotenantError, SourceForbidden, StoreForbidden
+from cotenant.core.model.recommendation import Severity
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
 from dashboard.figures.base import Chart
@@ -74,6 +75,18 @@ def facts(heads: Sequence[str], rows: Sequence[Sequence[Children]], label: str) 
 def chip(word: str, tone: str = "gray", title: str = "") -> Component:
     """A word on a coloured ground; the word alone carries the meaning."""
     return html.Span(word, className=f"chip tone-{tone}", **({"title": title} if title else {}))
+
+
+def severity(level: Severity) -> Component:
+    """A severity as a chip that says what it means."""
+    return chip(level.value, level.value, level.meaning)
+
+
+def severity_legend() -> Component:
+    """What each severity means, the worst first, behind a line that opens it."""
+    lines = [html.Li([severity(level), f" {level.meaning}"]) for level in sorted(Severity, key=lambda one: -one.rank)]
+    summary = html.Summary("What the severities mean")
+    return html.Details([summary, html.Ul(lines, className="notes")], className="more legend")
 
 
 def amount(value: float | None, resource: Resource) -> Children:

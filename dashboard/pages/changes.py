@@ -158,7 +158,7 @@ def ledger(view: View) -> Component:
         parts.append(html.Details([html.Summary("More"), html.P(visible(notes))], className="more"))
     if open_ones:
         why = acting.why_not(view, Right.ADMINISTER)
-        parts.append(change_story.button(f"Settle {open_ones} without an outcome", change_story.SETTLE, why))
+        parts.append(change_story.button(f"Resolve {open_ones} with unknown outcome", change_story.SETTLE, why))
     trouble = view.given.desk.trouble()
     return html.Div([*parts, *([html.P(visible(trouble), className="panel-note")] if trouble else [])])
 

@@ -35,7 +35,7 @@ def render(view: View, search: str) -> Component:
     )
     return html.Div(
         [
-            html.Div([html.H1("Findings"), lead], className="page-head"),
+            html.Div([html.H1("Findings"), lead, panels.severity_legend()], className="page-head"),
             panels.guarded(lambda: list_page.body(LIST, view, search)),
         ],
         className="page list-page",

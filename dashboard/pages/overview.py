@@ -307,7 +307,9 @@ def _outcome(page: OverviewPage) -> Component:
     ]
     reasons = _reasons(page)
     shares = html.Ul(severities, className="shares")
-    return panels.panel("Recommendations", shares, *_worth_most(page), html.H3("Why"), reasons, note=note)
+    return panels.panel(
+        "Recommendations", shares, panels.severity_legend(), *_worth_most(page), html.H3("Why"), reasons, note=note
+    )
 
 
 def _worth_most(page: OverviewPage) -> list[Component]:

@@ -147,7 +147,7 @@ def render(view: View, search: str) -> Component:
         transitionProps={"duration": 120},
     )
     body = panels.guarded(lambda: list_page.body(LIST, view, search))
-    head = html.Div([html.H1("Recommendations"), lead], className="page-head")
+    head = html.Div([html.H1("Recommendations"), lead, panels.severity_legend()], className="page-head")
     return html.Div([head, body, drawer, snooze.dialog(), acting.awaited(view)], className="page list-page")
 
 

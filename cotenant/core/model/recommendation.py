@@ -53,6 +53,20 @@ class Severity(StrEnum):
         """Position in the order, UNKNOWN lowest."""
         return list(Severity).index(self)
 
+    @property
+    def meaning(self) -> str:
+        """For people who read the word; the thresholds are `recommender.cotenant.severity`."""
+        return _MEANINGS[self]
+
+
+_MEANINGS: Final[Mapping[Severity, str]] = {
+    Severity.CRITICAL: "at risk until the value rises, or a cut that is a large share of the cluster",
+    Severity.WARNING: "a large change, by share and by amount, or a value that is not set",
+    Severity.OK: "a small change",
+    Severity.GOOD: "nothing worth a change",
+    Severity.UNKNOWN: "not enough evidence; the reason says what is missing",
+}
+
 
 class Restart(StrEnum):
     """What applying a proposal costs the pods."""

@@ -85,9 +85,9 @@ RECOMMENDATIONS: Final = Schema(
         Column("severity", "Severity", Kind.TEXT, "Worst of the fields: unknown, good, ok, warning, critical."),
         *STEP_COLUMNS,
         Column("cpu_request_now", "CPU req now", Kind.MILLICORES, "Present CPU request of one pod; empty = not set."),
-        Column("cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request; empty = withheld or unset."),
+        Column("cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request; empty = not proposed or unset."),
         Column("cpu_limit_now", "CPU limit now", Kind.MILLICORES, "Present CPU limit; empty = not set."),
-        Column("cpu_limit", "CPU limit", Kind.MILLICORES, "Proposed CPU limit; empty = withheld or unset."),
+        Column("cpu_limit", "CPU limit", Kind.MILLICORES, "Proposed CPU limit; empty = not proposed or unset."),
         Column("memory_request_now", "Mem req now", Kind.BYTES, "Present memory request; empty = not set."),
         Column("memory_request", "Mem req", Kind.BYTES, "Proposed memory request."),
         Column("memory_limit_now", "Mem limit now", Kind.BYTES, "Present memory limit; empty = not set.", wide=True),
@@ -296,7 +296,7 @@ REPLICAS: Final = Schema(
         Column("replicas", "Replicas", Kind.INTEGER, "Pods that run now."),
         Column("least", "Floor now", Kind.INTEGER, "minReplicas; empty without an autoscaler."),
         Column("most", "Most", Kind.INTEGER, "maxReplicas; empty without an autoscaler."),
-        Column("floor", "Highest floor", Kind.INTEGER, "Highest floor of the next 24 hours; empty when withheld."),
+        Column("floor", "Highest floor", Kind.INTEGER, "Highest floor of the next 24 hours; empty when not proposed."),
         Column("floor_time", "From", Kind.TIME, "When it has to stand, the pods' start included."),
         Column(
             "needed", "Needed", Kind.INTEGER, "Pods that the forecast asks for; above Most: maxReplicas is too low."

@@ -152,7 +152,7 @@ def changes(ctx: typer.Context, output: OutputOption = Format.TABLE, no_headers:
     print_table(changes_table(standings), output, headers=not no_headers)
     unknown = sum(not s.state.settled for s in standings)
     if unknown:
-        message(f"{unknown} changes have no outcome: cotenant recs settle", style="yellow")
+        message(f"{unknown} changes have an unknown outcome: cotenant recs settle", style="yellow")
     ledger.close()
 
 
