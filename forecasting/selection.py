@@ -46,16 +46,13 @@ class BackTests:
     """Every member on every origin; origin 0 is the newest day. The first member is the baseline.
 
     actual: (K, n, H); forecasts: (M, R, n, H, L), of the R newest origins, at most REHEARSALS of them; log_ratio:
-    (M, K, n), log of loss / baseline's, NaN where not judged; baseline_loss: (K, n). The near tests stand before the
-    origin itself (0) and before the newest back-tests (1, ...): near_ratio (M, J, n), 0 where not judged; `near`:
-    that of 0.
+    (M, K, n), log of loss / baseline's, NaN where not judged; baseline_loss: (K, n); near: of the last hours now.
     """
 
     actual: FloatMatrix
     forecasts: Array
     log_ratio: Floats
     baseline_loss: Floats
-    near_ratio: Floats
     near: NearTest
 
     @property
@@ -88,19 +85,16 @@ def back_test(
         past_count, day_count = (~np.isnan(past)).sum(axis=1), (~np.isnan(actual[origin])).sum(axis=1)
         judged[origin] = (past_count >= day // 2) & (day_count >= day // 4)
     log_ratio, baseline_loss = _daily(actual, loss, judged)
-    cuts = [grid.size - back * day for back in range(1 + max(0, min(REHEARSALS, origins - 1)))]
-    near, *before = (near_test(members, history[:, :cut], grid) for cut in cuts)
-    near_ratio = np.stack([near.ratio, *(one.ratio for one in before)], axis=1)
-    return BackTests(actual, forecasts, log_ratio, baseline_loss, near_ratio, near)
+    return BackTests(actual, forecasts, log_ratio, baseline_loss, near_test(members, history, grid))
 
 
-def standing(tests: BackTests, origin: int, settings: ForecastingSettings) -> Floats:
-    """Score of each member for each series, (M, n), lower is better: 0 = now, k = when back-test k - 1 was ahead."""
-    return daily_scores(tests, origin, settings) + settings.near_weight * damped(tests.near_ratio[:, origin])
+def standing(daily: Floats, near: NearTest, settings: ForecastingSettings) -> Floats:
+    """Score of each member for each series now, (M, n), lower is better; daily: of `daily_scores` from origin 0 on."""
+    return daily + settings.near_weight * damped(near.ratio)
 
 
 def daily_scores(tests: BackTests, origin: int, settings: ForecastingSettings) -> Floats:
-    """The part of `standing` that daily back-tests give, (M, n)."""
+    """What daily back-tests say of each member, (M, n): 0 = now, k = when back-test k - 1 was ahead."""
     return scores(tests.log_ratio[:, origin : origin + settings.origins], settings)
 
 

@@ -19,22 +19,24 @@ from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.base import Array
 from forecasting.losses import coverage, pinball
 from forecasting.mixture import mixture
-from forecasting.selection import RATIO_LIMIT, BackTests, blend, damped, level_of, scores, standing
+from forecasting.selection import RATIO_LIMIT, BackTests, blend, daily_scores, damped, level_of, scores
 
 Floats = npt.NDArray[np.float64]
 
 _LEVEL_95: Final = LEVELS.index(0.95)
 
 
-def mixed(forecasts: Array, tests: BackTests, origin: int, settings: ForecastingSettings) -> tuple[Array, Floats]:
-    """Forecasts (M, n, H, L) mixed by the weights that held at an origin, (n, H, L), and the weights (M, n)."""
-    weights = blend(standing(tests, origin, settings), settings.blend_sharpness)
-    return mixture(forecasts, weights), weights
-
-
 def rehearse(tests: BackTests, settings: ForecastingSettings) -> Array:
-    """The mixture on each of the newest back-tests by weights from older ones alone, newest first, (R, n, H, L)."""
-    days = [mixed(tests.forecasts[:, k], tests, k + 1, settings)[0] for k in range(tests.rehearsals)]
+    """The mixture on each of the newest back-tests by weights from older ones alone, newest first, (R, n, H, L).
+
+    Without the last hours before each of them: near tests of rehearsals would take a sixth of the time of a forecast,
+    and make the booster and the calibration that learn from rehearsals no better (`bench.decisions`).
+    """
+    sharpness = settings.blend_sharpness
+    days = [
+        mixture(tests.forecasts[:, k], blend(daily_scores(tests, k + 1, settings), sharpness))
+        for k in range(tests.rehearsals)
+    ]
     return np.stack(days) if days else np.empty((0, *tests.forecasts.shape[2:]), dtype=np.float32)
 
 

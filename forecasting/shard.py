@@ -30,11 +30,11 @@ from forecasting.selection import (
     blend,
     combine,
     daily_scores,
-    damped,
     forecast_ahead,
     level_of,
     log_loss_ratio,
     near_test,
+    standing,
 )
 from forecasting.served_mixture import booster_score, booster_share, measure, rehearse
 
@@ -131,7 +131,7 @@ class _Shard:
     def mixed(self, present: _Present, fit: MixtureFit) -> _Mixed:
         """The members mixed by what was learned and by the last hours, and the booster averaged in."""
         settings, near = self.settings, present.near
-        score = fit.scores.T + settings.near_weight * damped(near.ratio)
+        score = standing(fit.scores.T, near, settings)
         weights = blend(score, settings.blend_sharpness)
         path = mixture(present.ahead, weights)
         if fit.booster is None:

@@ -18,6 +18,7 @@ from forecasting.selection import (
     back_test,
     blend,
     combine,
+    daily_scores,
     damped,
     forecast_ahead,
     scores,
@@ -50,8 +51,13 @@ def measured(tests: BackTests) -> tuple[MeasuredError, ...]:
     return measure(tests, rehearse(tests, DEFAULTS))
 
 
+def standing_now(history: np.ndarray, settings: ForecastingSettings) -> np.ndarray:
+    tests = back_test(MEMBERS, history, grid_of(history), settings)
+    return standing(daily_scores(tests, 0, settings), tests.near, settings)
+
+
 def winners(history: np.ndarray) -> list[str]:
-    score = standing(back_test(MEMBERS, history, grid_of(history), ALONE), 0, ALONE)
+    score = standing_now(history, ALONE)
     return [NAMES[i] for i in score.argmin(axis=0)]
 
 
@@ -96,7 +102,7 @@ def test_a_series_without_back_tests_follows_everyone() -> None:
 
 def test_weights_sum_to_one_over_members() -> None:
     history = np.append(daily(10, 30), walk(10), axis=0)
-    score = standing(back_test(MEMBERS, history, grid_of(history), DEFAULTS), 0, DEFAULTS)
+    score = standing_now(history, DEFAULTS)
     np.testing.assert_allclose(blend(score, 4.0).sum(axis=0), 1.0)
 
 
@@ -127,7 +133,7 @@ def test_a_level_that_changed_an_hour_ago_is_followed_at_once() -> None:
     # A random week, parked at 5 for the last three hours: only the near test can know it.
     history = np.append(walk(30), walk(1, seed=9), axis=0)
     history[-1, -6:] = 5.0
-    score = standing(back_test(MEMBERS, history, grid_of(history), DEFAULTS), 0, DEFAULTS)
+    score = standing_now(history, DEFAULTS)
     assert NAMES[score[:, -1].argmin()] in {"recent-1h", "recent-3h"}
 
 
