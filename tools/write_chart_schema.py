@@ -29,6 +29,7 @@ SWITCHES = (
     "scheduling",
     "queues",
     "descheduler",
+    "tainting",
     "autopilot",
     "enforcement",
     "devices",

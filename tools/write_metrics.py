@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from admission.webhook_server.app import WebhookMetrics
 from cotenant.apps.manager.audit import Audit
 from cotenant.apps.manager.controllers.autopilot_metrics import AutopilotMetrics
+from cotenant.apps.manager.controllers.load_taint_metrics import LoadTaintMetrics
 from cotenant.apps.manager.controllers.migration_metrics import DeschedulerMetrics, MigrationMetrics
 from cotenant.apps.manager.controllers.queue_metrics import QueueMetrics
 from cotenant.apps.manager.controllers.reservation_controller import ReservationMetrics
@@ -48,6 +49,7 @@ def declared() -> dict[str, list[tuple[str, str, list[str], str]]]:
     MigrationMetrics(manager.registry)
     DeschedulerMetrics(manager.registry)
     AutopilotMetrics(manager.registry)
+    LoadTaintMetrics(manager.registry)
     WebhookMetrics(webhook)
     Counts(extender)
     AgentMetrics(agent)

@@ -14,8 +14,9 @@ from changes.audited_acts import ActEvents, LedgerSubject
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NoData, UsageError
 from cotenant.core.model.kubernetes.intent import Create, Intent, Patch
+from cotenant.core.model.kubernetes.node_taints import APPROVED, TaintedNode, node_address, tainted, untainted
+from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.core.model.rebalance.move_service import MoveEvent, MoveOutcome
-from scheduler_ext.rebalance.marks import APPROVED, TaintedNode, marked, node_address, unmarked
 
 FIELD_MANAGER: Final = "cotenant-approver"
 LOOK_AGAIN: Final = "Look at the page again: a round is decided every time."
@@ -42,11 +43,12 @@ class EmptiedNodes:
     def mark(self, name: str, why: str) -> Patch:
         """The mark of a node as it is now; UsageError when the round does not begin it any more, or it has one."""
         node = self._node(name)
-        patch = marked(node, APPROVED, why)
-        if patch is None:
+        if node.bears(EMPTYING_TAINT):
             raise UsageError(f"node {name} is being emptied already", fix="Wait, or withdraw it.")
         if name not in self.begun:
             raise UsageError(f"the round does not empty {name} any more", fix=LOOK_AGAIN)
+        patch = tainted(node, EMPTYING_TAINT, why, value=APPROVED)
+        assert patch is not None, "a node without the taint gets it"
         return patch
 
     def tried(self, name: str) -> MoveOutcome:
@@ -62,7 +64,7 @@ class EmptiedNodes:
 
     def withdrawn(self, row: LedgerSubject, reason: str) -> MoveOutcome:
         """The same for the end of the mark; NoData for a node without one."""
-        patch = unmarked(self._node(row.name), f"node {row.name} is given back")
+        patch = untainted(self._node(row.name), (EMPTYING_TAINT,), f"node {row.name} is given back")
         if patch is None:
             raise NoData(f"node {row.name} is not being emptied", fix="Its mark was taken away already.")
         events = ActEvents(MoveEvent.NODE_ASKED, MoveEvent.NODE_WITHDRAWN, MoveEvent.NODE_REFUSED)

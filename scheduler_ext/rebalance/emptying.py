@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.kubernetes.node_taints import APPROVED
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.usage.usage import DAY_SECONDS
@@ -26,7 +27,6 @@ from scheduler_ext.rebalance.eligibility import Eligibility
 from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
 from scheduler_ext.rebalance.limits import MoveLimits
 from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
-from scheduler_ext.rebalance.marks import APPROVED
 from scheduler_ext.rebalance.plan import (
     MarkChange,
     MoveRefusal,

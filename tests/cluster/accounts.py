@@ -34,6 +34,7 @@ RIGHTS = (
     "reservations",
     "queues",
     "descheduler",
+    "tainting",
     "autopilot",
     "extender",
     "enforcer",

@@ -23,6 +23,7 @@ from cotenant.apps.simulation.api_server import EmbeddedServer
 from cotenant.core.adapters.ledger import Ledger, LedgerRow
 from cotenant.core.model.changes.people import Right, Role, Someone
 from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.kubernetes.node_taints import APPROVED
 from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.core.model.rebalance.move_service import (
     EMPTYING_FEATURE,
@@ -46,7 +47,6 @@ from cotenant.core.settings.sections.kube import KubeSettings
 from scheduler_ext.rebalance.arguments import ResourcePercents
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs, HighNodeLoadArgs
-from scheduler_ext.rebalance.marks import APPROVED
 from scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
 from tests.cluster.api import Api, Json
 from tests.cluster.crds import install_crd

@@ -26,6 +26,7 @@ from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Address, Intent, Patch
 from cotenant.core.model.kubernetes.protocol import (
     EMPTYING_TAINT,
+    LOAD_TAINT,
     NODE_AGENT,
     PLACEHOLDER_NAMESPACE,
     QUEUED_ANNOTATION,
@@ -137,8 +138,9 @@ class Traces:
         self.send(NODE_AGENT, note(self.node, history, {}))
 
     def empty(self) -> None:
-        """The mark of a node that is emptied, beside somebody else's taint."""
-        taints = [{"key": key, "effect": "PreferNoSchedule"} for key in ("example.com/theirs", EMPTYING_TAINT)]
+        """Our taints, beside somebody else's."""
+        keys = ("example.com/theirs", EMPTYING_TAINT, LOAD_TAINT)
+        taints = [{"key": key, "effect": "PreferNoSchedule"} for key in keys]
         self.api.patch(f"{NODES}/{self.node}", {"spec": {"taints": taints}})
 
     def reserve(self) -> tuple[str, str]:

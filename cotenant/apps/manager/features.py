@@ -9,6 +9,7 @@ from typing import Any, Final
 from cotenant.apps.manager.controllers.colocation_controller import ColocationController
 from cotenant.apps.manager.controllers.descheduler_controller import DeschedulerController
 from cotenant.apps.manager.controllers.gate_controller import Gates
+from cotenant.apps.manager.controllers.load_taint_controller import LoadTaintController
 from cotenant.apps.manager.controllers.migration_controller import MigrationController
 from cotenant.apps.manager.controllers.node_metric_controller import NodeMetricController
 from cotenant.apps.manager.controllers.node_slo_controller import NodeSloController
@@ -73,6 +74,7 @@ def features(parts: FeatureDependencies, names: Sequence[str]) -> list[Feature]:
         "migrations": _migrating,
         "descheduler": _descheduling,
         "autopilot": _autopiloting,
+        "load-taints": _tainting,
     }
     missing = set() if parts.settings.profiler.prometheus.url else {"node-metric"}
     return [makers[name](parts) for name in names if name in makers and name not in missing]
@@ -137,6 +139,11 @@ def _autopiloting(parts: FeatureDependencies) -> Feature:
     return autopilot_controller(
         parts.client, parts.settings, parts.cluster, parts.leadership, parts.metrics, parts.clock
     )
+
+
+def _tainting(parts: FeatureDependencies) -> Feature:
+    registry = parts.metrics.registry if parts.metrics else None
+    return LoadTaintController(parts.client.sibling(), parts.settings.load_taints, parts.settings.extender, registry)
 
 
 def _planning(parts: FeatureDependencies) -> Feature:

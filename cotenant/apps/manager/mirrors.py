@@ -73,6 +73,7 @@ READ: Final[Mapping[str, tuple[str, ...]]] = {
     "migrations": ("disruption-budgets", "migration-jobs", "migration-pods", "reservations", "swapguards"),
     "descheduler": ("migration-jobs",),
     "autopilot": (),
+    "load-taints": (),
     "queues": (
         "ended-members",
         "native-gangs",

@@ -15,6 +15,7 @@ from cotenant.core.settings.sections.enforcer import EnforcerSettings
 from cotenant.core.settings.sections.extender import ExtenderSettings
 from cotenant.core.settings.sections.forecasts import ForecastingSettings, NodePeakSettings
 from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.core.settings.sections.load_taints import LoadTaintSettings
 from cotenant.core.settings.sections.manager import ManagerSettings
 from cotenant.core.settings.sections.notify import NotifySettings
 from cotenant.core.settings.sections.plans import PlanSettings
@@ -50,6 +51,7 @@ class Settings(Section, frozen=True):
     queues: QueueSettings = msgspec.field(default_factory=QueueSettings)
     descheduler: DeschedulerSettings = msgspec.field(default_factory=DeschedulerSettings)
     extender: ExtenderSettings = msgspec.field(default_factory=ExtenderSettings)
+    load_taints: LoadTaintSettings = msgspec.field(default_factory=LoadTaintSettings)
     enforcer: EnforcerSettings = msgspec.field(default_factory=EnforcerSettings)
     runtime: RuntimeSettings = msgspec.field(default_factory=RuntimeSettings)
     telemetry: TelemetrySettings = msgspec.field(default_factory=TelemetrySettings)

@@ -1,7 +1,7 @@
 {{/* Names of the components that are switched on, as a JSON list. */}}
 {{- define "cotenant.components" -}}
 {{- $names := list -}}
-{{- range $name := list "scan" "recommendations" "colocation" "scheduling" "queues" "descheduler" "autopilot" "enforcement" "devices" "webhooks" "applier" -}}
+{{- range $name := list "scan" "recommendations" "colocation" "scheduling" "queues" "descheduler" "tainting" "autopilot" "enforcement" "devices" "webhooks" "applier" -}}
 {{- if (index $.Values $name).enabled -}}{{- $names = append $names $name -}}{{- end -}}
 {{- end -}}
 {{- toJson $names -}}
@@ -10,7 +10,7 @@
 {{/* "true" when any feature of the manager is switched on. */}}
 {{- define "cotenant.manager" -}}
 {{- with .Values -}}
-{{- if or .recommendations.enabled .colocation.enabled .scheduling.enabled .queues.enabled .descheduler.enabled .autopilot.enabled .enforcement.enabled -}}true{{- end -}}
+{{- if or .recommendations.enabled .colocation.enabled .scheduling.enabled .queues.enabled .descheduler.enabled .tainting.enabled .autopilot.enabled .enforcement.enabled -}}true{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -57,6 +57,7 @@
 {{- $_ := set $settings.manager "features_off" (include "cotenant.featuresOff" . | fromJsonArray) -}}
 {{- if .Values.queues.enabled -}}{{- $_ := set $settings "queues" (dict "enabled" true "keep_gates_at_end" true) -}}{{- end -}}
 {{- if .Values.descheduler.enabled -}}{{- $_ := set $settings "descheduler" (dict "enabled" true) -}}{{- end -}}
+{{- if .Values.tainting.enabled -}}{{- $_ := set $settings "load_taints" (dict "enabled" true) -}}{{- end -}}
 {{- if .Values.autopilot.enabled -}}
 {{- $_ := set $settings "autopilot" (dict "enabled" true) -}}
 {{- $_ := set $settings "actions" (dict "ledger" "/var/lib/cotenant/ledger.db") -}}

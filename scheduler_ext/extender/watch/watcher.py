@@ -12,7 +12,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
@@ -74,8 +74,14 @@ class GuardWire(msgspec.Struct):
 class Watching:
     """Mirrors, and the table that they fill; for one thread."""
 
-    def __init__(self, client: KubeClient, settings: ExtenderSettings, wake: threading.Event) -> None:
-        """Nothing is asked before `start`."""
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: ExtenderSettings,
+        wake: threading.Event,
+        only: Collection[str] = PATHS,
+    ) -> None:
+        """Nothing is asked before `start`. only: of PATHS what is watched; all, as far as the settings use it."""
         load = settings.load_aware
         self.table = NodeTable(load)
         self.mirrors: dict[str, Mirror[Any]] = {
@@ -88,6 +94,7 @@ class Watching:
         }
         for kind in hardware_kinds(settings):
             self.mirrors[kind] = Mirror(client, PATHS[kind], dict[str, Any], dict, wake)
+        self.mirrors = {name: mirror for name, mirror in self.mirrors.items() if name in only}
 
     def start(self) -> None:
         """Begin to list and watch."""
@@ -130,12 +137,12 @@ class Watching:
             table.put_outlook(name, outlook)
         for key, pod in changed["pods"].items():
             table.put_pod(key, pod, now)
-        for (_, name), text in changed["reservations"].items():
+        for (_, name), text in changed.get("reservations", {}).items():
             table.put_reservation(name, text)
         for kind in HARDWARE & changed.keys():
             for (_, name), body in changed[kind].items():
                 table.put_document(PATHS[kind], name, body)
-        if ("", SWAP_GUARD) in changed["guard"]:
+        if ("", SWAP_GUARD) in changed.get("guard", {}):
             table.put_guards(changed["guard"]["", SWAP_GUARD] or {})
 
 

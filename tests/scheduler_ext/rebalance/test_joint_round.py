@@ -10,11 +10,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant.core.model.kubernetes.node_taints import APPROVED, TaintedNode, tainted, untainted
 from cotenant.core.model.reasons import Reason
 from scheduler_ext.rebalance.decide import decide
 from scheduler_ext.rebalance.emptying import decide_emptying
 from scheduler_ext.rebalance.joint_round import RoundMode, writes_of
-from scheduler_ext.rebalance.marks import APPROVED, TaintedNode, marked, unmarked
 from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.migration.planned_jobs import busy_nodes, withdrawn_from
 from scheduler_ext.rebalance.plan import MarkChange, NodeMark, RebalancePlan
@@ -118,11 +118,11 @@ TAINTS = st.lists(
 def test_marks_come_and_go_beside_the_taints_of_others(taints: list[dict[str, Any]] | None, value: str) -> None:
     body = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "spec": {"taints": taints} if taints else {}}
     others = [taint for taint in taints or () if taint["key"] != KEY]
-    away = unmarked(msgspec.convert(body, TaintedNode), "why")
+    away = untainted(msgspec.convert(body, TaintedNode), (KEY,), "why")
     bare = jsonpatch.JsonPatch(away.operations).apply(body) if away else body
     assert (bare["spec"].get("taints") or []) == others
-    patch = marked(msgspec.convert(bare, TaintedNode), value, "why")
+    patch = tainted(msgspec.convert(bare, TaintedNode), KEY, "why", value=value)
     assert patch is not None
     after = jsonpatch.JsonPatch(patch.operations).apply(bare)
     assert after["spec"]["taints"][:-1] == others and after["spec"]["taints"][-1].get("value", "") == value
-    assert marked(msgspec.convert(after, TaintedNode), value, "why") is None
+    assert tainted(msgspec.convert(after, TaintedNode), KEY, "why", value=value) is None

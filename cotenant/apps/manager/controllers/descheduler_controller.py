@@ -16,13 +16,15 @@ from prometheus_client import CollectorRegistry
 
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.controllers.migration_metrics import DeschedulerMetrics
-from cotenant.apps.manager.controllers.node_marks import EVENTS, NodeMarks, marks_notes
+from cotenant.apps.manager.controllers.node_marks import EVENTS, LEAVING, mark_patches, marks_notes
+from cotenant.apps.manager.controllers.node_taints import NodeTaints
 from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.manager.loop import Changes
 from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Apply, Intent, Outcome
+from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from cotenant.core.settings.sections.extender import LoadAwareSettings
@@ -82,7 +84,7 @@ class DeschedulerController:
         self.interval_seconds = self._settings.interval_seconds
         self.plan: RebalancePlan | None = None
         """What the last round of LowNodeLoad decided; its anomaly detectors are what the next one begins with."""
-        self._marks = NodeMarks(client)
+        self._taints = NodeTaints(client, EMPTYING_TAINT)
         self._has_marks = True
         """Whether nodes may bear the mark; a manager that was killed left them."""
         self._notes: tuple[ObjectNote, ...] = ()
@@ -120,7 +122,7 @@ class DeschedulerController:
 
     def closing(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - marks do not depend on time
         """What to write when the manager ends: no node keeps a mark that nobody would take away."""
-        return ControllerDecision(tuple(self._marks.withdrawn()))
+        return ControllerDecision(tuple(self._taints.withdrawn(LEAVING)))
 
     def _publication(self, reading: RebalanceReading) -> Apply | None:
         """Forecasts of workloads that all who decide rounds are to decide by; None while the published ones serve."""
@@ -155,7 +157,7 @@ class DeschedulerController:
         self, writes: RoundWrites, reading: RebalanceReading, jobs: Sequence[MigrationJob]
     ) -> Iterator[Intent]:
         """Marks first: what a pod leaves is avoided from then on."""
-        yield from self._marks.patches(writes.marks)
+        yield from mark_patches(self._taints, writes.marks)
         yield from withdrawn_from(writes.released, jobs)
         if writes.plan is not None:
             yield from jobs_of(writes.plan, reading.inputs, self._arguments.migration, jobs)

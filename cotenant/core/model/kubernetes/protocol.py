@@ -154,6 +154,8 @@ SWAP_GUARD: Final = "swaps"
 # what pods and nodes tell the extender
 EMPTYING_TAINT: Final = "cotenant.dev/emptying"
 """Key of the taint (PreferNoSchedule) of a node that HighNodeLoad empties."""
+LOAD_TAINT: Final = "cotenant.dev/load"
+"""Key of the taint of a busy node: NoSchedule above the thresholds, PreferNoSchedule on the busiest."""
 RUN_SECONDS_ANNOTATION: Final = "cotenant.dev/expected-run-seconds"
 """On a pod: how long it is expected to run, in seconds."""
 PREDICTED_USAGE_ANNOTATION: Final = "cotenant.dev/predicted-usage"

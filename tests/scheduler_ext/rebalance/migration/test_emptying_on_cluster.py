@@ -13,7 +13,7 @@ import pytest
 from cotenant.core.adapters.kube import Writer
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Patch
-from scheduler_ext.rebalance.marks import NODES, node_address
+from cotenant.core.model.kubernetes.node_taints import NODES, node_address
 from tests.cluster import needing
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane

@@ -21,9 +21,9 @@ from cotenant.apps.cli.cluster.installation.restoration import (
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.errors import ClusterAbsent, ClusterError
 from cotenant.core.model.kubernetes.intent import Address
+from cotenant.core.model.kubernetes.node_taints import OUR_TAINTS, TaintedMeta, TaintedNode
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, TOPOLOGIES, TOPOLOGY_GROUP
 from cotenant.core.model.reservations.scheduling_gate import OUR_GATES
-from scheduler_ext.rebalance.marks import TaintedMeta, TaintedNode
 
 _NEVER: Final = frozenset(
     {
@@ -161,7 +161,7 @@ def written_into(client: KubeClient, kind: Address) -> Iterator[tuple[Address, s
 
 def _nodes(client: KubeClient) -> Iterator[tuple[Address, str]]:
     for node in client.list("/api/v1/nodes", _WrittenNode):
-        if node.is_marked or any(f.manager in NODE_WRITERS for f in node.metadata.managed_fields or ()):
+        if node.bears(*OUR_TAINTS) or any(f.manager in NODE_WRITERS for f in node.metadata.managed_fields or ()):
             yield Address("v1", "nodes", node.metadata.name), "taint, extended resources and annotations"
 
 

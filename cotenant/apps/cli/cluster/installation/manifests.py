@@ -24,6 +24,7 @@ FEATURES: Final[dict[str, list[str]]] = _SHIPPED["features"]
 SWITCHED_ON: Final[dict[str, str]] = {
     "queues": "    queues:\n      enabled: true\n      keep_gates_at_end: true\n",
     "descheduler": "    descheduler:\n      enabled: true\n",
+    "load-taints": "    load_taints:\n      enabled: true\n",
     "autopilot": "    autopilot:\n      enabled: true\n    actions:\n      ledger: /var/lib/cotenant/ledger.db\n",
 }
 """Feature -> settings of an installation that is there for it: they are off elsewhere."""

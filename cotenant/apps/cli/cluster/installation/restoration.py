@@ -1,6 +1,6 @@
 """What components have written into objects of others, and the patch that takes it away again. Pure.
 
-Nodes: the mark of one that is emptied, amounts and annotations of our field managers. NodeResourceTopologies: batch
+Nodes: our taints, amounts and annotations of our field managers. NodeResourceTopologies: batch
 amounts of zones. Pods: our scheduling gates, and the marks of a hand-over. Workloads: the marks of an accepted change;
 the requests that somebody accepted are theirs and stay. HorizontalPodAutoscalers: the floor of a plan.
 """
@@ -14,6 +14,7 @@ import msgspec
 
 from cotenant.core.model.changes.annotated_resources import CHANGE_ANNOTATION, RESOURCES_ANNOTATION, RESOURCES_LABEL
 from cotenant.core.model.kubernetes.intent import Address, Patch
+from cotenant.core.model.kubernetes.node_taints import OUR_TAINTS, TaintedNode, untainted
 from cotenant.core.model.kubernetes.protocol import (
     NODE_AGENT,
     QUEUED_ANNOTATION,
@@ -24,7 +25,6 @@ from cotenant.core.model.kubernetes.protocol import (
 from cotenant.core.model.reservations.scheduling_gate import OUR_GATES
 from recommender.colocation.zones import Topology, publish_zones
 from recommender.plans.realise import floor_of, restore
-from scheduler_ext.rebalance.marks import TaintedNode, unmarked
 from scheduler_ext.reservations.view import MISSED_ANNOTATION
 
 Json = Mapping[str, Any]
@@ -45,8 +45,8 @@ def restored(address: Address, live: Json) -> Patch | None:
 
     Of a node: that of its taints first, for a patch of its spec leaves the status as it is.
     """
-    if address.resource == "nodes" and (mark := unmarked(msgspec.convert(live, TaintedNode), _WHY)):
-        return mark
+    if address.resource == "nodes" and (ours := untainted(msgspec.convert(live, TaintedNode), OUR_TAINTS, _WHY)):
+        return ours
     if address.resource == "horizontalpodautoscalers":
         floor = floor_of(live)
         patch = restore(live, floor, address.namespace) if floor else None

@@ -1,6 +1,7 @@
-"""The mark of a node that is emptied: the taint EMPTYING_TAINT, and the patches that set it and take it away. Pure.
+"""Taints of ours on nodes, and the patches that set, change and take them away. Pure.
 
-Its value says who began: APPROVED for a person, none for the manager's own rounds.
+EMPTYING_TAINT is the mark of a node that is emptied; its value says who began: APPROVED for a person, none for the
+manager's own rounds. LOAD_TAINT keeps pods away from busy nodes.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.core.model.kubernetes.intent import Address, Patch
-from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
+from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT, LOAD_TAINT
 
 NODES: Final = "/api/v1/nodes"
 APPROVED: Final = "approved"
-EFFECT: Final = "PreferNoSchedule"
+AVOIDED: Final = "PreferNoSchedule"
+REFUSED: Final = "NoSchedule"
+OUR_TAINTS: Final = (EMPTYING_TAINT, LOAD_TAINT)
+"""Keys of every taint that a process of ours sets."""
 
 
 class TaintedMeta(msgspec.Struct, rename="camel"):
@@ -31,7 +35,7 @@ class _TaintedSpec(msgspec.Struct):
 
 
 class TaintedNode(msgspec.Struct):
-    """A Node as far as its mark is concerned; taints as the server writes them."""
+    """A Node as far as its taints are concerned, which are as the server writes them."""
 
     metadata: TaintedMeta = msgspec.field(default_factory=TaintedMeta)
     spec: _TaintedSpec | None = None
@@ -41,10 +45,9 @@ class TaintedNode(msgspec.Struct):
         """All of them."""
         return (self.spec.taints if self.spec else None) or []
 
-    @property
-    def is_marked(self) -> bool:
-        """Whether it bears the mark."""
-        return any(taint.get("key") == EMPTYING_TAINT for taint in self.taints)
+    def bears(self, *keys: str) -> bool:
+        """Whether it has a taint of one of these keys."""
+        return any(taint.get("key") in keys for taint in self.taints)
 
 
 def node_address(name: str) -> Address:
@@ -52,11 +55,15 @@ def node_address(name: str) -> Address:
     return Address("v1", "nodes", name)
 
 
-def marked(node: TaintedNode, value: str, why: str) -> Patch | None:
-    """Set the mark beside the node's other taints; None where it has one."""
-    if node.is_marked:
-        return None
-    taint = {"key": EMPTYING_TAINT, "effect": EFFECT, **({"value": value} if value else {})}
+def tainted(node: TaintedNode, key: str, why: str, *, effect: str = AVOIDED, value: str = "") -> Patch | None:
+    """Set the taint beside the node's other taints, or give it another effect; None where it stands already."""
+    for place, taint in enumerate(node.taints):
+        if taint.get("key") == key:
+            at = f"/spec/taints/{place}"
+            test = {"op": "test", "path": f"{at}/key", "value": key}
+            change = {"op": "replace", "path": f"{at}/effect", "value": effect}
+            return _patch(node, [test, change], why) if taint.get("effect") != effect else None
+    taint = {"key": key, "effect": effect, **({"value": value} if value else {})}
     if node.taints:
         return _patch(node, [{"op": "add", "path": "/spec/taints/-", "value": taint}], why)
     # without the version a list that somebody made in the meantime would be lost
@@ -67,12 +74,12 @@ def marked(node: TaintedNode, value: str, why: str) -> Patch | None:
     return _patch(node, [version, {"op": "add", **part}], why)
 
 
-def unmarked(node: TaintedNode, why: str) -> Patch | None:
-    """Take the mark away and leave the other taints; None where there is none."""
+def untainted(node: TaintedNode, keys: Sequence[str], why: str) -> Patch | None:
+    """Take the taints of these keys away and leave the others; None where there is none."""
     operations: list[dict[str, Any]] = []
     for place, taint in reversed(list(enumerate(node.taints))):
-        if taint.get("key") == EMPTYING_TAINT:
-            operations.append({"op": "test", "path": f"/spec/taints/{place}/key", "value": EMPTYING_TAINT})
+        if taint.get("key") in keys:
+            operations.append({"op": "test", "path": f"/spec/taints/{place}/key", "value": taint["key"]})
             operations.append({"op": "remove", "path": f"/spec/taints/{place}"})
     return _patch(node, operations, why) if operations else None
 

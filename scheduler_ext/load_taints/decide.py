@@ -1,0 +1,138 @@
+"""Which nodes bear the taint LOAD_TAINT, and with which effect. Pure.
+
+    above the thresholds -> NoSchedule, while the share of nodes that has it is small -> else PreferNoSchedule
+    the busiest          -> PreferNoSchedule
+
+A taint is set at `refuse_from` or `avoid_from` and goes `leave` below it; within `hold_seconds` after a change it only
+becomes stricter. What nobody reports has no taint. No estimate of ours takes more than `refused_share` of the nodes
+away, and while the reporting is broken none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Effects = npt.NDArray[np.int8]
+
+
+class LoadEffect(IntEnum):
+    """How strictly a node's taint keeps pods away, from not at all to always."""
+
+    NONE = 0
+    AVOIDED = 1
+    """PreferNoSchedule."""
+    REFUSED = 2
+    """NoSchedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTaintArgs:
+    """Bounds: loads in percent of a node's threshold, shares of the nodes from 0 to 1."""
+
+    refuse_from: float = 97.0
+    avoid_from: float = 60.0
+    leave: float = 8.0
+    refused_share: float = 0.1
+    avoided_share: float = 0.25
+    hold_seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTaintChange:
+    """Another effect for a node's taint; now, peak: its load in percent of the threshold, NaN unknown."""
+
+    name: str
+    before: LoadEffect
+    after: LoadEffect
+    now: float
+    peak: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoads:
+    """Nodes at one moment; arrays are (nodes,). schedulable: how many take pods, of which shares are counted.
+
+    now, peak: load in percent of the threshold that is nearest, of CPU and memory: at present, and the highest of the
+    forecast; NaN: nobody says. effects: of the taint that stands there, as LoadEffect. changed_seconds: Unix time when
+    it last changed, -inf where that is long ago. broken: so few report that it is the reporting that failed.
+    """
+
+    names: tuple[str, ...]
+    now: Floats
+    peak: Floats
+    effects: Effects
+    changed_seconds: Floats
+    schedulable: int
+    broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTaintPlan:
+    """The effect that each node should have, (nodes,); withheld: which should be refused, and are not for the cap."""
+
+    effects: Effects
+    withheld: Flags
+
+
+def decide(loads: NodeLoads, arguments: LoadTaintArgs, now_seconds: float) -> LoadTaintPlan:
+    """The effects of a moment; a cluster that already has them gives the same ones again."""
+    effects = np.zeros(len(loads.names), dtype=np.int8)
+    if loads.broken:
+        return LoadTaintPlan(effects, np.zeros(len(loads.names), dtype=np.bool_))
+    known, holding = ~np.isnan(loads.now), now_seconds - loads.changed_seconds < arguments.hold_seconds
+    pressure: Floats = np.fmax(loads.now, loads.peak)
+
+    was_refused = loads.effects == LoadEffect.REFUSED
+    above: Flags = known & _above(pressure, was_refused, holding, arguments.refuse_from, arguments.leave)
+    # what is too busy now goes before what a forecast says, and who has the taint before who is about as busy
+    over_now = np.where(loads.now >= arguments.refuse_from, np.inf, pressure)
+    keys = (was_refused & holding, over_now, pressure + was_refused * arguments.leave)
+    refused = _first(above, keys, int(loads.schedulable * arguments.refused_share))
+    withheld: Flags = above & ~refused
+
+    was_avoided = loads.effects != LoadEffect.NONE
+    busy = known & _above(loads.now, was_avoided, holding, arguments.avoid_from, arguments.leave)
+    rank = loads.now + (loads.effects == LoadEffect.AVOIDED) * arguments.leave
+    keys = (was_avoided & holding, withheld, rank)
+    avoided = _first((busy | withheld) & ~refused, keys, int(loads.schedulable * arguments.avoided_share))
+    effects[avoided], effects[refused] = LoadEffect.AVOIDED, LoadEffect.REFUSED
+    return LoadTaintPlan(effects, withheld)
+
+
+def changes_of(loads: NodeLoads, plan: LoadTaintPlan, arguments: LoadTaintArgs) -> Iterator[LoadTaintChange]:
+    """What leads to the plan, what gives capacity back first.
+
+    A node is refused only while those that are refused now, and those that become so, are within the cap: what is given
+    back counts once it has been given back, in whatever order writes arrive.
+    """
+    room = int(loads.schedulable * arguments.refused_share) - int(np.count_nonzero(loads.effects == LoadEffect.REFUSED))
+    others = np.flatnonzero(plan.effects != loads.effects)
+    for place in sorted(others.tolist(), key=lambda place: -int(loads.effects[place])):
+        before, after = LoadEffect(loads.effects[place]), LoadEffect(plan.effects[place])
+        if after is LoadEffect.REFUSED:
+            if room <= 0:
+                continue
+            room -= 1
+        yield LoadTaintChange(loads.names[place], before, after, float(loads.now[place]), float(loads.peak[place]))
+
+
+def _above(load: Floats, bears: Flags, holding: Flags, enter: float, leave: float) -> Flags:
+    """Nodes that are to bear a taint: from `enter` on, or that bear it and are not `leave` below; NaN is below."""
+    mask: Flags = (load >= np.where(bears, enter - leave, enter)) | (bears & holding)
+    return mask
+
+
+def _first(candidates: Flags, keys: tuple[npt.NDArray[np.generic], ...], most: int) -> Flags:
+    """At most so many of the candidates: highest first by the keys, one after the other."""
+    order = np.lexsort(tuple(-key.astype(np.float64) for key in reversed((candidates, *keys))))
+    places = order[: min(most, int(np.count_nonzero(candidates)))]
+    mask = np.zeros(len(candidates), dtype=np.bool_)
+    mask[places] = True
+    return mask

@@ -1,0 +1,77 @@
+"""How busy each node is, in percent of its thresholds: what the extender's rules say to a pod of no size. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.kubernetes.node_taints import AVOIDED, REFUSED
+from cotenant.core.model.kubernetes.protocol import LOAD_TAINT
+from cotenant.core.model.reservations.reservation import PodIdentity
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from scheduler_ext.extender import load_aware, prediction
+from scheduler_ext.extender.columns import SnapshotColumn
+from scheduler_ext.extender.metric import ExtenderNode
+from scheduler_ext.extender.pod import PodFacts
+from scheduler_ext.extender.snapshot import NodeSnapshot
+from scheduler_ext.load_taints.decide import LoadEffect, NodeLoads
+
+Floats = npt.NDArray[np.float64]
+_EFFECTS = {AVOIDED: LoadEffect.AVOIDED, REFUSED: LoadEffect.REFUSED}
+_ENDLESS = PodFacts(PodIdentity("", ""))
+"""A pod of no size that runs on: it meets every peak that is looked at."""
+
+
+def effect_of(node: ExtenderNode) -> LoadEffect:
+    """Of the taint that a node bears."""
+    effects = [_EFFECTS.get(effect, LoadEffect.NONE) for key, _, effect in node.taints if key == LOAD_TAINT]
+    return max(effects, default=LoadEffect.NONE)
+
+
+def node_loads(
+    snapshot: NodeSnapshot,
+    nodes: Mapping[str, ExtenderNode],
+    changed_seconds: Mapping[str, float],
+    now_seconds: float,
+    settings: ExtenderSettings,
+) -> NodeLoads:
+    """All nodes of a snapshot; those that take no pods anyway (cordoned) count as unreported.
+
+    changed_seconds: Unix time at which a node's taint last changed, by name; of others it is long ago.
+    """
+    columns, load = snapshot.columns, settings.load_aware
+    expired = load_aware.expired(columns, now_seconds, load)
+    measured = ~np.isnan(columns[SnapshotColumn.UPDATED]) & ~expired & (columns[SnapshotColumn.MEASURED] > 0)
+    cordoned = np.array([nodes[name].unschedulable for name in snapshot.names], dtype=np.bool_)
+    measured &= ~cordoned
+    used = columns[SnapshotColumn.USED_CPU : SnapshotColumn.USED_MEMORY + 1]
+    limits = columns[SnapshotColumn.LIMIT_CPU : SnapshotColumn.LIMIT_MEMORY + 1]
+    peak = np.full(len(snapshot.names), np.nan)
+    if settings.prediction.on:
+        window = prediction.window(snapshot, _ENDLESS, now_seconds, settings.prediction)
+        since = columns[SnapshotColumn.SINCE_CPU : SnapshotColumn.SINCE_MEMORY + 1]
+        plain = columns[SnapshotColumn.PLAIN_CPU : SnapshotColumn.PLAIN_MEMORY + 1]
+        peak = _nearest(columns, prediction.peaks(snapshot, window, slice(None)) + since, plain)
+    return NodeLoads(
+        names=snapshot.names,
+        now=np.where(measured, _nearest(columns, used, limits), np.nan),
+        peak=peak,
+        effects=np.array([effect_of(nodes[name]) for name in snapshot.names], dtype=np.int8),
+        changed_seconds=np.array([changed_seconds.get(name, -np.inf) for name in snapshot.names], dtype=np.float64),
+        schedulable=int(np.count_nonzero(~cordoned)),
+        broken=not load.on or load_aware.breaker_open(columns, now_seconds, load),
+    )
+
+
+def _nearest(columns: Floats, used: Floats, limits: Floats) -> Floats:
+    """The higher of CPU and memory in percent of their thresholds, (nodes,); used, limits: (2, nodes).
+
+    A resource without a threshold, capacity or number has no say; NaN where neither has one.
+    """
+    capacity = columns[SnapshotColumn.CAPACITY_CPU : SnapshotColumn.CAPACITY_MEMORY + 1]
+    some = (capacity > 0) & (limits > 0)
+    shares = np.where(some, used * 10_000 / np.where(some, capacity * limits, 1.0), np.nan)
+    highest: Floats = np.fmax(shares[0], shares[1])
+    return highest

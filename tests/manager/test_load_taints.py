@@ -1,0 +1,131 @@
+"""Busy nodes are tainted on a real control plane, with a stock scheduler and the rights of the documented account."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotenant.apps.manager.features import NAMES
+from cotenant.apps.manager.run import Manager, Options
+from cotenant.core.adapters.kube import Writer
+from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.model.kubernetes.intent import Patch
+from cotenant.core.model.kubernetes.node_taints import NODES, node_address
+from cotenant.core.settings.sections.load_taints import LoadTaintSettings
+from tests.cluster import needing
+from tests.cluster.api import Json
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+from tests.manager.scene import Scene
+from tests.scheduler_ext.extender.worlds import metric_json
+
+LOAD = {"key": "cotenant.dev/load", "effect": "NoSchedule"}
+THEIRS = {"key": "example.com/theirs", "effect": "PreferNoSchedule"}
+METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+
+
+@pytest.fixture(scope="module")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One of its own: shares are of all nodes of a cluster, and taints are none of other tests' business."""
+    needing.kubernetes()
+    with ControlPlane(tmp_path_factory.mktemp("tainted")) as plane:
+        yield plane
+
+
+def report(scene: Scene, node: str, cpu: str) -> None:
+    body = metric_json(node, cpu=cpu, memory="1Gi", updated=time.time())
+    status = body.pop("status")
+    if not scene.api.exists(f"{METRICS}/{node}"):
+        scene.api.create(METRICS, {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", **body})
+    scene.api.patch(f"{METRICS}/{node}/status", {"status": status})
+
+
+@contextmanager
+def running(scene: Scene, **own: Any) -> Iterator[Manager]:
+    """A manager with this feature alone; own: its settings."""
+    off = [name for name in NAMES if name != "load-taints"]
+    taints = {"enabled": True, "dry_run": False, "interval_seconds": 1, "hold_seconds": 0, **own}
+    settings = msgspec.structs.replace(
+        scene.settings(features_off=off), load_taints=msgspec.convert(taints, LoadTaintSettings)
+    )
+    client = scene.plane.client(scene.account, watch_backoff_seconds=2.0)
+    with Manager(client, settings, Metrics("test", "3"), Options("test")) as manager:
+        yield manager
+
+
+def taints(scene: Scene, node: str) -> list[Json]:
+    return list(scene.api.get(f"{NODES}/{node}")["spec"].get("taints") or ())
+
+
+def placed(scene: Scene, count: int) -> list[str]:
+    """Nodes that the stock scheduler gives to so many pods."""
+    path = f"/api/v1/namespaces/{scene.namespace}/pods"
+    spec = {"containers": [{"name": "main", "image": "app", "resources": {"requests": {"cpu": "1"}}}]}
+    for _ in range(count):
+        scene.api.create(path, {"metadata": {"generateName": "p-"}, "spec": spec})
+    wait_for("all are bound", lambda: all(pod["spec"].get("nodeName") for pod in scene.api.items(path)))
+    return [pod["spec"]["nodeName"] for pod in scene.api.items(path)]
+
+
+def test_a_busy_node_gets_no_pods_also_while_the_manager_is_away_and_is_given_back(
+    scene: Scene, fake_nodes: Callable[..., list[str]]
+) -> None:
+    busy, *others = nodes = fake_nodes(10, cpu="10")
+    scene.api.patch(f"{NODES}/{busy}", {"spec": {"taints": [THEIRS]}})
+    for node in nodes:
+        report(scene, node, "9" if node == busy else "1")
+    with running(scene, dry_run=True) as manager:
+        wait_for("looks of a dry run", lambda: manager.rounds("load-taints") > 1)
+        assert taints(scene, busy) == [THEIRS]
+    with running(scene):
+        # 9 of 10 cores are more than 65 %; one of ten nodes may be refused (10 %)
+        wait_for("the busy node is refused", lambda: taints(scene, busy) == [THEIRS, LOAD])
+        wait_for(
+            "an Event says so",
+            lambda: scene.api.items("/apis/events.k8s.io/v1/events", fieldSelector="reason=LoadRefused"),
+        )
+    assert not any(taints(scene, node) for node in others)
+    assert busy not in placed(scene, 10)
+    with running(scene):  # the next manager goes on with it
+        report(scene, busy, "1")
+        wait_for("it is given back", lambda: taints(scene, busy) == [THEIRS])
+        report(scene, busy, "9")
+        wait_for("it is refused again", lambda: taints(scene, busy) == [THEIRS, LOAD])
+    daemons = f"/apis/apps/v1/namespaces/{scene.namespace}/daemonsets"
+    labels = {"app": "logs"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "app"}]}}
+    body = {"metadata": {"name": "logs"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+    scene.api.create(daemons, body)
+    with running(scene):
+        # pods of the DaemonSet would be kept away
+        wait_for("it is avoided only", lambda: taints(scene, busy) == [THEIRS, {**LOAD, "effect": "PreferNoSchedule"}])
+        wait_for("the feature says why", lambda: "DaemonSets" in scene.state("load-taints").get("message", ""))
+    with running(scene, enabled=False):
+        wait_for("everything is given back", lambda: taints(scene, busy) == [THEIRS])
+
+
+def test_the_manager_may_change_nothing_of_a_node_but_its_taints(
+    scene: Scene, fake_nodes: Callable[..., list[str]]
+) -> None:
+    (node,) = fake_nodes(1, cpu="10")
+    client = scene.plane.client(scene.account)
+    writer = Writer(client, "cotenant-manager")
+
+    def answer(path: str, value: object) -> str:
+        try:
+            writer.send(Patch(node_address(node), ({"op": "add", "path": path, "value": value},)), dry_run=True)
+        except ClusterForbidden as error:
+            return error.message
+        return ""
+
+    wait_for("the guard", lambda: "cotenant-emptying" in answer("/spec/unschedulable", True))
+    assert answer("/spec/taints", [LOAD]) == answer("/spec/taints", [{**LOAD, "effect": "PreferNoSchedule"}]) == ""
+    for path, value in (("/spec/taints", [{**LOAD, "effect": "NoExecute"}]), ("/metadata/labels/mine", "1")):
+        assert "cotenant-emptying" in answer(path, value)
+    client.close()
