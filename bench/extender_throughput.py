@@ -12,7 +12,8 @@ every round in another order, and ratios are medians over rounds: this is noisy.
 with its own watcher, and runs in its turns alone; every node has a NodeMetric and a forecast, a fifth is too busy.
 Processor time is that of etcd, API server, controller-manager, kwok, scheduler and extender while the backlog is bound:
 on few cores it is what throughput comes from. The use of the nodes that pods came to is what their NodeMetrics say:
-what each way is worth to those pods.
+what each way is worth to those pods. The load of nodes at the end of a turn is that, plus what the turn's pods request.
+With taints the manager keeps them (`load_taints`) and runs in its turns; they stand before the scheduler starts.
 """
 
 from __future__ import annotations
@@ -26,16 +27,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 from msgspec.structs import replace
 
-from bench.record import Row, above, record
+from bench.record import Row, above, below, record
+from cotenant.apps.manager.features import NAMES
 from cotenant.core.settings.sections.extender import ExtenderSettings
 from scheduler_ext.extender.serve.certificates import issue
 from scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
@@ -55,6 +59,8 @@ FORECASTS = "/apis/cotenant.dev/v1alpha1/usageforecasts"
 CEILING_SECONDS = 1800.0
 CORES = 16
 """Of a node."""
+POD_MILLICORES = 100
+NODES = "/api/v1/nodes"
 UNLIMITED = {"qps": 5000, "burst": 10_000}
 LIMITED: dict[str, Any] = {"clientConnection": {}}
 
@@ -79,7 +85,7 @@ def reports(plane: ControlPlane, names: list[str]) -> dict[str, int]:
 
 def backlog(plane: ControlPlane, namespace: str, pods: int) -> None:
     """Pods that wait for a scheduler."""
-    resources = {"requests": {"cpu": "100m", "memory": "128Mi"}}
+    resources = {"requests": {"cpu": f"{POD_MILLICORES}m", "memory": "128Mi"}}
     spec = {"containers": [{"name": "main", "image": "example.invalid/app:1", "resources": resources}]}
     path = f"/api/v1/namespaces/{namespace}/pods"
 
@@ -188,16 +194,58 @@ def _ready(probe: Api) -> bool:
         return False
 
 
+@contextmanager
+def tainting(plane: ControlPlane) -> Iterator[int]:
+    """`cotenant serve manager` that keeps the taints of busy nodes, once all stand; its pid. They go at the end."""
+    health = free_port()
+    off = ",".join(name for name in NAMES if name != "load-taints")
+    chosen = {
+        "telemetry.health_port": health,
+        "manager.features_off": f"[{off}]",
+        "manager.namespace": "bench",
+        "load_taints.enabled": "true",
+        "load_taints.dry_run": "false",
+        # nobody renews the reports during the run
+        "extender.load_aware.metric_expiration_seconds": 7200,
+    }
+    command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()"]
+    command += ["serve", "manager", "--write", "--kubeconfig", str(plane.admin_kubeconfig)]
+    process = subprocess.Popen([*command, *(word for key in chosen for word in ("--set", f"{key}={chosen[key]}"))])
+    probe = Api(f"http://127.0.0.1:{health}", None)
+    try:
+        wait_for("all taints stand", lambda: _settled(probe), 600, 0.5)
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait(60)
+        tainted = [node["metadata"]["name"] for node in plane.api().items(NODES) if node["spec"].get("taints")]
+        each(plane.api, tainted, lambda api, name: api.patch(f"{NODES}/{name}", {"spec": {"taints": None}}))
+
+
+def _settled(probe: Api) -> bool:
+    """Whether as many nodes bear each taint as are to bear it."""
+    try:
+        lines = probe.text("/metrics").splitlines()
+    except OSError:
+        probe.close()
+        return False
+    values = dict(line.rsplit(" ", 1) for line in lines if line.startswith("cotenant_load_taint_"))
+    pairs = [(values.get(f'cotenant_load_taint_{kind}{{effect="{effect}"}}') for kind in ("nodes", "due_nodes"))
+             for effect in ("avoided", "refused")]  # fmt: skip
+    return all(len({*pair}) == 1 for pair in pairs) and bool(values)
+
+
 class Way(NamedTuple):
     """One way to schedule. settings: of the extender; None: without one. part: it takes 1 / part of the pods.
 
-    idle: the extender looks at nothing.
+    idle: the extender looks at nothing. tainted: the manager keeps taints on busy nodes.
     """
 
     fields: dict[str, Any]
     settings: ExtenderSettings | None = None
     part: int = 1
     idle: bool = False
+    tainted: bool = False
 
 
 OURS = ExtenderSettings(http_timeout_seconds=5.0)
@@ -212,6 +260,7 @@ WAYS = {
     "extender, 100 % of nodes": Way(ALL, OURS, part=2),
     "stock, default sampling, default client limit": Way(LIMITED, part=4),
     "extender, default sampling, default client limit": Way(LIMITED, OURS, part=4),
+    "taints, default sampling": Way({}, tainted=True),
 }
 
 
@@ -219,12 +268,24 @@ WAYS = {
 class Taken:
     """What each turn of one way took: seconds from the first binding to the last, and processor time of all processes.
 
-    nodes: where its pods came to, one name a pod.
+    nodes: where its pods came to, one name a pod; turns: the same, turn by turn.
     """
 
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
-    nodes: list[str] = field(default_factory=list)
+    turns: list[list[str]] = field(default_factory=list)
+
+    @property
+    def nodes(self) -> list[str]:
+        return [node for turn in self.turns for node in turn]
+
+    def high_percent(self, used: dict[str, int]) -> float:
+        """p99 over the nodes of their load at the end of a turn, in percent of their cores; mean over turns."""
+        ends = []
+        for turn in self.turns:
+            counts = Counter(turn)
+            ends.append(np.percentile([used[name] + POD_MILLICORES * counts[name] for name in used], 99))
+        return float(np.mean(ends)) / CORES / 10
 
 
 def cpu_seconds(pid: int) -> float:
@@ -238,6 +299,10 @@ def cpu_seconds(pid: int) -> float:
 def turn(plane: ControlPlane, folder: Path, pods: int, way: Way, taken: Taken) -> None:
     """One backlog, taken by a scheduler of its own."""
     pods //= way.part
+    if way.tainted:
+        with tainting(plane) as manager:
+            run(plane, folder, pods, way.fields, taken, manager)
+        return
     if way.settings is None:
         run(plane, folder, pods, way.fields, taken)
         return
@@ -257,7 +322,7 @@ def run(plane: ControlPlane, folder: Path, pods: int, fields: dict[str, Any], ta
         wait_for("the last pod is bound", lambda: not some(api, namespace, "spec.nodeName="), CEILING_SECONDS, 0.1)
         taken.seconds.append(time.monotonic() - began)
         taken.cpu_seconds.append(sum(map(cpu_seconds, [*servers, *others])) - before)
-    taken.nodes += [pod["spec"]["nodeName"] for pod in api.items(f"/api/v1/namespaces/{namespace}/pods")]
+    taken.turns += [[pod["spec"]["nodeName"] for pod in api.items(f"/api/v1/namespaces/{namespace}/pods")]]
     emptied(plane, namespace)
 
 
@@ -295,8 +360,11 @@ def report(taken: dict[str, Taken], used: dict[str, int]) -> None:
     first = next(iter(taken.values()))
     size = f"{len(used):,} nodes, {len(first.seconds)} rounds, {len(first.nodes):,} pods"
     note = f"{size}; load-aware, prediction, balance and guard on"
-    stock, ours, idle, points, one, whole, every, slow, limited = WAYS
+    high = {name: one.high_percent(used) for name, one in taken.items()}
+    stock, ours, idle, points, one, whole, every, slow, limited, tainted = WAYS
     nothing = "what being asked costs on these cores, whoever answers: no rule, no watch, as many nodes back"
+    taints = "load_taints as shipped, the manager's processor time on the same cores"
+    end = f"in use before, plus {POD_MILLICORES} millicores for each pod of the turn"
     twice = "extender.weight 1: every pod costs two questions"
     lean = "extender.most_nodes 1: the scheduler's own scores have no say"
     limit = "50 requests a second, 100 at once, as kube-scheduler has it where clientConnection says nothing"
@@ -306,6 +374,9 @@ def report(taken: dict[str, Taken], used: dict[str, int]) -> None:
         " ".join([".venv/bin/python -m bench.extender_throughput", *sys.argv[1:]]),
         [
             above("with the extender / stock, default sampling", _ratio(taken[ours], taken[stock]), "x", 0.9, note),
+            above("with taints / stock, default sampling", _ratio(taken[tainted], taken[stock]), "x", 0.97, taints),
+            below("node p99 load at the end, extender / stock", round(high[ours] / high[stock], 3), "x", 1.0, end),
+            below("node p99 load at the end, taints / stock", round(high[tainted] / high[stock], 3), "x", 1.0, end),
             Row("the same, also asked for points", _ratio(taken[points], taken[stock]), "x", note=twice),
             Row("the same, one node back", _ratio(taken[one], taken[stock]), "x", note=lean),
             Row("the same as shipped, default client limit", _ratio(taken[limited], taken[slow]), "x", note=limit),
@@ -315,6 +386,7 @@ def report(taken: dict[str, Taken], used: dict[str, int]) -> None:
             *(Row(f"pods a second, {name}", round(rate, 1), "1/s") for name, rate in rates.items()),
             *(Row(f"processor time a pod, {name}", round(ms, 2), "ms") for name, ms in cpu.items()),
             *(Row(f"CPU in use on the pods' nodes, {name}", round(percent, 1), "%") for name, percent in mean.items()),
+            *(Row(f"node p99 load at the end, {name}", round(percent, 1), "%") for name, percent in high.items()),
             Row("load of the machine, one minute", round(os.getloadavg()[0], 1), ""),
         ],
     )
