@@ -17,6 +17,7 @@ import msgspec
 from autopilot.decide.history import Decisions
 from autopilot.decide.policy import NamespacedPolicy, PolicyLimits
 from autopilot.decide.queue import QueueCandidate
+from autopilot.decide.starts import StartAim, highest_starts
 from autopilot.decide.writers import gitops_writer, reverted, vpa_of
 from changes.decide.guardrails import gitops_owner
 from changes.decide.patches import by_workload, changes
@@ -131,7 +132,10 @@ def candidates_of(
             cleared = decisions.cleared_seconds.get(str(workload), 0.0)  # a person knows of what was there before
             since = [s for s in standings.get(workload, ()) if s.accepted_seconds > cleared]
             blocked = _blocked(candidate, under, body, live, since, allowed)
-        yield replace(candidate, blocked=blocked or candidate.blocked)
+        highest = highest_starts(of_workload) if under.limits.start_up_factor > 1 else {}
+        uid = str((body.get("metadata") or {}).get("uid") or "")
+        starts = StartAim(workload, uid, highest, under.limits.start_up_factor) if highest else None
+        yield replace(candidate, blocked=blocked or candidate.blocked, starts=starts)
 
 
 def _candidate(workload: WorkloadRef, under: PolicyInForce, allowed: Sequence[Recommendation]) -> QueueCandidate:

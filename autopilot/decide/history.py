@@ -89,7 +89,7 @@ class Decisions:
 
     approvals: by policy (NAMESPACE/NAME); stopped: why everything stopped, "" when it did not; resumed_seconds: when a
     person resumed everything; left_alone: why, by workload; cleared_seconds: when a person resumed that workload;
-    proposals: the last one, by workload.
+    proposals: the last one, by workload; boosts: the last row about a pod that was given CPU for its start, by its uid.
     """
 
     approvals: Mapping[str, ActApproval] = field(default_factory=dict)
@@ -98,6 +98,7 @@ class Decisions:
     left_alone: Mapping[str, str] = field(default_factory=dict)
     cleared_seconds: Mapping[str, float] = field(default_factory=dict)
     proposals: Mapping[str, LedgerNote] = field(default_factory=dict)
+    boosts: Mapping[str, LedgerNote] = field(default_factory=dict)
 
 
 def acts_of(standings: Iterable[ChangeStatus]) -> tuple[PastAct, ...]:
@@ -132,6 +133,7 @@ def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
     left_alone: dict[str, str] = {}
     cleared: dict[str, float] = {}
     proposals: dict[str, LedgerNote] = {}
+    boosts: dict[str, LedgerNote] = {}
     stopped, resumed = "", 0.0
     for note in notes:
         if note.event is AutopilotEvent.ACT:
@@ -142,6 +144,8 @@ def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
                 approvals[note.subject] = approval if approval.digest != digest else replace(approval, digest="")
         elif note.event is AutopilotEvent.PROPOSED:
             proposals[note.subject] = note
+        elif note.event in (AutopilotEvent.BOOSTED, AutopilotEvent.BOOST_ENDED):
+            boosts[note.details.get("uid", "")] = note
         elif note.event is AutopilotEvent.LEFT_ALONE:
             left_alone[note.subject] = note.details.get("words", "")
         elif note.event is AutopilotEvent.STOPPED:
@@ -151,7 +155,7 @@ def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
         elif note.event is AutopilotEvent.RESUMED:
             left_alone.pop(note.subject, None)
             cleared[note.subject] = note.seconds
-    return Decisions(approvals, stopped, resumed, left_alone, cleared, proposals)
+    return Decisions(approvals, stopped, resumed, left_alone, cleared, proposals, boosts)
 
 
 def failed_acts(acts: Iterable[PastAct], since_seconds: float = 0.0) -> list[PastAct]:

@@ -32,7 +32,8 @@ class PolicyLimits:
 
     largest_cut: share of a request that a day may cut, by resource; windows: groups of windows, of each of which one
     has to be open; canary_share: of the pods that are resized first, 1 is all at once; restarts_per_week: of one pod;
-    throttled_share: of the pods' time, from which CPU rises at once.
+    throttled_share: of the pods' time, from which CPU rises at once; start_up_factor: times its CPU request that a
+    starting container may have.
     """
 
     resources: frozenset[Resource]
@@ -47,6 +48,7 @@ class PolicyLimits:
     minimum_confidence: float
     never_touch: frozenset[Untouched]
     throttled_share: float
+    start_up_factor: float
 
 
 class _LargestCut(msgspec.Struct):
@@ -71,6 +73,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     minimum_confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     never_touch: list[Literal["LSE", "LSR", "SingleReplica", "Autoscaled"]] | None = None
     throttled_share: Annotated[float, msgspec.Meta(ge=0.001, le=1)] | None = None
+    start_up_factor: Annotated[float, msgspec.Meta(ge=1, le=20)] | None = None
 
     @property
     def cuts(self) -> dict[Resource, float]:
@@ -187,6 +190,7 @@ def ceiling_of(settings: CeilingSettings) -> PolicyLimits:
         settings.minimum_confidence,
         frozenset(map(Untouched, settings.never_touch)),
         settings.throttled_share,
+        settings.start_up_factor,
     )
 
 
@@ -205,6 +209,7 @@ def effective(ceiling: PolicyLimits, spec: PolicySpec) -> PolicyLimits:
         max(ceiling.minimum_confidence, _or(spec.minimum_confidence, 0.0)),
         ceiling.never_touch | frozenset(map(Untouched, spec.never_touch or ())),
         max(ceiling.throttled_share, _or(spec.throttled_share, 0.0)),
+        min(ceiling.start_up_factor, _or(spec.start_up_factor, ceiling.start_up_factor)),
     )
 
 
@@ -220,6 +225,7 @@ def narrowed(limits: PolicyLimits, spec: PolicySpec) -> tuple[str, ...]:
         "atOnce": _or(spec.at_once, 0) > limits.at_once,
         "restartsPerWeek": _or(spec.restarts_per_week, 0) > limits.restarts_per_week,
         "minimumConfidence": _or(spec.minimum_confidence, 1.0) < limits.minimum_confidence,
+        "startUpFactor": _or(spec.start_up_factor, 1.0) > limits.start_up_factor,
         "throttledShare": _or(spec.throttled_share, 1.0) < limits.throttled_share,
     }
     return tuple(field for field, is_wider in wider.items() if is_wider)

@@ -18,6 +18,7 @@ from autopilot.decide.halt import Halt
 from autopilot.decide.history import ActState, PastAct, failed_acts, restarts
 from autopilot.decide.policy import PolicyLimits
 from autopilot.decide.refusals import AcceptRefusal
+from autopilot.decide.starts import StartAim
 from changes.decide.change_windows import is_open, when
 from cotenant.core.model.autopilot import RISING_AT_ONCE, AutopilotMode, QueueVerdict, Way
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
@@ -37,10 +38,10 @@ class QueueCandidate:
     """One workload with a recommendation, under one policy.
 
     worth: of the change, not negative, comparable between workloads; moved: change of the requests over all replicas,
-    in the resource's unit; urgent: it only raises this resource, after an OOM kill or
-    after throttling that hurts; blocked: the reason that the workload itself gives,
-    and the sentence for people; allowed: what the policy allows of its recommendations, over the values of now; digest:
-    of the amounts that are proposed.
+    in the resource's unit; urgent: it only raises this resource, after an OOM kill or after throttling that hurts;
+    blocked: the reason that the workload itself gives, and the sentence for people; allowed: what the policy allows of
+    its recommendations, over the values of now; digest: of the amounts that are proposed; starts: what its starting
+    pods may have, None where none is helped.
     """
 
     workload: WorkloadRef
@@ -55,6 +56,7 @@ class QueueCandidate:
     blocked: tuple[Reason, str] | None = None
     allowed: tuple[Recommendation, ...] = ()
     digest: str = ""
+    starts: StartAim | None = None
 
     @property
     def score(self) -> float:
@@ -132,6 +134,20 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
         QueueEntry(e.candidate, e.verdict, e.reason, e.words, place, e.ways) for place, e in enumerate(entries, 1)
     ]
     return (*placed, *full, *waiting)
+
+
+_NO_HELP: Final = frozenset(
+    {Reason.AUTOPILOT_NEVER_TOUCHED, Reason.AUTOPILOT_TWO_POLICIES, Reason.AUTOPILOT_OTHER_WRITER}
+)
+"""Why a workload's pods are left alone altogether, also while they start."""
+
+
+def helped_starts(queue: Iterable[QueueEntry], halt: Halt | None) -> list[StartAim]:
+    """Workloads whose starting pods may be given CPU now; windows and the queue's limits do not hold a start up."""
+    if halt is not None:
+        return []
+    acting = (e for e in queue if e.candidate.may_act and e.reason not in _NO_HELP)
+    return [aim for entry in acting if (aim := entry.candidate.starts) is not None]
 
 
 def ways_left(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Way, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from autopilot.decide.history import Decisions, LedgerNote, folded_notes
+from autopilot.decide.starts import PodBoost, boost_of
 from changes.ledger_cache import LedgerCache
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.ledger import GENESIS, Ledger
@@ -30,6 +31,12 @@ class LedgerHistory:
     def decisions(self) -> Decisions:
         """The state after all rows."""
         return folded_notes(self.notes)
+
+    @cached_property
+    def boosts(self) -> Sequence[PodBoost]:
+        """What was given to starting pods and not taken back."""
+        rows = (note for note in self.decisions.boosts.values() if note.event is AutopilotEvent.BOOSTED)
+        return [boost for row in rows if (boost := boost_of(row.subject, row.seconds, row.details)) is not None]
 
 
 class LedgerReader:

@@ -151,7 +151,7 @@ def read_round(
         now_seconds,
         candidates,
         acts,
-        busy(history.standings.values(), now_seconds, settings.actions.verify_hours * HOUR_SECONDS),
+        _busy(history, now_seconds, settings.actions),
         cool_downs(history.standings.values(), cool_down_hours * HOUR_SECONDS, now_seconds),
         decisions.left_alone,
         decisions.cleared_seconds,
@@ -166,6 +166,12 @@ def read_round(
     ended = lapsed((one.policy for one in policies), decisions.approvals, now_seconds)
     unread = frozenset(gathered.gaps)
     return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended, unread, acts)
+
+
+def _busy(history: LedgerHistory, now_seconds: float, actions: ActionSettings) -> frozenset[WorkloadRef]:
+    """Workloads whose pods are not what their template says: a change soaks, or one starts with more CPU."""
+    soaking = busy(history.standings.values(), now_seconds, actions.verify_hours * HOUR_SECONDS)
+    return soaking | {boost.workload for boost in history.boosts}
 
 
 def _gathered(

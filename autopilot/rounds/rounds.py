@@ -10,9 +10,11 @@ from dataclasses import replace
 
 from autopilot.decide.records import rows_of
 from autopilot.decide.refusals import AcceptRefusal
+from autopilot.decide.starts import BoostStep
 from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig, ActOutcome, Acts
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
 from autopilot.rounds.reading import Recommended, RoundReading, RoundScope, read_round
+from autopilot.rounds.starts import Starts
 from changes.audited_acts import AuditedActs
 from changes.live_context import who as person_of
 from cotenant.core.model.autopilot import QueueVerdict
@@ -31,6 +33,7 @@ class Rounds:
         self._acts = Acts(config)
         self._ledger = AuditedActs(config.access, config.ledger, config.anchor_namespace)
         self._refusals: dict[WorkloadRef, AcceptRefusal] = {}
+        self._starts = Starts(config, self._ledger)
 
     def read(self, now_seconds: float) -> RoundReading:
         """What is decided now; writes nothing."""
@@ -52,6 +55,10 @@ class Rounds:
             self._remember(outcome, policies[outcome.workload], reading.now_seconds)
             outcomes.append(outcome)
         return moved, outcomes
+
+    def help_starts(self, reading: RoundReading) -> list[BoostStep]:
+        """What starting pods are given, and what is taken back, by the last round; what was done."""
+        return self._starts.step(reading, self._history())
 
     def _forget(self, reading: RoundReading) -> None:
         """Refusals of workloads that are no candidates any more; what could not be read may be one still."""

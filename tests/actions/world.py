@@ -99,6 +99,8 @@ class Kubelet:
         """done, Infeasible, Deferred, or nothing."""
         self.only = ""
         """End of the name of the one pod that is answered otherwise than done; "" is all."""
+        self.starting = False
+        """Pods run, and are not ready yet."""
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -129,23 +131,29 @@ class Kubelet:
         want = [one.get("resources") for one in pod["spec"]["containers"]]
         says = self.says if not self.only or pod["metadata"]["name"].endswith(self.only) else "done"
         told = {c["type"] for c in status.get("conditions") or () if c["type"] == "PodResizePending"}
-        first = status.get("phase") != "Running"
+        first = status.get("phase") != "Running" or str(not self.starting) not in _ready_statuses(status)
         if first or (have != want and says == "done") or (have == want and told):
             self._write(path, pod, [])
         elif have != want and says in ("Infeasible", "Deferred") and not told:
             self._write(path, pod, [{**PENDING, "reason": says}], have)
 
     def _write(self, path: str, pod: dict[str, Any], more: list[Any], have: Any = None) -> None:
-        kept = [{"type": kind, "status": "True"} for kind in ("Initialized", "ContainersReady", "Ready")]
+        is_ready = str(not self.starting)
+        kept = [{"type": "Initialized", "status": "True"}]
+        kept += [{"type": kind, "status": is_ready} for kind in ("ContainersReady", "Ready")]
         amounts = have or [one.get("resources") for one in pod["spec"]["containers"]]
         statuses = [
-            {"name": one["name"], "image": one["image"], "imageID": "", "ready": True, "started": True,
+            {"name": one["name"], "image": one["image"], "imageID": "", "ready": not self.starting, "started": True,
              "restartCount": 0, "state": {"running": {}}, "resources": resources}
             for one, resources in zip(pod["spec"]["containers"], amounts, strict=True)
         ]  # fmt: skip
         status = {"phase": "Running", "conditions": kept + more, "containerStatuses": statuses}
         version = {"resourceVersion": pod["metadata"]["resourceVersion"]}
         self.api.patch(f"{path}/status", {"metadata": version, "status": status}, kind="merge")
+
+
+def _ready_statuses(status: dict[str, Any]) -> list[str]:
+    return [c["status"] for c in status.get("conditions") or () if c["type"] == "Ready"]
 
 
 @contextmanager

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from admission.webhook_server.service import WebhookService
+from autopilot.decide.starts import ready_since
 from autopilot.rounds.reading import PolicyReading, RoundReading
 from changes.decide.change_windows import is_open
 from changes.decide.regression_check import Compared, Measure
-from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.adapters.clock import ShiftedClock, SystemClock
 from cotenant.core.model.autopilot import SWITCH_CONFIG_MAP, QueueVerdict
 from cotenant.core.model.changes.change import ChangeState
 from cotenant.core.model.errors import CotenantError
@@ -347,3 +350,35 @@ def test_harm_is_rolled_back_and_its_workload_rests(scene: AutopilotScene, web: 
     assert moved == [ChangeState.ROLLED_BACK] and cpu(scene, web) == "1"
     reading, _, acts = scene.round()
     assert acts == [] and [e.reason for e in reading.queue] == [Reason.AUTOPILOT_BACKS_OFF]
+
+
+def test_a_starting_pod_gets_cpu_in_place_and_gives_it_back_when_it_is_ready(
+    scene: AutopilotScene, node: Kubelet
+) -> None:
+    ceiling = msgspec.structs.replace(scene.settings.autopilot.ceiling, start_up_factor=3.0)
+    autopilot = msgspec.structs.replace(scene.settings.autopilot, ceiling=ceiling)
+    scene.settings = msgspec.structs.replace(scene.settings, autopilot=autopilot)
+    workload = deployed(scene.plane, scene.namespace, nodeSelector={"test/own": node.node})
+    scene.recommend(workload, amount=1000)  # nothing is to change but the starts
+    (advice,) = scene.recommendations
+    starts = [replace(value, inputs={**value.inputs, "startup_max": 2500}) for value in advice.values]
+    scene.recommendations = [replace(advice, values=tuple(starts))]
+    acting(scene)
+    rounds = scene.rounds()
+    reading = rounds.read(ShiftedClock(0.0).now_seconds())
+    assert rounds.help_starts(reading) == []  # its pods are ready
+    node.starting = True
+    try:
+        wait_for("its pods start", lambda: all(ready_since(pod) is None for pod in pods(scene.plane, workload)))
+        assert [step.event for step in rounds.help_starts(reading)] == ["autopilot-boosted"] * 2
+        # what its starts used, 2500m, is less than 3 x 1000m
+        assert cpus(scene.plane, workload) == ["2500m", "2500m"] and cpu(scene, workload) == "1"
+        again = scene.rounds()  # a process that has just started
+        assert again.help_starts(again.read(ShiftedClock(0.0).now_seconds())) == []
+    finally:
+        node.starting = False
+    wait_for("its pods are ready", lambda: all(ready_since(pod) is not None for pod in pods(scene.plane, workload)))
+    assert {step.words for step in again.help_starts(reading)} == {"the pod is ready"}
+    assert cpus(scene.plane, workload) == ["1", "1"] and again.help_starts(reading) == []
+    assert scene.events()[-4:] == ["autopilot-boosted"] * 2 + ["autopilot-boost-ended"] * 2
+    assert [pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods(scene.plane, workload)] == [0, 0]

@@ -54,6 +54,7 @@ CEILINGS = st.builds(
     minimum_confidence=st.floats(0, 1),
     never_touch=NEVER,
     throttled_share=st.floats(0.001, 1),
+    start_up_factor=st.floats(1, 20),
 )
 SPECS = st.fixed_dictionaries(
     {},
@@ -71,6 +72,7 @@ SPECS = st.fixed_dictionaries(
         "minimumConfidence": st.floats(0, 1),
         "neverTouch": NEVER,
         "throttledShare": st.floats(0.001, 1),
+        "startUpFactor": st.floats(1, 20),
     },
 )
 
@@ -94,6 +96,7 @@ def is_within(inner: PolicyLimits, outer: PolicyLimits) -> bool:
         and inner.minimum_confidence >= outer.minimum_confidence
         and inner.never_touch >= outer.never_touch
         and inner.throttled_share >= outer.throttled_share
+        and inner.start_up_factor <= outer.start_up_factor
     )
 
 
@@ -114,7 +117,7 @@ def test_what_is_left_is_never_wider_than_the_ceiling_nor_than_the_policy(
     # alone under a ceiling that allows everything, the policy is at least as wide
     widest = PolicyLimits(
         frozenset(Resource), frozenset(Direction), dict.fromkeys(Resource, 1.0), (), tuple(Way), 1.0, 0.0, 10_000,
-        10_000, 0.0, frozenset(), 0.0,
+        10_000, 0.0, frozenset(), 0.0, 20.0,
     )  # fmt: skip
     assert is_within(limits, effective(widest, policy.spec))
     assert limits.resources and limits.directions and limits.ways

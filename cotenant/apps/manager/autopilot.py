@@ -52,4 +52,6 @@ def autopilot_controller(
         **comparison_of(settings.profiler.prometheus),
     )
     registry = metrics.registry if metrics else None
-    return AutopilotController(Rounds(config, recommendations_of(store)), settings.autopilot.interval_seconds, registry)
+    own = settings.autopilot
+    rounds = Rounds(config, recommendations_of(store))
+    return AutopilotController(rounds, own.interval_seconds, registry, own.start_up_seconds)

@@ -104,6 +104,10 @@ class AutopilotEvent(StrEnum):
     """Another writer changed what the autopilot had set: the workload is off until a person resumes it."""
     EDITED = "autopilot-edited"
     """A person saved a policy by way of the dashboard; its body has the spec."""
+    BOOSTED = "autopilot-boosted"
+    """A starting pod of the workload is given more CPU; written before it is sent."""
+    BOOST_ENDED = "autopilot-boost-ended"
+    """That was taken back, or came to nothing."""
 
 
 class QueueVerdict(StrEnum):

@@ -252,7 +252,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.AUTOPILOT_NOTHING_ALLOWED: "Nothing of the recommendation moves in a direction, and of a resource, that the policy allows.",
     Reason.AUTOPILOT_UNCERTAIN: "The recommendation's confidence is below what the policy asks for.",
     Reason.AUTOPILOT_GUARDRAIL: "A guardrail of accepting stops the change.",
-    Reason.AUTOPILOT_CHANGE_UNDER_WAY: "An earlier change of the workload soaks, or its outcome is not known yet.",
+    Reason.AUTOPILOT_CHANGE_UNDER_WAY: "An earlier change of the workload soaks, its outcome is not known yet, or a pod of it starts with more CPU.",
     Reason.AUTOPILOT_COOL_DOWN: "The workload was changed lately; the next cut waits for the cool-down.",
     Reason.AUTOPILOT_BACKS_OFF: "A change of the workload did harm; it rests, longer after each one.",
     Reason.AUTOPILOT_GIVEN_UP: "Three changes of the workload did harm; it is left alone until a person resumes it.",

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import structlog
 from prometheus_client import CollectorRegistry
 
+from autopilot.decide.queue import helped_starts
 from autopilot.rounds.cluster_state import policy_address
 from autopilot.rounds.reading import PolicyReading, RoundReading
 from autopilot.rounds.rounds import Rounds
@@ -21,6 +22,8 @@ from cotenant.core.model.autopilot import POLICIES
 from cotenant.core.model.kubernetes.intent import Apply, Intent, Outcome
 from cotenant.core.model.reasons import Reason
 
+LONGEST_LOOK_SECONDS = 60.0
+
 log = structlog.get_logger(__name__)
 
 
@@ -30,11 +33,19 @@ class AutopilotController:
     name = "autopilot"
     needs: tuple[str, ...] = ()
 
-    def __init__(self, rounds: Rounds, interval_seconds: float, registry: CollectorRegistry | None = None) -> None:
-        """No round yet; without a registry nothing is counted."""
+    def __init__(
+        self,
+        rounds: Rounds,
+        interval_seconds: float,
+        registry: CollectorRegistry | None = None,
+        start_up_seconds: float = LONGEST_LOOK_SECONDS,
+    ) -> None:
+        """No round yet; without a registry nothing is counted. start_up_seconds: between two looks at starting pods."""
         self._rounds = rounds
         self.interval_seconds = interval_seconds
         self._interval_seconds = interval_seconds
+        self._start_up_seconds = start_up_seconds
+        self._last = RoundReading(0.0)
         self._due_seconds = 0.0
         self._reading: RoundReading | None = None
         self._shown: dict[str, Intent] = {}
@@ -45,12 +56,13 @@ class AutopilotController:
         """The status of each policy that changed; the acts follow in `sent`."""
         is_early = self._due_seconds - self._interval_seconds <= now_seconds < self._due_seconds
         if is_early:  # a clock that went back does not hold a round up
-            self.interval_seconds = self._due_seconds - now_seconds
+            self.interval_seconds = self._until(now_seconds)
             return ControllerDecision(notes=self._notes)
         self._due_seconds = 0.0  # a round that cannot be read is due again as soon as the loop asks
         self._reading = reading = self._rounds.read(now_seconds)
         self._due_seconds = now_seconds + self._interval_seconds
-        self.interval_seconds = self._interval_seconds
+        self._last = reading
+        self.interval_seconds = self._until(now_seconds)
         if self._metrics:
             self._metrics.show(reading)
         intents = [intent for one in reading.policies if (intent := self._status(reading, one)) is not None]
@@ -61,8 +73,13 @@ class AutopilotController:
         """Carry the round out; called where the manager writes, and leads."""
         self._shown |= {str(o.intent.address): o.intent for o in outcomes if o.ok}
         reading, self._reading = self._reading, None
-        if reading is None:
-            return
+        if reading is not None:
+            self._carry_out(reading)
+        for step in self._rounds.help_starts(self._last):
+            pod = step.boost.write.address.name
+            log.info("autopilot start", step=step.event, workload=str(step.boost.workload), pod=pod, words=step.words)
+
+    def _carry_out(self, reading: RoundReading) -> None:
         try:
             moved, acts = self._rounds.carry_out(reading)
         except Exception:
@@ -75,6 +92,12 @@ class AutopilotController:
             log.info("autopilot act", workload=str(act.workload), changes=ids, words=act.words)
         if self._metrics:
             self._metrics.acted(acts)
+
+    def _until(self, now_seconds: float) -> float:
+        """Time to the next look: at a round, or at starting pods where there may be some."""
+        watches = helped_starts(self._last.queue, None) or self._last.history.boosts
+        left = self._due_seconds - now_seconds
+        return min(left, self._start_up_seconds) if watches else left
 
     def _status(self, reading: RoundReading, one: PolicyReading) -> Intent | None:
         """The write of a policy's status; None while it says what the server took last."""

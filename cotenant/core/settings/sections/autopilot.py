@@ -22,6 +22,15 @@ class CeilingSettings(Section, frozen=True):
             min_length=1,
         ),
     ] = msgspec.field(default_factory=lambda: ["Down", "Up", "UpAfterOOMKill", "UpAfterThrottling"])
+    start_up_factor: Annotated[
+        float,
+        setting(
+            "Times its CPU request that a container may be given, in place, until its pod is ready; 1: no start is "
+            "helped. What its starts used, as its portrait knows it, is never passed.",
+            ge=1,
+            le=20,
+        ),
+    ] = 1.0
     throttled_share: Annotated[
         float,
         setting(
@@ -78,6 +87,9 @@ class AutopilotSettings(Section, frozen=True):
     interval_seconds: Annotated[
         float, setting("Between two rounds; the switch is read more often.", unit="seconds", ge=1, le=3600)
     ] = 60.0
+    start_up_seconds: Annotated[
+        float, setting("Between two looks at starting pods, where a policy helps starts.", unit="seconds", ge=1, le=60)
+    ] = 5.0
     back_off_hours: Annotated[
         float,
         setting(

@@ -1,0 +1,93 @@
+"""EDGE: gives starting pods more CPU and takes it back: a row of the ledger before the write, and one at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from autopilot.decide.queue import helped_starts
+from autopilot.decide.starts import BoostStep, StartAim, beginnings, details_of, endings
+from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
+from autopilot.rounds.cluster_state import FIELD_MANAGER, read_switch
+from autopilot.rounds.ledger_history import LedgerHistory, append
+from autopilot.rounds.reading import RoundReading
+from changes.audited_acts import AuditedActs
+from changes.live_context import who as person_of
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.adapters.kube.observed import NOT_ENDED
+from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.model.autopilot import AutopilotEvent
+from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NotLeader
+
+
+class Starts:
+    """Starts of one cluster; for one thread."""
+
+    def __init__(self, config: ActConfig, ledger: AuditedActs) -> None:
+        """Nothing is asked yet."""
+        self._config, self._ledger = config, ledger
+
+    def step(self, reading: RoundReading, history: LedgerHistory) -> list[BoostStep]:
+        """What is over goes back first, also while everything halts; then what starts is helped. What was done."""
+        aims = helped_starts(reading.queue, reading.halt)
+        if not aims and not history.boosts:
+            return []
+        with self._config.access(Someone("")) as client:
+            steps = self._due(client, aims, history)
+            if any(step.event is AutopilotEvent.BOOSTED for step in steps) and self._is_paused(client):
+                steps = [step for step in steps if step.event is not AutopilotEvent.BOOSTED]
+            if not steps:
+                return []
+            actor, writer = person_of(client).name, Writer(client, FIELD_MANAGER)
+            with self._ledger.writing("the autopilot helps pods start", PATIENCE_SECONDS) as ledger:
+                return [self._done(ledger, actor, writer, step) for step in steps]
+
+    def _due(self, client: KubeClient, aims: Sequence[StartAim], history: LedgerHistory) -> list[BoostStep]:
+        now = self._config.clock.now_seconds()
+        longest = self._config.settings.portrait.startup_minutes * 60.0
+        spared = {*history.decisions.boosts, *_resized(history)}
+        workloads = [*(aim.workload for aim in aims), *(boost.workload for boost in history.boosts)]
+        steps: list[BoostStep] = []
+        for namespace in sorted({workload.namespace for workload in workloads}):
+            path = f"/api/v1/namespaces/{namespace}/pods"
+            pods: list[dict[str, Any]] = list(client.list(path, fieldSelector=NOT_ENDED))
+            inside = [boost for boost in history.boosts if boost.workload.namespace == namespace]
+            steps += endings(pods, inside, now, longest)
+            for aim in aims:
+                if aim.workload.namespace == namespace:
+                    steps += beginnings(pods, aim, spared, now, longest)
+        return steps
+
+    def _is_paused(self, client: KubeClient) -> bool:
+        try:
+            return bool(read_switch(client, self._config.settings.manager.namespace))
+        except CotenantError:
+            return True
+
+    def _done(self, ledger: Ledger, actor: str, writer: Writer, step: BoostStep) -> BoostStep:
+        """The ledger has it before it is sent. What was refused is over; what cannot go back is tried anew."""
+        if step.event is AutopilotEvent.BOOSTED:
+            self._write(ledger, actor, step.event, step, step.words)
+        words = step.words
+        try:
+            if step.patch is not None:
+                writer.send(step.patch)
+        except (NotLeader, ClusterUnreachable):
+            raise  # it is looked at again, by whoever leads then
+        except CotenantError as error:
+            words = f"{words}: {error.message}"
+        if (step.event is AutopilotEvent.BOOST_ENDED) == (words == step.words):
+            self._write(ledger, actor, AutopilotEvent.BOOST_ENDED, step, words)
+        return replace(step, words=words)
+
+    def _write(self, ledger: Ledger, actor: str, event: AutopilotEvent, step: BoostStep, words: str) -> None:
+        body = {**details_of(step.boost), "words": words}
+        append(ledger, self._config.clock, actor, [(event, str(step.boost.workload), body)])
+
+
+def _resized(history: LedgerHistory) -> set[str]:
+    """Uids of what changes that are in force, or have no outcome, have written: their pods are left to them."""
+    open_changes = (s.change for s in history.standings.values() if s.state.in_force or not s.state.settled)
+    return {write.uid for change in open_changes for write in change.writes}
