@@ -6,7 +6,7 @@ one that is changed afterwards observes until it is approved again. Every switch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
@@ -14,8 +14,10 @@ from typing import Any, Final
 from autopilot.decide.history import ActState, acts_of
 from autopilot.decide.policy import NamespacedPolicy, parse_policy
 from autopilot.decide.queue import QueueEntry
+from autopilot.decide.records import proposals_between
 from autopilot.policy_draft import DraftClient, parse_draft, saving, written
 from autopilot.rounds.cluster_state import FIELD_MANAGER, NOT_PAUSED, policy_address, set_mode, set_switch
+from autopilot.rounds.hindsight import WEEK_DAYS, WeekAfter, weeks_after
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
 from autopilot.rounds.reading import EVERYWHERE, PolicyReading, Recommended, RoundReading, RoundScope, read_round
 from changes.audited_acts import AuditedActs
@@ -25,6 +27,7 @@ from changes.shared_reading import SharedReading
 from cotenant.core.adapters.bucket_ledger import LedgerPlace
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient, Writer, access_review
+from cotenant.core.adapters.store import Store
 from cotenant.core.model.autopilot import (
     EVERYTHING,
     POLICIES,
@@ -55,9 +58,16 @@ class ClusterAutopilotService:
     """The autopilot of one cluster. access: clients with the rights of the person who asks."""
 
     def __init__(
-        self, access: ClusterAccess, ledger: LedgerPlace, settings: Settings, clock: Clock, recommended: Recommended
+        self,
+        access: ClusterAccess,
+        ledger: LedgerPlace,
+        settings: Settings,
+        clock: Clock,
+        recommended: Recommended,
+        stored: Callable[[], Store] | None = None,
     ) -> None:
-        """Nothing is asked yet."""
+        """Nothing is asked yet. stored: opens the store whose usage says what proposals would have meant."""
+        self._stored = stored
         self._access, self._settings, self._clock, self._recommended = access, settings, clock, recommended
         self._acts = AuditedActs(access, ledger, settings.manager.namespace if settings.actions.anchor else "")
         self._shared = {in_window: SharedReading(clock, self._reader(in_window)) for in_window in (False, True)}
@@ -80,8 +90,17 @@ class ClusterAutopilotService:
     def report(self, who: Someone, days: float) -> Table:
         """What was proposed, changed and found in the last days, by namespace."""
         who.require(Right.READ)
-        rows = report_rows(self._history(), self._clock.now_seconds() - days * DAY_SECONDS)
+        history, now = self._history(), self._clock.now_seconds()
+        rows = report_rows(history, now - days * DAY_SECONDS, self._weeks(history, now, days))
         return Table.from_rows(REPORT, [row for row in rows if who.may(Right.READ, row["namespace"])])
+
+    def _weeks(self, history: LedgerHistory, now_seconds: float, days: float) -> Sequence[WeekAfter]:
+        """What proposals meant whose week ended in the last days."""
+        end = now_seconds - WEEK_DAYS * DAY_SECONDS
+        proposals = proposals_between(history.notes, end - days * DAY_SECONDS, end)
+        if not proposals or self._stored is None:
+            return ()
+        return weeks_after(self._stored(), proposals, self._settings.recommender.prices)
 
     def policy(self, who: Someone, name: str) -> StoredPolicy:
         """As the cluster has it, with what an approver would agree to."""
@@ -241,7 +260,7 @@ def queue_table(reading: RoundReading) -> Table:
     return Table.from_rows(QUEUE, [_entry(entry) for entry in reading.queue])
 
 
-def report_rows(history: LedgerHistory, since_seconds: float) -> list[dict[str, Any]]:
+def report_rows(history: LedgerHistory, since_seconds: float, weeks: Iterable[WeekAfter] = ()) -> list[dict[str, Any]]:
     """Rows of the report, by namespace. Of proposals each workload's last one counts."""
     rows: dict[str, dict[str, Any]] = {}
 
@@ -271,6 +290,14 @@ def report_rows(history: LedgerHistory, since_seconds: float) -> list[dict[str, 
             counts = row(standing.change.namespace)
             counts["cpu_freed"] += standing.change.saved_millicores
             counts["memory_freed"] += standing.change.saved_bytes
+    for week in weeks:
+        counts = row(week.workload.namespace)
+        counts["weeks"] += 1
+        counts["week_cpu"] += round(week.freed[Resource.CPU])
+        counts["week_memory"] += round(week.freed[Resource.MEMORY])
+        counts["week_money"] += week.money
+        counts["week_kills"] += week.kills
+        counts["week_throttled"] += week.throttled_minutes
     return [rows[name] for name in sorted(rows)]
 
 

@@ -167,6 +167,7 @@ def _candidate(workload: WorkloadRef, under: PolicyInForce, allowed: Sequence[Re
         blocked=blocked,
         allowed=tuple(allowed),
         digest=_digest(first),
+        first=first,
     )
 
 

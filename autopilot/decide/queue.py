@@ -41,7 +41,7 @@ class QueueCandidate:
     in the resource's unit; urgent: it only raises this resource, after an OOM kill or after throttling that hurts;
     blocked: the reason that the workload itself gives, and the sentence for people; allowed: what the policy allows of
     its recommendations, over the values of now; digest: of the amounts that are proposed; starts: what its starting
-    pods may have, None where none is helped.
+    pods may have, None where none is helped; first: the step that is proposed.
     """
 
     workload: WorkloadRef
@@ -57,6 +57,7 @@ class QueueCandidate:
     allowed: tuple[Recommendation, ...] = ()
     digest: str = ""
     starts: StartAim | None = None
+    first: tuple[Recommendation, ...] = ()
 
     @property
     def score(self) -> float:

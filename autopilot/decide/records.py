@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
+
+import msgspec
 
 from autopilot.decide.history import LAPSED, ActApproval, Decisions, LedgerNote, PastAct
 from autopilot.decide.policy import NamespacedPolicy
 from autopilot.decide.queue import QueueCandidate, QueueEntry
+from changes.decide.patches import changes
 from cotenant.core.model.autopilot import EVERYTHING, AutopilotEvent, AutopilotMode, QueueVerdict
+from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Field, Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
 
@@ -56,8 +62,57 @@ def rows_of(
         if reason is Reason.AUTOPILOT_OTHER_WRITER and candidate.workload in acted and name not in decisions.left_alone:
             yield AutopilotEvent.LEFT_ALONE, name, {"words": words, "policy": candidate.policy}
         if entry.verdict is QueueVerdict.PROPOSE and _is_news(candidate, decisions.proposals.get(name), now_seconds):
-            details = {"policy": candidate.policy, "digest": candidate.digest}
+            details = {
+                "policy": candidate.policy,
+                "digest": candidate.digest,
+                "values": encoded_values(candidate.first),
+            }
             yield AutopilotEvent.PROPOSED, name, details | _moved(candidate)
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedWorkload:
+    """What a row proposed of a workload, and when (Unix time): each field's amount before and after, in its unit."""
+
+    workload: WorkloadRef
+    seconds: float
+    values: tuple[ProposedValue, ...]
+
+
+class ProposedValue(msgspec.Struct, frozen=True, array_like=True):
+    """A field that would have moved; None is not set."""
+
+    container: str
+    resource: Resource
+    field: Field
+    now: int | None
+    amount: int | None
+
+
+def encoded_values(first: Iterable[Recommendation]) -> str:
+    """The fields that a step moves, for a row of the ledger."""
+    moved = [
+        ProposedValue(r.container.container, v.resource, v.field, v.now, v.amount)
+        for r in first
+        for v in r.values
+        if changes(v)
+    ]
+    return msgspec.json.encode(moved).decode()
+
+
+def proposals_between(notes: Iterable[LedgerNote], first_seconds: float, end_seconds: float) -> list[ProposedWorkload]:
+    """The last proposal of each workload in [first, end); rows that name no amounts are left out."""
+    proposals: dict[str, ProposedWorkload] = {}
+    for note in notes:
+        if note.event is not AutopilotEvent.PROPOSED or not first_seconds <= note.seconds < end_seconds:
+            continue
+        try:
+            values = msgspec.json.decode(note.details.get("values", ""), type=tuple[ProposedValue, ...])
+            namespace, kind, name = note.subject.split("/")
+        except (msgspec.MsgspecError, ValueError):
+            continue
+        proposals[note.subject] = ProposedWorkload(WorkloadRef(namespace, kind, name), note.seconds, values)
+    return list(proposals.values())
 
 
 def _is_news(candidate: QueueCandidate, last: LedgerNote | None, now_seconds: float) -> bool:

@@ -170,6 +170,23 @@ REPORT: Final = Schema(
         Column("memory_proposed", "Memory proposed", Kind.BYTES, "The same of memory."),
         Column("cpu_freed", "CPU freed", Kind.MILLICORES, "Requested less by changes that are in force."),
         Column("memory_freed", "Memory freed", Kind.BYTES, "The same of memory."),
+        Column(
+            "weeks",
+            "Weeks over",
+            Kind.INTEGER,
+            "Workloads with a proposal whose following seven days ended in this time and are stored; the next "
+            "columns say what it would have meant in them.",
+        ),
+        Column("week_cpu", "CPU in it", Kind.MILLICORES, "Requested less, mean over that week, all pods."),
+        Column("week_memory", "Memory in it", Kind.BYTES, "The same of memory."),
+        Column("week_money", "Money a month", Kind.NUMBER, "What that is worth, at the price sheet's rates."),
+        Column("week_kills", "OOM kills", Kind.INTEGER, "Restarts by OOM kills that the present limits did not cause."),
+        Column(
+            "week_throttled",
+            "Minutes short",
+            Kind.NUMBER,
+            "Container-minutes with CPU demand above the limit, more than under the present one.",
+        ),
     ),
     ("namespace",),
 )

@@ -155,14 +155,16 @@ def report(
     ctx: typer.Context,
     days: Annotated[float, typer.Option("--days", min=0.1, max=366, help="How far back it looks.")] = 7.0,
     namespace: NamespaceOption = None,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Count by namespace what was proposed, changed, found good or harmful, and what that frees."""
-    settings = settings_of(ctx, None, kubeconfig, context)
-    table = _service(settings, None).report(_person(settings), days)
+    """Count by namespace what was proposed, changed and found harmful, and what proposals came to in a week."""
+    settings = settings_of(ctx, store, kubeconfig, context)
+    table = _service(settings, cluster).report(_person(settings), days)
     print_table(chosen(table, namespace, None), output, headers=not no_headers)
 
 
@@ -179,7 +181,8 @@ def _service(settings: Settings, cluster: str | None) -> ClusterAutopilotService
     def recommended(namespace: str) -> list[Recommendation]:
         return stored()(namespace)
 
-    return autopilot_service_of(settings, recommended, kubeconfig_door(settings.kube))
+    door = kubeconfig_door(settings.kube)
+    return autopilot_service_of(settings, recommended, door, stored=lambda: open_store(settings, cluster))
 
 
 def _person(settings: Settings) -> Someone:

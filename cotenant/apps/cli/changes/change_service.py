@@ -124,18 +124,23 @@ def move_desk_of(
 
 
 def autopilot_service_of(
-    settings: Settings, recommended: Recommended, access: ClusterAccess | None = None, clock: Clock | None = None
+    settings: Settings,
+    recommended: Recommended,
+    access: ClusterAccess | None = None,
+    clock: Clock | None = None,
+    stored: Callable[[], Store] | None = None,
 ) -> ClusterAutopilotService:
     """A service of the autopilot on the same cluster, with the same ledger; sends no request yet.
 
-    recommended: of a namespace, as they are stored.
+    recommended: of a namespace, as they are stored; stored: opens the store itself, whose usage its report looks at.
     """
     from autopilot.service import ClusterAutopilotService
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.settings.sections.actions import ledger_place
 
     ledger = ledger_place(settings.actions, os.environ)
-    return ClusterAutopilotService(access or door_of(settings), ledger, settings, clock or SystemClock(), recommended)
+    door = access or door_of(settings)
+    return ClusterAutopilotService(door, ledger, settings, clock or SystemClock(), recommended, stored)
 
 
 def door_of(settings: Settings) -> ClusterAccess:

@@ -78,7 +78,7 @@ def acting(settings: Settings, store: Store) -> dict[str, Any]:
 
     arguments: dict[str, Any] = {"desk": desk_of(settings, store), "plans": plan_desk_of(settings, store=store)}
     arguments |= {"queues": queue_service_of(settings), "moves": move_desk_of(settings)}
-    arguments |= {"autopilot": autopilot_service_of(settings, recommendations_of(store))}
+    arguments |= {"autopilot": autopilot_service_of(settings, recommendations_of(store), stored=lambda: store)}
     arguments |= {"topologies": ClusterTopologyService(door_of(settings))}
     if settings.access.mode is AccessMode.NONE:
         arguments["people"] = at_this_machine(settings.kube)

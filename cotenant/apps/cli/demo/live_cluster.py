@@ -89,7 +89,9 @@ def given(cluster: DemoCluster, store: Store) -> Any:
         "plans": plan_desk_of(settings, clock=cluster.clock, store=store),
         "queues": queue_service_of(settings, clock=cluster.clock),
         "moves": move_desk_of(settings, clock=cluster.clock),
-        "autopilot": autopilot_service_of(settings, recommendations_of(store), clock=cluster.clock),
+        "autopilot": autopilot_service_of(
+            settings, recommendations_of(store), clock=cluster.clock, stored=lambda: store
+        ),
         "topologies": ClusterTopologyService(door_of(settings)),
         "actions": settings.actions,
         "steps": partial(planned_steps, settings.actions.guardrails),

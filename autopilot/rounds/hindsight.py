@@ -1,0 +1,112 @@
+"""EDGE: what proposals would have meant in the week after them, by the back-test's rules on stored usage.
+
+A proposal is the one step that a row names, and it is judged alone: what later steps would have added is not counted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from autopilot.decide.records import ProposedWorkload
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.recommendation import Field
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.core.settings.sections.recommender import PriceSettings
+from recommender.backtest import Amounts, BacktestColumns, backtest, present, record
+from recommender.evidence import Evidence, assemble
+from recommender.money import monthly_savings, prices
+
+WEEK_DAYS: Final = 7
+SIGNALS: Final = (
+    Signal.CPU_USAGE_MEAN,
+    Signal.CPU_USAGE_MAX,
+    Signal.CPU_THROTTLED_MEAN,
+    Signal.MEMORY_WORKING_SET_MAX,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WeekAfter:
+    """A workload's week after its proposal: requested less (mean over time, all pods), money a month, harm beside now.
+
+    kills: OOM kills that the present limits did not have; throttled_minutes: container-minutes more than under them.
+    """
+
+    workload: WorkloadRef
+    freed: Mapping[Resource, float]
+    money: float
+    kills: int
+    throttled_minutes: float
+
+
+def weeks_after(store: Store, proposals: Iterable[ProposedWorkload], sheet: PriceSettings) -> list[WeekAfter]:
+    """Of each proposal whose workload is still known and has usage in that week; the others are left out."""
+    inventory = store.read_inventory()
+    if inventory is None:
+        return []
+    groups: dict[tuple[str, int], list[ProposedWorkload]] = defaultdict(list)
+    for one in proposals:
+        hour = int(one.seconds // HOUR_SECONDS) * HOUR_SECONDS
+        groups[one.workload.namespace, hour].append(one)
+    return [
+        week for (_, hour), group in sorted(groups.items()) for week in _weeks(store, inventory, hour, group, sheet)
+    ]
+
+
+def _weeks(
+    store: Store, inventory: Inventory, start_seconds: int, group: Sequence[ProposedWorkload], sheet: PriceSettings
+) -> Iterator[WeekAfter]:
+    """Proposals of one namespace and hour: their week is read once."""
+    evidence = _evidence(store, inventory, start_seconds, group)
+    rows = {ref: row for row, ref in enumerate(evidence.containers)}
+    now, then = present(evidence), present(evidence)
+    for one in group:
+        _apply(one, rows, now, then)
+    outcome = backtest(record(evidence, WEEK_DAYS), now, then)
+    price = prices(evidence.workloads, inventory, sheet)
+    savings = monthly_savings(outcome.freed, np.ones(len(evidence)), price)
+    for one in group:
+        inside = [row for ref, row in rows.items() if ref.workload == one.workload and outcome.pod_minutes[row]]
+        if inside:
+            yield _week(one.workload, outcome, sum(float(savings[r][inside].sum()) for r in Resource), inside)
+
+
+def _evidence(store: Store, inventory: Inventory, start_seconds: int, group: Sequence[ProposedWorkload]) -> Evidence:
+    workloads = {one.workload for one in group}
+    namespace = group[0].workload.namespace
+    part = replace(
+        inventory,
+        workloads=tuple(w for w in inventory.workloads if w.ref in workloads),
+        pods=tuple(p for p in inventory.pods if p.workload in workloads),
+    )
+    between = ((namespace, "", ""), (f"{namespace}\0", "", ""))
+    end = start_seconds + WEEK_DAYS * DAY_SECONDS
+    grids = {signal: TimeGrid.between(start_seconds, end, signal.spec.step_seconds) for signal in SIGNALS}
+    usage = {signal: store.read(signal, grid, between) for signal, grid in grids.items()}
+    return assemble(part, grids[Signal.CPU_USAGE_MEAN], usage, {})
+
+
+def _apply(one: ProposedWorkload, rows: Mapping[ContainerRef, int], now: Amounts, then: Amounts) -> None:
+    """What each field was, and what it would have been; NaN: not set."""
+    for value in one.values:
+        row = rows.get(ContainerRef(one.workload, value.container))
+        if row is None:
+            continue
+        for amounts, amount in ((now, value.now), (then, value.amount)):
+            column = amounts.requests if value.field is Field.REQUEST else amounts.limits
+            column[value.resource][row] = np.nan if amount is None else amount
+
+
+def _week(workload: WorkloadRef, outcome: BacktestColumns, money: float, rows: list[int]) -> WeekAfter:
+    kills = np.maximum(outcome.oom_kills - outcome.now_oom_kills, 0)[rows].sum()
+    throttled = np.maximum(outcome.throttled_minutes - outcome.now_throttled_minutes, 0)[rows].sum()
+    freed = {resource: float(outcome.freed[resource][rows].sum()) for resource in Resource}
+    return WeekAfter(workload, freed, money, int(kills), float(throttled))
