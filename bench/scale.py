@@ -1,10 +1,13 @@
-"""100,000 containers x 14 days x 5 minutes from Parquet on two cores: a cold run, a later hour, kill -9 in the middle.
+"""The whole analysis of very many containers on two cores: from Parquet to all result tables, and an hour later.
 
-SERIES=5000 .venv/bin/python -m bench.scale    # smaller, for development; only the full size is recorded
+CONTAINERS=5000 .venv/bin/python -m bench.scale    # smaller, for development; only the full size is recorded
+MILLION=1 .venv/bin/python -m bench.scale          # with 1,000,000 containers too: 20 GB of disk, hours
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import os
 import signal
@@ -20,74 +23,171 @@ from typing import Any
 
 import numpy as np
 
-from bench.record import Row, below, record
+from bench.record import Row, above, below, record
 
 COMMAND = ".venv/bin/python -m bench.scale"
-FULL, DAYS, PATTERNS, SEED = 100_000, 14, 400, 11
-SERIES = int(os.environ.get("SERIES", FULL))
-WORKERS, SHARD = 2, min(1000, max(50, SERIES // 4))
+FULL, MILLION, DAYS, PATTERNS, SEED = 100_000, 1_000_000, 7, 400, 11
+CONTAINERS = int(os.environ.get("CONTAINERS", FULL))
+REPLICAS, PODS_A_NODE = 5, 50
 STEP, DAY = 300, 86_400
 START = 20_000 * DAY
 CLUSTER = "scale"
+BYTES_A_MILLICORE = 2**20
+"""Memory follows the same patterns as CPU, at another scale: what is measured is the work, not its answer."""
 
 
 def templates() -> Any:
-    """(patterns, slots) CPU usage of the synthetic cluster's containers, the last hour after the 14 days included."""
+    """(patterns, slots) CPU usage of the synthetic cluster's containers, the hour after the days included."""
     from cotenant.core.model.usage.usage import Signal
     from profiler.synthetic import SyntheticSpec, generate
 
-    made = generate(SyntheticSpec(27, PATTERNS, DAYS + 1))
-    values = made.usage[Signal.CPU_USAGE_MEAN].values[:, : DAYS * DAY // STEP + 12]
+    cluster = generate(SyntheticSpec(27, PATTERNS, DAYS + 1))
+    values = cluster.usage[Signal.CPU_USAGE_MEAN].values[:, : DAYS * DAY // STEP + 12]
     return values[(~np.isnan(values)).mean(axis=1) > 0.9]
 
 
-def fill(url: str) -> None:
-    """The first 14 days, a day at a time: every series is a synthetic container's, scaled, delayed, with own noise."""
+def fill(url: str, count: int) -> None:
+    """A day at a time: every container follows a synthetic one's pattern, scaled, with noise of its own."""
     from cotenant.core.adapters.store import Store
-    from cotenant.core.model.usage.usage import Signal
 
     store, base = Store(url, CLUSTER), templates()
     for day in range(DAYS):
-        store.append(Signal.CPU_USAGE_MEAN, part(base, day * DAY // STEP, DAY // STEP))
+        append(store, base, count, day * DAY // STEP, DAY // STEP)
+    store.write_inventory(inventory(count, DAYS * DAY))
 
 
-def add_hour(url: str) -> None:
+def add_hour(url: str, count: int) -> None:
     from cotenant.core.adapters.store import Store
-    from cotenant.core.model.usage.usage import Signal
 
-    Store(url, CLUSTER).append(Signal.CPU_USAGE_MEAN, part(templates(), DAYS * DAY // STEP, 12))
+    store = Store(url, CLUSTER)
+    append(store, templates(), count, DAYS * DAY // STEP, 12)
+    store.write_inventory(inventory(count, DAYS * DAY + 3600))
 
 
-def part(base: Any, first: int, slots: int) -> Any:
-    """Slots of all series."""
-    from cotenant.core.model.identity import PodContainerRef
+def append(store: Any, base: Any, count: int, first: int, slots: int) -> None:
+    """Slots of all containers and nodes."""
+    from cotenant.core.model.identity import NodeRef
     from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
 
     rng = np.random.default_rng(SEED)
-    which, scale = rng.integers(0, len(base), SERIES), rng.lognormal(0, 0.5, SERIES).astype(np.float32)
-    noise = np.random.default_rng((SEED, first)).standard_normal((SERIES, slots), dtype=np.float32)
+    which, scale = rng.integers(0, len(base), count), rng.lognormal(0, 0.5, count).astype(np.float32)
+    noise = np.random.default_rng((SEED, first)).standard_normal((count, slots), dtype=np.float32)
     values = base[which, first : first + slots] * scale[:, None]
     values *= np.exp(0.1 * noise)
-    refs = tuple(PodContainerRef(f"team-{i // 500:03d}", f"app-{i:06d}", "main") for i in range(SERIES))
-    spec = Signal.CPU_USAGE_MEAN.spec
-    return Usage(refs, TimeGrid(START + first * STEP, STEP, slots), values, spec.resource, spec.statistic)
+    grid = TimeGrid(START + first * STEP, STEP, slots)
+    refs = tuple(series(index) for index in range(count))
+    nodes = tuple(NodeRef(node(index)) for index in range(0, count, PODS_A_NODE))
+    sums = np.add.reduceat(np.nan_to_num(values), np.arange(0, count, PODS_A_NODE), axis=0) * np.float32(1.1)
+    for of_pods, of_nodes, factor in (
+        (Signal.CPU_USAGE_MEAN, Signal.NODE_CPU_USAGE_MEAN, 1),
+        (Signal.MEMORY_WORKING_SET_MAX, Signal.NODE_MEMORY_WORKING_SET_MAX, BYTES_A_MILLICORE),
+    ):
+        for signal_of, names, amounts in ((of_pods, refs, values), (of_nodes, nodes, sums)):
+            spec = signal_of.spec
+            store.append(signal_of, Usage(names, grid, amounts * np.float32(factor), spec.resource, spec.statistic))
 
 
-def cotenant(url: str, *words: str) -> list[str]:
-    fixed = ("--store", url, "--cluster", CLUSTER, "--resource", "cpu", "--workers", str(WORKERS), "-o", "json", "-q")
-    return [str(Path(sys.executable).parent / "cotenant"), "run", *fixed, "--series-per-shard", str(SHARD), *words]
+def workload(index: int) -> Any:
+    from cotenant.core.model.identity import WorkloadRef
+
+    number = index // REPLICAS
+    return WorkloadRef(f"team-{number // 100:05d}", "Deployment", f"app-{number:06d}")
 
 
-def timed(url: str, *words: str) -> dict[str, float]:
-    """Run the command; wall and CPU seconds, and the highest sum of its processes' memory (proportional, MiB)."""
+def series(index: int) -> Any:
+    from cotenant.core.model.identity import PodContainerRef
+
+    owner = workload(index)
+    return PodContainerRef(owner.namespace, f"{owner.name}-{index % REPLICAS}", "main")
+
+
+def node(index: int) -> str:
+    return f"node-{index // PODS_A_NODE:06d}"
+
+
+def inventory(count: int, seconds: int) -> Any:
+    """Replicas of a workload are neighbours; their nodes are full one after another."""
+    from cotenant.core.model.cluster import Container, Inventory, Node, Pod, Workload
+    from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+    from cotenant.core.model.resource import Resource
+
+    requests = {Resource.CPU: 500, Resource.MEMORY: 500 * BYTES_A_MILLICORE}
+    room = {Resource.CPU: 64_000, Resource.MEMORY: 64_000 * BYTES_A_MILLICORE}
+    containers = (Container("main", requests, {Resource.MEMORY: 1000 * BYTES_A_MILLICORE}),)
+    prod = (QosClass.LS, PriorityClass.PROD)
+    workloads = tuple(Workload(workload(i), REPLICAS, containers, *prod) for i in range(0, count, REPLICAS))
+    pods = []
+    for i in range(count):
+        ref = series(i)
+        pods.append(Pod(ref.namespace, ref.pod, workload(i), node(i), START, None, *prod, requests))
+    nodes = tuple(Node(node(i), room, room) for i in range(0, count, PODS_A_NODE))
+    return Inventory(CLUSTER, START + seconds, nodes, workloads, tuple(pods))
+
+
+def run(url: str, scheduler: str, workers: int) -> None:
+    """Analyse and publish; seconds of each stage on stdout."""
+    from cotenant.apps.pipeline import corridor
+    from cotenant.core.adapters.clock import FixedClock
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.model.usage.usage import Signal
+    from cotenant.core.settings.root import Settings
+    from cotenant.core.settings.sections.pipeline import PipelineSettings
+
+    class Stages:
+        """A Progress that notes when each stage began."""
+
+        def __init__(self) -> None:
+            self.begun: dict[str, float] = {}
+
+        def stage(self, name: str, total: int) -> None:
+            self.begun[name] = time.perf_counter()
+
+        def advance(self, steps: int = 1) -> None: ...
+
+    store, stages = Store(url, CLUSTER), Stages()
+    span = store.span(Signal.CPU_USAGE_MEAN)
+    assert span is not None
+    settings = Settings(pipeline=PipelineSettings(workers=workers, scheduler=scheduler))
+    analysis = corridor.analyse(store, settings, FixedClock(span[1]), stages)
+    stages.stage("Publish", 1)
+    corridor.publish(analysis, store, settings)
+    stages.stage("end", 0)
+    moments = list(stages.begun.items())
+    seconds = {name: later - at for (name, at), (_, later) in itertools.pairwise(moments)}
+    print(json.dumps({"shards": len(analysis.division.firsts) + 1, **seconds}))
+
+
+def timed(url: str, workers: int, scheduler: str = "", *, kill: bool = False) -> dict[str, float]:
+    """Run in a process of its own: wall seconds, and the highest sum of its family's memory (MiB)."""
     began = time.perf_counter()
-    child = subprocess.Popen(cotenant(url, *words), stdout=subprocess.PIPE, text=True)
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS"), "1")
+    words = [sys.executable, "-m", "bench.scale", "run", url, scheduler, str(workers)]
+    child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, **threads})
     with watched(child.pid) as highest:
-        said, _ = child.communicate()
+        if kill:
+            kill_a_worker(child)
+        printed, _ = child.communicate()
     if child.returncode:
         raise SystemExit(child.returncode)
     wall = time.perf_counter() - began
-    return {"wall": wall, "memory": highest[0], **{k: float(v) for k, v in json.loads(said).items() if k == "computed"}}
+    figures = {"wall": wall, "memory": highest[0], **json.loads(printed)}
+    print(f"{workers} workers {scheduler}: {figures}", file=sys.stderr)
+    return figures
+
+
+def kill_a_worker(child: subprocess.Popen[str]) -> None:
+    """kill -9 one of the processes that compute shards, after five seconds of its work."""
+    ticks = 5 * os.sysconf("SC_CLK_TCK")
+    while child.poll() is None:
+        for pid in family(child.pid)[1:]:
+            try:
+                cells = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(cells[11]) > ticks:
+                os.kill(pid, signal.SIGKILL)
+                return
+        time.sleep(0.05)
 
 
 @contextmanager
@@ -113,7 +213,7 @@ def family(pid: int) -> list[int]:
         below_it = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return []
-    return [pid, *(found for child in below_it for found in family(int(child)))]
+    return [pid, *(one for child in below_it for one in family(int(child)))]
 
 
 def memory_mib(pid: int) -> float:
@@ -125,73 +225,99 @@ def memory_mib(pid: int) -> float:
     return next((float(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS")), 0.0)
 
 
-def killed(url: str) -> float:
-    """Begin a run, kill -9 it when a third of the shards are there, and run again; shards that were computed twice."""
-    from cotenant.apps.pipeline.fleet.plan import make
+def digest_of(url: str) -> str:
+    """Checksum of all tables and documents of the published run."""
+    runs = Path(url.removeprefix("file://")) / CLUSTER / "results" / "runs"
+    newest = max(runs.iterdir())
+    sums = [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in sorted(newest.iterdir())]
+    return hashlib.sha256("\n".join(sums).encode()).hexdigest()
+
+
+def forget(url: str) -> None:
+    """Remove all results, so that the next run begins as the first one did."""
     from cotenant.core.adapters.store import Store
-    from cotenant.core.model.resource import Resource
-    from cotenant.core.settings.root import Settings
 
     store = Store(url, CLUSTER)
-    store.remove_result("fleet")
-    plan = make(store, Settings(), (Resource.CPU,), SHARD)
-    child = subprocess.Popen(cotenant(url), stdout=subprocess.DEVNULL)
-    while len(store.block_names(plan.folder)) < max(1, len(plan.shards) // 3):
-        time.sleep(0.05)
-    children = family(child.pid)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    while any(Path(f"/proc/{pid}").exists() for pid in children):  # workers end with their parent
-        time.sleep(0.05)
-    finished = len(store.block_names(plan.folder))
-    return timed(url)["computed"] - (len(plan.shards) - finished)
+    for name in store.folders(""):
+        store.remove_result(name)
 
 
-def digest_of(url: str) -> str:
-    """Checksum of the joined table."""
-    import hashlib
-
-    path = Path(url.removeprefix("file://")) / CLUSTER / "results" / "fleet-cpu.parquet"
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def once(url: str, workers: int, scheduler: str = "", *, kill: bool = False) -> tuple[dict[str, float], str]:
+    """A cold run, and the checksum of what it published."""
+    forget(url)
+    return timed(url, workers, scheduler, kill=kill), digest_of(url)
 
 
-def measure(url: str) -> list[Row]:
-    step(url, "fill")
-    cold = timed(url)
-    whole = digest_of(url)
-    again = killed(url)
-    same = float(digest_of(url) == whole)
-    stored = sum(f.stat().st_size for f in Path(url.removeprefix("file://")).rglob("usage/*/*.parquet")) / 2**20
-    step(url, "hour")
-    hour = timed(url, "--hour")
-    what = f"{SERIES:,} series x 14 d x 5 min"
-    share = SERIES / FULL
+def measure(url: str, count: int) -> tuple[list[Row], float]:
+    """Rows of one size, and milliseconds of two workers for a container."""
+    step(url, "fill", count)
+    what = f"{count:,} containers x {DAYS} d x 5 min"
+    two, tables = once(url, 2)
+    each = two["wall"] / count * 1000
+    rows = [
+        Row(f"from Parquet to all tables, {what}, 2 local workers", two["wall"], "s", note=f"{two['shards']} shards"),
+        Row("a container of it", each, "ms"),
+        below("its memory, all processes", two["memory"], "MiB", 8192, "sum of resident sizes"),
+        *(Row(f"of it: {name}", seconds, "s") for name, seconds in two.items() if name not in KNOWN),
+    ]
+    if count < MILLION:
+        rows += compared(url, two["wall"], tables)
+        once(url, 2)
+    step(url, "hour", count)
+    hour = timed(url, 2)
+    rows += [
+        below(f"a scan an hour later, {what}, 2 local workers", hour["wall"], "s", 240 * count / MILLION),
+        below("its memory, all processes", hour["memory"], "MiB", 8192),
+    ]
+    return rows, each
+
+
+KNOWN = ("wall", "memory", "shards")
+
+
+def compared(url: str, two_seconds: float, tables: str) -> list[Row]:
+    """The same history by one process, by Dask's workers, and by two workers of which one is killed."""
+    one, by_one = once(url, 1)
+    _, by_killed = once(url, 2, kill=True)
+    with dask() as scheduler:
+        by_address, by_dask = once(url, 1, scheduler)
     return [
-        below(f"cold run, {what}, 2 workers", cold["wall"], "s", 300 * share),
-        below("its memory, all processes", cold["memory"], "MiB", 6144, "sum of resident sizes"),
-        below(f"add an hour, {SERIES:,} series, 2 workers", hour["wall"], "s", 20 * max(share, 0.5)),
-        Row("its memory, all processes", hour["memory"], "MiB"),
-        below("shards computed twice after kill -9", again, "shards", 0, "those in flight were not finished"),
-        Row("tables equal after kill -9 and a second run", same, "1 = yes", "= 1", same == 1),
-        Row(
-            "cold run a series and worker", cold["wall"] * WORKERS / SERIES * 1000, "ms", note="wall x workers / series"
-        ),
-        Row(
-            "an hour a series and worker", hour["wall"] * WORKERS / SERIES * 1000, "ms", note="wall x workers / series"
-        ),
-        Row("history a series", stored / SERIES * 1024, "KiB", note="14 days of one signal in Parquet"),
+        Row("the same in one process", one["wall"], "s"),
+        above("two local workers / one process", one["wall"] / two_seconds, "x", 1.7, "wall seconds"),
+        Row("the same by two workers of a Dask scheduler", by_address["wall"], "s"),
+        *(equal(who, of == tables) for who, of in (("one process", by_one), ("Dask", by_dask), ("kill -9", by_killed))),
     ]
 
 
-def step(url: str, name: str) -> None:
+def equal(who: str, same: bool) -> Row:
+    return Row(f"tables equal to those of two workers: {who}", float(same), "1 = yes", "= 1", same)
+
+
+@contextmanager
+def dask() -> Iterator[str]:
+    """Address of a Dask scheduler with two workers, processes of this machine."""
+    import distributed
+
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", host="127.0.0.1"
+    ) as local:
+        yield local.scheduler_address
+
+
+def step(url: str, name: str, count: int) -> None:
     """Make data in a process of its own."""
-    subprocess.run([sys.executable, "-m", "bench.scale", name, url], check=True)
+    subprocess.run([sys.executable, "-m", "bench.scale", name, url, str(count)], check=True)
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cotenant-bench-") as name:
-        rows = measure(Path(name).as_uri())
-    if SERIES == FULL:
+        rows, each = measure(Path(name).as_uri(), CONTAINERS)
+    if os.environ.get("MILLION"):
+        with tempfile.TemporaryDirectory(prefix="cotenant-bench-") as name:
+            of_million, each_of_million = measure(Path(name).as_uri(), MILLION)
+        growth = below("a container of a million / of a hundred thousand", each_of_million / each, "x", 1.2)
+        rows += [*of_million, growth]
+    if CONTAINERS == FULL:
         record("scale", COMMAND, rows)
         return
     for row in rows:
@@ -199,4 +325,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    {"fill": fill, "hour": add_hour}[sys.argv[1]](sys.argv[2]) if len(sys.argv) > 2 else main()
+    if sys.argv[1:2] == ["run"]:
+        run(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    elif len(sys.argv) > 1:
+        {"fill": fill, "hour": add_hour}[sys.argv[1]](sys.argv[2], int(sys.argv[3]))
+    else:
+        main()

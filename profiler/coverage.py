@@ -6,6 +6,7 @@ pod's start to its end where the inventory knows the pod, and in any case from i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,76 +26,102 @@ _EDGE_SLOTS: Final = 2
 """A rate needs two scrapes: so many slots without a sample at either end of a pod's life are no gap."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Judged:
-    """Per series: slots alive, slots with a sample, longest gap and last slot with a sample (-1: none).
+@dataclass(frozen=True, slots=True)
+class NamespaceCoverage:
+    """Series of one namespace, slots in which they were alive and in which they had a sample, in all of them together.
 
-    `alive_by_slot`, `seen_by_slot`: (grid.size,) how many series were alive and had a sample.
+    longest: slots of the longest gap of any; last: the last slot with a sample.
     """
 
-    alive: Integers
-    seen: Integers
-    longest: Integers
-    last: Integers
+    series: int
+    alive: int
+    seen: int
+    longest: int
+    last: int
+
+    def joined(self, other: NamespaceCoverage) -> NamespaceCoverage:
+        """Of both series."""
+        return NamespaceCoverage(
+            self.series + other.series,
+            self.alive + other.alive,
+            self.seen + other.seen,
+            max(self.longest, other.longest),
+            max(self.last, other.last),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coverage:
+    """How complete some series are: by namespace (those with any sample), and how many were alive and seen by slot.
+
+    alive_by_slot, seen_by_slot: (grid.size,).
+    """
+
+    grid: TimeGrid
+    by_namespace: Mapping[str, NamespaceCoverage]
     alive_by_slot: Integers
     seen_by_slot: Integers
 
+    def joined(self, other: Coverage) -> Coverage:
+        """Of the series of both, which are others."""
+        namespaces = dict(self.by_namespace)
+        for name, of in other.by_namespace.items():
+            namespaces[name] = namespaces[name].joined(of) if name in namespaces else of
+        alive, seen = self.alive_by_slot + other.alive_by_slot, self.seen_by_slot + other.seen_by_slot
+        return Coverage(self.grid, namespaces, alive, seen)
 
-def coverage_by_namespace(usage: AnyUsage[PodContainerRef], inventory: Inventory) -> list[dict[str, Any]]:
-    """Rows of `cotenant.core.model.views.COVERAGE`, sorted by namespace; series without any sample are left out."""
-    judged, grid = _judged(usage, inventory), usage.grid
-    sampled = np.flatnonzero(judged.last >= 0)
-    namespaces, place = np.unique([usage.refs[i].namespace for i in sampled], return_inverse=True)
-    rows = []
-    for index, namespace in enumerate(namespaces):
-        mine = sampled[place == index]
-        rows.append(
+    def namespace_rows(self) -> list[dict[str, Any]]:
+        """Rows of `cotenant.core.model.views.COVERAGE`, sorted by namespace."""
+        return [
             {
-                "namespace": str(namespace),
-                "series": len(mine),
-                "coverage": float(judged.seen[mine].sum() / judged.alive[mine].sum()),
-                "longest_gap_seconds": int(judged.longest[mine].max()) * grid.step_seconds,
-                "newest": grid.start_seconds + (int(judged.last[mine].max()) + 1) * grid.step_seconds,
+                "namespace": name,
+                "series": of.series,
+                "coverage": of.seen / of.alive,
+                "longest_gap_seconds": of.longest * self.grid.step_seconds,
+                "newest": self.grid.start_seconds + (of.last + 1) * self.grid.step_seconds,
             }
-        )
-    return rows
+            for name, of in sorted(self.by_namespace.items())
+        ]
+
+    def day_rows(self) -> list[dict[str, Any]]:
+        """Rows of `model.views.COVERAGE_BY_DAY`, oldest first; coverage is None on a day when nobody was alive.
+
+        A slot is silent when containers were alive and none of them had a sample: the source was down, not one pod.
+        """
+        days = self.grid.times() // DAY_SECONDS * DAY_SECONDS
+        rows = []
+        for day in np.unique(days):
+            slots = days == day
+            alive, present = self.alive_by_slot[slots], self.seen_by_slot[slots]
+            rows.append(
+                {
+                    "day": int(day),
+                    "series": int(alive.max()),
+                    "coverage": float(present.sum() / alive.sum()) if alive.sum() else None,
+                    "gap_seconds": int(((alive > 0) & (present == 0)).sum()) * self.grid.step_seconds,
+                }
+            )
+        return rows
 
 
-def coverage_by_day(usage: AnyUsage[PodContainerRef], inventory: Inventory) -> list[dict[str, Any]]:
-    """Rows of `model.views.COVERAGE_BY_DAY`, oldest first; coverage is None on a day when nobody was alive.
-
-    A slot is silent when containers were alive and none of them had a sample: the source was down, not one pod.
-    """
-    judged, grid = _judged(usage, inventory), usage.grid
-    days = grid.times() // DAY_SECONDS * DAY_SECONDS
-    rows = []
-    for day in np.unique(days):
-        slots = days == day
-        alive, present = judged.alive_by_slot[slots], judged.seen_by_slot[slots]
-        rows.append(
-            {
-                "day": int(day),
-                "series": int(alive.max()),
-                "coverage": float(present.sum() / alive.sum()) if alive.sum() else None,
-                "gap_seconds": int(((alive > 0) & (present == 0)).sum()) * grid.step_seconds,
-            }
-        )
-    return rows
-
-
-def _judged(usage: AnyUsage[PodContainerRef], inventory: Inventory) -> _Judged:
-    """Look at all series, some hundred rows at a time."""
+def coverage(usage: AnyUsage[PodContainerRef], inventory: Inventory) -> Coverage:
+    """How complete the series are, some hundred rows looked at at a time."""
     count, size = len(usage.refs), usage.grid.size
     first, end = _lives(usage, inventory)
-    lifetime, samples, longest, last = (np.full(count, fill, dtype=np.int64) for fill in (0, 0, 0, -1))
     by_slot = np.zeros((2, size), dtype=np.int64)
+    namespaces: dict[str, NamespaceCoverage] = {}
     for begin in range(0, count if size else 0, _CHUNK):
         rows = slice(begin, begin + _CHUNK)
         present = ~np.isnan(usage.rows(rows))
         alive = _alive(present, first[rows], end[rows])
-        lifetime[rows], samples[rows], longest[rows], last[rows] = _per_series(present, alive)
         by_slot += np.stack([alive.sum(axis=0), present.sum(axis=0)])
-    return _Judged(lifetime, samples, longest, last, by_slot[0], by_slot[1])
+        columns = np.stack(_per_series(present, alive), axis=1).tolist()
+        for ref, (lifetime, samples, longest, last) in zip(usage.refs[rows], columns, strict=True):
+            if last >= 0:
+                one = NamespaceCoverage(1, lifetime, samples, longest, last)
+                others = namespaces.get(ref.namespace)
+                namespaces[ref.namespace] = others.joined(one) if others else one
+    return Coverage(usage.grid, namespaces, by_slot[0], by_slot[1])
 
 
 def _per_series(present: Flags, alive: Flags) -> tuple[Integers, Integers, Integers, Integers]:

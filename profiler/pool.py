@@ -13,7 +13,7 @@ So a half-scraped slot holds an estimate, a whole outage stays a gap, and a job 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -23,8 +23,9 @@ import numpy.typing as npt
 from cotenant.core.model.cluster import Inventory, Pod
 from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef, PodContainerRef, SeriesRef, WorkloadRef
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.core.model.resource import MeasuredResource
 from cotenant.core.model.sparse_usage import AnyUsage
-from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
+from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, Statistic, TimeGrid, Usage
 from profiler.group_reduce import Rows, reduce_rows
 
 RefT = TypeVar("RefT", bound=SeriesRef)
@@ -88,15 +89,101 @@ def by_cluster(series: Sequence[PodContainerRef], inventory: Inventory) -> Membe
     return _members(series, inventory, lambda _s, _p: cluster, (cluster,))
 
 
+class GroupTotal(NamedTuple):
+    """What some members of one group sum up to, (T,) each: all of them, or a part whose other part is elsewhere.
+
+    sums: float64 of samples and stand-ins; reported: a member had a sample; alive: the pod of one may have lived, where
+    not all of these members' slots are reported.
+    """
+
+    sums: Floats
+    reported: Flags
+    alive: Flags
+
+    def values(self) -> Floats:
+        """The total by the rule above, (T,), NaN for gaps."""
+        if not self.reported.any():
+            return np.full(len(self.sums), np.nan)
+        before = np.arange(len(self.sums)) < self.reported.argmax()
+        return np.where(self.reported, self.sums, np.where(self.alive | before, np.nan, 0.0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartialTotals:
+    """Totals of some members of k groups: groups (k,), distinct positions; the others as in GroupTotal, (k, T)."""
+
+    groups: Rows
+    sums: Floats
+    reported: Flags
+    alive: Flags
+
+
+class TotalOfParts(Generic[RefT]):
+    """Totals of groups whose members come in parts; each member is in one part.
+
+    Sums of 24-bit samples in float64 hardly ever round, and parts come in one order: so the same parts make the same
+    bits, whoever summed each of them.
+    """
+
+    def __init__(self, refs: Sequence[RefT], grid: TimeGrid) -> None:
+        """Nothing is known of any group yet."""
+        self._refs, self._grid = tuple(refs), grid
+        shape = (len(self._refs), grid.size)
+        self._sums, self._reported, self._alive = np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool)
+
+    def add(self, part: PartialTotals) -> None:
+        """Members that are in no other part."""
+        self._sums[part.groups] += part.sums
+        self._reported[part.groups] |= part.reported
+        self._alive[part.groups] |= part.alive
+
+    def with_part(self, other: TotalOfParts[RefT]) -> TotalOfParts[RefT]:
+        """The members of both; these stay as they are."""
+        both = TotalOfParts(self._refs, self._grid)
+        both._sums, both._reported = self._sums + other._sums, self._reported | other._reported
+        both._alive = self._alive | other._alive
+        return both
+
+    @property
+    def empty(self) -> bool:
+        """Whether no member had a sample."""
+        return not self._reported.any()
+
+    def usage(self, resource: MeasuredResource | None, statistic: Statistic) -> Usage[RefT]:
+        """The totals, rows in the order of the references."""
+        values = np.full(self._sums.shape, np.nan, dtype=np.float32)
+        for row, parts in enumerate(zip(self._sums, self._reported, self._alive, strict=True)):
+            values[row] = GroupTotal(*parts).values()
+        return Usage(self._refs, self._grid, values, resource, statistic)
+
+
 def total(usage: AnyUsage[Any], members: Members[RefT]) -> Usage[RefT]:
     """Sum per group by the rule above, rows in the order of `members.refs`. Maxima are summed too: an upper bound."""
     sums = np.full((len(members.refs), usage.grid.size), np.nan, dtype=np.float32)
+    for group, part in _group_totals(usage, members):
+        sums[group] = part.values()
+    return Usage(members.refs, usage.grid, sums, usage.resource, usage.statistic)
+
+
+def partial_totals(usage: AnyUsage[Any], members: Members[RefT]) -> PartialTotals:
+    """`total` of members whose groups may have others elsewhere; groups are positions in `members.refs`."""
+    parts = list(_group_totals(usage, members))
+    shape = (len(parts), usage.grid.size)
+    return PartialTotals(
+        np.array([group for group, _ in parts], dtype=np.int64),
+        np.array([part.sums for _, part in parts], dtype=np.float64).reshape(shape),
+        np.array([part.reported for _, part in parts], dtype=bool).reshape(shape),
+        np.array([part.alive for _, part in parts], dtype=bool).reshape(shape),
+    )
+
+
+def _group_totals(usage: AnyUsage[Any], members: Members[RefT]) -> Iterator[tuple[int, GroupTotal]]:
+    """Each group that has members, in order."""
     order = np.argsort(members.rows, kind="stable")
     met, firsts = np.unique(members.rows[order], return_index=True)
     for group, rows in zip(met.tolist(), np.split(order, firsts)[1:], strict=True):
         if group >= 0:
-            sums[group] = _group_total(usage.rows(rows), members.pods(rows), usage.grid)
-    return Usage(members.refs, usage.grid, sums, usage.resource, usage.statistic)
+            yield group, _group_total(usage.rows(rows), members.pods(rows), usage.grid)
 
 
 def highest(usage: Usage[Any], members: Members[RefT]) -> Usage[RefT]:
@@ -177,20 +264,15 @@ _UNKNOWN: Final = _Life(None, np.nan, -np.inf, np.inf)
 """Of a pod that the inventory does not hold."""
 
 
-def _group_total(values: FloatMatrix, pods: PodLifetimes, grid: TimeGrid) -> Floats:
-    """Total of one group, (T,), from its members' values (k, T)."""
+def _group_total(values: FloatMatrix, pods: PodLifetimes, grid: TimeGrid) -> GroupTotal:
+    """Total of some members of a group from their values (k, T)."""
     present = np.isfinite(values)
-    reported = present.any(axis=0)
-    if not present.any():
-        return np.full(grid.size, np.nan)
+    reported: Flags = np.logical_or.reduce(present, axis=0)
     filled = np.where(present, values, np.float32(0))
-    if not present.all():
+    if present.any() and not present.all():
         _stand_in(filled, present, pods, grid)
-    sums: Floats = filled.sum(axis=0, dtype=np.float64)
-    if not reported.all():
-        unknown = _alive(pods, grid) | (np.arange(grid.size) < reported.argmax())
-        sums[~reported] = np.where(unknown[~reported], np.nan, 0.0)
-    return sums
+    alive = np.zeros(grid.size, dtype=bool) if reported.all() else _alive(pods, grid)
+    return GroupTotal(filled.sum(axis=0, dtype=np.float64), reported, alive)
 
 
 def _alive(pods: PodLifetimes, grid: TimeGrid) -> Flags:

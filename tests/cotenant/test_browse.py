@@ -46,7 +46,7 @@ def test_a_portrait_hour_holds_the_mean_of_its_slots_over_all_pods(
     usage = cluster.usage[Signal.CPU_USAGE_MEAN]
     owners = cluster.inventory.owners()
     # A workload whose pods all ran through the last hour without a gap, so that the sum needs no stand-in.
-    for ref in analysis.workloads:
+    for ref in analysis.workloads.refs:
         rows = [i for i, s in enumerate(usage.refs) if owners[s.namespace, s.pod] == ref]
         block = usage.values[rows][:, -12:]
         alive = np.isfinite(block).any(axis=1)
@@ -60,7 +60,7 @@ def test_a_portrait_hour_holds_the_mean_of_its_slots_over_all_pods(
 
 
 def test_portraits_hold_shares_that_add_up_and_an_ascending_ladder(store: Store, analysis: Analysis) -> None:
-    for namespace in {w.namespace for w in analysis.workloads}:
+    for namespace in {w.namespace for w in analysis.workloads.refs}:
         for row in store.read_table(portraits_of(namespace)).rows():
             assert len(row["heat"]) == 168
             if row["weights"]:
@@ -115,9 +115,11 @@ def test_an_empty_log_is_a_log(tmp_path: Path) -> None:
     assert len(browse.logged(None, [])) == 0
 
 
-def test_every_namespace_with_usage_has_its_coverage(store: Store, analysis: Analysis) -> None:
+def test_every_namespace_with_usage_has_its_coverage(
+    store: Store, cluster: SyntheticCluster, analysis: Analysis
+) -> None:
     rows = list(store.read_table(COVERAGE).rows())
-    assert {r["namespace"] for r in rows} == {s.namespace for s in analysis.history.usage[Signal.CPU_USAGE_MEAN].refs}
+    assert {r["namespace"] for r in rows} == {s.namespace for s in cluster.usage[Signal.CPU_USAGE_MEAN].refs}
     assert all(0 <= r["coverage"] <= 1 for r in rows)
     # nine days that end at noon touch ten dates
     assert len(store.read_table(COVERAGE_BY_DAY)) == SPEC.days + 1

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from cotenant.apps.pipeline import corridor
+from cotenant.apps.pipeline import stored_history
 from cotenant.apps.pipeline.analysis import History
 from cotenant.apps.pipeline.containers import assess, evidences
 from cotenant.apps.simulation.demo import CLUSTER, fill
@@ -33,7 +33,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(scope="module")
 def history(store: Store) -> History:
-    return corridor.load(store, Settings())
+    return stored_history.load(store, Settings())
 
 
 @pytest.mark.parametrize("strategy", ["cotenant", "krr-simple", "vpa"])

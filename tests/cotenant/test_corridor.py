@@ -12,7 +12,7 @@ import pytest
 from cotenant.apps.manager.controllers.colocation_controller import _peak
 from cotenant.apps.manager.controllers.descheduler_controller import outlooks_of
 from cotenant.apps.manager.decisions.results import RunResults, collect
-from cotenant.apps.pipeline import browse, corridor, day_margins, tables
+from cotenant.apps.pipeline import browse, corridor, day_margins, stored_history, tables
 from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.apps.pipeline.explain import Explanations
 from cotenant.apps.pipeline.nodes import peak_forecasts
@@ -67,12 +67,12 @@ def test_what_is_stored_by_namespace_goes_with_its_namespace(store: Store, analy
 
 def test_every_workload_container_and_node_has_its_row(store: Store, analysis: Analysis) -> None:
     inventory = analysis.history.inventory
-    assert {w.ref for w in inventory.workloads} <= set(analysis.workloads)
-    assert len(store.read_table(WORKLOADS)) == len(analysis.workloads)
+    assert {w.ref for w in inventory.workloads} <= set(analysis.workloads.refs)
+    assert len(store.read_table(WORKLOADS)) == len(analysis.workloads.refs)
     assert len(store.read_table(RECOMMENDATIONS)) == sum(len(w.containers) for w in inventory.workloads)
     assert len(store.read_table(NODES)) == len(inventory.nodes)
     # two resources for the cluster, each node and each workload; two bands for each node and resource
-    assert len(store.read_table(FORECASTS)) == 2 * (1 + len(inventory.nodes) + len(analysis.workloads))
+    assert len(store.read_table(FORECASTS)) == 2 * (1 + len(inventory.nodes) + len(analysis.workloads.refs))
     assert len(store.read_table(RECLAIMABLE)) == 2 * 2 * len(inventory.nodes)
 
 
@@ -101,7 +101,7 @@ def test_a_heat_cell_is_the_mean_of_its_weekday_and_hour(overview: Overview, ana
 
 def test_a_namespace_wastes_what_its_workloads_request_and_do_not_use(overview: Overview, analysis: Analysis) -> None:
     worst = overview.waste[0]
-    means = dict(zip(analysis.workloads, analysis.portraits[Resource.CPU].mean, strict=True))
+    means = dict(zip(analysis.workloads.refs, analysis.workloads.mean[Resource.CPU], strict=True))
     expected = 0.0
     for workload in analysis.history.inventory.workloads:
         if workload.ref.namespace == worst.namespace:
@@ -138,15 +138,12 @@ def test_the_same_history_gives_the_same_results(store: Store, analysis: Analysi
     again = corridor.analyse(store, Settings(), FixedClock(analysis.computed_seconds), Silent())
     assert again.recommendations == analysis.recommendations
     assert again.reclaimable == analysis.reclaimable
-    for resource in Resource:
-        assert np.array_equal(
-            again.forecasts[resource].quantiles, analysis.forecasts[resource].quantiles, equal_nan=True
-        )
+    assert list(tables.forecasts(again).rows()) == list(tables.forecasts(analysis).rows())
 
 
 def test_the_window_is_the_newest_days_of_what_is_stored(store: Store, cluster: SyntheticCluster) -> None:
     settings = Settings(profiler=Settings().profiler.__class__(window_days=2))
-    history = corridor.load(store, settings)
+    history = stored_history.load(store, settings)
     # two days of 288 five-minute slots, ending where the history ends
     assert history.window.size == 2 * 288
     assert history.window.end_seconds == cluster.spec.grid.end_seconds
@@ -160,17 +157,18 @@ def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
 
 def test_every_surface_shows_the_same_peak_window(overview: Overview, analysis: Analysis) -> None:
     for resource in Resource:
-        parts = (analysis.cluster_forecasts, analysis.node_forecasts, analysis.forecasts)
+        parts = (analysis.cluster_forecasts, analysis.node_forecasts)
         windows = [part[resource].peak_window(row) for part in parts for row in range(len(part[resource].refs))]
         rows = [row for row in tables.forecasts(analysis).rows() if row["resource"] == resource]
-        assert [(row["peak_time"], row["peak_end"]) for row in rows] == [
+        assert [(row["peak_time"], row["peak_end"]) for row in rows if row["scope"] != "workload"] == [
             (w.start_seconds, w.end_seconds) if w else (None, None) for w in windows
         ]
-    of_workloads = [analysis.forecasts[Resource.CPU].peak_window(row) for row in range(len(analysis.workloads))]
-    assert any(of_workloads) and not all(of_workloads)
-    assert [row["peak_time"] for row in tables.workloads(analysis).rows()] == [
-        w.start_seconds if w else None for w in of_workloads
+    forecast_rows = [
+        row for row in tables.forecasts(analysis).rows() if (row["scope"], row["resource"]) == ("workload", "cpu")
     ]
+    of_workloads = [row["peak_time"] for row in forecast_rows]
+    assert any(of_workloads) and not all(of_workloads)
+    assert [row["peak_time"] for row in analysis.rows[WORKLOADS.name].rows()] == of_workloads
     nodes = analysis.node_forecasts[Resource.CPU]
     of_nodes = {ref.name: nodes.peak_window(row) for row, ref in enumerate(nodes.refs)}
     assert {o.node: o.series[Resource.CPU].peak_seconds for o in collect(analysis).nodes} == {
@@ -189,13 +187,13 @@ def test_the_descheduler_gets_the_medians_of_workloads_where_it_is_on(analysis: 
     assert collect(analysis).workload_medians == ()
     results = msgspec.json.decode(msgspec.json.encode(collect(analysis, with_medians=True)), type=RunResults)
     foreseen = outlooks_of(lambda: results)
-    forecast = analysis.forecasts[Resource.CPU]
-    paths = forecast.level(0.5)
+    workloads = analysis.workloads
+    paths = workloads.medians[Resource.CPU]
     finite = [row for row in range(len(paths)) if np.isfinite(paths[row]).all()]
-    assert finite and {forecast.refs[row] for row in finite} <= foreseen.keys()
+    assert finite and {workloads.refs[row] for row in finite} <= foreseen.keys()
     for row in finite:
-        outlook = foreseen[forecast.refs[row]]
-        assert outlook.start_seconds == forecast.grid.start_seconds
+        outlook = foreseen[workloads.refs[row]]
+        assert outlook.start_seconds == workloads.grid.start_seconds
         # whole millicores, rounded up
         assert outlook.median[0] == tuple(np.ceil(paths[row].astype(float)).tolist())
 

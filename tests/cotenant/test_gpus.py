@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cotenant.apps.cli.analysis.forecast import path
-from cotenant.apps.pipeline import corridor, gpus, tables
+from cotenant.apps.pipeline import corridor, gpus, stored_history, tables
 from cotenant.apps.pipeline.analysis import History
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
@@ -30,7 +30,7 @@ SPEC = SyntheticSpec(nodes=8, workloads=150, days=6, seed=7, rush=True)
 @pytest.fixture(scope="module")
 def history(store: Store, cluster: SyntheticCluster) -> History:
     assert cluster.usage[Signal.GPU_CORE_MEAN].refs
-    return corridor.load(store, Settings())
+    return stored_history.load(store, Settings())
 
 
 def total_of(history: History) -> Usage[ClusterRef]:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as replace_setting
 
-from cotenant.apps.pipeline import corridor, node_history
+from cotenant.apps.pipeline import corridor, node_history, stored_history
 from cotenant.apps.pipeline.analysis import Analysis, NodeMaxima
+from cotenant.apps.pipeline.nodes import pod_totals
 from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
@@ -47,7 +48,7 @@ def test_what_was_stored_is_gone_on_from_when_usage_and_gone_pods_are_forgotten(
     corridor.publish(analysis, store, SETTINGS)
     assert store.keep(15) > 0
     store.write_inventory(replace(cluster.inventory, pods=tuple(p for p in cluster.inventory.pods if p.running)))
-    history = corridor.load(store, SETTINGS)
+    history = stored_history.load(store, SETTINGS)
     totals = {CPU: analysis.pod_totals[CPU].prod}
     again = node_history.maxima_of_nodes(store, history, totals, SETTINGS.node_peak)[CPU]
     before = analysis.node_maxima[CPU]
@@ -62,8 +63,8 @@ def test_a_day_of_pods_that_nobody_remembers_is_unknown(tmp_path: Path) -> None:
     inventory = cluster.inventory
     # Half of what ran is no longer known, as after an update of a version that forgot gone pods with the window.
     store.write_inventory(replace(inventory, pods=inventory.pods[::2]))
-    history = corridor.load(store, SETTINGS)
-    totals = {CPU: corridor.pod_totals(history, CPU).prod}
+    history = stored_history.load(store, SETTINGS)
+    totals = {CPU: pod_totals(history, CPU).prod}
     maxima = node_history.maxima_of_nodes(store, history, totals, SETTINGS.node_peak)[CPU]
     assert maxima.start_seconds < middle
     assert np.isnan(maxima.before(middle)).all()

@@ -51,7 +51,8 @@ def inventory() -> Inventory:
 
 def proposed(used: Usage[WorkloadRef], settings: Settings = SETTINGS) -> tuple[Any, ...]:
     portraits = portrait.build(used.refs, np.arange(len(used.refs)), used, SETTINGS.portrait)
-    return plans.proposals(inventory(), used, forecast(used, portraits, SETTINGS.forecasting), settings)
+    ahead = forecast(used, portraits, SETTINGS.forecasting)
+    return plans.proposals(plans.candidates(inventory(), used, ahead, settings), settings)
 
 
 def test_a_daily_peak_is_proposed_with_its_window_and_pods() -> None:

@@ -9,12 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cotenant.apps.pipeline import corridor, pods
+from cotenant.apps.pipeline import pods, stored_history
 from cotenant.apps.pipeline.analysis import History
+from cotenant.apps.pipeline.nodes import POD_SIGNAL, pods_now
 from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Table
 from cotenant.core.model.usage.usage import Signal
 from cotenant.core.settings.root import Settings
 from profiler.synthetic import SyntheticSpec
@@ -24,11 +26,15 @@ from profiler.synthetic import SyntheticSpec
 def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     store = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
     fill(store, SyntheticSpec(nodes=4, workloads=30, days=2, seed=11), Silent())
-    return corridor.load(store, Settings())
+    return stored_history.load(store, Settings())
+
+
+def table(history: History) -> Table:
+    return pods.pods(history.inventory, {r: pods_now(history.usage[signal]) for r, signal in POD_SIGNAL.items()})
 
 
 def test_there_is_a_row_for_each_running_pod_and_none_for_a_gone_one(history: History) -> None:
-    rows = list(pods.pods(history).rows())
+    rows = list(table(history).rows())
     running = {(p.namespace, p.name): p for p in history.inventory.pods if p.running}
     assert len(running) < len(history.inventory.pods)
     assert {(r["namespace"], r["pod"]) for r in rows} == running.keys()
@@ -48,7 +54,7 @@ def test_usage_is_the_sum_of_the_containers_newest_samples(history: History) -> 
         seen = values[np.isfinite(values)]
         if len(seen):  # the newest sample of the last ten minutes
             expected[ref.namespace, ref.pod] = expected.get((ref.namespace, ref.pod), 0.0) + float(seen[-1])
-    rows = {(r["namespace"], r["pod"]): r for r in pods.pods(history).rows()}
+    rows = {(r["namespace"], r["pod"]): r for r in table(history).rows()}
     used = {name: row["cpu_usage"] for name, row in rows.items() if row["cpu_usage"] is not None}
     assert used and used == {name: round(v) for name, v in expected.items() if name in rows}
     some = next(r for r in rows.values() if r["cpu_request"] and r["cpu_usage"])
@@ -60,5 +66,5 @@ def test_what_is_not_known_is_empty_and_not_zero(history: History) -> None:
     first = next(p for p in history.inventory.pods if p.running)
     bare = replace(first, name="waits", node="", requests={})
     inventory = replace(history.inventory, pods=(bare,))
-    (row,) = pods.pods(replace(history, inventory=inventory)).rows()
+    (row,) = table(replace(history, inventory=inventory)).rows()
     assert (row["node"], row["cpu_request"], row["cpu_usage"], row["cpu_used_ratio"]) == ("", None, None, None)

@@ -46,7 +46,7 @@ def test_fifty_minutes_without_kube_state_metrics_are_analysed_and_withheld(tmp_
     analysis = corridor.analyse(store, Settings(), FixedClock(end), Silent())
     corridor.publish(analysis, store, Settings())
     # The pod that nobody describes stands for itself.
-    assert [w.name for w in analysis.workloads] == ["web-0"]
+    assert [w.name for w in analysis.workloads.refs] == ["web-0"]
     assert [row["kind"] for row in store.read_table(WORKLOADS).rows()] == ["Pod"]
     assert len(store.read_table(NODES)) == len(store.read_table(NODE_HISTORY)) == len(store.read_table(WEEKS)) == 0
     reasons = {value.reason for found in analysis.recommendations for value in found.values}

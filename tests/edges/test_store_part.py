@@ -15,7 +15,7 @@ from cotenant.core.adapters.store.days import Key
 from cotenant.core.adapters.store.files import Opened
 from cotenant.core.model.errors import StoreError
 from cotenant.core.model.usage.usage import Signal, TimeGrid
-from tests.support.fleet import START, filled, refs_of, usage_of, values_of
+from tests.support.fleet import START, filled, refs_of, values_of
 
 CPU = Signal.CPU_USAGE_MEAN
 COUNT = 2_300
@@ -93,13 +93,3 @@ def test_a_lost_connection_is_no_corrupt_file(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(StoreError, match="connection reset"):
         store.read(CPU, TimeGrid(START, 300, 288), (None, KEYS[9]))
     assert store.holes() == ()
-
-
-def test_contents_name_all_series_and_change_with_any_value(tmp_path: Path) -> None:
-    store = filled(tmp_path.as_uri(), VALUES[:30])
-    keys, marks = store.contents(CPU, GRID)
-    assert keys == tuple(KEYS[:30])
-    assert len(marks) == 2  # 300 slots reach into a second day
-    store.append(CPU, usage_of(VALUES[:1, :1] + 1))
-    assert store.contents(CPU, GRID)[1] != marks
-    assert store.contents(CPU, GRID)[1][1] == marks[1]

@@ -63,7 +63,7 @@ def test_parts_read_as_the_day_that_they_become(tmp_path: Path) -> None:
         part = store.read(CPU, grid, (("shop", "b"), None))
         assert [(ref.pod, row[0]) for ref, row in zip(part.refs, part.values, strict=True)] == [("b", 8)]
         assert store.span(CPU) == (MIDNIGHT, MIDNIGHT + 900)
-        assert [key[1] for key in store.contents(CPU, DAY)[0]] == ["a", "b"]
+        assert [ref.pod for ref in store.read(CPU, DAY).refs] == ["a", "b"]
         store.compact()
     assert len(files(tmp_path)) == 1
 

@@ -59,6 +59,8 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "cotenant scan --prometheus ": ("needs a Prometheus", "tests/cli/test_scan.py"),
     "cotenant scan --kubeconfig ": ("needs a Prometheus", "tests/cli/test_scan.py"),
     "cotenant scan --offline ": (ANALYSIS, "tests/cli/test_outputs.py"),
+    "cotenant scan --store ": ("needs a Dask scheduler", "tests/cotenant/test_shards.py"),
+    "dask ": ("needs machines", "tests/cotenant/test_shards.py"),
     "cotenant get forecast --resource gpu-core": ("needs usage of GPUs", "tests/cli/test_results.py"),
     "cotenant backtest": (HISTORY, "tests/cli/test_backtest.py"),
     "cotenant dashboard": (SERVES, "tests/dashboard/test_server.py"),

@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.pretty import Pretty
 
 from admission.webhook_server.authority import Pair
-from cotenant.apps.pipeline.fleet.plan import FleetPlan, FleetShard
-from cotenant.apps.pipeline.fleet.work import ShardTask
+from cotenant.apps.pipeline.shards.plan import Shard
+from cotenant.apps.pipeline.shards.work import ShardTask
 from cotenant.core.adapters.http_connection import Request
 from cotenant.core.adapters.kube.auth import Access
 from cotenant.core.adapters.kube.connection import ApiResponse
 from cotenant.core.model.changes.people import IdentitySource, Someone
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.usage.usage import TimeGrid
 from cotenant.core.settings.base import Section
 from cotenant.core.settings.catalogue import Setting, catalogue, sections
@@ -86,9 +86,9 @@ def test_settings_that_are_no_secret_are_shown() -> None:
 
 def test_the_error_about_a_lost_worker_names_the_shard_and_no_setting() -> None:
     settings = msgspec.structs.replace(Settings(), store=StoreSettings(URL))
-    plan = FleetPlan(TimeGrid(0, 300, 12), "d1", (FleetShard(Resource.CPU, 3, (None, None), 5),))
-    task = ShardTask(URL, "prod", settings, plan, 0)
-    assert (str(task), SECRET in repr(task)) == ("shard cpu-00003", False)
+    shard = Shard(3, ("shop", "web"), None, Inventory("prod", 0, (), (), ()), frozenset(), (None, None), frozenset())
+    task = ShardTask(URL, "prod", settings, shard, TimeGrid(0, 300, 12), None, {}, None)
+    assert (str(task), SECRET in repr(task)) == ("shard 3 from workload shop/web", False)
 
 
 HOLDERS = [

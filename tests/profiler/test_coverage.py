@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
 from cotenant.core.model.usage.usage import DAY_SECONDS, Statistic, TimeGrid, Usage
 from cotenant.core.model.views import COVERAGE, COVERAGE_BY_DAY
-from profiler.coverage import coverage_by_day, coverage_by_namespace
+from profiler.coverage import coverage
 
 START = 1_795_046_400  # a midnight
 NAN = np.nan
@@ -28,6 +30,14 @@ def inventory(*pods: Pod) -> Inventory:
     return Inventory("c", START, (), (), pods)
 
 
+def by_namespace(series: Usage[PodContainerRef], known: Inventory) -> list[dict[str, Any]]:
+    return coverage(series, known).namespace_rows()
+
+
+def by_day(series: Usage[PodContainerRef], known: Inventory) -> list[dict[str, Any]]:
+    return coverage(series, known).day_rows()
+
+
 def pod(name: str, start_slot: int, end_slot: int | None = None) -> Pod:
     ref = WorkloadRef("a", "Pod", name)
     end = None if end_slot is None else START + 300 * end_slot
@@ -35,7 +45,7 @@ def pod(name: str, start_slot: int, end_slot: int | None = None) -> Pod:
 
 
 def test_a_namespace_is_covered_by_the_samples_its_containers_had_while_alive() -> None:
-    found = coverage_by_namespace(
+    found = by_namespace(
         usage({"a/p": [1, NAN, NAN, 1, 1, NAN], "a/q": [NAN, NAN, 2, 2, 2, 2], "b/r": [NAN, 1, 1, 1, 1, 1]}),
         inventory(),
     )
@@ -49,16 +59,16 @@ def test_a_namespace_is_covered_by_the_samples_its_containers_had_while_alive() 
 
 def test_a_running_pod_that_fell_silent_is_a_gap_up_to_now() -> None:
     silent = usage({"a/p": [1, 1, NAN, NAN, NAN, NAN, NAN, NAN]})
-    (row,) = coverage_by_namespace(silent, inventory(pod("p", 0)))
+    (row,) = by_namespace(silent, inventory(pod("p", 0)))
     assert (row["coverage"], row["longest_gap_seconds"], row["newest"]) == (2 / 8, 6 * 300, START + 600)
     # The same pod, ended after its fourth slot: two of four slots, which is what a rate may lack at the end.
-    (row,) = coverage_by_namespace(silent, inventory(pod("p", 0, 4)))
+    (row,) = by_namespace(silent, inventory(pod("p", 0, 4)))
     assert (row["coverage"], row["longest_gap_seconds"]) == (1.0, 0)
 
 
 def test_a_rates_first_slots_are_no_gap_but_an_hour_is() -> None:
     late = usage({"a/p": [NAN, NAN, *[1.0] * 4], "a/q": [NAN, NAN, NAN, *[1.0] * 3]})
-    (row,) = coverage_by_namespace(late, inventory(pod("p", 0), pod("q", 0)))
+    (row,) = by_namespace(late, inventory(pod("p", 0), pod("q", 0)))
     # p counts from its first sample (4 of 4), q from its pod's start (3 of 6).
     assert (row["coverage"], row["longest_gap_seconds"]) == (7 / 10, 900)
 
@@ -68,7 +78,7 @@ def test_a_day_is_silent_where_containers_lived_and_none_was_seen() -> None:
     first[10:14] = [NAN] * 4
     second[100] = NAN
     other = [NAN] * 288 + [1.0] * 288
-    found = coverage_by_day(usage({"a/p": first + second, "b/q": other}), inventory())
+    found = by_day(usage({"a/p": first + second, "b/q": other}), inventory())
     # Day 1: p lacks 4 of 288. Day 2: p lacks 1 of 2 x 288, but q was seen then: no silence.
     assert found == [
         {"day": START, "series": 1, "coverage": 284 / 288, "gap_seconds": 1200},
@@ -79,9 +89,9 @@ def test_a_day_is_silent_where_containers_lived_and_none_was_seen() -> None:
 
 def test_nothing_stored_has_no_coverage() -> None:
     empty = Usage((), TimeGrid(START, 300, 4), np.empty((0, 4), np.float32), Resource.CPU, Statistic.MEAN)
-    assert coverage_by_namespace(empty, inventory()) == []
-    assert coverage_by_day(empty, inventory()) == [{"day": START, "series": 0, "coverage": None, "gap_seconds": 0}]
-    assert coverage_by_namespace(usage({"a/p": []}), inventory()) == []
+    assert by_namespace(empty, inventory()) == []
+    assert by_day(empty, inventory()) == [{"day": START, "series": 0, "coverage": None, "gap_seconds": 0}]
+    assert by_namespace(usage({"a/p": []}), inventory()) == []
 
 
 @given(
@@ -108,7 +118,7 @@ def test_a_slow_count_of_slot_after_slot_agrees(values: np.ndarray, lives: list[
             seen += k in slots
             run = 0 if k in slots else run + 1
             longest = max(longest, run)
-    found = coverage_by_namespace(block, pods)
+    found = by_namespace(block, pods)
     assert [(r["coverage"], r["longest_gap_seconds"]) for r in found] == (
         [(seen / alive, longest * 300)] if alive else []
     )

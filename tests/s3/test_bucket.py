@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,19 +17,25 @@ import obstore
 import pytest
 from obstore.exceptions import GenericError
 
-from cotenant.apps.pipeline.fleet.executors import Processes
-from cotenant.apps.pipeline.fleet.run import Fleet
+from cotenant.apps.pipeline import corridor
+from cotenant.apps.pipeline.corridor import Sharding
+from cotenant.apps.pipeline.shards.executors import Processes
+from cotenant.apps.pipeline.shards.plan import ShardSize
+from cotenant.apps.simulation.demo import CLUSTER, fill
+from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store, bucket_lease, buckets, days
 from cotenant.core.adapters.store.bucket_lease import LeaseHolder
 from cotenant.core.adapters.store.buckets import BucketFiles, BucketPatience
 from cotenant.core.adapters.store.files import Folder
 from cotenant.core.model.errors import NoData, StoreBusy, StoreConflict, StoreError, StoreForbidden, UsageError
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.progress import Silent
 from cotenant.core.model.table import Column, Kind, Schema, Table
 from cotenant.core.model.usage.quality import QualityRecord
 from cotenant.core.model.usage.usage import Signal, TimeGrid
+from cotenant.core.model.views import RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
+from profiler.synthetic import SyntheticSpec
 from tests.cluster.process import free_port
 from tests.cluster.waiting import wait_for
 from tests.s3.conftest import Bucket
@@ -56,17 +63,18 @@ def test_history_in_a_bucket_is_read_back_whole_and_in_part(bucket: Bucket) -> N
     assert Store.clusters(bucket.url) == ()
 
 
-def test_a_fleet_in_a_bucket_equals_one_in_a_folder(bucket: Bucket, tmp_path: object) -> None:
-    values, found = values_of(120, 3), []
-    for url in (bucket.url, f"file://{tmp_path}"):
-        store = filled(url, values)
-        summary = Fleet(store, SETTINGS, (Resource.CPU,), 60).run(Processes(2))
-        assert (summary.computed, summary.series) == (2, 120)
-        found.append([store.read_block(f"fleet/{summary.digest}", name) for name in ("cpu-00000", "cpu-00001")])
-    for left, right in zip(*found, strict=True):
-        assert left is not None and right is not None
-        assert np.array_equal(left[0]["quantiles"], right[0]["quantiles"])
-        assert left[0]["pod"].tolist() == right[0]["pod"].tolist()
+def test_shards_of_an_analysis_are_read_from_a_bucket_as_from_a_folder(bucket: Bucket, tmp_path: Path) -> None:
+    spec, results = SyntheticSpec(nodes=2, workloads=8, days=2, seed=5), []
+    for url in (bucket.url, tmp_path.as_uri()):
+        store = Store(url, CLUSTER)
+        clock = FixedClock(fill(store, spec, Silent()).inventory.time_seconds)
+        by_two = Sharding(Processes(2), ShardSize(workloads=4))
+        analysis = corridor.analyse(store, SETTINGS, clock, Silent(), sharding=by_two)
+        corridor.publish(analysis, store, SETTINGS)
+        tables = [list(store.read_table(schema).rows()) for schema in (WORKLOADS, RECOMMENDATIONS, RECLAIMABLE)]
+        results.append((analysis.division.firsts, tables))
+    assert results[0] == results[1]
+    assert len(results[0][0]) == 1
 
 
 def test_two_writers_take_turns_so_that_no_block_is_lost(bucket: Bucket) -> None:
@@ -232,7 +240,7 @@ def test_wrong_credentials_and_a_missing_bucket_are_told_apart_from_no_data(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(NoData):
-        Fleet(Store(f"{bucket.url}/empty", "big"), SETTINGS).merge()
+        corridor.analyse(Store(f"{bucket.url}/empty", "big"), SETTINGS, FixedClock(0), Silent())
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "mistyped-key")
     with pytest.raises(StoreForbidden, match=r"may not .* SignatureDoesNotMatch") as refused:
         Store(bucket.url, "big").append(CPU, usage_of(values_of(1, 1)))

@@ -55,7 +55,6 @@ WRITES: dict[str, Callable[[Store], object]] = {
     "table": lambda s: s.write_table(Table.from_rows(examples.SCHEMA, [])),
     "update": lambda s: s.update_table(examples.SCHEMA, lambda _: Table.from_rows(examples.SCHEMA, [])),
     "document": lambda s: s.write_document("line", examples.QUALITY),
-    "join": lambda s: s.join_blocks("fleet", ["none"], "things"),
     "remove result": lambda s: s.remove_result("line.json"),
     "remove": lambda s: s.remove(),
 }

@@ -102,7 +102,6 @@ COMMANDS: Final = (
     CommandEntry(
         "scan", f"{_CLI}.analysis.scan", "Usage history from Prometheus to recommendations, read-only.", START
     ),
-    CommandEntry("run", f"{_CLI}.analysis.run", "Forecast every container of a large history, shard by shard.", START),
     CommandEntry(
         "get",
         "",
@@ -181,6 +180,7 @@ COMMANDS: Final = (
 """The commands of `cotenant`, in the order of its help."""
 
 OLD_NAMES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
+    ("run",): ("scan", "--offline"),
     ("findings",): ("get", "findings"),
     ("forecast",): ("get", "forecast"),
     ("reclaimable",): ("get", "reclaimable"),

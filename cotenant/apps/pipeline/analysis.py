@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.cluster import Inventory
@@ -16,16 +18,20 @@ from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.reservations.plan import Proposal
 from cotenant.core.model.resource import MeasuredResource, Resource
 from cotenant.core.model.sparse_usage import AnyUsage
+from cotenant.core.model.table import Table
 from cotenant.core.model.usage.forecast import Forecasts
-from cotenant.core.model.usage.portrait import Portraits
+from cotenant.core.model.usage.portrait import Pattern, Portraits
 from cotenant.core.model.usage.quality import QualityRecord
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
 from cotenant.core.model.usage.week import WeekDecomposition, Weeks
 from forecasting.learned import Learned
 from forecasting.node_peaks.node_peak import NodePeaks
 from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY
+from profiler.coverage import Coverage
 from recommender.colocation.columns import PeakForecast
 from recommender.replicas import ReplicaFloor
+
+Floats = npt.NDArray[np.float64]
 
 BLOCK_SECONDS: Final = DAY_SECONDS // BLOCKS_PER_DAY
 """Six hours: of one maximum of a node's total, and between two decisions on its peak."""
@@ -102,6 +108,24 @@ class PodTotals:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PodSums:
+    """What is summed over the pods of one resource: totals by node, and the present usage of each pod.
+
+    present: by (namespace, pod); peaks: (nodes,), Koordinator's sum of the peaks of running prod pods on each node.
+    """
+
+    totals: PodTotals
+    present: Mapping[tuple[str, str], float]
+    peaks: Floats
+
+
+class Division(msgspec.Struct, frozen=True):
+    """Shards of workloads by (namespace, name): the first of each shard but the first one, ascending."""
+
+    firsts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class WeekAnalysis:
     """Weeks of some series, and the parts of those whose past could be taken apart."""
 
@@ -110,16 +134,69 @@ class WeekAnalysis:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Analysis:
-    """The result of one run. Totals are 5-minute sums over a workload's pods, rows in the order of `workloads`."""
+class WorkloadAnalysis:
+    """Totals, portraits and forecasts of some workloads, rows in their order.
+
+    history: with the series of their pods, and an inventory of at least these workloads with their pods and events;
+    totals: 5-minute sums over a workload's pods.
+    """
 
     history: History
     workloads: tuple[WorkloadRef, ...]
     totals: Mapping[Signal, Usage[WorkloadRef]]
-    cluster_totals: Mapping[Resource, Usage[ClusterRef]]
-    pod_totals: Mapping[Resource, PodTotals]
     portraits: Mapping[Resource, Portraits[WorkloadRef]]
     forecasts: Mapping[Resource, Forecasts[WorkloadRef]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkloadColumns:
+    """What is kept of every workload that is known or left usage, beside its rows of tables.
+
+    In the resource's unit: mean, p95 (n,) of the total's samples, variation (n,) their standard deviation / mean; NaN
+    for none. medians: (n, grid.size), of the forecast.
+    """
+
+    refs: tuple[WorkloadRef, ...]
+    patterns: tuple[Pattern, ...]
+    mean: Mapping[Resource, Floats]
+    p95: Mapping[Resource, Floats]
+    variation: Mapping[Resource, Floats]
+    grid: TimeGrid
+    medians: Mapping[Resource, FloatMatrix]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HourlySum:
+    """Sum over series by slot of the grid: sums (T,) float64, and whether any had a value."""
+
+    grid: TimeGrid
+    sums: Floats
+    some: npt.NDArray[np.bool_]
+
+    def joined(self, other: HourlySum) -> HourlySum:
+        """Over the series of both."""
+        return HourlySum(self.grid, self.sums + other.sums, self.some | other.some)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Analysis:
+    """The result of one run."""
+
+    history: History
+    """Of usage, that of nodes and GPUs alone; pods' series are in no one's memory at once."""
+
+    workloads: WorkloadColumns
+    rows: Mapping[str, Table]
+    """By name: the tables of workloads, their forecasts and the portraits of each namespace."""
+
+    coverage: Coverage
+    """Of the containers' CPU usage."""
+
+    requested: Mapping[Resource, HourlySum]
+    """What all pods requested, by hour."""
+
+    cluster_totals: Mapping[Resource, Usage[ClusterRef]]
+    pod_sums: Mapping[Resource, PodSums]
     node_forecasts: Mapping[Resource, Forecasts[NodeRef]]
     prod_forecasts: Mapping[Resource, Forecasts[NodeRef]]
     """Of what prod pods, and pods without a class, use together on each node."""
@@ -148,8 +225,16 @@ class Analysis:
     weeks: tuple[WeekAnalysis, ...] = ()
     """The week ahead of the cluster and the largest workloads."""
 
+    division: Division = field(default_factory=Division)
+    """How the workloads were divided into shards; the next analysis keeps to it, because models were learned so."""
+
     learned: Mapping[str, Learned] = field(default_factory=dict)
     """By group of series: what its forecasts learned in this run, for the next ones."""
 
     learned_seconds: int | None = None
     """End of the history that the oldest model in use was learned from; None where no series could be tested."""
+
+    @property
+    def pod_totals(self) -> Mapping[Resource, PodTotals]:
+        """By resource: totals of each node's pods."""
+        return {resource: sums.totals for resource, sums in self.pod_sums.items()}

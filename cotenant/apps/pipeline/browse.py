@@ -10,18 +10,18 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.apps.pipeline.analysis import Analysis
+from cotenant.apps.pipeline.analysis import Analysis, HourlySum, WorkloadAnalysis
 from cotenant.apps.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, PROD
 from cotenant.core.model.cluster import EventKind, Node
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.recommendation import Field, Recommendation
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.sparse_usage import AnyUsage
 from cotenant.core.model.table import Kind, Table
 from cotenant.core.model.usage.histogram import HistogramBatch
 from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, Signal, Statistic, TimeGrid, Usage
 from cotenant.core.model.views import COVERAGE, COVERAGE_BY_DAY, EVENTS, NODE_HISTORY, RECOMMENDATION_LOG, portraits_of
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
-from profiler.coverage import coverage_by_day, coverage_by_namespace
 from profiler.pool import by_workload
 
 LADDER: Final = (0.5, 0.9, 0.95, 0.98, 0.99)
@@ -31,17 +31,15 @@ LIGHTEST_BUCKET: Final = 1e-6
 HOURS_PER_WEEK: Final = 168
 THURSDAY: Final = 3
 """Weekday of 1970-01-01, 0 = Monday."""
+_ROWS_AT_ONCE: Final = 512
 LOG_ROWS_KEPT: Final = 50
 """Entries of the log kept per container."""
 
 
 def coverage(analysis: Analysis) -> tuple[Table, Table]:
     """How complete the CPU history is: by namespace, and by day."""
-    cpu_history = (analysis.history.usage[Signal.CPU_USAGE_MEAN], analysis.history.inventory)
-    return (
-        Table.from_rows(COVERAGE, coverage_by_namespace(*cpu_history)),
-        Table.from_rows(COVERAGE_BY_DAY, coverage_by_day(*cpu_history)),
-    )
+    of_cpu = analysis.coverage
+    return Table.from_rows(COVERAGE, of_cpu.namespace_rows()), Table.from_rows(COVERAGE_BY_DAY, of_cpu.day_rows())
 
 
 def hour_of_week(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -49,17 +47,19 @@ def hour_of_week(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return (times // HOUR_SECONDS + THURSDAY * 24) % HOURS_PER_WEEK
 
 
-def portraits(analysis: Analysis) -> Iterator[Table]:
-    """One table per namespace."""
+def portraits(analysis: WorkloadAnalysis) -> Iterator[Table]:
+    """One table per namespace; of each workload one row a resource."""
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for resource in Resource:
-        for ref, row in zip(analysis.workloads, _portrait_rows(analysis, resource), strict=True):
-            name = {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name}
+    for ref, *of_resources in zip(
+        analysis.workloads, *(_portrait_rows(analysis, resource) for resource in Resource), strict=True
+    ):
+        name = {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name}
+        for resource, row in zip(Resource, of_resources, strict=True):
             rows[ref.namespace].append({**name, "resource": resource.value, **row})
     return (Table.from_rows(portraits_of(namespace), namespace_rows) for namespace, namespace_rows in rows.items())
 
 
-def _portrait_rows(analysis: Analysis, resource: Resource) -> Iterator[dict[str, Any]]:
+def _portrait_rows(analysis: WorkloadAnalysis, resource: Resource) -> Iterator[dict[str, Any]]:
     usage = analysis.totals[POD_SIGNAL[resource]]
     mean, highest = _hourly(usage, Statistic.MEAN), _hourly(usage, Statistic.MAX)
     requested = _requested(analysis, resource, mean.grid)
@@ -85,7 +85,17 @@ def _hourly(usage: Usage[Any], statistic: Statistic) -> Usage[Any]:
     return as_asked.coarser(HOUR_SECONDS // usage.grid.step_seconds)
 
 
-def _requested(analysis: Analysis, resource: Resource, hours: TimeGrid) -> FloatMatrix:
+def requested_by_hour(usage: AnyUsage[Any]) -> HourlySum:
+    """Sum over the series of a signal of requests, some hundred rows at a time."""
+    sums, some = np.zeros(usage.grid.size), np.zeros(usage.grid.size, dtype=bool)
+    for first in range(0, len(usage.refs), _ROWS_AT_ONCE):
+        values = usage.rows(slice(first, first + _ROWS_AT_ONCE))
+        sums += np.nansum(values, axis=0, dtype=np.float64)
+        some |= np.isfinite(values).any(axis=0)
+    return HourlySum(usage.grid, sums, some)
+
+
+def _requested(analysis: WorkloadAnalysis, resource: Resource, hours: TimeGrid) -> FloatMatrix:
     """Sum of requests over the pods of each workload and hour, (n, hours); NaN where nothing was recorded."""
     stored = analysis.history.usage[REQUEST_SIGNAL[resource]].dense()
     members = by_workload(stored.refs, analysis.history.inventory, analysis.workloads)

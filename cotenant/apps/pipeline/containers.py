@@ -8,7 +8,7 @@ a bounded number of workloads after another, with the same outcome as for all of
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -46,6 +46,19 @@ class ContainerResults:
     recommendations: tuple[Recommendation, ...]
     findings: tuple[ClusterFinding, ...]
 
+    def of_cluster(self, history: History, settings: Settings) -> ContainerResults:
+        """With what is said of nodes, of workloads that fit on none, and of GPUs, as all surfaces show it.
+
+        Recommendations in the inventory's order; findings the most severe first, less those not founded.
+        """
+        own = settings.recommender.findings
+        above = of_cluster(history.inventory, history.node_usage, history.window, own)
+        every = [*above, *gpus.findings(history, settings), *self.findings]
+        place = {workload.ref: number for number, workload in enumerate(history.inventory.workloads)}
+        recommendations = sorted(self.recommendations, key=lambda one: place[one.container.workload])
+        findings = founded_findings(in_order(every), history.unread_seconds)
+        return ContainerResults(tuple(recommendations), tuple(findings))
+
 
 def assess(
     history: History,
@@ -55,12 +68,24 @@ def assess(
     least_margins: Mapping[ContainerRef, float] = MappingProxyType({}),
 ) -> ContainerResults:
     """Recommendations in the inventory's order, findings the most severe first. least_margins: see `day_margins`."""
+    deleted = gone_workloads(history.inventory)
+    judged = judge(history, settings, deleted, server, series_at_once, least_margins)
+    return judged.of_cluster(history, settings)
+
+
+def judge(
+    history: History,
+    settings: Settings,
+    deleted: Collection[WorkloadRef],
+    server: ServerQuantiles | None = None,
+    series_at_once: int = SERIES_AT_ONCE,
+    least_margins: Mapping[ContainerRef, float] = MappingProxyType({}),
+) -> ContainerResults:
+    """What can be said of each of the inventory's workloads by itself, in its order."""
     own, strategy = settings.recommender, load_strategy(settings.recommender.strategy)
     scrape = history.quality.scrape_interval_seconds if history.quality else None
-    deleted = gone_workloads(history.inventory)
     recommendations: list[Recommendation] = []
-    findings = list(of_cluster(history.inventory, history.node_usage, history.window, own.findings))
-    findings += gpus.findings(history, settings)
+    findings: list[ClusterFinding] = []
     for part in evidences(history, settings, server, series_at_once):
         margins = np.array([least_margins.get(ref, np.nan) for ref in part.containers], dtype=np.float64)
         evidence = replace(part, least_margins=margins)
@@ -68,7 +93,7 @@ def assess(
         founded = without_decreases(proposed, history.unread_seconds)
         recommendations += enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape)
         findings += of_containers(evidence, own.findings, own.cotenant)
-    return ContainerResults(tuple(recommendations), tuple(founded_findings(in_order(findings), history.unread_seconds)))
+    return ContainerResults(tuple(recommendations), tuple(findings))
 
 
 def evidences(

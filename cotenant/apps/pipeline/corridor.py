@@ -1,17 +1,19 @@
 """One run of the pipeline: reads history, computes all stages, publishes results.
 
-`analyse` reads the store and decides; `publish` writes what surfaces show. Nothing here knows where history came from.
+`analyse` divides the workloads into shards, has an executor compute each from the store, joins them and decides what
+concerns nodes and the cluster; `publish` writes what surfaces show. Nothing here knows where history came from, and no
+result depends on who computed a shard.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.apps.pipeline import (
     browse,
@@ -27,92 +29,198 @@ from cotenant.apps.pipeline import (
     tables,
     weeks,
 )
-from cotenant.apps.pipeline.analysis import Analysis, History
-from cotenant.apps.pipeline.containers import assess
+from cotenant.apps.pipeline.analysis import Analysis, Division, Floats, History
 from cotenant.apps.pipeline.node_peaks import prod_node_peaks
-from cotenant.apps.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, peak_forecasts, pod_totals, reclaimable
+from cotenant.apps.pipeline.nodes import NODE_SIGNAL, peak_forecasts, reclaimable
+from cotenant.apps.pipeline.shards import executors, plan
+from cotenant.apps.pipeline.shards.executors import Executor, Here
+from cotenant.apps.pipeline.shards.merge import Merger
+from cotenant.apps.pipeline.shards.plan import Shard, ShardSize
+from cotenant.apps.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, parts
+from cotenant.apps.pipeline.shards.work import ShardTask, compute, everything
+from cotenant.apps.pipeline.stored_history import surroundings
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
-from cotenant.core.model.identity import ClusterRef, PodContainerRef, WorkloadRef
+from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef
 from cotenant.core.model.progress import Progress
-from cotenant.core.model.resource import DeviceResource, MeasuredResource, Resource
-from cotenant.core.model.sparse_usage import SparseUsage
+from cotenant.core.model.resource import MeasuredResource, Resource
 from cotenant.core.model.table import Schema, Table
-from cotenant.core.model.usage.forecast import Forecasts
-from cotenant.core.model.usage.portrait import Portraits
+from cotenant.core.model.usage.forecast import Forecasts, joined
 from cotenant.core.model.usage.server_quantiles import ServerQuantiles
-from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
-from cotenant.core.model.views import RECOMMENDATION_LOG, portraits_of
+from cotenant.core.model.usage.usage import Usage
+from cotenant.core.model.views import RECOMMENDATION_LOG, WORKLOADS, portraits_of
 from cotenant.core.settings.base import digest
 from cotenant.core.settings.root import Settings
-from forecasting.engine import forecast_and_learn
-from forecasting.learned import Learned
-from profiler import portrait
-from profiler.pool import Members, by_workload, total
-from recommender.replicas import replica_floors
+from cotenant.core.settings.sections.pipeline import PipelineSettings
+from profiler.pool import total
 
-UNREAD = frozenset({Signal.CPU_PRESSURE_MEAN})
-"""Stored signals that no analysis looks at; each one of five minutes would take a fifth of the memory."""
-TOTALS = (Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKING_SET_MAX)
+DIVISION: Final = "shards"
+"""Name of the document that holds the division of the last run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """Who computes shards, and the most that a shard holds."""
+
+    executor: Executor
+    size: ShardSize = field(default_factory=ShardSize)
 
 
 def analyse(
-    store: Store, settings: Settings, clock: Clock, progress: Progress, *, server: ServerQuantiles | None = None
+    store: Store,
+    settings: Settings,
+    clock: Clock,
+    progress: Progress,
+    *,
+    server: ServerQuantiles | None = None,
+    sharding: Sharding | None = None,
 ) -> Analysis:
-    """The whole analysis of the stored history, from portraits to recommendations; NoData when there is none."""
+    """The whole analysis of the stored history, from portraits to recommendations; NoData when there is none.
+
+    sharding: how the work is divided and who does it, else by the settings.
+    """
     progress.stage("Read history", 1)
-    history = load(store, settings)
-    progress.stage("Workload portraits", len(POD_SIGNAL))
-    workloads, totals = _totals(history)
-    portraits = {r: _portraits(totals[s], settings, progress) for r, s in POD_SIGNAL.items()}
-    progress.stage("Forecasts", 4 * len(POD_SIGNAL))
-    nodes = {r: history.node_usage[s] for r, s in NODE_SIGNAL.items()}
-    models = _LearnedForecasts(store, settings, progress)
-    clusters = {r: _cluster_total(history, totals, r) for r in Resource}
-    forecasts = {r: models.forecast("workloads", totals[s], portraits[r]) for r, s in POD_SIGNAL.items()}
-    node_forecasts = {r: models.forecast("nodes", u) for r, u in nodes.items()}
-    sums = {r: pod_totals(history, r) for r in Resource}
-    prod = {r: of_node.prod for r, of_node in sums.items()}
-    prod_forecasts = {r: models.forecast("prod", u) for r, u in prod.items()}
-    cluster_forecasts = _cluster_forecasts(history, clusters, models)
-    progress.stage("Reclaimable and recommendations", 2)
-    now_seconds = clock.now_seconds()
-    containers = {r: history.usage[s] for r, s in POD_SIGNAL.items()}
-    maxima = node_history.maxima_of_nodes(store, history, prod, settings.node_peak)
-    peaks = prod_node_peaks(history, prod, containers, maxima, settings.node_peak)
-    foreseen = {r: peak_forecasts(history, r, peaks[r], sums[r]) for r in Resource}
-    lendable = reclaimable(history, peaks, foreseen, settings.recommender.reclaimable, now_seconds)
-    progress.advance()
-    judgement = assess(history, settings, server, least_margins=day_margins.read(store, settings, now_seconds))
-    progress.advance()
-    week = weeks.foreseen(clusters, totals[POD_SIGNAL[Resource.CPU]], settings.forecasting)
-    proposals = plans.proposals(history.inventory, totals[POD_SIGNAL[Resource.CPU]], forecasts[Resource.CPU], settings)
-    return Analysis(
-        history=history,
-        workloads=workloads,
-        totals=totals,
-        cluster_totals=clusters,
-        pod_totals=sums,
-        portraits=portraits,
-        forecasts=forecasts,
-        node_forecasts=node_forecasts,
-        prod_forecasts=prod_forecasts,
-        prod_peaks=peaks,
-        peak_forecasts=foreseen,
-        node_maxima=maxima,
-        cluster_forecasts=cluster_forecasts,
-        reclaimable=lendable,
-        recommendations=judgement.recommendations,
-        findings=judgement.findings,
-        settings_digest=digest(settings),
-        computed_seconds=int(now_seconds),
-        replica_floors=tuple(replica_floors(history.inventory.workloads, forecasts, settings.recommender.replicas)),
-        proposals=proposals,
-        weeks=week,
-        learned=models.learned,
-        learned_seconds=models.since_seconds(),
-    )
+    sharding = sharding or Sharding(executors.chosen(settings.pipeline))
+    # no result tells who computed it
+    own = msgspec.structs.replace(settings, pipeline=PipelineSettings())
+    run = _Run(store, own, sharding.executor, progress, clock.now_seconds())
+    history = surroundings(store, own)
+    division = plan.divide(history.inventory, stored_division(store), sharding.size)
+    tasks = run.tasks(history, plan.shards(history.inventory, division), server)
+    return run.analysis(history, run.merged(history, tasks), division)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """What all stages of one analysis need."""
+
+    store: Store
+    settings: Settings
+    executor: Executor
+    progress: Progress
+    now_seconds: float
+
+    def tasks(self, history: History, shards: Sequence[Shard], server: ServerQuantiles | None) -> list[ShardTask]:
+        """One a shard."""
+        margins = day_margins.read(self.store, self.settings, self.now_seconds)
+        tasks = []
+        for shard in shards:
+            containers = (ContainerRef(w.ref, c.name) for w in shard.inventory.workloads for c in w.containers)
+            own = {ref: margins[ref] for ref in containers if ref in margins}
+            at = (self.store.url, self.store.cluster, self.settings, shard)
+            tasks.append(ShardTask(*at, history.window, history.quality, own, server))
+        return tasks
+
+    def merged(self, history: History, tasks: Sequence[ShardTask]) -> Merger:
+        """Results of all shards; a single one is computed here: it is not worth a process of its own."""
+        merger = Merger(history)
+        if len(tasks) == 1:
+            merger.add(compute(tasks[0], self.progress))
+            return merger
+        self.progress.stage("Workloads, shard by shard", len(tasks))
+        for result in executors.in_turn(self.executor.run(compute, tasks)):
+            merger.add(result)
+            self.progress.advance()
+        return merger
+
+    def analysis(self, history: History, merger: Merger, division: Division) -> Analysis:
+        """With what concerns nodes and the cluster."""
+        settings, now_seconds = self.settings, self.now_seconds
+        sums, clusters = merger.pod_sums(), _cluster_totals(history, merger)
+        prod = {r: of.totals.prod for r, of in sums.items()}
+        own = self.executor if division.firsts else Here()
+        series = _series_above(history, prod, clusters)
+        forecasts, groups = self.forecasts(series, own)
+        self.progress.stage("Reclaimable", 1)
+        maxima = node_history.maxima_of_nodes(self.store, history, prod, settings.node_peak)
+        running = {r: of.peaks for r, of in sums.items()}
+        peaks = prod_node_peaks(history, prod, running, maxima, settings.node_peak)
+        foreseen = {r: peak_forecasts(history, r, peaks[r], of.totals) for r, of in sums.items()}
+        lendable = reclaimable(history, sums, peaks, foreseen, settings.recommender.reclaimable, now_seconds)
+        judged = merger.judged().of_cluster(history, settings)
+        since = [*merger.since_seconds, *(one.since_seconds for one in groups if one.since_seconds is not None)]
+        return Analysis(
+            history=history,
+            workloads=merger.workloads(),
+            rows=merger.rows(),
+            coverage=merger.coverage(),
+            requested=merger.requested(),
+            cluster_totals=clusters,
+            pod_sums=sums,
+            node_forecasts={r: forecasts["nodes", r] for r in Resource},
+            prod_forecasts={r: forecasts["prod", r] for r in Resource},
+            prod_peaks=peaks,
+            peak_forecasts=foreseen,
+            node_maxima=maxima,
+            cluster_forecasts={resource: of for (kind, resource), of in forecasts.items() if kind == "cluster"},
+            reclaimable=lendable,
+            recommendations=judged.recommendations,
+            findings=judged.findings,
+            settings_digest=digest(settings),
+            computed_seconds=int(now_seconds),
+            replica_floors=tuple(merger.floors),
+            proposals=plans.proposals(merger.candidates().largest(settings.plans.most_proposals), settings),
+            weeks=weeks.foreseen(clusters, merger.largest(), settings.forecasting),
+            division=division,
+            learned=merger.learned | {one.group: one.news for one in groups if one.news is not None},
+            learned_seconds=min(since, default=None),
+        )
+
+    def forecasts(
+        self, series: Sequence[tuple[str, Usage[Any], Floats | None]], executor: Executor
+    ) -> tuple[dict[tuple[str, MeasuredResource], Forecasts[Any]], list[GroupForecast]]:
+        """Forecasts by kind and resource, and of each group of series that one worker took."""
+        tasks: list[SeriesTask] = []
+        kinds: list[tuple[str, MeasuredResource]] = []
+        for kind, usage, allocatable in series:
+            assert usage.resource is not None
+            for group, part in parts(kind, usage):
+                before = learned.read(self.store, group, learned.settings_of(group, self.settings.forecasting))
+                tasks.append(SeriesTask(group, part, self.settings, before, allocatable))
+                kinds.append((kind, usage.resource))
+        self.progress.stage("Forecasts of nodes and the cluster", len(tasks))
+        groups: list[GroupForecast] = []
+        for one in executors.in_turn(executor.run(forecast_series, tasks)):
+            groups.append(one)
+            self.progress.advance()
+        by_kind: dict[tuple[str, MeasuredResource], list[Forecasts[Any]]] = defaultdict(list)
+        for name, one in zip(kinds, groups, strict=True):
+            by_kind[name].append(one.forecasts)
+        return {name: joined(of) for name, of in by_kind.items()}, groups
+
+
+def _series_above(
+    history: History, prod: Mapping[Resource, Usage[NodeRef]], clusters: Mapping[Resource, Usage[ClusterRef]]
+) -> list[tuple[str, Usage[Any], Floats | None]]:
+    """Series of nodes, of prod's pods on them, of the cluster and of its GPUs where their use is known.
+
+    With what is allocatable in the cluster, (1,).
+    """
+    series: list[tuple[str, Usage[Any], Floats | None]] = []
+    series += [("nodes", history.node_usage[signal], None) for signal in NODE_SIGNAL.values()]
+    series += [("prod", usage, None) for usage in prod.values()]
+    for resource, usage in clusters.items():
+        capacity = np.array([overview.allocatable(history.inventory, resource) or np.nan])
+        series.append(("cluster", usage, capacity))
+    if (of_gpus := gpus.cluster_total(history)) is not None:
+        series.append(("cluster", of_gpus, None))
+    return series
+
+
+def _cluster_totals(history: History, merger: Merger) -> dict[Resource, Usage[ClusterRef]]:
+    """Sum over the nodes (the system's own share included); over the workloads where no node reports."""
+    totals = merger.cluster_totals()
+    for resource, signal in NODE_SIGNAL.items():
+        nodes = history.node_usage[signal]
+        if nodes.refs:
+            totals[resource] = total(nodes, everything(history.inventory.cluster, len(nodes.refs)))
+    return totals
+
+
+def stored_division(store: Store) -> Division:
+    """That of the last run; one shard when there was none."""
+    return store.read_document(DIVISION, Division) or Division()
 
 
 def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool = False) -> None:
@@ -120,11 +228,15 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
 
     StoreConflict when another run was published meanwhile.
     """
+    before = stored_division(store)
     with store.publishing() as run:
         _write(analysis, run, settings, demo=demo)
+    if before != analysis.division:
+        learned.forget(store, "workloads-", analysis.learned)
 
 
 def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) -> None:
+    store.write_document(DIVISION, analysis.division)
     for table in _result_tables(analysis, settings):
         store.write_table(table)
     lines = browse.node_lines(analysis, settings.recommender.reclaimable)
@@ -145,10 +257,10 @@ def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) 
 
 def _result_tables(analysis: Analysis, settings: Settings) -> Iterator[Table]:
     """One after another: together they take more memory than the largest."""
-    yield tables.workloads(analysis)
+    yield analysis.rows[WORKLOADS.name]
     yield tables.recommendations(analysis.recommendations, settings.actions.guardrails)
     yield tables.nodes(analysis)
-    yield pods.pods(analysis.history)
+    yield pods.pods(analysis.history.inventory, {r: of.present for r, of in analysis.pod_sums.items()})
     yield tables.forecasts(analysis)
     yield tables.reclaimable(analysis.reclaimable)
     yield tables.findings(analysis.findings)
@@ -162,7 +274,7 @@ def _browsable_tables(analysis: Analysis, store: Store, lines: browse.NodeLines)
     yield browse.node_history(analysis, lines)
     yield browse.logged(_stored(store, RECOMMENDATION_LOG), analysis.recommendations)
     yield from browse.coverage(analysis)
-    yield from browse.portraits(analysis)
+    yield from (table for name, table in analysis.rows.items() if name.startswith(portraits_of("").name))
 
 
 def _stored(store: Store, schema: Schema) -> Table | None:
@@ -171,133 +283,3 @@ def _stored(store: Store, schema: Schema) -> Table | None:
         return store.read_table(schema)
     except NoData:
         return None
-
-
-def load(store: Store, settings: Settings) -> History:
-    """The last `profiler.window_days` of everything stored; NoData when no usage is."""
-    inventory, span = store.read_inventory(), store.span(Signal.CPU_USAGE_MEAN)
-    if inventory is None or span is None:
-        raise NoData(
-            f"no usage of cluster {store.cluster} is stored at {store.url}",
-            fix="Run cotenant scan --prometheus URL, or cotenant doctor to see what is missing.",
-        )
-    start = max(span[0], span[1] - settings.profiler.window_days * DAY_SECONDS)
-    window = TimeGrid.between(start, span[1], FIVE_MINUTES_SECONDS)
-    hours = TimeGrid.between(
-        start // HOUR_SECONDS * HOUR_SECONDS, math.ceil(span[1] / HOUR_SECONDS) * HOUR_SECONDS, HOUR_SECONDS
-    )
-    grids = {FIVE_MINUTES_SECONDS: window, HOUR_SECONDS: hours}
-    read = [s for s in Signal if s not in UNREAD]
-    quality = store.read_quality()
-    return History(
-        inventory=inventory,
-        window=window,
-        usage=_usage_of_pods(store, [s for s in read if not s.spec.per_node], grids),
-        node_usage={s: store.read(s, grids[s.spec.step_seconds]) for s in read if s.spec.per_node},
-        quality=quality[-1] if quality else None,
-        since_seconds=span[0],
-    )
-
-
-def _usage_of_pods(
-    store: Store, signals: Iterable[Signal], grids: Mapping[int, TimeGrid]
-) -> dict[Signal, SparseUsage[PodContainerRef]]:
-    """Stored usage on the grid of each signal's step; signals of the same series share one tuple of references."""
-    usage: dict[Signal, SparseUsage[PodContainerRef]] = {}
-    for signal in signals:
-        series = store.read_sparse(signal, grids[signal.spec.step_seconds])
-        same = next((other.refs for other in usage.values() if other.refs == series.refs), series.refs)
-        usage[signal] = dataclasses.replace(series, refs=same)
-    return usage
-
-
-def _totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[Signal, Usage[WorkloadRef]]]:
-    """5-minute sums per workload, for every workload that is known or left usage, in one order."""
-    inventory = history.inventory
-    usage = {s: history.usage[s] for s in TOTALS}
-    cpu = usage[Signal.CPU_USAGE_MEAN].refs
-    refs = tuple(sorted({*by_workload(cpu, inventory).refs, *(w.ref for w in inventory.workloads)}))
-    members = by_workload(cpu, inventory, refs)
-    return refs, {
-        s: total(u, members if u.refs == cpu else by_workload(u.refs, inventory, refs)) for s, u in usage.items()
-    }
-
-
-def workload_totals(history: History) -> Usage[WorkloadRef]:
-    """5-minute CPU sums per workload."""
-    return _totals(history)[1][POD_SIGNAL[Resource.CPU]]
-
-
-def _cluster_total(
-    history: History, totals: Mapping[Signal, Usage[WorkloadRef]], resource: Resource
-) -> Usage[ClusterRef]:
-    """Sum over the nodes (the system's own share included); over the workloads where no node reports."""
-    nodes: Usage[Any] = history.node_usage[NODE_SIGNAL[resource]]
-    parts = nodes if nodes.refs else totals[POD_SIGNAL[resource]]
-    count = len(parts.refs)
-    unknown = np.full(count, np.nan)
-    everything = Members(
-        (ClusterRef(history.inventory.cluster),),
-        np.zeros(count, dtype=np.int64),
-        start_seconds=unknown,
-        first_seconds=np.full(count, -np.inf),
-        end_seconds=np.full(count, np.inf),
-    )
-    return total(parts, everything)
-
-
-def _cluster_forecasts(
-    history: History, clusters: Mapping[Resource, Usage[ClusterRef]], models: _LearnedForecasts
-) -> dict[MeasuredResource, Forecasts[ClusterRef]]:
-    """Of the cluster's totals, and of its GPUs where their use is known."""
-    capacity = {r: np.array([overview.allocatable(history.inventory, r) or np.nan]) for r in Resource}
-    forecasts: dict[MeasuredResource, Forecasts[ClusterRef]] = {
-        r: models.forecast("cluster", u, allocatable=capacity[r]) for r, u in clusters.items()
-    }
-    if (of_gpus := gpus.cluster_total(history)) is not None:
-        forecasts[DeviceResource.GPU_CORE] = models.forecast("cluster", of_gpus)
-    return forecasts
-
-
-def _portraits(usage: Usage[Any], settings: Settings, progress: Progress | None = None) -> Portraits[Any]:
-    """Portraits of totals: one row each, no start-up phase."""
-    portraits = portrait.build(usage.refs, np.arange(len(usage.refs)), usage, settings.portrait)
-    if progress:
-        progress.advance()
-    return portraits
-
-
-class _LearnedForecasts:
-    """Forecasts groups of series by what earlier analyses learned, and collects what this one learned."""
-
-    def __init__(self, store: Store, settings: Settings, progress: Progress) -> None:
-        self.learned: dict[str, Learned] = {}
-        self._used: list[int] = []
-        self._store, self._settings, self._progress = store, settings, progress
-
-    def forecast(
-        self,
-        group: str,
-        usage: Usage[Any],
-        portraits: Portraits[Any] | None = None,
-        allocatable: npt.NDArray[np.float64] | None = None,
-    ) -> Forecasts[Any]:
-        """Forecasts of one group's usage of a resource; portraits are made where none are given."""
-        assert usage.resource is not None
-        settings = self._settings
-        if portraits is None:
-            portraits = _portraits(usage, settings)
-        own = learned.settings_of(group, settings.forecasting)
-        name = f"{group}-{usage.resource.value}"
-        before = learned.read(self._store, name, own)
-        forecasts, now = forecast_and_learn(usage, portraits, own, before, allocatable=allocatable)
-        if now.names:
-            self._used.append(now.end_seconds)
-        if now is not before:
-            self.learned[name] = now
-        self._progress.advance()
-        return forecasts
-
-    def since_seconds(self) -> int | None:
-        """End of the history that the oldest of what was used was learned from; None where nothing was."""
-        return min(self._used, default=None)

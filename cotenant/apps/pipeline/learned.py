@@ -7,7 +7,7 @@ the next forecast learns anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +30,7 @@ from forecasting.trees import LEAVES, Trees
 _FOLDER: Final = "learned-forecasts"
 _FORM: Final = "1"
 """Rises whenever what is learned, or how it is stored, changes its meaning."""
+_TREES: Final = "-trees"
 _END: Final = "end_seconds"
 """Of the learning, in the stamps of both blocks."""
 _SERIES_PARTS: Final = ("scores", "booster_scores", "lifts", "errors")
@@ -65,8 +66,15 @@ def write(store: Store, group: str, learned: Learned, settings: ForecastingSetti
     store.write_block(_FOLDER, _trees_of(group), trees, {_END: stamp[_END], "key": _key(settings)})
 
 
+def forget(store: Store, prefix: str, groups: Container[str]) -> None:
+    """Remove what was learned of groups of that prefix and is not of these."""
+    for name in store.block_names(_FOLDER):
+        if name.startswith(prefix) and name.removesuffix(_TREES) not in groups:
+            store.remove_result(f"{_FOLDER}/{name}.parquet")
+
+
 def _trees_of(group: str) -> str:
-    return f"{group}-trees"
+    return f"{group}{_TREES}"
 
 
 def _key(settings: ForecastingSettings) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cotenant.apps.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima
 from cotenant.apps.pipeline.nodes import PROD
 from cotenant.core.model.cluster import Inventory, Pod
-from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.core.model.pod_turnover import Place, PodCensus, unreplaced
 from cotenant.core.model.resource import Resource
@@ -26,7 +26,7 @@ from cotenant.core.model.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import DAY_SECONDS, Usage
 from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, node_peaks, pod_peaks
-from profiler.pool import by_node
+from profiler.pool import Members
 from recommender.incomplete import node_forecast_incomplete
 
 Floats = npt.NDArray[np.float64]
@@ -39,13 +39,13 @@ _PODS_AT_ONCE: Final = 256
 def prod_node_peaks(
     history: History,
     totals: Mapping[Resource, Usage[NodeRef]],
-    pods: Mapping[Resource, AnyUsage[Any]],
+    pods: Mapping[Resource, Floats],
     maxima: Mapping[Resource, NodeMaxima],
     settings: NodePeakSettings,
 ) -> dict[Resource, NodePeaks[NodeRef]]:
     """By resource: peaks of prod's totals at the one risk of the settings.
 
-    pods: usage of pod containers; maxima: of nodes, of which the blocks before the totals count. Where part
+    pods: `running_peaks` of all pods; maxima: of nodes, of which the blocks before the totals count. Where part
     of the history could not be read, no tested decision counts: such a peak does not decide alone.
     """
     peaks = {
@@ -54,7 +54,7 @@ def prod_node_peaks(
             _room(history.inventory, total),
             (settings.risk(resource),),
             settings,
-            _pods(history, pods[resource], total),
+            pods[resource],
             maxima[resource].before(total.grid.start_seconds),
         )
         for resource, total in totals.items()
@@ -182,15 +182,17 @@ def _room(inventory: Inventory, total: Usage[NodeRef]) -> NodeLimits:
     )
 
 
-def _pods(history: History, usage: AnyUsage[Any], total: Usage[NodeRef]) -> Floats:
-    """Koordinator's sum of the peaks of running prod pods on each node; young ones count as cold pods elsewhere."""
-    assert isinstance(total.resource, Resource)
-    members = by_node(usage.refs, history.inventory, total.refs)
-    prod = {(p.namespace, p.name) for p in history.inventory.pods if p.running and p.effective_priority in PROD}
+def running_peaks(inventory: Inventory, usage: AnyUsage[PodContainerRef], members: Members[NodeRef]) -> Floats:
+    """Koordinator's sum of the peaks of running prod pods on each node; young ones count as cold pods elsewhere.
+
+    usage: series of some pods; members: of the nodes, rows as the series'.
+    """
+    assert isinstance(usage.resource, Resource)
+    prod = {(p.namespace, p.name) for p in inventory.pods if p.running and p.effective_priority in PROD}
     rows = np.array([(ref.namespace, ref.pod) in prod for ref in usage.refs], dtype=bool) & (members.rows >= 0)
-    running, sums = np.flatnonzero(rows), np.zeros(len(total.refs))
+    running, sums = np.flatnonzero(rows), np.zeros(len(members.refs))
     for first in range(0, len(running), _PODS_AT_ONCE):
         some = running[first : first + _PODS_AT_ONCE]
-        peaks = pod_peaks(usage.rows(some), np.zeros(len(some)), usage.grid.slots_per_day, total.resource)
-        sums += np.bincount(members.rows[some], weights=peaks.astype(np.float64), minlength=len(total.refs))
+        peaks = pod_peaks(usage.rows(some), np.zeros(len(some)), usage.grid.slots_per_day, usage.resource)
+        sums += np.bincount(members.rows[some], weights=peaks.astype(np.float64), minlength=len(members.refs))
     return sums

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from cotenant.apps.pipeline.analysis import History, PodTotals
+from cotenant.apps.pipeline.analysis import Floats, History, PodSums, PodTotals
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.colocation.reclaimable import Reclaimable
 from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.kubernetes.qos import PriorityClass
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.sparse_usage import AnyUsage
-from cotenant.core.model.usage.usage import Signal, Usage
+from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
 from forecasting.node_peaks.node_peak import FALLBACK, NodePeaks, koordinator_peaks, mid_peaks
-from profiler.pool import Members, by_node, total
+from profiler.pool import Members, PartialTotals, TotalOfParts, by_node, partial_totals
 from recommender.colocation.columns import NO_FORECAST, PeakForecast
 from recommender.colocation.formulas import Parameters, batch, mid, prod_reclaimable
 from recommender.colocation.inventory import Usages, node_columns, strategies
@@ -36,17 +35,66 @@ PRESENT_SLOTS: Final = 2
 """A pod's newest sample counts as present when it lies in the last ten minutes."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PartialPodSums:
+    """`PodSums` of some pods, whose nodes have others: totals of prod, of what else is never lent, and of the rest."""
+
+    prod: PartialTotals
+    above_batch: PartialTotals
+    rest: PartialTotals
+    present: Mapping[tuple[str, str], float]
+    peaks: Floats
+
+
+def partial_sums(
+    usage: AnyUsage[PodContainerRef], inventory: Inventory, peaks: Callable[[Members[NodeRef]], Floats]
+) -> PartialPodSums:
+    """Of the series of some pods, all containers of each; inventory: at least these pods, and all nodes."""
+    everything = by_node(usage.refs, inventory, node_refs(inventory))
+    prod, high, known = (
+        of_classes(everything, usage.refs, inventory, classes).rows for classes in (PROD, HIGH, tuple(PriorityClass))
+    )
+    above = np.where(prod >= 0, -1, high)
+    rest = np.where(high >= 0, -1, known)
+    of_prod, of_above, of_rest = (partial_totals(usage, replace(everything, rows=rows)) for rows in (prod, above, rest))
+    return PartialPodSums(of_prod, of_above, of_rest, pods_now(usage), peaks(everything))
+
+
+class SumsOfPods:
+    """Joins the sums of all pods of a resource, part after part."""
+
+    def __init__(self, inventory: Inventory, grid: TimeGrid) -> None:
+        """No pod is in it yet."""
+        refs = node_refs(inventory)
+        self._prod, self._above, self._rest = (TotalOfParts(refs, grid) for _ in range(3))
+        self._present: dict[tuple[str, str], float] = {}
+        self._peaks = np.zeros(len(refs))
+
+    def add(self, part: PartialPodSums) -> None:
+        """Pods that are in no other part."""
+        self._prod.add(part.prod)
+        self._above.add(part.above_batch)
+        self._rest.add(part.rest)
+        self._present.update(part.present)
+        self._peaks += part.peaks
+
+    def sums(self, resource: Resource) -> PodSums:
+        """Of all parts."""
+        spec = POD_SIGNAL[resource].spec
+        prod = self._prod.usage(spec.resource, spec.statistic)
+        # where nobody has batch or mid pods, the groups are the same and one sum serves them all
+        above = self._prod if self._above.empty else self._prod.with_part(self._above)
+        high = prod if self._above.empty else above.usage(spec.resource, spec.statistic)
+        pods = high if self._rest.empty else above.with_part(self._rest).usage(spec.resource, spec.statistic)
+        return PodSums(PodTotals(prod, high, pods), self._present, self._peaks)
+
+
 def pod_totals(history: History, resource: Resource) -> PodTotals:
     """Totals of each node's pods by groups of priority classes, in the inventory's order of nodes."""
-    usage = history.usage[POD_SIGNAL[resource]]
-    everything = by_node(usage.refs, history.inventory, node_refs(history.inventory))
-    summed: list[tuple[npt.NDArray[np.integer[Any]], Usage[NodeRef]]] = []
-    for classes in (PROD, HIGH, tuple(PriorityClass)):
-        members = of_classes(everything, usage.refs, history.inventory, classes)
-        # where nobody has batch or mid pods, the groups are the same and one sum serves them all
-        same = next((sums for others, sums in summed if np.array_equal(others, members.rows)), None)
-        summed.append((members.rows, total(usage, members) if same is None else same))
-    return PodTotals(*(sums for _, sums in summed))
+    usage, inventory = history.usage[POD_SIGNAL[resource]], history.inventory
+    sums = SumsOfPods(inventory, usage.grid)
+    sums.add(partial_sums(usage, inventory, lambda members: np.zeros(len(members.refs))))
+    return sums.sums(resource).totals
 
 
 def node_refs(inventory: Inventory) -> tuple[NodeRef, ...]:
@@ -68,6 +116,7 @@ def of_classes(
 
 def reclaimable(
     history: History,
+    sums: Mapping[Resource, PodSums],
     prod: Mapping[Resource, NodePeaks[NodeRef]],
     forecasts: Mapping[Resource, Mapping[str, PeakForecast]],
     settings: ReclaimableSettings,
@@ -77,7 +126,7 @@ def reclaimable(
     chosen = strategies(history.inventory, ColocationConfig.of_settings(settings))
     messages: list[Reclaimable] = []
     for resource in Resource:
-        usages = _usages(history, resource, prod[resource], forecasts[resource])
+        usages = _usages(history, resource, sums[resource].present, prod[resource], forecasts[resource])
         columns = node_columns(history.inventory, resource, usages)
         parameters = Parameters.of(chosen, resource)
         messages += [m for formula in (batch, mid) for m in formula(columns, parameters, now_seconds).messages()]
@@ -100,13 +149,17 @@ def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tu
 
 
 def _usages(
-    history: History, resource: Resource, prod: NodePeaks[NodeRef], forecasts: Mapping[str, PeakForecast]
+    history: History,
+    resource: Resource,
+    present: Mapping[tuple[str, str], float],
+    prod: NodePeaks[NodeRef],
+    forecasts: Mapping[str, PeakForecast],
 ) -> Usages:
     nodes = history.node_usage[NODE_SIGNAL[resource]]
     values, measured = newest(nodes)
     names = [ref.name for ref in nodes.refs]
     return Usages(
-        pods=pods_now(history.usage[POD_SIGNAL[resource]]),
+        pods=present,
         nodes=dict(zip(names, (float(v) for v in values), strict=True)),
         measured_seconds=dict(zip(names, (float(t) for t in measured), strict=True)),
         prod_reclaimable=_prod_reclaimable(history.inventory, resource, prod, forecasts),

@@ -18,12 +18,11 @@ from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Usage
 from cotenant.core.model.views import BandSeries, Headline, NamespaceWaste, Overview, PeakAhead
 from forecasting.peak_time import RUN_SECONDS, busiest
 
 SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")
-REQUEST_SIGNAL = {Resource.CPU: Signal.CPU_REQUEST, Resource.MEMORY: Signal.MEMORY_REQUEST}
 
 
 def overview(analysis: Analysis, lines: NodeLines, *, demo: bool, strategy: str) -> Overview:
@@ -51,7 +50,7 @@ def overview(analysis: Analysis, lines: NodeLines, *, demo: bool, strategy: str)
         peak=_peak(analysis),
         peak_reason=_peak_reason(analysis),
         severities={s.value: n for s, n in Counter(r.severity for r in analysis.recommendations).items()},
-        patterns={p.value: n for p, n in Counter(analysis.portraits[Resource.CPU].pattern).items()},
+        patterns={p.value: n for p, n in Counter(analysis.workloads.patterns).items()},
         reasons={r.value: n for r, n in Counter(v.reason for v in _requests(analysis.recommendations)).items()},
         saving_cpu_millicores=sum(cpu_saving),
         saving_memory_bytes=sum(memory_saving),
@@ -126,13 +125,12 @@ def reclaimed_now(reclaimable: Iterable[Reclaimable], band: Band, resource: Reso
 
 def _request_history(analysis: Analysis, resource: Resource, hours: npt.NDArray[np.int64]) -> list[float]:
     """Sum of requests over the pods that ran in each hour; NaN where nothing was recorded."""
-    recorded = analysis.history.usage.get(REQUEST_SIGNAL[resource])
-    if recorded is None or not recorded.refs or not recorded.grid.size:
+    stored = analysis.requested[resource]
+    if not stored.grid.size:
         return [float("nan")] * len(hours)
-    stored = recorded.dense()
     index = (hours - stored.grid.start_seconds) // stored.grid.step_seconds
     inside = (index >= 0) & (index < stored.grid.size)
-    total = np.where(np.isnan(stored.values).all(axis=0), np.nan, np.nansum(stored.values, axis=0))
+    total = np.where(stored.some, stored.sums, np.nan)
     return _floats(np.where(inside, total[np.clip(index, 0, stored.grid.size - 1)], np.nan))
 
 
@@ -151,8 +149,8 @@ def _waste(analysis: Analysis, most: int = 15) -> list[NamespaceWaste]:
     sums: dict[str, dict[Resource, float]] = defaultdict(lambda: dict.fromkeys(Resource, 0.0))
     by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
     for resource in Resource:
-        means = analysis.portraits[resource].mean
-        for ref, mean in zip(analysis.workloads, means, strict=True):
+        means = analysis.workloads.mean[resource]
+        for ref, mean in zip(analysis.workloads.refs, means, strict=True):
             if ref in by_ref and np.isfinite(mean):
                 spare = _committed(by_ref[ref], resource, Field.REQUEST) - mean
                 sums[ref.namespace][resource] += max(0.0, float(spare))
@@ -184,13 +182,14 @@ def _peak(analysis: Analysis) -> PeakAhead | None:
 
 def _leader(analysis: Analysis, start_seconds: int, end_seconds: int) -> str:
     """Workload whose forecast rises most in the window over its own mean of the horizon."""
-    forecast = analysis.forecasts[Resource.CPU]
-    inside = (forecast.grid.times() >= start_seconds) & (forecast.grid.times() < end_seconds)
-    median = np.nan_to_num(forecast.level(0.5).astype(np.float64))
+    workloads = analysis.workloads
+    times = workloads.grid.times()
+    inside = (times >= start_seconds) & (times < end_seconds)
+    median = np.nan_to_num(workloads.medians[Resource.CPU].astype(np.float64))
     if not inside.any() or not len(median):
         return ""
     rise = median[:, inside].mean(axis=1) - median.mean(axis=1)
-    ref = forecast.refs[int(np.argmax(rise))]
+    ref = workloads.refs[int(np.argmax(rise))]
     return f"{ref.namespace}/{ref.name}"
 
 

@@ -6,8 +6,10 @@ again from what was known then, once a day, and handed to `recommender.plans.pro
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -46,19 +48,72 @@ _WISH_SECONDS: Final = 900.0
 _BASE_DAYS: Final = 14
 
 
-def proposals(
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Workloads whose forecast asks for more pods than run anyway, k of them.
+
+    extra_millicores: (k,) what these pods request; usage: their 5-minute CPU totals, k rows; quantiles: (k, H, L) of
+    the forecast, on `grid`.
+    """
+
+    sizes: tuple[Size, ...]
+    extra_millicores: Floats
+    usage: Usage[WorkloadRef]
+    quantiles: Floats
+    grid: TimeGrid
+
+    def largest(self, most: int) -> Candidates:
+        """Those with the largest peaks, at most so many, the largest first."""
+        rows = np.argsort(-self.extra_millicores, kind="stable")[:most]
+        usage = dataclasses.replace(
+            self.usage, refs=tuple(self.usage.refs[row] for row in rows.tolist()), values=self.usage.values[rows]
+        )
+        sizes = tuple(self.sizes[row] for row in rows.tolist())
+        return Candidates(sizes, self.extra_millicores[rows], usage, self.quantiles[rows], self.grid)
+
+    def joined(self, other: Candidates) -> Candidates:
+        """Those of both, which are others."""
+        usage = dataclasses.replace(
+            self.usage,
+            refs=self.usage.refs + other.usage.refs,
+            values=np.concatenate([self.usage.values, other.usage.values]),
+        )
+        return Candidates(
+            self.sizes + other.sizes,
+            np.concatenate([self.extra_millicores, other.extra_millicores]),
+            usage,
+            np.concatenate([self.quantiles, other.quantiles]),
+            self.grid,
+        )
+
+
+def candidates(
     inventory: Inventory, usage: Usage[WorkloadRef], ahead: Forecasts[WorkloadRef], settings: Settings
-) -> tuple[Proposal, ...]:
-    """For the workloads with the largest peaks, most pods first; usage: 5-minute CPU totals in the forecasts' order."""
+) -> Candidates:
+    """The workloads with the largest peaks, largest first; usage: 5-minute CPU totals in the forecasts' order."""
     sizes = _sizes(inventory, usage, settings)
-    rows = _candidates(sizes, ahead, settings.plans.most_proposals)
-    if not rows:
+    extra = _extra(sizes, ahead)
+    rows = np.array(list(extra), dtype=np.intp)
+    refs = tuple(ahead.refs[row] for row in extra)
+    every = Candidates(
+        tuple(sizes[ref] for ref in refs),
+        np.array(list(extra.values()), dtype=np.float64),
+        dataclasses.replace(usage, refs=refs, values=usage.values[rows]),
+        ahead.quantiles[rows],
+        ahead.grid,
+    )
+    return every.largest(settings.plans.most_proposals)
+
+
+def proposals(of: Candidates, settings: Settings) -> tuple[Proposal, ...]:
+    """For each candidate, most pods first."""
+    if not of.sizes:
         return ()
-    pasts = _pasts(usage, rows, settings)
+    pasts = _pasts(of.usage, list(range(len(of.sizes))), settings)
     proposed = []
-    for row, past in zip(rows, pasts, strict=True):
-        path = DayForecast(ahead.grid.start_seconds, ahead.grid.step_seconds, ahead.quantiles[row])
-        proposed.append(propose(sizes[ahead.refs[row]], path, past, settings.plans, digest(settings)))
+    for row, (size, past) in enumerate(zip(of.sizes, pasts, strict=True)):
+        path = DayForecast(of.grid.start_seconds, of.grid.step_seconds, of.quantiles[row])
+        proposed.append(propose(size, path, past, settings.plans, digest(settings)))
     return tuple(sorted(proposed, key=lambda p: (not p.ready, -p.count, p.workload)))
 
 
@@ -159,19 +214,19 @@ def _usual(usage: Usage[WorkloadRef], row: int) -> float:
     return float(np.median(samples)) if samples.size else 0.0
 
 
-def _candidates(sizes: dict[WorkloadRef, Size], ahead: Forecasts[WorkloadRef], most: int) -> list[int]:
-    """Rows of the forecasts that ask for more pods than run anyway, most CPU first."""
-    candidates: list[tuple[float, int]] = []
+def _extra(sizes: dict[WorkloadRef, Size], ahead: Forecasts[WorkloadRef]) -> dict[int, float]:
+    """Rows of the forecasts that ask for more pods than run anyway, and the millicores that those request."""
+    extra: dict[int, float] = {}
     path = level_path(ahead.quantiles, _CANDIDATE)
     for i, ref in enumerate(ahead.refs):
         size = sizes.get(ref)
         if size is None or ahead.reason[i] not in (Reason.OK, Reason.NO_PEAK):
             continue
         pod_counts = pods(path[i], size.base, size.capacity)
-        extra = int(pod_counts.max(initial=0))
-        if extra and not pod_counts.all():
-            candidates.append((extra * size.request_millicores, i))
-    return [i for _, i in sorted(candidates, key=lambda one: (-one[0], one[1]))[:most]]
+        more = int(pod_counts.max(initial=0))
+        if more and not pod_counts.all():
+            extra[i] = more * size.request_millicores
+    return extra
 
 
 def _whole_hours(demand: Floats, grid: TimeGrid) -> Floats:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
-from cotenant.apps.pipeline.analysis import History
-from cotenant.apps.pipeline.nodes import POD_SIGNAL, pods_now
-from cotenant.core.model.cluster import Pod
+from cotenant.core.model.cluster import Inventory, Pod
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
 from cotenant.core.model.views import PODS
 
 
-def pods(history: History) -> Table:
-    """One row per pod that runs (or waits for a node), by node and name."""
-    used = {r: pods_now(history.usage[signal]) for r, signal in POD_SIGNAL.items()}
-    running = sorted((p for p in history.inventory.pods if p.running), key=lambda p: (p.node, p.namespace, p.name))
+def pods(inventory: Inventory, present: Mapping[Resource, Mapping[tuple[str, str], float]]) -> Table:
+    """One row per pod that runs (or waits for a node), by node and name; present: usage by (namespace, pod)."""
+    running = sorted((p for p in inventory.pods if p.running), key=lambda p: (p.node, p.namespace, p.name))
     return Table.from_rows(
         PODS,
         [
-            {**_named(pod), **_amounts(pod, {r: u.get((pod.namespace, pod.name)) for r, u in used.items()})}
+            {**_named(pod), **_amounts(pod, {r: u.get((pod.namespace, pod.name)) for r, u in present.items()})}
             for pod in running
         ],
     )

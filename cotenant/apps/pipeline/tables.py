@@ -10,7 +10,7 @@ import numpy as np
 
 from changes.decide.patches import by_workload, changes
 from changes.decide.readiness import Readiness, readiness
-from cotenant.apps.pipeline.analysis import Analysis
+from cotenant.apps.pipeline.analysis import Analysis, WorkloadAnalysis
 from cotenant.apps.pipeline.nodes import NODE_SIGNAL, newest
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.cluster import EventKind, Pod, Workload
@@ -31,8 +31,8 @@ SPARKLINE_HOURS = 2
 SPARKLINE_DAYS = 7
 
 
-def workloads(analysis: Analysis) -> Table:
-    """One row per workload that runs or left usage in the window."""
+def workloads(analysis: WorkloadAnalysis) -> Table:
+    """One row per workload of the analysis."""
     by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
     sparklines = _sparklines(analysis.totals[Signal.CPU_USAGE_MEAN])
     kills, restarts = (_events(analysis, kind) for kind in (EventKind.OOM_KILL, EventKind.RESTART))
@@ -67,7 +67,7 @@ def _identity(workload: Workload | None) -> dict[str, Any]:
     return {"qos": workload.qos.value, "priority": workload.priority.value, "replicas": workload.replicas}
 
 
-def _figures(analysis: Analysis, i: int, workload: Workload | None) -> dict[str, Any]:
+def _figures(analysis: WorkloadAnalysis, i: int, workload: Workload | None) -> dict[str, Any]:
     row: dict[str, Any] = {"pattern": analysis.portraits[Resource.CPU].pattern[i].value}
     for resource in Resource:
         portraits = analysis.portraits[resource]
@@ -89,7 +89,7 @@ def _requested(workload: Workload | None, resource: Resource) -> int | None:
     return workload.replicas * sum(requests) if requests else None
 
 
-def _ahead(analysis: Analysis, i: int) -> dict[str, Any]:
+def _ahead(analysis: WorkloadAnalysis, i: int) -> dict[str, Any]:
     forecast = analysis.forecasts[Resource.CPU]
     window = forecast.peak_window(i)
     return {
@@ -106,14 +106,14 @@ def _sparklines(usage: Usage[WorkloadRef]) -> list[list[float]]:
     return [[float(v) for v in row] for row in recent.values]
 
 
-def _throttled_ratio(analysis: Analysis) -> list[float]:
+def _throttled_ratio(analysis: WorkloadAnalysis) -> list[float]:
     used = np.nansum(analysis.totals[Signal.CPU_USAGE_MEAN].values, axis=1, dtype=np.float64)
     refused = np.nansum(analysis.totals[Signal.CPU_THROTTLED_MEAN].values, axis=1, dtype=np.float64)
     demand = used + refused
     return [float(v) for v in np.divide(refused, demand, out=np.zeros_like(demand), where=demand > 0)]
 
 
-def _events(analysis: Analysis, kind: EventKind) -> Counter[WorkloadRef]:
+def _events(analysis: WorkloadAnalysis, kind: EventKind) -> Counter[WorkloadRef]:
     inventory, window = analysis.history.inventory, analysis.history.window
     owners = inventory.owners()
     subjects = (
@@ -228,13 +228,10 @@ def _node_peaks(analysis: Analysis) -> Mapping[str, float]:
 
 def forecasts(analysis: Analysis) -> Table:
     """One row per cluster, node and workload, and resource; of GPUs one for the cluster."""
-    forecast_rows = []
-    for of_cluster in analysis.cluster_forecasts.values():
-        forecast_rows += _forecasts(of_cluster)
-    for resource in Resource:
-        forecast_rows += _forecasts(analysis.node_forecasts[resource])
-        forecast_rows += _forecasts(analysis.forecasts[resource])
-    return Table.from_rows(FORECASTS, forecast_rows)
+    above: list[Forecasts[Any]] = [*analysis.cluster_forecasts.values()]
+    above += [analysis.node_forecasts[resource] for resource in Resource]
+    own = [forecast_table(series) for series in above]
+    return Table.joined(FORECASTS, [*own, analysis.rows[FORECASTS.name]])
 
 
 def forecast_table(series: Forecasts[Any]) -> Table:

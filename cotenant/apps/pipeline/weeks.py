@@ -23,7 +23,7 @@ from forecasting.weeks.week import weeks
 def foreseen(
     clusters: Mapping[Resource, Usage[ClusterRef]], workloads: Usage[WorkloadRef], settings: ForecastingSettings
 ) -> tuple[WeekAnalysis, ...]:
-    """The cluster's resources, and the CPU of the workloads that use most."""
+    """The cluster's resources, and the CPU of the workloads that use most; workloads: at least these."""
     series: list[Usage[Any]] = [*clusters.values(), largest(workloads, settings.week_workloads)]
     return tuple(WeekAnalysis(weeks(one, settings), parts(one)) for one in series if one.refs)
 

@@ -11,7 +11,7 @@ from weakref import finalize
 
 import pandas as pd
 
-from cotenant.apps.pipeline import corridor, day_margins
+from cotenant.apps.pipeline import corridor, day_margins, stored_history
 from cotenant.apps.pipeline import tables as result_tables
 from cotenant.apps.pipeline.containers import assess
 from cotenant.apps.python_api.settings import settings_of, with_strategy
@@ -117,7 +117,7 @@ class ClusterStore:
         """
         own = with_strategy(self._settings, strategy)
         margins = day_margins.read(self._store, own, SystemClock().now_seconds())
-        recommended = assess(corridor.load(self._store, own), own, least_margins=margins).recommendations
+        recommended = assess(stored_history.load(self._store, own), own, least_margins=margins).recommendations
         return as_frame(matching(result_tables.recommendations(recommended, own.actions.guardrails), where))
 
     def explanations(self, workload: str, *, resource: str = "cpu") -> pd.DataFrame:

@@ -8,7 +8,7 @@ of as many series as a caller can hold.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, TypeAlias
 
@@ -55,6 +55,15 @@ class SparseUsage(Generic[RefT]):
         positions = np.arange(len(self.refs))[index]
         refs = tuple(self.refs[row] for row in positions.tolist())
         return Usage(refs, self.grid, self._dense(positions, 0), self.resource, self.statistic)
+
+    def take(self, index: npt.NDArray[Any]) -> SparseUsage[RefT]:
+        """These series alone, as they are stored here."""
+        positions = np.arange(len(self.refs))[index]
+        lengths = np.diff(self.bounds)[positions]
+        bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+        source = np.repeat(self.bounds[positions] - bounds[:-1], lengths) + np.arange(bounds[-1])
+        refs = tuple(self.refs[row] for row in positions.tolist())
+        return replace(self, refs=refs, first=self.first[positions], bounds=bounds, cells=self.cells[source])
 
     def dense(self) -> Usage[RefT]:
         """All series."""

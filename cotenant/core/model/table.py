@@ -96,6 +96,13 @@ class Table:
         """Build from row mappings; a missing or None numeric cell is NaN, a missing text is ""."""
         return cls(schema, {c.name: _column(c, rows) for c in schema.columns})
 
+    @classmethod
+    def joined(cls, schema: Schema, parts: Sequence[Table]) -> Table:
+        """Rows of tables of one schema, one table after another."""
+        if not parts:
+            return cls.from_rows(schema, [])
+        return cls(schema, {c.name: np.concatenate([part.columns[c.name] for part in parts]) for c in schema.columns})
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """Plain Python rows in column order: numbers as int where the kind is whole, missing as None."""
         names = [c.name for c in self.schema.columns]

@@ -18,6 +18,7 @@ from cotenant.core.settings.sections.kube import KubeSettings
 from cotenant.core.settings.sections.load_taints import LoadTaintSettings
 from cotenant.core.settings.sections.manager import ManagerSettings
 from cotenant.core.settings.sections.notify import NotifySettings
+from cotenant.core.settings.sections.pipeline import PipelineSettings
 from cotenant.core.settings.sections.plans import PlanSettings
 from cotenant.core.settings.sections.portrait import PortraitSettings
 from cotenant.core.settings.sections.profiler import ProfilerSettings
@@ -36,6 +37,7 @@ class Settings(Section, frozen=True):
     portrait: PortraitSettings = msgspec.field(default_factory=PortraitSettings)
     forecasting: ForecastingSettings = msgspec.field(default_factory=ForecastingSettings)
     node_peak: NodePeakSettings = msgspec.field(default_factory=NodePeakSettings)
+    pipeline: PipelineSettings = msgspec.field(default_factory=PipelineSettings)
     recommender: RecommenderSettings = msgspec.field(default_factory=RecommenderSettings)
     notify: NotifySettings = msgspec.field(default_factory=NotifySettings)
     plans: PlanSettings = msgspec.field(default_factory=PlanSettings)

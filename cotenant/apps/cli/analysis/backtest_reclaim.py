@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.apps.backtest.policies import RISKS_PERCENT, NodesPast, decision_slots, scores
-from cotenant.apps.pipeline import corridor, node_history
+from cotenant.apps.pipeline import node_history, stored_history
 from cotenant.apps.pipeline.analysis import History, NodeMaxima, PodTotals, next_border
 from cotenant.apps.pipeline.node_peaks import cold_pods
 from cotenant.apps.pipeline.nodes import HIGH, POD_SIGNAL, node_refs, of_classes, pod_totals, system_usage
@@ -60,7 +60,7 @@ SCHEMA: Final = Schema(
 def trial(store: Store, settings: Settings, progress: Progress, now_seconds: float) -> PolicyTrial:
     """Every policy on the stored history; NoData says how many days are there and how many are needed."""
     progress.stage("Read history", 1)
-    history = corridor.load(store, settings)
+    history = stored_history.load(store, settings)
     totals = {r: pod_totals(history, r) for r in Resource}
     maxima = node_history.maxima_of_nodes(store, history, {r: t.prod for r, t in totals.items()}, settings.node_peak)
     progress.advance()

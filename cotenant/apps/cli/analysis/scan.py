@@ -53,6 +53,12 @@ KubeconfigOption = Annotated[
 ContextOption = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
 WindowOption = Annotated[int | None, typer.Option("--window-days", metavar="DAYS", help="History to look at.")]
 StrategyOption = Annotated[str | None, typer.Option("--strategy", "-s", metavar="NAME", help="Who recommends.")]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", "-w", min=1, max=256, help="Processes of this machine that share the work.")
+]
+SchedulerOption = Annotated[
+    str | None, typer.Option("--scheduler", metavar="URL", help="Dask scheduler whose workers share the work.")
+]
 FolderOption = Annotated[
     Path | None, typer.Option("--output-dir", metavar="DIR", help="Folder for -o html, kustomize, helm, ssa.")
 ]
@@ -67,6 +73,7 @@ FolderOption = Annotated[
         "cotenant scan --offline --fail-on severity=critical -o patch",
         "cotenant scan --offline -n shop -o kustomize --output-dir deploy/cotenant  # also helm, ssa",
         "cotenant scan --offline -o html > report.html",
+        "cotenant scan --offline --workers 8  # the stored history again, its workloads shared by 8 processes",
         "cotenant scan --offline --notify-url webhook-address  # a file that holds the receiver's address",
     )
 )
@@ -85,6 +92,8 @@ def scan(
     store: StoreOption = None,
     namespace: NamespaceOption = None,
     query: FilterOption = None,
+    workers: WorkersOption = None,
+    scheduler: SchedulerOption = None,
     output: Annotated[ScanFormat, typer.Option("--output", "-o", help="How to write the rows.")] = ScanFormat.TABLE,
     output_dir: FolderOption = None,
     no_headers: NoHeadersOption = False,
@@ -105,6 +114,8 @@ def scan(
         "kube.kubeconfig": kubeconfig,
         "kube.context": context,
         "recommender.strategy": strategy,
+        "pipeline.workers": workers,
+        "pipeline.scheduler": scheduler,
         "store.url": store,
     }
     settings = session_of(ctx).load(flags).settings
@@ -116,8 +127,7 @@ def scan(
     with bars(quiet=quiet) as progress:
         place = _pulled(settings, target, progress) if target else open_store(settings, cluster)
         table = _analysed(place, settings, progress, target)
-    rows = chosen_of_scan(place, table, namespace, query)
-    results = Results(place, settings, rows)
+    results = Results(place, settings, chosen_of_scan(place, table, namespace, query))
     if notify_dry_run:
         print_document(payload(_summary_of(results, namespace), settings.notify), DocumentFormat.JSON)
     else:
@@ -126,9 +136,14 @@ def scan(
             send(receiver, _summary_of(results, namespace), settings.notify)
     if not quiet:
         _summary(results)
-    if threshold and threshold.findings(rows.columns["severity"]):
+    _end(results, threshold)
+
+
+def _end(results: Results, threshold: FailOn | None) -> None:
+    """Exit with the code that says what was found, or that a part could not be read."""
+    if threshold and threshold.findings(results.rows.columns["severity"]):
         raise typer.Exit(EXIT_FINDINGS)
-    if is_partial(place):
+    if is_partial(results.store):
         raise typer.Exit(EXIT_PARTIAL)
 
 

@@ -280,14 +280,18 @@ def backtest(
 ) -> None:
     """Replay the last days from the store: what each quantile, last week's cron and a static headroom would reserve."""
     from cotenant.apps.cli.reservations.rows import BACKTESTS
-    from cotenant.apps.pipeline.corridor import load, workload_totals
+    from cotenant.apps.pipeline.nodes import POD_SIGNAL
     from cotenant.apps.pipeline.plans import rehearsal
+    from cotenant.apps.pipeline.shards.work import workload_totals
+    from cotenant.apps.pipeline.stored_history import load
+    from cotenant.core.model.resource import Resource
     from cotenant.core.model.table import Table
     from recommender.plans.proposals import contest
 
     settings = session_of(ctx).load({"store.url": store}).settings
     history = load(open_store(settings, cluster), settings)
-    size, past = rehearsal(history.inventory, workload_totals(history), _workload(workload), settings)
+    usage = workload_totals(history)[1][POD_SIGNAL[Resource.CPU]]
+    size, past = rehearsal(history.inventory, usage, _workload(workload), settings)
     cores, ratio = size.request_millicores / 1000, settings.plans.miss_cost_ratio
     rows = [
         {

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from cotenant.apps.pipeline.analysis import Analysis
+from cotenant.apps.pipeline.analysis import Analysis, WorkloadColumns
 from cotenant.apps.pipeline.node_peaks import prod_census
 from cotenant.core.model.identity import NodeRef, WorkloadRef
 from cotenant.core.model.pod_turnover import PodCensus
@@ -23,7 +23,6 @@ from cotenant.core.model.recommendation import Action, Field, Recommendation
 from cotenant.core.model.reservations.plan import Proposal
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import Forecasts
-from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.usage import TimeGrid
 from recommender.replicas import ReplicaFloor
 
@@ -189,23 +188,21 @@ def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
         prod_peaks=_prod_peaks(analysis),
         prod_census=StoredCensus.of(_census(analysis)),
         proposals=analysis.proposals,
-        workload_medians=medians(analysis.forecasts, analysis.replica_floors) if with_medians else (),
+        workload_medians=medians(analysis.workloads, analysis.replica_floors) if with_medians else (),
     )
 
 
-def medians(
-    forecasts: Mapping[Resource, Forecasts[WorkloadRef]], floors: Iterable[ReplicaFloor] = ()
-) -> tuple[WorkloadMedian, ...]:
+def medians(workloads: WorkloadColumns, floors: Iterable[ReplicaFloor] = ()) -> tuple[WorkloadMedian, ...]:
     """Of each workload with a forecast of at least one resource, in the order of their names."""
     replicas = {one.workload: list(one.floor) for one in floors if one.most is not None}
     by_workload: dict[WorkloadRef, dict[Resource, list[int]]] = defaultdict(dict)
-    for resource, forecast in forecasts.items():
-        paths = forecast.level(MEDIAN)
+    for resource, paths in workloads.medians.items():
         for row in np.flatnonzero(np.isfinite(paths).all(axis=1)).tolist():
-            by_workload[forecast.refs[row]][resource] = _whole(paths[row])
-    start = min((forecast.grid.start_seconds for forecast in forecasts.values()), default=0)
+            by_workload[workloads.refs[row]][resource] = _whole(paths[row])
     return tuple(
-        WorkloadMedian(ref.namespace, ref.kind, ref.name, start, by_workload[ref], replicas.get(ref, []))
+        WorkloadMedian(
+            ref.namespace, ref.kind, ref.name, workloads.grid.start_seconds, by_workload[ref], replicas.get(ref, [])
+        )
         for ref in sorted(by_workload)
     )
 
@@ -293,23 +290,15 @@ def _whole(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> list[in
 def _figures(analysis: Analysis) -> dict[WorkloadRef, dict[str, float]]:
     """p95 (millicores, bytes) and coefficient of variation of each workload's total, where there are samples."""
     figures: dict[WorkloadRef, dict[str, float]] = defaultdict(dict)
-    for resource, portraits in analysis.portraits.items():
-        p95, variation = portraits.percentile(HIGH), _variation(portraits)
-        for ref, high, cv in zip(portraits.refs, p95.tolist(), variation.tolist(), strict=True):
+    workloads = analysis.workloads
+    for resource in Resource:
+        columns = (workloads.p95[resource].tolist(), workloads.variation[resource].tolist())
+        for ref, high, cv in zip(workloads.refs, *columns, strict=True):
             if np.isfinite(high):
                 figures[ref][f"{resource}_p95"] = round(high)
             if np.isfinite(cv):
                 figures[ref][f"{resource}_cv"] = round(cv, 3)
     return dict(figures)
-
-
-def _variation(portraits: Portraits[WorkloadRef]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """Standard deviation / mean of the samples, (n,); NaN without samples or for a mean of 0."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = portraits.mean
-        variance = np.maximum(portraits.square_sums / portraits.samples - mean**2, 0.0)
-        ratio: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.sqrt(variance) / np.where(mean > 0, mean, np.nan)
-    return ratio
 
 
 def _census(analysis: Analysis) -> PodCensus:

@@ -7,13 +7,12 @@ type to the bit; the shape of a row stands in the metadata. Texts are string col
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cotenant.core.adapters.store import parquet
 
@@ -34,22 +33,6 @@ def decode(content: bytes) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]
     table, stamp = parquet.decode(content)
     shapes = json.loads(stamp.pop("shapes"))
     return {name: _from_arrow(table[name], shapes[name]) for name in table.column_names}, stamp
-
-
-def joined(parts: Iterator[bytes], sink: Any) -> int:
-    """Write one file of all parts' rows, part by part, and say how many rows; parts must have the same columns."""
-    rows, writer = 0, None
-    try:
-        for content in parts:
-            table = parquet.opened(pa.BufferReader(content)).read(use_threads=False)
-            if writer is None:
-                writer = pq.ParquetWriter(sink, table.schema, compression="zstd", write_page_checksum=True)
-            writer.write_table(table.replace_schema_metadata(writer.schema.metadata))
-            rows += len(table)
-    finally:
-        if writer is not None:
-            writer.close()
-    return rows
 
 
 def _to_arrow(array: npt.NDArray[Any]) -> pa.Array:

@@ -113,12 +113,6 @@ class DayFiles:
         key_sets = self._each(signal, start_seconds, parts, lambda b: days.decode_keys(b, signal, start_seconds))
         return key_sets[0] if len(key_sets) == 1 else tuple(sorted(set().union(*key_sets)))
 
-    def contents(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> list[tuple[tuple[Key, ...], str]]:
-        """Keys of each of a day's files, and a text that changes when the file's content does."""
-        return self._each(
-            signal, start_seconds, parts, lambda b: (days.decode_keys(b, signal, start_seconds), days.mark(b))
-        )
-
     def read_between(self, signal: Signal, start_seconds: int, parts: tuple[str, ...], between: Between) -> Day | None:
         """As `read`, for a range of keys: little more than that is read of each file."""
         day_parts = [

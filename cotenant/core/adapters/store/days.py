@@ -165,12 +165,6 @@ def decode_keys(content: bytes, signal: Signal, start_seconds: int) -> tuple[Key
     return _keys(*parquet.decode(content, parts_of(signal.spec)), signal, start_seconds)
 
 
-def mark(content: bytes) -> str:
-    """A text that changes when a day's keys or values do."""
-    stamp = parquet.stamp_of(parquet.opened(pa.BufferReader(content)))
-    return f"{stamp['keys']}{stamp['values']}"
-
-
 def _keys(table: pa.Table, stamp: dict[str, str], signal: Signal, start_seconds: int) -> tuple[Key, ...]:
     """Keys of a file that is what it should be."""
     _expect(stamp, signal, start_seconds)

@@ -175,14 +175,18 @@ class Store:
         refs = tuple(days.ref_of(key) for key in keys)
         return Usage(refs, grid, values, signal.spec.resource, signal.spec.statistic)
 
-    def read_sparse(self, signal: Signal, grid: TimeGrid) -> SparseUsage[Any]:
+    def read_sparse(self, signal: Signal, grid: TimeGrid, between: Between | None = None) -> SparseUsage[Any]:
         """As `read`, without the gaps before and after each series' samples: for a history of pods that come and go."""
         _checked_grid(signal, grid)
         listing = self._days.listing(signal)
-        days_read = [
-            (inside.start, _part(self._days.read(signal, start, listing.get(start, ())), of_day))
-            for start, inside, of_day in _days_of(grid)
-        ]
+
+        def day_of(start: int) -> Day | None:
+            parts = listing.get(start, ())
+            if between is None:
+                return self._days.read(signal, start, parts)
+            return self._days.read_between(signal, start, parts, between)
+
+        days_read = [(inside.start, _part(day_of(start), of_day)) for start, inside, of_day in _days_of(grid)]
         keys = sorted(set().union(*(day.keys for _, day in days_read)))
         row = {key: i for i, key in enumerate(keys)}
         stretches = [Stretch(days.rows(row, day.keys), first, day.values) for first, day in days_read]
@@ -203,18 +207,6 @@ class Store:
             values[days.rows(row, day.keys), inside] = day.values
         refs = tuple(days.ref_of(key) for key in keys)
         return Usage(refs, grid, values, signal.spec.resource, signal.spec.statistic)
-
-    def contents(self, signal: Signal, grid: TimeGrid) -> tuple[tuple[Key, ...], tuple[str, ...]]:
-        """Keys of all series in the grid's days, sorted, and one text a day that changes when its content does."""
-        keys: set[Key] = set()
-        marks = []
-        listing = self._days.listing(signal)
-        for start, _, _ in _days_of(grid):
-            files = self._days.contents(signal, start, listing.get(start, ()))
-            keys.update(*(of_file for of_file, _ in files))
-            if files:
-                marks.append(f"{signal.value} {days.day_name(start)} {' '.join(mark for _, mark in files)}")
-        return tuple(sorted(keys)), tuple(marks)
 
     def _keys_in(
         self, signal: Signal, listing: Listing, start_seconds: int, inside: slice, of_day: slice
@@ -412,13 +404,6 @@ class Store:
             stem, _, suffix = name.rpartition(".")
             if stem.startswith(prefix) and suffix in ("json", "parquet") and stem not in current_names:
                 self.remove_result(name)
-
-    def join_blocks(self, folder: str, names: Iterable[str], name: str) -> int:
-        """One table `results/<name>.parquet` of these blocks' rows, block by block; the number of rows."""
-        layout.require(self._folder, self.cluster)
-        contents = (c for n in names if (c := self._folder.read(self._block(folder, n))) is not None)
-        with self._folder.replacing(f"{self.cluster}/results/{_checked(name, 'result')}.parquet") as sink:
-            return blocks.joined(contents, sink)
 
     def _block(self, folder: str, name: str) -> str:
         return f"{self.cluster}/results/{folder}/{_checked(name, 'block')}.parquet"

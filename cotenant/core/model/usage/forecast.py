@@ -150,3 +150,39 @@ class Forecasts(Generic[RefT]):
     def peak_level(self, q: float) -> npt.NDArray[np.float32]:
         """24-hour peak at one quantile level, (n,)."""
         return self.peak[:, LEVELS.index(q)]
+
+
+def joined(parts: Sequence[Forecasts[RefT]]) -> Forecasts[RefT]:
+    """Forecasts of the series of all parts, which are of one moment and resource and were made alike."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    fine = [part.fine for part in parts if part.fine is not None]
+    return Forecasts(
+        refs=tuple(ref for part in parts for ref in part.refs),
+        resource=first.resource,
+        grid=first.grid,
+        quantiles=np.concatenate([part.quantiles for part in parts]),
+        peak=np.concatenate([part.peak for part in parts]),
+        windows=tuple(windows for part in parts for windows in part.windows),
+        model=tuple(model for part in parts for model in part.model),
+        error=tuple(error for part in parts for error in part.error),
+        reason=tuple(reason for part in parts for reason in part.reason),
+        cards=tuple(card for part in parts for card in part.cards),
+        timing=_concatenated([part.timing for part in parts]),
+        members=first.members,
+        losses=_concatenated([part.losses for part in parts]),
+        fine=FinePath(
+            fine[0].step_seconds,
+            np.concatenate([one.quantiles for one in fine]),
+            np.concatenate([one.profile for one in fine]),
+        )
+        if len(fine) == len(parts)
+        else None,
+    )
+
+
+def _concatenated(arrays: Sequence[npt.NDArray[np.float32] | None]) -> npt.NDArray[np.float32] | None:
+    """None where one of them is not there."""
+    present = [array for array in arrays if array is not None]
+    return np.concatenate(present) if len(present) == len(arrays) else None

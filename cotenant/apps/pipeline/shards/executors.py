@@ -1,0 +1,230 @@
+"""EDGE: executors of shards: this process, processes of this machine, or the workers of a Dask scheduler.
+
+An executor maps a function over tasks and yields each result with its task's number as it comes, in any order. Tasks
+are idempotent, so a worker that dies costs only what it was doing: that is given to another one. Errors of our own
+(CotenantError) are not tried again.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.process
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.settings.sections.pipeline import PipelineSettings
+
+TaskT = TypeVar("TaskT")
+ResultT = TypeVar("ResultT")
+ATTEMPTS: Final = 3
+"""Times that a task may be begun; one that kills its worker each time must not go round for ever."""
+ONE_THREAD: Final = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ARROW_NUM_THREADS"), "1"
+)
+
+
+class Executor(Protocol):
+    """Maps a function over tasks."""
+
+    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Iterator[tuple[int, ResultT]]:
+        """Number and result of each task as they come; the first error ends it."""
+
+
+class WorkerLost(CotenantError):
+    """Workers ended again and again under the same task."""
+
+
+def chosen(settings: PipelineSettings) -> Executor:
+    """The executor of the settings. UsageError for a tls:// scheduler without its files."""
+    if settings.scheduler:
+        return Dask(settings.scheduler, Tls(settings.ca_file, settings.client_cert_file, settings.client_key_file))
+    return Processes(settings.workers) if settings.workers > 1 else Here()
+
+
+def in_turn(results: Iterable[tuple[int, ResultT]]) -> Iterator[ResultT]:
+    """Results in the order of their tasks, each as soon as those before it are there."""
+    waiting: dict[int, ResultT] = {}
+    following = 0
+    for number, result in results:
+        waiting[number] = result
+        while following in waiting:
+            yield waiting.pop(following)
+            following += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """This process, one task after another."""
+
+    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Iterator[tuple[int, ResultT]]:
+        """Results in order."""
+        for number, task in enumerate(tasks):
+            yield number, work(task)
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Processes on this machine, each with one thread. One that is killed costs what it was doing."""
+
+    workers: int = 2
+
+    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Iterator[tuple[int, ResultT]]:
+        """Results as they come; every worker is a pool of its own, so that the end of one ends no other."""
+        with _one_thread():
+            workers = [_Worker() for _ in range(min(self.workers, len(tasks)))]
+            try:
+                yield from _mapped(workers, work, tasks)
+            finally:
+                for worker in workers:
+                    worker.close()
+
+
+class _Worker:
+    """One process, which is begun anew when it was killed."""
+
+    def __init__(self) -> None:
+        self._pool = self._begun()
+
+    def _begun(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _end_with_parent)
+
+    def submit(self, work: Callable[[TaskT], ResultT], task: TaskT) -> Future[ResultT]:
+        """Begin a task."""
+        return self._pool.submit(work, task)
+
+    def renew(self) -> None:
+        """After its process has ended."""
+        self._pool.shutdown(wait=False)
+        self._pool = self._begun()
+
+    def close(self) -> None:
+        """End the process; what it does is not waited for."""
+        for process in list((self._pool._processes or {}).values()):
+            process.terminate()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _mapped(
+    workers: Sequence[_Worker], work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]
+) -> Iterator[tuple[int, ResultT]]:
+    """(number, result) of the tasks; each worker has one at a time, so that a break is counted right."""
+    attempts = [0] * len(tasks)
+    waiting = list(range(len(tasks)))[::-1]
+    idle = list(workers)
+    running: dict[Future[ResultT], tuple[int, _Worker]] = {}
+    while waiting or running:
+        while idle and waiting:
+            number, worker = waiting.pop(), idle.pop()
+            attempts[number] += 1
+            running[worker.submit(work, tasks[number])] = number, worker
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            number, worker = running.pop(future)
+            idle.append(worker)
+            try:
+                result = future.result()
+            except BrokenProcessPool:
+                if attempts[number] >= ATTEMPTS:
+                    raise WorkerLost(
+                        f"a worker ended {ATTEMPTS} times while it computed {tasks[number]}",
+                        fix="Is there memory enough? Set pipeline.workers lower.",
+                    ) from None
+                worker.renew()
+                waiting.append(number)
+            else:
+                yield number, result
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: multiprocessing.process.BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Children inherit one thread a process: two workers on two cores must not fight."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files (PEM) of mutual TLS with a scheduler."""
+
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dask:
+    """Workers of a Dask scheduler; they must have this cotenant installed and reach the same store."""
+
+    address: str
+    tls: Tls = Tls()
+    seconds: float = 30.0
+    """How long to wait for the scheduler to answer."""
+
+    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Iterator[tuple[int, ResultT]]:
+        """Results as they come. Dask gives a lost worker's tasks to others."""
+        try:
+            import distributed  # an extra: most installations run on one machine
+        except ImportError:
+            raise UsageError(
+                "pipeline.scheduler needs the package distributed", fix="pip install 'cotenant[distributed]'"
+            ) from None
+        try:
+            client = distributed.Client(
+                self.address, security=self._security(), timeout=self.seconds, set_as_default=False
+            )
+        except (OSError, ValueError, TimeoutError, RuntimeError) as error:
+            raise CotenantError(
+                f"no Dask scheduler answers at {self.address}: {error}",
+                fix="Check pipeline.scheduler, and for tls:// its ca_file, client_cert_file and client_key_file.",
+            ) from error
+        with client:
+            numbers = {client.submit(work, task, pure=False, retries=0): i for i, task in enumerate(tasks)}
+            for future in distributed.as_completed(list(numbers), loop=client.loop):
+                try:
+                    yield numbers.pop(future), future.result()
+                except distributed.KilledWorker as error:
+                    raise WorkerLost(f"workers ended again and again: {error}") from error
+
+    def _security(self) -> Any:
+        import distributed
+
+        if not self.address.startswith("tls://"):
+            return None
+        if not (self.tls.ca_file and self.tls.certificate_file and self.tls.key_file):
+            raise UsageError(
+                f"{self.address} needs a CA, a certificate and a key",
+                fix="Set pipeline.ca_file, pipeline.client_cert_file and pipeline.client_key_file.",
+            )
+        return distributed.Security(
+            tls_ca_file=self.tls.ca_file,
+            tls_client_cert=self.tls.certificate_file,
+            tls_client_key=self.tls.key_file,
+            require_encryption=True,
+        )

@@ -1,0 +1,120 @@
+"""Joins the results of all shards, in their order, into what is known of the whole cluster. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.apps.pipeline.analysis import History, HourlySum, PodSums, WorkloadColumns
+from cotenant.apps.pipeline.containers import ContainerResults
+from cotenant.apps.pipeline.nodes import POD_SIGNAL, SumsOfPods
+from cotenant.apps.pipeline.plans import Candidates
+from cotenant.apps.pipeline.shards.work import ShardResult
+from cotenant.core.model.identity import ClusterRef, WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Table
+from cotenant.core.model.usage.usage import Usage
+from forecasting.learned import Learned
+from profiler.coverage import Coverage
+from profiler.pool import TotalOfParts
+from recommender.replicas import ReplicaFloor
+
+
+class Merger:
+    """Takes one shard's result after another; sums are added as they come, so that no two shards' exist."""
+
+    def __init__(self, history: History) -> None:
+        """No shard is in it yet."""
+        grid = history.window
+        self._history = history
+        self._pods = {r: SumsOfPods(history.inventory, grid) for r in Resource}
+        self._totals = {r: TotalOfParts((ClusterRef(history.inventory.cluster),), grid) for r in Resource}
+        self._tables: dict[str, list[Table]] = defaultdict(list)
+        self._columns: list[WorkloadColumns] = []
+        self._judged: list[ContainerResults] = []
+        self._coverage: list[Coverage] = []
+        self._requested: list[Mapping[Resource, HourlySum]] = []
+        self._largest: list[Usage[WorkloadRef]] = []
+        self._candidates: list[Candidates] = []
+        self.floors: list[ReplicaFloor] = []
+        self.learned: dict[str, Learned] = {}
+        self.since_seconds: list[int] = []
+
+    def add(self, result: ShardResult) -> None:
+        """The next shard."""
+        for resource in Resource:
+            self._pods[resource].add(result.pods[resource])
+            self._totals[resource].add(result.totals[resource])
+        for table in result.tables:
+            self._tables[table.schema.name].append(table)
+        self._columns.append(result.workloads)
+        self._judged.append(result.judged)
+        self._coverage.append(result.coverage)
+        self._requested.append(result.requested)
+        self._largest.append(result.largest)
+        self._candidates.append(result.candidates)
+        self.floors += result.floors
+        self.learned |= result.learned
+        self.since_seconds += result.since_seconds
+
+    def pod_sums(self) -> dict[Resource, PodSums]:
+        """Sums over all pods."""
+        return {resource: sums.sums(resource) for resource, sums in self._pods.items()}
+
+    def cluster_totals(self) -> dict[Resource, Usage[ClusterRef]]:
+        """Sums over all workloads."""
+        specs = {r: POD_SIGNAL[r].spec for r in Resource}
+        return {r: of.usage(specs[r].resource, specs[r].statistic) for r, of in self._totals.items()}
+
+    def rows(self) -> dict[str, Table]:
+        """By name: the rows of all shards."""
+        return {name: Table.joined(parts[0].schema, parts) for name, parts in self._tables.items()}
+
+    def workloads(self) -> WorkloadColumns:
+        """Of all workloads."""
+        parts = self._columns
+        return WorkloadColumns(
+            tuple(ref for part in parts for ref in part.refs),
+            tuple(pattern for part in parts for pattern in part.patterns),
+            _joined([part.mean for part in parts]),
+            _joined([part.p95 for part in parts]),
+            _joined([part.variation for part in parts]),
+            parts[0].grid,
+            {r: np.concatenate([part.medians[r] for part in parts]) for r in Resource},
+        )
+
+    def judged(self) -> ContainerResults:
+        """Of all containers, in no order."""
+        return ContainerResults(
+            tuple(one for part in self._judged for one in part.recommendations),
+            tuple(one for part in self._judged for one in part.findings),
+        )
+
+    def coverage(self) -> Coverage:
+        """Of all series."""
+        return reduce(Coverage.joined, self._coverage)
+
+    def requested(self) -> dict[Resource, HourlySum]:
+        """By all pods."""
+        return {r: reduce(HourlySum.joined, [one[r] for one in self._requested]) for r in Resource}
+
+    def largest(self) -> Usage[WorkloadRef]:
+        """The largest workloads of each shard."""
+        first = self._largest[0]
+        refs = tuple(ref for part in self._largest for ref in part.refs)
+        return replace(first, refs=refs, values=np.concatenate([part.values for part in self._largest]))
+
+    def candidates(self) -> Candidates:
+        """Candidates of each shard for a plan."""
+        return reduce(Candidates.joined, self._candidates)
+
+
+def _joined(
+    parts: Sequence[Mapping[Resource, npt.NDArray[np.float64]]],
+) -> dict[Resource, npt.NDArray[np.float64]]:
+    return {r: np.concatenate([part[r] for part in parts]) for r in Resource}

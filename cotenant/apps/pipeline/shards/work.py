@@ -1,0 +1,183 @@
+"""Computes one shard: reads its series, builds portraits, forecasts, recommends, and sums what its nodes share.
+
+What comes back are rows of tables and sums: the series themselves stay where they were read. Idempotent; nothing is
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from cotenant.apps.pipeline import browse, learned, plans, stored_history, tables, weeks
+from cotenant.apps.pipeline.analysis import Floats, History, HourlySum, WorkloadAnalysis, WorkloadColumns
+from cotenant.apps.pipeline.containers import ContainerResults, judge
+from cotenant.apps.pipeline.node_peaks import running_peaks
+from cotenant.apps.pipeline.nodes import POD_SIGNAL, PartialPodSums, partial_sums
+from cotenant.apps.pipeline.plans import Candidates
+from cotenant.apps.pipeline.shards.plan import Shard
+from cotenant.apps.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, group_name, portraits_of
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.identity import ClusterRef, ContainerRef, WorkloadRef
+from cotenant.core.model.progress import Progress, Silent
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Table
+from cotenant.core.model.usage.portrait import Portraits
+from cotenant.core.model.usage.quality import QualityRecord
+from cotenant.core.model.usage.server_quantiles import ServerQuantiles
+from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
+from cotenant.core.settings.root import Settings
+from forecasting.learned import Learned
+from profiler.coverage import Coverage, coverage
+from profiler.pool import Members, PartialTotals, by_workload, partial_totals, total
+from recommender.replicas import ReplicaFloor, replica_floors
+
+TOTALS: Final = (Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKING_SET_MAX)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardTask:
+    """A shard and all that a worker needs to know; the same for every executor."""
+
+    url: str = field(repr=False)
+    """Of the store; it may hold a password."""
+    cluster: str
+    settings: Settings = field(repr=False)
+    shard: Shard
+    window: TimeGrid
+    quality: QualityRecord | None = field(repr=False)
+    least_margins: Mapping[ContainerRef, float] = field(repr=False)
+    server: ServerQuantiles | None = field(repr=False)
+
+    def __str__(self) -> str:
+        """Which shard it is, for a person."""
+        return str(self.shard)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardResult:
+    """What is said of a shard's workloads, and its part of what is summed over the cluster.
+
+    tables: rows of workloads, of their forecasts, and portraits of each namespace; totals: of the cluster, over the
+    workloads; largest, candidates: those that may be among the cluster's; since_seconds: see GroupForecast.
+    """
+
+    workloads: WorkloadColumns
+    tables: tuple[Table, ...]
+    judged: ContainerResults
+    floors: tuple[ReplicaFloor, ...]
+    pods: Mapping[Resource, PartialPodSums]
+    totals: Mapping[Resource, PartialTotals]
+    coverage: Coverage
+    requested: Mapping[Resource, HourlySum]
+    largest: Usage[WorkloadRef]
+    candidates: Candidates
+    learned: Mapping[str, Learned]
+    since_seconds: tuple[int, ...]
+
+
+def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
+    """Compute one shard. StoreError when the store fails."""
+    progress = progress or Silent()
+    store, shard, settings = Store(task.url, task.cluster), task.shard, task.settings
+    progress.stage("Read history", 1)
+    usage = stored_history.of_shard(store, shard, task.window)
+    history = History(shard.inventory, task.window, usage, {}, task.quality)
+    progress.stage("Workload portraits", 1)
+    workloads, totals = workload_totals(history)
+    portraits = {r: portraits_of(totals[s], settings) for r, s in POD_SIGNAL.items()}
+    progress.stage("Forecasts", 1)
+    of_groups = {r: _forecast(store, shard, totals[s], portraits[r], settings) for r, s in POD_SIGNAL.items()}
+    analysis = WorkloadAnalysis(
+        history, workloads, totals, portraits, {r: one.forecasts for r, one in of_groups.items()}
+    )
+    progress.stage("Recommendations", 1)
+    judged = judge(history, settings, shard.deleted, task.server, least_margins=task.least_margins)
+    progress.stage("Sums and tables", 1)
+    return _result(analysis, judged, list(of_groups.values()), settings)
+
+
+def workload_totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[Signal, Usage[WorkloadRef]]]:
+    """5-minute sums per workload, for every workload that is known or left usage, by namespace, name and kind."""
+    inventory = history.inventory
+    usage = {s: history.usage[s] for s in TOTALS}
+    cpu = usage[Signal.CPU_USAGE_MEAN].refs
+    known = {*by_workload(cpu, inventory).refs, *(w.ref for w in inventory.workloads)}
+    refs = tuple(sorted(known, key=lambda ref: (ref.namespace, ref.name, ref.kind)))
+    members = by_workload(cpu, inventory, refs)
+    return refs, {
+        s: total(u, members if u.refs == cpu else by_workload(u.refs, inventory, refs)) for s, u in usage.items()
+    }
+
+
+def everything(cluster: str, count: int) -> Members[ClusterRef]:
+    """Series that are all of the cluster and live for ever."""
+    return Members(
+        (ClusterRef(cluster),),
+        np.zeros(count, dtype=np.int64),
+        start_seconds=np.full(count, np.nan),
+        first_seconds=np.full(count, -np.inf),
+        end_seconds=np.full(count, np.inf),
+    )
+
+
+def _forecast(
+    store: Store, shard: Shard, usage: Usage[WorkloadRef], portraits: Portraits[WorkloadRef], settings: Settings
+) -> GroupForecast:
+    group = group_name("workloads", usage, shard.index)
+    before = learned.read(store, group, learned.settings_of(group, settings.forecasting))
+    return forecast_series(SeriesTask(group, usage, settings, before, portraits=portraits))
+
+
+def _result(
+    analysis: WorkloadAnalysis, judged: ContainerResults, groups: list[GroupForecast], settings: Settings
+) -> ShardResult:
+    history, inventory, cpu = analysis.history, analysis.history.inventory, POD_SIGNAL[Resource.CPU]
+    rows = [tables.forecast_table(analysis.forecasts[resource]) for resource in Resource]
+    pods = {r: _pods(history, r) for r in Resource}
+    cluster = everything(inventory.cluster, len(analysis.workloads))
+    return ShardResult(
+        workloads=_columns(analysis),
+        tables=(tables.workloads(analysis), *rows, *browse.portraits(analysis)),
+        judged=judged,
+        floors=tuple(replica_floors(inventory.workloads, analysis.forecasts, settings.recommender.replicas)),
+        pods=pods,
+        totals={r: partial_totals(analysis.totals[s], cluster) for r, s in POD_SIGNAL.items()},
+        coverage=coverage(history.usage[cpu], inventory),
+        requested={r: browse.requested_by_hour(history.usage[s]) for r, s in browse.REQUEST_SIGNAL.items()},
+        largest=weeks.largest(analysis.totals[cpu], settings.forecasting.week_workloads),
+        candidates=plans.candidates(inventory, analysis.totals[cpu], analysis.forecasts[Resource.CPU], settings),
+        learned={one.group: one.news for one in groups if one.news is not None},
+        since_seconds=tuple(one.since_seconds for one in groups if one.since_seconds is not None),
+    )
+
+
+def _pods(history: History, resource: Resource) -> PartialPodSums:
+    usage = history.usage[POD_SIGNAL[resource]]
+    return partial_sums(usage, history.inventory, partial(running_peaks, history.inventory, usage))
+
+
+def _columns(analysis: WorkloadAnalysis) -> WorkloadColumns:
+    portraits, forecasts = analysis.portraits, analysis.forecasts
+    return WorkloadColumns(
+        analysis.workloads,
+        portraits[Resource.CPU].pattern,
+        {r: p.mean for r, p in portraits.items()},
+        {r: p.percentile(0.95) for r, p in portraits.items()},
+        {r: _variation(p) for r, p in portraits.items()},
+        forecasts[Resource.CPU].grid,
+        {r: f.level(0.5).copy() for r, f in forecasts.items()},
+    )
+
+
+def _variation(portraits: Portraits[WorkloadRef]) -> Floats:
+    """Standard deviation / mean of the samples, (n,); NaN without samples or for a mean of 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = portraits.mean
+        variance = np.maximum(portraits.square_sums / portraits.samples - mean**2, 0.0)
+        ratio: Floats = np.sqrt(variance) / np.where(mean > 0, mean, np.nan)
+    return ratio

@@ -1,0 +1,88 @@
+"""EDGE: reads the stored history that an analysis looks at: the whole of it, a shard of it, or what concerns no pod."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from itertools import compress
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.apps.pipeline.analysis import History
+from cotenant.apps.pipeline.shards.plan import Shard
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.errors import NoData
+from cotenant.core.model.identity import PodContainerRef
+from cotenant.core.model.sparse_usage import AnyUsage, SparseUsage
+from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.core.settings.root import Settings
+
+UNREAD: Final = frozenset({Signal.CPU_PRESSURE_MEAN})
+"""Stored signals that no analysis looks at; each one of five minutes would take a fifth of the memory."""
+OF_PODS: Final = tuple(s for s in Signal if s not in UNREAD and not s.spec.per_node)
+OF_NODES: Final = tuple(s for s in Signal if s not in UNREAD and s.spec.per_node)
+OF_GPUS: Final = tuple(s for s in OF_PODS if s.name.startswith("GPU_"))
+
+
+def load(store: Store, settings: Settings) -> History:
+    """The last `profiler.window_days` of everything stored; NoData when no usage is."""
+    history = surroundings(store, settings)
+    return dataclasses.replace(history, usage=_usage_of_pods(store, OF_PODS, history.window))
+
+
+def surroundings(store: Store, settings: Settings) -> History:
+    """The same with usage of nodes and GPUs alone, of which there are few series."""
+    inventory, span = store.read_inventory(), store.span(Signal.CPU_USAGE_MEAN)
+    if inventory is None or span is None:
+        raise NoData(
+            f"no usage of cluster {store.cluster} is stored at {store.url}",
+            fix="Run cotenant scan --prometheus URL, or cotenant doctor to see what is missing.",
+        )
+    start = max(span[0], span[1] - settings.profiler.window_days * DAY_SECONDS)
+    window = TimeGrid.between(start, span[1], FIVE_MINUTES_SECONDS)
+    grids = _grids(window)
+    quality = store.read_quality()
+    return History(
+        inventory=inventory,
+        window=window,
+        usage=_usage_of_pods(store, OF_GPUS, window),
+        node_usage={signal: store.read(signal, grids[signal.spec.step_seconds]) for signal in OF_NODES},
+        quality=quality[-1] if quality else None,
+        since_seconds=span[0],
+    )
+
+
+def of_shard(store: Store, shard: Shard, window: TimeGrid) -> Mapping[Signal, AnyUsage[PodContainerRef]]:
+    """Usage of the pods that the shard has, of every signal; little else is read from the store."""
+    usage = _usage_of_pods(store, OF_PODS, window, shard)
+    own: dict[Signal, AnyUsage[PodContainerRef]] = {}
+    taken: dict[int, tuple[np.ndarray[Any, Any], tuple[PodContainerRef, ...]]] = {}
+    for signal, series in usage.items():
+        if id(series.refs) not in taken:  # signals of the same series share one tuple
+            mine = shard.mine(series.refs)
+            taken[id(series.refs)] = mine, tuple(compress(series.refs, mine))
+        rows, refs = taken[id(series.refs)]
+        own[signal] = dataclasses.replace(series.take(rows), refs=refs)
+    return own
+
+
+def _grids(window: TimeGrid) -> dict[int, TimeGrid]:
+    """By step: the window, and the hours that it touches."""
+    first = window.start_seconds // HOUR_SECONDS * HOUR_SECONDS
+    hours = TimeGrid.between(first, math.ceil(window.end_seconds / HOUR_SECONDS) * HOUR_SECONDS, HOUR_SECONDS)
+    return {FIVE_MINUTES_SECONDS: window, HOUR_SECONDS: hours}
+
+
+def _usage_of_pods(
+    store: Store, signals: Iterable[Signal], window: TimeGrid, shard: Shard | None = None
+) -> dict[Signal, SparseUsage[PodContainerRef]]:
+    """Stored usage on the grid of each signal's step; signals of the same series share one tuple of references."""
+    grids, between = _grids(window), None if shard is None else shard.between
+    usage: dict[Signal, SparseUsage[PodContainerRef]] = {}
+    for signal in signals:
+        series = store.read_sparse(signal, grids[signal.spec.step_seconds], between)
+        same = next((other.refs for other in usage.values() if other.refs == series.refs), series.refs)
+        usage[signal] = dataclasses.replace(series, refs=same)
+    return usage
