@@ -1,8 +1,9 @@
 """What the rules about load say of every node for the kinds of pod that are asked about again and again.
 
 Pods of a workload are one kind to the rules, and between two of them a few nodes changed. The second pod of a kind has
-all nodes judged; from then on only nodes that changed are judged again, by the same functions. What is handed out are
-copies. For one thread.
+all nodes judged; from then on only nodes that changed are judged again, by the same functions, and only once they are
+asked about: the scheduler asks about a part of the nodes, and seldom about those that it has just used. What is handed
+out are copies. For one thread.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from cotenant.core.settings.sections.extender import ExtenderSettings
 from scheduler_ext.extender import load_rules
@@ -31,7 +33,10 @@ MARGIN_SECONDS: Final = 0.001
 
 @dataclass(slots=True)
 class Opinion:
-    """Of all nodes for one kind, as the snapshot of `names` and `steps` had them; since, until: Unix time."""
+    """Of all nodes for one kind, as the snapshot of `names` and `steps` had them; since, until: Unix time.
+
+    changed: nodes that have changed since they were judged, (nodes,).
+    """
 
     names: tuple[str, ...]
     first_slot: int
@@ -40,6 +45,7 @@ class Opinion:
     until: float
     judged: NodeJudgement
     points: Floats
+    changed: npt.NDArray[np.bool_]
 
     def missed(self, snapshot: NodeSnapshot, now_seconds: float) -> Rows | None:
         """Rows that changed since; None when more may have changed than those."""
@@ -64,7 +70,7 @@ class Opinions:
 
         rows: rows of the snapshot; -1, a node that the snapshot does not have, passes.
         """
-        opinion = self._opinion(snapshot, pod, len(rows), now_seconds)
+        opinion = self._opinion(snapshot, pod, rows, now_seconds)
         if opinion is None:
             judgement = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
         else:
@@ -75,7 +81,7 @@ class Opinions:
 
     def points(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Floats:
         """Points of each row, (n,), 0 to 100, more is better; 0 for row -1, a node that the snapshot does not have."""
-        opinion = self._opinion(snapshot, pod, len(rows), now_seconds)
+        opinion = self._opinion(snapshot, pod, rows, now_seconds)
         if opinion is None:
             values = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
         else:
@@ -83,17 +89,22 @@ class Opinions:
         values[rows < 0] = 0.0
         return values
 
-    def _opinion(self, snapshot: NodeSnapshot, pod: PodFacts, row_count: int, now_seconds: float) -> Opinion | None:
-        """Of all nodes; None when those that are asked are cheaper: few, for the first pod of its kind."""
+    def _opinion(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Opinion | None:
+        """Up to date for these rows; None when they are cheaper: few, for the first pod of its kind."""
         kind = load_rules.kind_of(snapshot, pod, now_seconds, self._settings)
         opinion = self._kept.get(kind)
-        if opinion is None and not self._again(kind, pod) and 2 * row_count < len(snapshot.names):
+        if opinion is None and not self._again(kind, pod) and 2 * len(rows) < len(snapshot.names):
             return None
         missed = None if opinion is None else opinion.missed(snapshot, now_seconds)
-        if opinion is None or missed is None or 2 * len(missed) > len(snapshot.names):
+        if opinion is None or missed is None:
             opinion = self._kept[kind] = self._of_all(snapshot, pod, now_seconds)
-        elif len(missed):
-            self._renew(opinion, snapshot, pod, missed, now_seconds)
+        else:
+            opinion.changed[missed], opinion.steps = True, snapshot.steps
+            due = rows[opinion.changed[rows] & (rows >= 0)]
+            if 2 * len(due) > len(snapshot.names):
+                opinion = self._kept[kind] = self._of_all(snapshot, pod, now_seconds)
+            elif len(due):
+                self._renew(opinion, snapshot, pod, due, now_seconds)
         self._kept.move_to_end(kind)
         if len(self._kept) > KINDS:
             self._kept.popitem(last=False)
@@ -116,16 +127,17 @@ class Opinions:
             until=self._same_until(snapshot, slice(None), now_seconds),
             judged=load_rules.judged(snapshot, slice(None), *about),
             points=load_rules.points(snapshot, slice(None), *about),
+            changed=np.zeros(len(snapshot.names), dtype=np.bool_),
         )
 
     def _renew(self, opinion: Opinion, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> None:
-        """Judge again what changed."""
+        """Judge these anew."""
         judgement = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
         mine = opinion.judged
         mine.codes[rows], mine.percent[rows], mine.slot[rows] = judgement.codes, judgement.percent, judgement.slot
         opinion.points[rows] = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
         opinion.until = min(opinion.until, self._same_until(snapshot, rows, now_seconds))
-        opinion.steps, opinion.since = snapshot.steps, now_seconds
+        opinion.changed[rows], opinion.since = False, now_seconds
 
     def _same_until(self, snapshot: NodeSnapshot, part: Rows | slice, now_seconds: float) -> float:
         """When the next of these nodes' reports expires; before that, time changes no opinion."""

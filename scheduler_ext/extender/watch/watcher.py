@@ -166,9 +166,11 @@ def watch(
     watching.start()
     try:
         while not stopping.is_set():
+            began = time.monotonic()
             emit(watching.frame())
+            # the first change after a quiet time is sent at once, those that follow it together
             if wake.wait(HEARTBEAT_SECONDS):
-                stopping.wait(settings.coalesce_seconds)
+                stopping.wait(max(began + settings.coalesce_seconds - time.monotonic(), 0.0))
             wake.clear()
     except OSError:
         return

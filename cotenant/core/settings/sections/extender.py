@@ -195,8 +195,14 @@ class ExtenderSettings(Section, frozen=True):
         setting("Who watches the cluster: a process of its own never delays an answer; a thread needs less memory."),
     ] = "process"
     coalesce_seconds: Annotated[
-        float, setting("Changes within this time reach the rules together.", unit="seconds", ge=0, le=5)
-    ] = 0.02
+        float,
+        setting(
+            "Changes reach the rules at once after a quiet time, and otherwise together, once in so long a time.",
+            unit="seconds",
+            ge=0,
+            le=5,
+        ),
+    ] = 0.05
     stale_seconds: Annotated[
         float,
         setting(
