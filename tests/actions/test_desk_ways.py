@@ -44,6 +44,7 @@ def rows(scene: acting.Scene) -> list[tuple[str, str, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_review_offers_what_can_be_had_and_a_bundle_changes_nothing(scene: acting.Scene) -> None:
     desk, ref = scene.desk(), scene.workloads[0]
     before = scene.live(ref)

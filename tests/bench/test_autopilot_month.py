@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from bench.autopilot_month import AUTOPILOT, LOWERING, SPEC, Month, kill_row, rows
 from bench.replay_worlds import HISTORY_DAYS
@@ -13,6 +14,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 
 
+@pytest.mark.slow
 def test_a_month_keeps_its_limits_and_kills_nobody() -> None:
     month = Month(7, replace(SPEC, nodes=4, workloads=30))
     month.run()

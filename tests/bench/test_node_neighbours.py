@@ -97,6 +97,7 @@ def test_a_stock_node_has_the_kubelets_values_before_and_after_every_way(at: Sce
         assert at.node.values(files) == before
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_a_turn_measures_a_service_and_batch(at: Scene) -> None:
     turns = Turns()

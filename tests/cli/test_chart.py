@@ -33,6 +33,8 @@ from tests.cli.charts import (
 from tests.cluster import needing
 from tools import write_chart_schema
 
+pytestmark = pytest.mark.slow
+
 HELMS_OWN = {
     "cotenant.dev/settings-digest",
     "app.kubernetes.io/instance",

@@ -26,6 +26,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "given.yaml"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("words", [("config", "convert", "reservation"), ("config", "check", "slo-config")])
 def test_what_is_no_yaml_is_said_to_be_none(file: Path, text: str, words: tuple[str, ...]) -> None:

@@ -44,6 +44,7 @@ def converse(results: Results, talk: Conversation) -> Any:
         return other_thread.submit(asyncio.run, asyncio.wait_for(session(), 120)).result()
 
 
+@pytest.mark.slow
 def test_a_client_asks_what_it_would_ask_the_rest_api(results: Results) -> None:
     async def talk(client: ClientSession) -> Any:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}

@@ -49,6 +49,7 @@ def test_each_kind_of_gpu_workload_gets_its_finding(history: History) -> None:
     assert by_kind[FindingKind.UNMEASURED_GPU] == {"search"}
 
 
+@pytest.mark.slow
 def test_the_clusters_gpu_use_is_forecast_and_shown_on_page_and_command_line(store: Store, history: History) -> None:
     analysis = corridor.analyse(store, Settings(), FixedClock(SPEC.grid.end_seconds), Silent())
     forecasts = analysis.cluster_forecasts[DeviceResource.GPU_CORE]

@@ -98,6 +98,7 @@ def test_series_and_trees_of_two_learnings_are_nothing(place: Store, case: tuple
     assert learned.read(place, "workloads-cpu", settings) is None
 
 
+@pytest.mark.slow
 def test_a_later_analysis_goes_on_from_it(store: Store, cluster: SyntheticCluster) -> None:
     settings, clock = Settings(), FixedClock(cluster.inventory.time_seconds)
     first = corridor.analyse(store, settings, clock, Silent())
@@ -116,6 +117,7 @@ def test_a_later_analysis_goes_on_from_it(store: Store, cluster: SyntheticCluste
     assert len(third.learned) == 8
 
 
+@pytest.mark.slow
 def test_a_scan_says_how_old_its_back_tests_are_and_makes_them_anew_when_they_are_too_old(
     store: Store, cluster: SyntheticCluster
 ) -> None:

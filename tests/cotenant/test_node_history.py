@@ -35,6 +35,7 @@ def analysis(store: Store, cluster: SyntheticCluster) -> Analysis:
     return corridor.analyse(store, SETTINGS, FixedClock(cluster.inventory.time_seconds), Silent())
 
 
+@pytest.mark.slow
 def test_days_before_the_window_are_tested_too(analysis: Analysis) -> None:
     # 14 days hold at most seven decisions' days of a week's record each with an outcome, 28 days three times as many.
     assert analysis.history.window.size == 14 * 288

@@ -77,6 +77,7 @@ def test_without_a_clock_to_steer_there_is_no_strip() -> None:
     assert demo_clock.strip(view(DashboardContext())) == []
 
 
+@pytest.mark.slow
 def test_the_strip_shows_the_clock_and_where_it_may_go(cluster: DemoCluster) -> None:
     (strip,) = demo_clock.strip(view(DashboardContext(steering=cluster.course)))
     text = str(strip)

@@ -48,6 +48,7 @@ def test_the_webhooks_authority_rolls_over_under_load(tmp_path: Path) -> None:
             running.connect(first).connect()
 
 
+@pytest.mark.slow
 def test_the_extenders_certificates_are_replaced_under_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are written one after another, so that pairs that do not fit are read on the way."""
     monkeypatch.setattr("scheduler_ext.extender.serve.server.RELOAD_SECONDS", 0.003)

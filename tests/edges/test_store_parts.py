@@ -108,6 +108,7 @@ for number in range(int(sys.argv[2]), 1000):
 """
 
 
+@pytest.mark.slow
 def test_a_writer_killed_at_any_moment_loses_nothing_that_it_said_was_stored(tmp_path: Path) -> None:
     stored = -1
     for lines in (2, 3):

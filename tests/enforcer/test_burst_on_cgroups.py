@@ -88,6 +88,7 @@ def test_a_kubelet_that_lowers_a_limit_is_in_the_way_of_no_buffer_for_long(node:
     assert [node.read(path, "cpu", "cpu.cfs_quota_us") for path in (web.path, web.container)] == ["20000", "20000"]
 
 
+@pytest.mark.slow
 def test_a_throttled_containers_quota_grows_to_its_bound_pod_first_and_comes_back(
     node: Kubepods, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_case_begins_with_what_a_new_process_shows(case: dict[str, Any], at_st
             assert first == shown or (math.isnan(first) and math.isnan(shown)), series
 
 
+@pytest.mark.slow
 def test_alerts_fire_for_what_fails_from_the_start(tmp_path: Path) -> None:
     rules = {rule["alert"]: rule for rule in alerts() if rule["alert"] in {case["alert"] for case in CASES}}
     nans = [
@@ -84,6 +85,7 @@ def test_alerts_fire_for_what_fails_from_the_start(tmp_path: Path) -> None:
     assert "SUCCESS" in judged(tmp_path, groups, [world(case, rules[case["alert"]]) for case in CASES])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("interval_hours", "silent_minute", "firing_minute"),
     [

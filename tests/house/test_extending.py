@@ -66,6 +66,7 @@ def run(tree: Path, check: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("title", "check"), EXAMPLES.items(), ids=EXAMPLES.values())
 def test_a_worked_example_works_and_touches_at_most_three_files(tree: Path, title: str, check: str) -> None:
     before = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file() and path.suffix != ".pyc"}

@@ -103,6 +103,7 @@ def test_prometheus_takes_every_rule_and_every_panels_query(tmp_path: Path) -> N
     assert len({rule["alert"] for rule in alerts()}) == len(alerts())
 
 
+@pytest.mark.slow
 def test_every_alert_fires_when_it_should_and_is_silent_otherwise(tmp_path: Path) -> None:
     cases = yaml.safe_load(Path(__file__).with_name("alert_cases.yaml").read_text())
     assert set(cases) == {rule["alert"] for rule in alerts()}

@@ -21,6 +21,8 @@ from tests.node.cri import Cri, Outcome
 from tests.node.proxying import ProxyProcess
 from tests.node.upstreams import PlayedServer
 
+pytestmark = pytest.mark.slow
+
 V1 = "/runtime.v1.RuntimeService"
 HUGE = 6 << 20
 """Over gRPC's default limit of 4 MiB."""

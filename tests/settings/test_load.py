@@ -219,6 +219,7 @@ def test_variables_without_a_double_underscore_are_no_settings() -> None:
 _paths = st.sampled_from(sorted(catalogue(Settings)))
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(_paths, st.text(max_size=30), max_size=3), st.dictionaries(_paths, st.text(max_size=30), max_size=3)
 )

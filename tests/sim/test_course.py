@@ -91,6 +91,7 @@ def test_nothing_is_left_outside_its_folder_and_nobody_else_may_read_the_kubecon
     assert cluster.settings.actions.ledger == str(tmp_path / "ledger.db")
 
 
+@pytest.mark.slow
 def test_an_approved_plan_is_available_before_its_window_used_in_it_and_scored_after(
     cluster: DemoCluster, client: KubeClient
 ) -> None:

@@ -28,6 +28,7 @@ from tests.support.plans import person
 ADMIN = person(Role.ADMIN)
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_the_demo_has_a_plan_and_its_manager_moves_an_approved_pod(tmp_path: Path) -> None:
     generated = generate(SyntheticSpec(nodes=6, workloads=60, days=1))

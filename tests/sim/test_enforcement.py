@@ -37,6 +37,8 @@ from enforcer.contract import Knob, Level
 from enforcer.decide.changes import KnobWrite
 from profiler.synthetic import SyntheticSpec, generate
 
+pytestmark = pytest.mark.slow
+
 END = 1_795_089_600
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -81,6 +82,7 @@ class World:
         return len(pods)
 
 
+@pytest.mark.slow
 @given(binds=BINDS, seed=st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
 def test_no_interleaving_gives_a_cpu_twice_and_every_pod_gets_its_own_in_the_end(

@@ -52,6 +52,7 @@ EMPTY: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_filter_says_who_passes_in_the_order_asked(extender: Serving) -> None:
     answer = extender.post("/filter", args(POD, ["unreported", "busy", "held", "idle", "stranger"]))
     assert answer == {**EMPTY, "NodeNames": ["unreported", "idle", "stranger"]}

@@ -8,6 +8,8 @@ import pytest
 
 from tests.scheduler_ext.reservations.world import CORES, World, beginning, booked, explore, following, pod, pods
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 400_000
 OTHER = ("default-scheduler", "other")
 GATED = pod("owner", 3, gated=True)
