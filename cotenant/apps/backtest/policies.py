@@ -90,8 +90,8 @@ def scores(
 ) -> list[PolicyScore]:
     """Of every policy on the same decisions; progress advances once a decision."""
     trial, slots = past.trial, decision_slots(past.grid, past.older)
-    columns = _columns(past, slots)
-    forecasts = _forecasts(past, slots, peaks, risks_percent, progress)
+    columns = present_columns(past, slots)
+    forecasts = forecasts_at(past, slots, peaks, risks_percent, progress)
     tried: list[tuple[str, float | None, NodeColumns]] = [("usage", None, columns)]
     if past.demand is not None:
         tried.append(("maxUsageRequest", None, columns))
@@ -125,7 +125,7 @@ def _score(
     )
 
 
-def _columns(past: NodesPast, slots: npt.NDArray[np.intp]) -> NodeColumns:
+def present_columns(past: NodesPast, slots: npt.NDArray[np.intp]) -> NodeColumns:
     """Present usage at every decision, rows of nodes times decisions; a node without a sample is not measured."""
     rows = {name: getattr(past, name)[:, slots - 1].ravel() for name in ("prod", "high", "system")}
     capacity, reserved = (np.repeat(of, len(slots)) for of in (past.capacity, past.reserved))
@@ -141,14 +141,14 @@ def _columns(past: NodesPast, slots: npt.NDArray[np.intp]) -> NodeColumns:
     return NodeColumns(**terms | {"measured_seconds": np.where(is_known, 0.0, np.nan)})
 
 
-def _forecasts(
+def forecasts_at(
     past: NodesPast,
     slots: npt.NDArray[np.intp],
     settings: NodePeakSettings,
     risks_percent: Sequence[float],
     progress: Progress,
 ) -> Mapping[float, dict[str, Any]]:
-    """By risk: the forecast's columns of `_columns`, each decision from the slots before it alone."""
+    """By risk: the forecast's columns of `present_columns`, each decision from the slots before it alone."""
     served, system, mid = [], [], []
     for index, usage in enumerate(_histories(past, slots, settings)):
         limits = NodeLimits(past.capacity - past.reserved, past.cold[:, index].astype(np.float64))

@@ -21,9 +21,9 @@ STEP_SECONDS: Final = 300
 class Sharing(StrEnum):
     """A way to share nodes between latency-sensitive and batch pods.
 
-    none: batch never runs on these nodes; static-overcommit: a fixed share of allocatable less what online pods use is
-    lent, the share tuned in hindsight; koordinator: our policy `usage`, exact by its protocol; cotenant: policy
-    `forecast` at a risk; oracle: lends what will be free in the next 24 hours, which it knows.
+    none: batch never runs on these nodes; static-overcommit: a fixed share of each node's capacity is lent at all
+    times, the share tuned in hindsight; koordinator: our policy `usage`, exact by its protocol; cotenant: policy
+    `forecast` at a risk; oracle: lends what will be free for as long as a batch job may run, which it knows.
     """
 
     NONE = "none"
@@ -63,7 +63,7 @@ class SharingTimeline:
     """Columns by step of `STEP_SECONDS`, (steps,) each; cores are sums over nodes.
 
     online_cores: used by latency-sensitive pods and the system; batch_cores: used by batch pods; offered_cores: lent to
-    batch (batch-cpu); bound_cores: requested by the batch pods that run; allocatable_cores: of the nodes that are up;
+    batch (batch-cpu); bound_cores: requested by the batch pods that run; capacity_cores: of the nodes;
     latency_ratio: p99 of latency-sensitive pods over that of the same step without colocation; short_ratio: share of
     the nodes that were short; evictions: batch pods evicted.
     """
@@ -73,7 +73,7 @@ class SharingTimeline:
     batch_cores: Floats
     offered_cores: Floats
     bound_cores: Floats
-    allocatable_cores: Floats
+    capacity_cores: Floats
     latency_ratio: Floats
     short_ratio: Floats
     evictions: Floats
@@ -87,13 +87,14 @@ class SharingTimeline:
 class SharingOutcome:
     """One way of sharing at one setting of its knob in one scenario.
 
-    knob: risk in percent for cotenant, the lent share for static-overcommit, reclaim percent for koordinator, NaN
-    for the others. utilisation_ratio: used over allocatable core-hours; deadlines_met_ratio: of batch jobs whose
-    deadline lies in the run; evictions: batch pods evicted; suppressed_core_hours: batch was promised them and did not
-    get them; violation_ratio: share of node-time in which online use and what batch pods were promised (their requests)
-    exceeded allocatable, so that someone went short; latency_ratio: p99 of latency-sensitive pods over no colocation;
-    reservation_coverage_ratio: pods of peaks that had capacity the moment they came; reservation_idle_ratio:
-    reserved and unused over allocatable core-hours; pending_p95_seconds: of the pods that peaks add.
+    knob: risk in percent for cotenant, the lent share for static-overcommit, reclaim percent for koordinator, 0 for the
+    others. utilisation_ratio: used core-hours over those that the nodes have; batch_core_hours: done, without the work
+    of evicted pods; deadlines_met_ratio: of batch jobs whose deadline lies in the run; evictions: batch pods evicted;
+    suppressed_core_hours: batch pods were promised them and could not get them; violation_ratio: share of node-time in
+    which online use and what batch pods were promised (their requests) exceeded the node's capacity, so that someone
+    went short; latency_ratio: p99 of latency-sensitive pods over no colocation, by the CPU that they use;
+    reservation_coverage_ratio: pods of peaks that had capacity the moment they came; reservation_idle_ratio: reserved
+    and unused core-hours over all; pending_p95_seconds: of the pods that peaks add.
     NaN where a scenario has none of it.
     """
 

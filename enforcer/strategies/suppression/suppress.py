@@ -54,7 +54,7 @@ from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE, SHAR
 from enforcer.observe.cpusets import assigned, forbidden_cpus, may_have_claimed_cores, online_cpus
 from enforcer.strategies.forecast_ahead import online_ahead
 from enforcer.strategies.suppression.suppress_cpuset import LEAST_CPUS, choose, wanted_count
-from enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, with_least
+from enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, headroom, with_least
 
 NAME: Final = "cpu-suppress"
 LEAST_QUOTA_MICROSECONDS: Final = 2000
@@ -148,7 +148,7 @@ class Suppress:
             )
             ahead = ", expected soon" if online > use.online else ""
         percent = thresholds.cpu_suppress_threshold_percent
-        free = use.capacity * percent // 100 - online
+        free = headroom(use.capacity, online, percent)
         why = f"{percent} % of {use.capacity} m without {online} m of others{ahead}"
         if self._weight_decides(thresholds):
             free = use.capacity - max(use.reserved - use.system, 0) - (online - use.online)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -31,6 +31,7 @@ from cotenant.core.model.kubernetes.quantity import parse_millicores
 from cotenant.core.model.resource import MILLICORES_PER_CORE
 from enforcer.contract import CpuUse, GroupReading, KubeQos, NodeReading, Observation, PodSpec
 
+CountT = TypeVar("CountT", int, Any)
 _RESERVED_CPUS_ONLY: Final = "ReservedCPUsOnly"
 
 
@@ -54,6 +55,12 @@ class NodeCpuDemand:
 class _ReservationPolicy(msgspec.Struct, frozen=True, rename="camel"):
     resources: dict[str, str | int | float] | None = None
     apply_policy: str = ""
+
+
+def headroom(capacity: CountT, online: CountT, percent: int) -> CountT:
+    """What the threshold leaves best effort, millicores, of one node or an array of nodes; may be negative."""
+    left: CountT = capacity * percent // 100 - online
+    return left
 
 
 def suppressible(pod: PodSpec) -> bool:

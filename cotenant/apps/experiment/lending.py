@@ -1,0 +1,148 @@
+"""What each way of sharing lends to batch, node by node and step by step, by the product's own formulas. Pure.
+
+koordinator and cotenant are the policies `usage` and `forecast` of `recommender.colocation.formulas`, on present usage
+(the step before, as a NodeMetric says it) and on calibrated peaks of the last decision (every six hours, from what
+stood before it alone). Pods that came since that decision are not announced here, which lends more than the manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import structs
+
+from cotenant.apps.backtest.policies import decision_slots, forecasts_at, present_columns
+from cotenant.apps.experiment.batch_jobs import LONGEST_STEPS
+from cotenant.apps.experiment.outcome import Incident, Sharing
+from cotenant.apps.experiment.world import World
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
+from cotenant.core.model.progress import Progress
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
+from recommender.colocation.formulas import Parameters, batch
+
+Floats = npt.NDArray[np.float64]
+Forecasts = Mapping[Resource, Mapping[float, Mapping[str, Any]]]
+"""By resource and risk in percent: columns of the formulas, (n, decisions)."""
+
+DECISION_STEPS: Final = 72
+"""Six hours: between two decisions on peaks."""
+
+
+class Lender(Protocol):
+    """A way of sharing at one setting of its knob."""
+
+    def offered(self, resource: Resource, slot: int) -> Floats:
+        """What each node lends in this slot, (n,), in the unit of the resource."""
+
+
+def foreseen(world: World, risks_percent: Sequence[float], settings: NodePeakSettings, progress: Progress) -> Forecasts:
+    """Calibrated peaks of all decisions from the first judged step on; they do not depend on what batch does."""
+    served: dict[Resource, Mapping[float, Mapping[str, Any]]] = {}
+    progress.stage("Forecasts", sum(len(_judged(world, r)) for r in world.past))
+    for resource, past in world.past.items():
+        slots = _judged(world, resource)
+        of = replace(past, cold=past.cold[:, past.cold.shape[1] - len(slots) :])
+        columns = forecasts_at(of, slots, settings, risks_percent, progress)
+        shape = len(past.nodes), len(slots)
+        served[resource] = {risk: {k: v.reshape(shape) for k, v in one.items()} for risk, one in columns.items()}
+    return served
+
+
+def _judged(world: World, resource: Resource) -> npt.NDArray[np.intp]:
+    """Decisions from the first judged step on, and those that the last day would still have had."""
+    past = world.past[resource]
+    slots = decision_slots(past.grid, past.older)
+    return slots[slots >= world.first_slot]
+
+
+@dataclass(frozen=True, slots=True)
+class ByFormula:
+    """Policies `usage` and `forecast`; forecasts: of the risk, None under `usage`."""
+
+    world: World
+    strategy: ColocationStrategy
+    forecasts: Mapping[Resource, Mapping[str, Any]] | None
+
+    def offered(self, resource: Resource, slot: int) -> Floats:
+        """By the formula, from the step before; an absent manager leaves what it last wrote."""
+        effect = self.world.effect
+        slot = effect.first if effect.during(slot, Incident.MANAGER_DEAD) else slot
+        past = self.world.past[resource]
+        columns = present_columns(past, np.array([slot]))
+        if self.forecasts is not None:
+            decision = self._decision(resource, slot)
+            columns = replace(columns, **{name: of[:, decision] for name, of in self.forecasts[resource].items()})
+        amounts = batch(columns, Parameters.of([self.strategy] * len(past.nodes), resource), now_seconds=0.0)
+        return np.where(amounts.lent, amounts.amounts, 0).astype(np.float64)
+
+    def _decision(self, resource: Resource, slot: int) -> int:
+        """Number of the newest decision; none is made without Prometheus."""
+        effect = self.world.effect
+        slot = effect.first - 1 if effect.during(slot, Incident.PROMETHEUS_AWAY) else slot
+        assert self.forecasts is not None
+        decisions = next(iter(self.forecasts[resource].values())).shape[1]
+        return int(min(max(slot - self.world.first_slot, 0) // DECISION_STEPS, decisions - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class ByShare:
+    """A fixed share of each node's capacity, at all times; 0 = no colocation."""
+
+    world: World
+    share: float
+
+    def offered(self, resource: Resource, slot: int) -> Floats:  # noqa: ARG002 - the contract's
+        """The same in every slot."""
+        return self.share * self.world.past[resource].capacity.astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class ByOracle:
+    """What will be free for as long as a batch job may run at full speed; ahead: highest need from each slot on."""
+
+    world: World
+    ahead: Mapping[Resource, Floats]
+
+    @classmethod
+    def of(cls, world: World) -> ByOracle:
+        """Knows the whole run."""
+        return cls(world, {r: highest_ahead(world.need(r), LONGEST_STEPS) for r in world.past})
+
+    def offered(self, resource: Resource, slot: int) -> Floats:
+        """Never more than what is free at any moment of a job that starts now."""
+        return np.maximum(self.world.past[resource].capacity - self.ahead[resource][:, slot], 0.0)
+
+
+def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) -> Lender:
+    """knob: as in SharingOutcome."""
+    if sharing is Sharing.COTENANT:
+        # a risk that is asked for is tolerated, else the guard of unproven peaks would answer in its place
+        tolerated = min(100, max(ColocationStrategy().forecast_violation_percent, int(2 * knob)))
+        strategy = structs.replace(
+            ColocationStrategy(enable=True, cpu_policy="forecast", memory_policy="forecast"),
+            forecast_violation_percent=tolerated,
+        )
+        return ByFormula(world, strategy, {r: of[knob] for r, of in forecasts.items()})
+    if sharing is Sharing.KOORDINATOR:
+        more = int(knob) - ColocationStrategy().cpu_reclaim_percent
+        memory = ColocationStrategy().memory_reclaim_percent + more
+        strategy = ColocationStrategy(enable=True, cpu_reclaim_percent=int(knob), memory_reclaim_percent=memory)
+        return ByFormula(world, strategy, None)
+    if sharing is Sharing.ORACLE:
+        return ByOracle.of(world)
+    return ByShare(world, knob if sharing is Sharing.STATIC else 0.0)
+
+
+def highest_ahead(need: npt.NDArray[Any], steps: int) -> Floats:
+    """Highest of each slot and the `steps` after it, (n, slots); the last slots look as far as there are any."""
+    highest, covered = need.astype(np.float64), 1
+    while covered < steps + 1:
+        shift = min(covered, steps + 1 - covered)
+        highest[:, : highest.shape[1] - shift] = np.maximum(highest[:, :-shift], highest[:, shift:])
+        covered += shift
+    return highest

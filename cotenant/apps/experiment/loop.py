@@ -1,0 +1,213 @@
+"""The closed loop: one way of sharing on one world, step by step of five minutes, over all nodes at once. Pure.
+
+    lend (formulas) -> place (extender) -> use (suppression) -> evict (memory) -> account, and so on
+
+The same world, way, knob and seed give the same outcome.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import structs
+
+from cotenant.apps.experiment import agents
+from cotenant.apps.experiment.accounts import Accounts
+from cotenant.apps.experiment.batch_jobs import KINDS, MEMORY_USED_SHARE, BatchJobs, BatchQueue, arriving
+from cotenant.apps.experiment.interference import Interference
+from cotenant.apps.experiment.lending import Forecasts, Lender, lender
+from cotenant.apps.experiment.outcome import STEP_SECONDS, Sharing, SharingOutcome
+from cotenant.apps.experiment.placing import ROUNDS, NodeLoad, Placing
+from cotenant.apps.experiment.world import World
+from cotenant.core.model.colocation.node_policy import Thresholds
+from cotenant.core.model.progress import Progress
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.extender import ExtenderSettings, Percentages
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+LOAD: Final = 1.0
+"""Of what is free on average: batch work that arrives."""
+ROUNDING: Final = 1e-6
+"""Part of a node's capacity by which need and promise may pass it."""
+CALM_STEPS: Final = 12
+"""An hour: of the share of time that the extender sees as suppressed."""
+OPEN_PERCENT: Final = 95
+"""Thresholds that go with policy `forecast` (docs/colocation.md): the agent still acts in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholded:
+    """Settings of agents and extender that go with a way of sharing, as its documentation says."""
+
+    agents: Thresholds
+    extender: ExtenderSettings
+
+    @classmethod
+    def of(cls, sharing: Sharing, knob: float) -> Thresholded:
+        """Koordinator's own with its formulas, raised with its reclaim percentage; 95 % with all others."""
+        defaults = agents.thresholds(65, 70)
+        percent = OPEN_PERCENT
+        memory = OPEN_PERCENT
+        if sharing is Sharing.KOORDINATOR:
+            above = max(int(knob) - 60, 0)
+            percent = min(defaults.cpu_suppress_threshold_percent + above, OPEN_PERCENT)
+            memory = min(defaults.memory_evict_threshold_percent + above, OPEN_PERCENT)
+        load = structs.replace(ExtenderSettings().load_aware, usage=Percentages(percent, OPEN_PERCENT))
+        return cls(agents.thresholds(percent, memory), structs.replace(ExtenderSettings(), load_aware=load))
+
+
+@dataclass(slots=True)
+class Running:
+    """Batch pods that run: job, node, work left and done, (r,) each."""
+
+    job: Indices
+    node: Indices
+    left: Floats
+    done: Floats
+
+    @classmethod
+    def nothing(cls) -> Running:
+        """No pod."""
+        return cls(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0), np.zeros(0))
+
+    def take(self, chosen: npt.NDArray[Any]) -> Running:
+        """Some of them."""
+        return Running(self.job[chosen], self.node[chosen], self.left[chosen], self.done[chosen])
+
+    def plus(self, jobs: Indices, nodes: Indices, work: Floats) -> Running:
+        """With pods that start."""
+        return Running(
+            np.concatenate([self.job, jobs]),
+            np.concatenate([self.node, nodes]),
+            np.concatenate([self.left, work]),
+            np.concatenate([self.done, np.zeros(len(jobs))]),
+        )
+
+
+class Loop:
+    """A simulated cluster under one way of sharing; `run` goes through all steps once."""
+
+    def __init__(self, world: World, jobs: BatchJobs, lending: Lender, settings: Thresholded) -> None:
+        """Empty of batch pods."""
+        self.world, self.jobs, self.lending, self.policy = world, jobs, lending, settings.agents
+        self.nodes = len(world.cores)
+        self.placing = Placing(self.nodes, settings.extender, np.random.default_rng([world.scenario.seed, 3]))
+        self.queue, self.running = BatchQueue(jobs), Running.nothing()
+        self.request = {r: jobs.requests(r) for r in Resource}
+        self.capacity = {r: self._column(r, np.inf) for r in Resource}
+        self.need = {r: world.need(r) for r in world.past}
+        self.batch_used = np.zeros((2, self.nodes))
+        self.calm = np.zeros(self.nodes)
+
+    def run(self, accounts: Accounts, progress: Progress) -> None:
+        """All steps; progress advances once a simulated hour."""
+        for slot in self.world.steps:
+            step = slot - self.world.first_slot
+            offered = self._offered(slot)
+            self._place(offered, slot, step)
+            self._work(offered, slot, step, accounts)
+            if step % CALM_STEPS == CALM_STEPS - 1:
+                progress.advance()
+
+    def _column(self, resource: Resource, absent: float) -> Floats:
+        past = self.world.past.get(resource)
+        return np.full(self.nodes, absent) if past is None else past.capacity.astype(np.float64)
+
+    def _offered(self, slot: int) -> Floats:
+        """(2, n); memory without bound where the trace says nothing of it, and nobody lends more than there is."""
+        rows = [
+            np.minimum(self.lending.offered(r, slot), self.capacity[r])
+            if r in self.world.past
+            else np.full(self.nodes, np.inf)
+            for r in Resource
+        ]
+        return np.stack(rows)
+
+    def _needed(self, slot: int) -> Floats:
+        return np.stack([self.need[r][:, slot] if r in self.need else np.zeros(self.nodes) for r in Resource])
+
+    def _bound(self) -> Floats:
+        rows = [np.bincount(self.running.node, self.request[r][self.running.job], self.nodes) for r in Resource]
+        return np.stack(rows).astype(np.float64)
+
+    def _place(self, offered: Floats, slot: int, step: int) -> None:
+        """Pods that wait, kind by kind; what is placed counts as used by the extender's estimate at once."""
+        capacity = np.stack([np.where(np.isfinite(self.capacity[r]), self.capacity[r], 0.0) for r in Resource])
+        used = self._needed(max(slot - 1, 0)) + self.batch_used
+        bound = self._bound()
+        now = float(slot * STEP_SECONDS)
+        for kind, request in enumerate(KINDS):
+            estimate = np.array(self.placing.estimate(kind))
+            for _ in range(ROUNDS):
+                load = NodeLoad(capacity, used, offered, bound, self.calm)
+                nodes = self.placing.nodes_for(kind, self.nodes, load, now)
+                jobs = self.queue.take(kind, len(nodes), step)
+                nodes = nodes[: len(jobs)]
+                if not len(jobs):
+                    break
+                self.running = self.running.plus(jobs, nodes, self.jobs.work_steps[jobs])
+                bound[:, nodes] += np.array(request, dtype=np.float64)[:, None]
+                used[:, nodes] += estimate[:, None]
+
+    def _work(self, offered: Floats, slot: int, step: int, accounts: Accounts) -> None:
+        """One step of use: everybody gets CPU in the order of their class, and who finds no memory leaves."""
+        needed, bound = self._needed(slot), self._bound()
+        left = self.capacity[CPU] - needed[0]
+        room = np.minimum(agents.batch_room(self.capacity[CPU], needed[0], self.policy), left)
+        speed = np.divide(room, bound[0], out=np.ones(self.nodes), where=bound[0] > room)
+        evicted = self._evict(needed[1], accounts)
+        running = self.running
+        progress = np.minimum(speed[running.node], running.left)
+        used = np.bincount(running.node, progress * self.request[CPU][running.job], self.nodes)
+        held = self._bound()[1] * MEMORY_USED_SHARE
+        running.left -= progress
+        running.done += progress
+        has_ended = running.left <= ROUNDING
+        accounts.ended(running.job[has_ended], step)
+        self.running = running.take(~has_ended)
+        self.batch_used = np.stack([used, held])
+        self.calm += (1.0 - speed - self.calm) / CALM_STEPS
+        short = needed[0] + bound[0] > self.capacity[CPU] * (1 + ROUNDING)
+        short |= needed[1] + bound[1] > self.capacity[MEMORY] * (1 + ROUNDING)
+        amounts = {"offered": offered[0], "bound": bound[0], "suppressed": np.maximum(bound[0] - room, 0.0)}
+        accounts.step(step, needed, self.batch_used, amounts | {"short": short.astype(np.float64)}, evicted)
+
+    def _evict(self, needed_bytes: Floats, accounts: Accounts) -> int:
+        """Number of pods that leave for memory; their work is lost and they wait again."""
+        if MEMORY not in self.world.past or not len(self.running.job):
+            return 0
+        running = self.running
+        held = self.request[MEMORY][running.job] * MEMORY_USED_SHARE
+        used = needed_bytes + np.bincount(running.node, held, self.nodes)
+        leaving: list[int] = []
+        for node in agents.crowded(self.capacity[MEMORY], used, self.policy).tolist():
+            here = np.flatnonzero(running.node == node)
+            pods = list(zip(running.job[here].tolist(), held[here].tolist(), strict=True))
+            leaving += agents.leaving(self.capacity[MEMORY][node], used[node], pods, self.policy) if pods else []
+        if leaving:
+            leaves = np.isin(running.job, leaving)
+            accounts.lost_millicore_steps += float((running.done * self.request[CPU][running.job])[leaves].sum())
+            self.queue.put_back(running.job[leaves])
+            self.running = running.take(~leaves)
+        return len(leaving)
+
+
+def simulate(
+    world: World, sharing: Sharing, knob: float, forecasts: Forecasts, model: Interference, progress: Progress
+) -> SharingOutcome:
+    """One way of sharing at one setting of its knob; progress advances once a simulated hour.
+
+    Jobs arrive as fast as would fill what the nodes have left on average, so that capacity is what bounds batch.
+    """
+    free = float((world.past[CPU].capacity[:, None] - world.need(CPU)[:, world.first_slot :]).mean(axis=1).sum())
+    jobs = arriving(free * LOAD, len(world.steps), world.scenario.seed)
+    accounts = Accounts(world, jobs, model)
+    progress.stage(f"{sharing} {knob:g}", len(world.steps) // CALM_STEPS)
+    Loop(world, jobs, lender(world, sharing, knob, forecasts), Thresholded.of(sharing, knob)).run(accounts, progress)
+    return accounts.outcome(sharing, knob)

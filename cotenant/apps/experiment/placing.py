@@ -1,0 +1,119 @@
+"""Where batch jobs go: the extender's own filter and points over all nodes, then the scheduler's choice. Pure.
+
+As in a cluster with the shipped configuration: kube-scheduler leaves the nodes whose batch-cpu and batch-memory have
+room, the extender refuses those that are too busy and hands back the best, and kube-scheduler, to which batch pods are
+all alike (they request no cpu), takes one of them by chance. The half hours that the extender's forecast looks at are
+not served here: that rule has no opinion, and its view of a node's peak counts half.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.apps.experiment.batch_jobs import KINDS
+from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.reservations.reservation import PodIdentity
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from scheduler_ext.extender import best_nodes, decide
+from scheduler_ext.extender.columns import WIDTH, SnapshotColumn
+from scheduler_ext.extender.metric import BATCH_NAMES
+from scheduler_ext.extender.pod import PodFacts, estimate_of
+from scheduler_ext.extender.snapshot import NEEDED, RESERVING, NodeSnapshot, slot_of
+from scheduler_ext.extender.watch.frame import CollectionState
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
+
+ROUNDS: Final = 4
+"""Questions of each kind in a step, every one of which gives a node one pod at most."""
+_FRESH: Final = {name: CollectionState(0.0) for name in (*NEEDED, *RESERVING)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeLoad:
+    """What the extender sees of n nodes; CPU before memory, (2, n): capacity, used by all, lent, bound by batch.
+
+    suppressed: share of the last hour, (n,).
+    """
+
+    capacity: Floats
+    used: Floats
+    offered: Floats
+    bound: Floats
+    suppressed: Floats
+
+
+class Placing:
+    """The extender and the scheduler of one simulated cluster."""
+
+    def __init__(self, nodes: int, settings: ExtenderSettings, rng: np.random.Generator) -> None:
+        """Nodes are numbered."""
+        names = tuple(str(number) for number in range(nodes))
+        self._empty = NodeSnapshot(names=names, rows={n: i for i, n in enumerate(names)}, sources=_FRESH)
+        self._ahead = np.full((2, self._empty.ahead.shape[1], nodes), np.nan)
+        self._settings, self._rng = settings, rng
+        self._pods = tuple(batch_pod(number, settings) for number in range(len(KINDS)))
+
+    def estimate(self, kind: int) -> tuple[float, float]:
+        """What the extender expects a pod of the kind to use: millicores, bytes."""
+        return self._pods[kind].estimate
+
+    def nodes_for(self, kind: int, most: int, load: NodeLoad, now_seconds: float) -> Indices:
+        """Different nodes for at most so many pods of one kind; none where no node may have one."""
+        request = np.array(KINDS[kind], dtype=np.float64)[:, None]
+        rows = np.flatnonzero((load.bound + request <= load.offered).all(axis=0))
+        if not len(rows) or not most:
+            return rows[:0]
+        snapshot = self._snapshot(load, now_seconds)
+        now, pod = decide.Moment(now_seconds, now_seconds), self._pods[kind]
+        context = decide.known_now(snapshot, now, self._settings)
+        judgement, _ = decide.judge(snapshot, pod, rows, now, self._settings, context)
+        rows = rows[judgement.passed]
+        if not len(rows):
+            return rows
+        places = best_nodes.narrowed(snapshot, pod, rows, now, self._settings, context)
+        return self._rng.permutation(rows[places])[:most]
+
+    def _snapshot(self, load: NodeLoad, now_seconds: float) -> NodeSnapshot:
+        """The rows that a watcher would send: every node has reported just now."""
+        columns = np.zeros((WIDTH, load.capacity.shape[1]))
+        limits = self._settings.load_aware.usage
+        threshold = np.array([[limits.cpu], [limits.memory]], dtype=np.float64)
+        for column, values in (
+            (SnapshotColumn.CAPACITY_CPU, load.capacity),
+            (SnapshotColumn.USED_CPU, load.used),
+            (SnapshotColumn.RANKED_CPU, load.used),
+            (SnapshotColumn.REPORTED_CPU, load.used),
+            (SnapshotColumn.LIMIT_CPU, threshold),
+            (SnapshotColumn.PLAIN_CPU, threshold),
+            (SnapshotColumn.BATCH_CPU, load.bound),
+            (SnapshotColumn.BATCH_ROOM_CPU, load.offered),
+            (SnapshotColumn.ALLOCATABLE_CPU, load.capacity),
+        ):
+            columns[column : column + 2] = values
+        columns[SnapshotColumn.UPDATED] = now_seconds
+        columns[SnapshotColumn.MEASURED] = 1.0
+        columns[SnapshotColumn.SUPPRESSED] = load.suppressed
+        return replace(
+            self._empty,
+            columns=columns,
+            ahead=self._ahead,
+            first_slot=slot_of(now_seconds),
+            reserved_rows=np.zeros(columns.shape[1], dtype=np.bool_),
+            taken_seconds=now_seconds,
+        )
+
+
+def batch_pod(kind: int, settings: ExtenderSettings) -> PodFacts:
+    """A pod of batch class as the extender reads it: requests and limits of batch-cpu and batch-memory."""
+    requests = dict(zip(BATCH_NAMES, KINDS[kind], strict=True))
+    factors = settings.load_aware.scaling_factors
+    scale = {Resource.CPU: factors.cpu, Resource.MEMORY: factors.memory}
+    estimate = estimate_of(PriorityClass.BATCH, (requests, requests), scale)
+    identity = PodIdentity("batch", f"kind-{kind}", f"kind-{kind}", {}, {}, ())
+    return replace(PodFacts(identity), priority_class=PriorityClass.BATCH, requests=requests, estimate=estimate)
