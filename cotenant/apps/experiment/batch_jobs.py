@@ -21,11 +21,11 @@ KINDS: Final = ((2000, 4 * GIB), (4000, 8 * GIB), (8000, 12 * GIB))
 """Requested millicores and bytes; of each kind as many jobs."""
 MEDIAN_STEPS: Final = 24.0
 """Two hours at full speed."""
-SPREAD: Final = 0.7
+SPREAD: Final = 1.3
 """Standard deviation of its logarithm."""
 SHORTEST_STEPS: Final = 3
-LONGEST_STEPS: Final = 72
-"""Six hours: the oracle looks as far ahead."""
+LONGEST_STEPS: Final = 288
+"""A day: the oracle looks as far ahead."""
 SLACK: Final = (1.0, 6.0)
 """Time until the deadline beyond the run itself, in parts of the run."""
 MEMORY_USED_SHARE: Final = 0.9
@@ -53,14 +53,20 @@ class BatchJobs:
 def arriving(millicores: float, steps: int, seed: int) -> BatchJobs:
     """Poisson arrivals whose work would keep so many millicores busy at all times."""
     rng = np.random.default_rng([seed, 2])
-    mean_steps = MEDIAN_STEPS * float(np.exp(SPREAD**2 / 2))
+    mean_steps = float(_work(np.random.default_rng([seed, 4]), _AT_ONCE**2).mean())
     rate = millicores / (float(np.mean([kind[0] for kind in KINDS])) * mean_steps)
     arrival = np.repeat(np.arange(steps), rng.poisson(rate, steps))
     count = len(arrival)
-    work = np.clip(np.rint(MEDIAN_STEPS * np.exp(SPREAD * rng.standard_normal(count))), SHORTEST_STEPS, LONGEST_STEPS)
+    work = _work(rng, count)
     slack = np.ceil(work * rng.uniform(*SLACK, count))
     kind = rng.integers(0, len(KINDS), count)
     return BatchJobs(arrival, kind, work, (arrival + work + slack).astype(np.intp))
+
+
+def _work(rng: np.random.Generator, count: int) -> Floats:
+    """Log-normal, within the shortest and the longest run."""
+    steps = MEDIAN_STEPS * np.exp(SPREAD * rng.standard_normal(count))
+    return np.clip(np.rint(steps), SHORTEST_STEPS, LONGEST_STEPS)
 
 
 class BatchQueue:
