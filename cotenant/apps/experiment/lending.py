@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
-from cotenant.apps.backtest.policies import decision_slots, forecasts_at, present_columns
+from cotenant.apps.backtest.policies import NodesPast, decision_slots, forecasts_at, present_columns
 from cotenant.apps.experiment.batch_jobs import LONGEST_STEPS
 from cotenant.apps.experiment.outcome import Incident, Sharing
 from cotenant.apps.experiment.world import World
@@ -43,21 +43,25 @@ class Lender(Protocol):
 def foreseen(world: World, risks_percent: Sequence[float], settings: NodePeakSettings, progress: Progress) -> Forecasts:
     """Calibrated peaks of all decisions from the first judged step on; they do not depend on what batch does."""
     served: dict[Resource, Mapping[float, Mapping[str, Any]]] = {}
-    progress.stage("Forecasts", sum(len(_judged(world, r)) for r in world.past))
+    progress.stage("Forecasts", len(world.past) * len(_judged(world)))
     for resource, past in world.past.items():
-        slots = _judged(world, resource)
-        of = replace(past, cold=past.cold[:, past.cold.shape[1] - len(slots) :])
-        columns = forecasts_at(of, slots, settings, risks_percent, progress)
+        slots = _judged(world)
+        columns = forecasts_at(replace(past, cold=_cold(past, slots)), slots, settings, risks_percent, progress)
         shape = len(past.nodes), len(slots)
         served[resource] = {risk: {k: v.reshape(shape) for k, v in one.items()} for risk, one in columns.items()}
     return served
 
 
-def _judged(world: World, resource: Resource) -> npt.NDArray[np.intp]:
-    """Decisions from the first judged step on, and those that the last day would still have had."""
-    past = world.past[resource]
-    slots = decision_slots(past.grid, past.older)
-    return slots[slots >= world.first_slot]
+def _judged(world: World) -> npt.NDArray[np.intp]:
+    """Slots of the decisions, from the first judged step on."""
+    return np.arange(world.first_slot, world.steps.stop, DECISION_STEPS, dtype=np.intp)
+
+
+def _cold(past: NodesPast, slots: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+    """Requests of pods without a past at these decisions, (n, D); those of the last day are not judged elsewhere."""
+    judged = decision_slots(past.grid, past.older)
+    place: npt.NDArray[np.intp] = np.searchsorted(judged, slots).clip(max=len(judged) - 1).astype(np.intp)
+    return past.cold[:, place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,9 @@ class ByShare:
 
     def offered(self, resource: Resource, slot: int) -> Floats:  # noqa: ARG002 - the contract's
         """The same in every slot."""
-        return self.share * self.world.past[resource].capacity.astype(np.float64)
+        past = self.world.past[resource]
+        lent: Floats = np.minimum(self.share * past.capacity, past.capacity - past.reserved).astype(np.float64)
+        return lent
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,15 +199,23 @@ class Loop:
 
 
 def simulate(
-    world: World, sharing: Sharing, knob: float, forecasts: Forecasts, model: Interference, progress: Progress
+    world: World,
+    sharing: Sharing,
+    knob: float,
+    forecasts: Forecasts,
+    model: Interference,
+    progress: Progress,
+    settings: Thresholded | None = None,
 ) -> SharingOutcome:
     """One way of sharing at one setting of its knob; progress advances once a simulated hour.
 
     Jobs arrive as fast as would fill what the nodes have left on average, so that capacity is what bounds batch.
+    settings: of agents and extender; those that go with the way by its documentation when None.
     """
     free = float((world.past[CPU].capacity[:, None] - world.need(CPU)[:, world.first_slot :]).mean(axis=1).sum())
     jobs = arriving(free * LOAD, len(world.steps), world.scenario.seed)
     accounts = Accounts(world, jobs, model)
     progress.stage(f"{sharing} {knob:g}", len(world.steps) // CALM_STEPS)
-    Loop(world, jobs, lender(world, sharing, knob, forecasts), Thresholded.of(sharing, knob)).run(accounts, progress)
+    thresholds = settings or Thresholded.of(sharing, knob)
+    Loop(world, jobs, lender(world, sharing, knob, forecasts), thresholds).run(accounts, progress)
     return accounts.outcome(sharing, knob)
