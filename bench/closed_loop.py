@@ -33,7 +33,7 @@ from cotenant.apps.experiment.comparison import (
     INSTALLED,
     KNOBS,
     VIOLATION,
-    Interval,
+    SeedInterval,
     batch_at,
     installed,
     interval,
@@ -41,8 +41,8 @@ from cotenant.apps.experiment.comparison import (
     swept,
 )
 from cotenant.apps.experiment.interference import Interference
-from cotenant.apps.experiment.lending import foreseen
-from cotenant.apps.experiment.loop import Thresholded, simulate
+from cotenant.apps.experiment.lenders import foreseen
+from cotenant.apps.experiment.loop import Experiment, Thresholded
 from cotenant.apps.experiment.outcome import Sharing, SharingOutcome, SharingScenario
 from cotenant.apps.experiment.world import SYNTHETIC, World, synthetic_world, trace_world
 from cotenant.core.model.progress import Silent
@@ -53,7 +53,7 @@ NODES, PODS, DAYS = 40, 800, 7
 SEEDS = tuple(range(1, 11))
 FAMILIES = (SYNTHETIC, "bitbrains_rnd", "azure_v1_vms")
 LARGE = SharingScenario(SYNTHETIC, 1000, 20_000, 30, 1)
-CURVES = RESULTS.parent / "closed_loop_curves.json"
+CURVES = "closed_loop_curves_{family}.json"
 Seeds = Sequence[Sequence[SharingOutcome]]
 
 
@@ -68,7 +68,7 @@ def worlds(family: str) -> Callable[[int], World]:
     return lambda seed: trace_world(SharingScenario(family, NODES, PODS, DAYS, seed), series)
 
 
-def ratio(runs: Seeds, ours: Callable[[Sequence[SharingOutcome]], float], other: Callable[..., float]) -> Interval:
+def ratio(runs: Seeds, ours: Callable[[Sequence[SharingOutcome]], float], other: Callable[..., float]) -> SeedInterval:
     return interval([ours(run) / other(run) for run in runs])
 
 
@@ -126,13 +126,13 @@ def left_by_extender(family: str, shares: Sequence[float]) -> Row:
     return Row(metric, value.mean, "ratio", note=words(value))
 
 
-def goal(metric: str, value: Interval, floor: float) -> Row:
+def goal(metric: str, value: SeedInterval, floor: float) -> Row:
     """Met when the mean reaches the floor and the interval lies above 1."""
     met = bool(value.mean >= floor and value.low > 1)
     return Row(metric, value.mean, "ratio", f">= {floor:g}, interval above 1", met, words(value))
 
 
-def words(value: Interval) -> str:
+def words(value: SeedInterval) -> str:
     return f"95 % interval {value.low:.3g}..{value.high:.3g} over {len(SEEDS)} seeds"
 
 
@@ -160,8 +160,8 @@ def untouched_extender(world: World) -> float:
     knob = INSTALLED[Sharing.COTENANT]
     forecasts = foreseen(world, (knob,), NodePeakSettings(), Silent())
     settings = Thresholded(Thresholded.of(Sharing.COTENANT, knob).agents, ExtenderSettings())
-    done = simulate(world, Sharing.COTENANT, knob, forecasts, Interference(), Silent(), settings)
-    return done.batch_core_hours
+    experiment = Experiment(world, forecasts, Interference())
+    return experiment.run(Sharing.COTENANT, knob, Silent(), settings).batch_core_hours
 
 
 def measured(family: str) -> tuple[Seeds, list[float]]:
@@ -202,8 +202,8 @@ def main(arguments: Sequence[str]) -> None:
             f".venv/bin/python -m bench.closed_loop {family}",
             [*rows(family, runs), left_by_extender(family, shares)],
         )
-        known = json.loads(CURVES.read_text()) if CURVES.exists() else {}
-        CURVES.write_text(json.dumps(known | {family: curves(runs)}, indent=1) + "\n")
+        path = RESULTS.parent / CURVES.format(family=family)
+        path.write_text(json.dumps(curves(runs), indent=1) + "\n")
 
 
 if __name__ == "__main__":

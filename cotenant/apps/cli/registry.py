@@ -131,6 +131,12 @@ COMMANDS: Final = (
     CommandEntry(
         "backtest", f"{_CLI}.analysis.backtest", "Score forecasts on a trace or the stored history.", UNDERSTAND
     ),
+    CommandEntry(
+        "simulate",
+        f"{_CLI}.analysis.simulate",
+        "Before anything is turned on: ways to share nodes, tried on your history.",
+        UNDERSTAND,
+    ),
     CommandEntry("dashboard", f"{_CLI}.cluster.dashboard", "The results of the last scan in the browser.", UNDERSTAND),
     CommandEntry(
         "recs", f"{_CLI}.changes.recs", "Accept recommendations: review, dry run, apply, verify, roll back.", ACT

@@ -40,8 +40,8 @@ def thresholds(cpu_percent: int, memory_percent: int) -> Thresholds:
 
 def batch_room(capacity: Floats, online: Floats, policy: Thresholds) -> Floats:
     """Millicores that batch may use on each node, (n,), by the suppression target, never below 0."""
-    whole = capacity.astype(np.int64), np.ceil(online).astype(np.int64)
-    room: Floats = np.maximum(headroom(*whole, policy.cpu_suppress_threshold_percent), 0).astype(np.float64)
+    millicores = capacity.astype(np.int64), np.ceil(online).astype(np.int64)
+    room: Floats = np.maximum(headroom(*millicores, policy.cpu_suppress_threshold_percent), 0).astype(np.float64)
     return room
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.apps.experiment.interference import Interference
-from cotenant.apps.experiment.lending import foreseen
-from cotenant.apps.experiment.loop import simulate
+from cotenant.apps.experiment.lenders import foreseen
+from cotenant.apps.experiment.loop import Experiment
 from cotenant.apps.experiment.outcome import Sharing, SharingOutcome
 from cotenant.apps.experiment.world import World
 from cotenant.core.model.progress import Progress
@@ -39,7 +39,7 @@ _RESAMPLED: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class SeedInterval:
     """A mean over seeds and its 95 % interval; NaN when a seed has no value."""
 
     mean: float
@@ -51,12 +51,10 @@ def swept(
     world: World, knobs: Mapping[Sharing, Sequence[float]], model: Interference, progress: Progress
 ) -> list[SharingOutcome]:
     """Every way at every setting of its knob on one world."""
-    forecasts = foreseen(world, knobs.get(Sharing.COTENANT, ()), NodePeakSettings(), progress)
-    return [
-        simulate(world, sharing, knob, forecasts, model, progress)
-        for sharing, settings in knobs.items()
-        for knob in settings
-    ]
+    risks = knobs.get(Sharing.COTENANT, ())
+    forecasts = foreseen(world, risks, NodePeakSettings(), progress) if risks else {}
+    experiment = Experiment(world, forecasts, model)
+    return [experiment.run(sharing, knob, progress) for sharing, settings in knobs.items() for knob in settings]
 
 
 def batch_at(outcomes: Sequence[SharingOutcome], violation: float = VIOLATION) -> float:
@@ -66,10 +64,10 @@ def batch_at(outcomes: Sequence[SharingOutcome], violation: float = VIOLATION) -
     violation of any setting it is the best setting's, which keeps to it too.
     """
     points = sorted((o.violation_ratio, o.batch_core_hours) for o in outcomes)
-    kept = [hours for at, hours in points if at <= violation]
-    if not kept:
+    safe = [hours for at, hours in points if at <= violation]
+    if not safe:
         return float("nan")
-    best = max(kept)
+    best = max(safe)
     last = max(at for at, _ in points if at <= violation)
     beyond = [(at, hours) for at, hours in points if at > violation]
     if not beyond or beyond[0][1] <= best:
@@ -88,9 +86,9 @@ def installed(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> SharingOu
     return next(o for o in of(outcomes, sharing) if o.knob == INSTALLED[sharing])
 
 
-def interval(values: Sequence[float], seed: int = 0) -> Interval:
+def interval(values: Sequence[float], seed: int = 0) -> SeedInterval:
     """Mean over seeds; the interval by drawing seeds again."""
     column: npt.NDArray[Any] = np.asarray(values, dtype=np.float64)
     drawn = np.random.default_rng(seed).integers(0, len(column), (_RESAMPLED, len(column)))
     low, high = np.quantile(column[drawn].mean(axis=1), [0.025, 0.975])
-    return Interval(float(column.mean()), float(low), float(high))
+    return SeedInterval(float(column.mean()), float(low), float(high))

@@ -70,9 +70,9 @@ def read(path: Path) -> PodSeries:
     present = np.isfinite(usage[CPU]).mean(axis=1) >= PRESENT_SHARE
     for resource in usage:
         present &= np.isfinite(requests[resource]) & (requests[resource] > 0)
-    whole = _whole_days(trace.grid)
+    days = _whole_days(trace.grid)
     return PodSeries(
-        {r: of[present][:, whole].astype(np.float32) for r, of in usage.items()},
+        {r: of[present][:, days].astype(np.float32) for r, of in usage.items()},
         {r: of[present] for r, of in requests.items()},
     )
 

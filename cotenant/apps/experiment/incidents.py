@@ -39,9 +39,9 @@ class Effect:
     first: int = 0
     last: int = 0
 
-    def during(self, slot: int, incident: Incident) -> bool:
-        """Whether this incident is going on."""
-        return self.incident is incident and self.first <= slot < self.last
+    def during(self, slots: npt.NDArray[np.intp], incident: Incident) -> npt.NDArray[np.bool_]:
+        """Whether this incident is going on in each slot."""
+        return np.asarray((self.incident is incident) & (self.first <= slots) & (slots < self.last))
 
     def on(self, past: NodesPast) -> NodesPast:
         """What the nodes do with it: a crowd multiplies use, a leak fills the first node's memory."""

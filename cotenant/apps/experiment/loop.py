@@ -18,9 +18,9 @@ from cotenant.apps.experiment import agents
 from cotenant.apps.experiment.accounts import Accounts
 from cotenant.apps.experiment.batch_jobs import KINDS, MEMORY_USED_SHARE, BatchJobs, BatchQueue, arriving
 from cotenant.apps.experiment.interference import Interference
-from cotenant.apps.experiment.lending import Forecasts, Lender, lender
+from cotenant.apps.experiment.lenders import Forecasts, Lender, lender
 from cotenant.apps.experiment.outcome import STEP_SECONDS, Sharing, SharingOutcome
-from cotenant.apps.experiment.placing import ROUNDS, NodeLoad, Placing
+from cotenant.apps.experiment.placement import ROUNDS, BatchPlacement, PlacementLoad
 from cotenant.apps.experiment.world import World
 from cotenant.core.model.colocation.node_policy import Thresholds
 from cotenant.core.model.progress import Progress
@@ -37,6 +37,8 @@ ROUNDING: Final = 1e-6
 """Part of a node's capacity by which need and promise may pass it."""
 CALM_STEPS: Final = 12
 """An hour: of the share of time that the extender sees as suppressed."""
+BLOCK_STEPS: Final = 72
+"""Steps whose amounts are computed together."""
 OPEN_PERCENT: Final = 95
 """Thresholds that go with policy `forecast` (docs/colocation.md): the agent still acts in time."""
 
@@ -90,14 +92,14 @@ class Running:
         )
 
 
-class Loop:
+class SharingLoop:
     """A simulated cluster under one way of sharing; `run` goes through all steps once."""
 
     def __init__(self, world: World, jobs: BatchJobs, lending: Lender, settings: Thresholded) -> None:
         """Empty of batch pods."""
         self.world, self.jobs, self.lending, self.policy = world, jobs, lending, settings.agents
         self.nodes = len(world.cores)
-        self.placing = Placing(self.nodes, settings.extender, np.random.default_rng([world.scenario.seed, 3]))
+        self.placing = BatchPlacement(self.nodes, settings.extender, np.random.default_rng([world.scenario.seed, 3]))
         self.queue, self.running = BatchQueue(jobs), Running.nothing()
         self.request = {r: jobs.requests(r) for r in Resource}
         self.capacity = {r: self._column(r, np.inf) for r in Resource}
@@ -107,24 +109,29 @@ class Loop:
 
     def run(self, accounts: Accounts, progress: Progress) -> None:
         """All steps; progress advances once a simulated hour."""
-        for slot in self.world.steps:
-            step = slot - self.world.first_slot
-            offered = self._offered(slot)
-            self._place(offered, slot, step)
-            self._work(offered, slot, step, accounts)
-            if step % CALM_STEPS == CALM_STEPS - 1:
-                progress.advance()
+        steps = self.world.steps
+        for first in range(steps.start, steps.stop, BLOCK_STEPS):
+            slots = np.arange(first, min(first + BLOCK_STEPS, steps.stop), dtype=np.intp)
+            lent = self._offered(slots)
+            for place, slot in enumerate(slots.tolist()):
+                offered, step = lent[:, :, place], slot - steps.start
+                self._place(offered, slot, step)
+                self._work(offered, slot, step, accounts)
+                if step % CALM_STEPS == CALM_STEPS - 1:
+                    progress.advance()
 
     def _column(self, resource: Resource, absent: float) -> Floats:
         past = self.world.past.get(resource)
         return np.full(self.nodes, absent) if past is None else past.capacity.astype(np.float64)
 
-    def _offered(self, slot: int) -> Floats:
-        """(2, n); memory without bound where the trace says nothing of it, and nobody lends more than there is."""
+    def _offered(self, slots: Indices) -> Floats:
+        """(2, n, slots); memory without bound where the trace says nothing of it; nobody lends more than there is.
+
+        What is lent does not depend on what batch does with it, so that a block of slots is computed at once.
+        """
+        unbounded = np.full((self.nodes, len(slots)), np.inf)
         rows = [
-            np.minimum(self.lending.offered(r, slot), self.capacity[r])
-            if r in self.world.past
-            else np.full(self.nodes, np.inf)
+            np.minimum(self.lending.offered(r, slots), self.capacity[r][:, None]) if r in self.world.past else unbounded
             for r in Resource
         ]
         return np.stack(rows)
@@ -145,7 +152,7 @@ class Loop:
         for kind, request in enumerate(KINDS):
             estimate = np.array(self.placing.estimate(kind))
             for _ in range(ROUNDS):
-                load = NodeLoad(capacity, used, offered, bound, self.calm)
+                load = PlacementLoad(capacity, used, offered, bound, self.calm)
                 nodes = self.placing.nodes_for(kind, self.nodes, load, now)
                 jobs = self.queue.take(kind, len(nodes), step)
                 nodes = nodes[: len(jobs)]
@@ -158,8 +165,8 @@ class Loop:
     def _work(self, offered: Floats, slot: int, step: int, accounts: Accounts) -> None:
         """One step of use: everybody gets CPU in the order of their class, and who finds no memory leaves."""
         needed, bound = self._needed(slot), self._bound()
-        left = self.capacity[CPU] - needed[0]
-        room = np.minimum(agents.batch_room(self.capacity[CPU], needed[0], self.policy), left)
+        unused = self.capacity[CPU] - needed[0]
+        room = np.minimum(agents.batch_room(self.capacity[CPU], needed[0], self.policy), unused)
         speed = np.divide(room, bound[0], out=np.ones(self.nodes), where=bound[0] > room)
         evicted = self._evict(needed[1], accounts)
         running = self.running
@@ -198,24 +205,27 @@ class Loop:
         return len(leaving)
 
 
-def simulate(
-    world: World,
-    sharing: Sharing,
-    knob: float,
-    forecasts: Forecasts,
-    model: Interference,
-    progress: Progress,
-    settings: Thresholded | None = None,
-) -> SharingOutcome:
-    """One way of sharing at one setting of its knob; progress advances once a simulated hour.
+@dataclass(frozen=True, slots=True, eq=False)
+class Experiment:
+    """A world, what was forecast in it at the risks that are to be run, and how batch work slows others down."""
 
-    Jobs arrive as fast as would fill what the nodes have left on average, so that capacity is what bounds batch.
-    settings: of agents and extender; those that go with the way by its documentation when None.
-    """
-    free = float((world.past[CPU].capacity[:, None] - world.need(CPU)[:, world.first_slot :]).mean(axis=1).sum())
-    jobs = arriving(free * LOAD, len(world.steps), world.scenario.seed)
-    accounts = Accounts(world, jobs, model)
-    progress.stage(f"{sharing} {knob:g}", len(world.steps) // CALM_STEPS)
-    thresholds = settings or Thresholded.of(sharing, knob)
-    Loop(world, jobs, lender(world, sharing, knob, forecasts), thresholds).run(accounts, progress)
-    return accounts.outcome(sharing, knob)
+    world: World
+    forecasts: Forecasts
+    model: Interference
+
+    def run(
+        self, sharing: Sharing, knob: float, progress: Progress, settings: Thresholded | None = None
+    ) -> SharingOutcome:
+        """One way of sharing at one setting of its knob; progress advances once a simulated hour.
+
+        Jobs arrive as fast as would fill what the nodes have left on average, so that capacity is what bounds batch.
+        settings: of agents and extender; those that go with the way by its documentation when None.
+        """
+        world = self.world
+        free = world.past[CPU].capacity[:, None] - world.need(CPU)[:, world.first_slot :]
+        jobs = arriving(float(free.mean(axis=1).sum()) * LOAD, len(world.steps), world.scenario.seed)
+        accounts = Accounts(world, jobs, self.model)
+        progress.stage(f"{sharing} {knob:g}", len(world.steps) // CALM_STEPS)
+        thresholds = settings or Thresholded.of(sharing, knob)
+        SharingLoop(world, jobs, lender(world, sharing, knob, self.forecasts), thresholds).run(accounts, progress)
+        return accounts.outcome(sharing, knob)

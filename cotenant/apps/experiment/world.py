@@ -114,8 +114,8 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
     """
     of_cpu = past[Resource.CPU]
     slots = decision_slots(of_cpu.grid, of_cpu.older)
-    wanted = of_cpu.grid.size - scenario.days * SLOTS_PER_DAY
-    later = slots[slots >= wanted]
+    earliest = of_cpu.grid.size - scenario.days * SLOTS_PER_DAY
+    later = slots[slots >= earliest]
     if not len(later):
         raise NoData(
             f"{of_cpu.grid.size / SLOTS_PER_DAY:.1f} days of nodes are there; "
@@ -158,7 +158,7 @@ def _cell(scenario: SharingScenario, number: int, nodes: int) -> Mapping[Resourc
     of_nodes = {signal: of for signal, of in cluster.usage.items() if signal.spec.per_node}
     history = History(cluster.inventory, spec.grid, usage, of_nodes, None)
     unknown = NodeMaxima((), spec.grid.start_seconds, np.empty((nodes, 0), dtype=np.float32))
-    return {r: replace(nodes_past(history, r, pod_totals(history, r), unknown), demand=None) for r in Resource}
+    return {r: nodes_past(history, r, pod_totals(history, r), unknown) for r in Resource}
 
 
 PODS_OF_AGENTS: Final = 3
@@ -196,8 +196,8 @@ def _drawn(
 
 
 def _filled(past: NodesPast) -> NodesPast:
-    """Gaps hold the value before them, leading ones the first."""
-    return replace(past, prod=_forward(past.prod), high=_forward(past.high), system=_forward(past.system))
+    """Gaps hold the value before them, leading ones the first; policies that ask for demand are not run here."""
+    return replace(past, demand=None, prod=_forward(past.prod), high=_forward(past.high), system=_forward(past.system))
 
 
 def _forward(values: Floats) -> Floats:

@@ -59,8 +59,8 @@ class _ReservationPolicy(msgspec.Struct, frozen=True, rename="camel"):
 
 def headroom(capacity: CountT, online: CountT, percent: int) -> CountT:
     """What the threshold leaves best effort, millicores, of one node or an array of nodes; may be negative."""
-    left: CountT = capacity * percent // 100 - online
-    return left
+    room: CountT = capacity * percent // 100 - online
+    return room
 
 
 def suppressible(pod: PodSpec) -> bool:

@@ -35,7 +35,7 @@ _FRESH: Final = {name: CollectionState(0.0) for name in (*NEEDED, *RESERVING)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NodeLoad:
+class PlacementLoad:
     """What the extender sees of n nodes; CPU before memory, (2, n): capacity, used by all, lent, bound by batch.
 
     suppressed: share of the last hour, (n,).
@@ -48,7 +48,7 @@ class NodeLoad:
     suppressed: Floats
 
 
-class Placing:
+class BatchPlacement:
     """The extender and the scheduler of one simulated cluster."""
 
     def __init__(self, nodes: int, settings: ExtenderSettings, rng: np.random.Generator) -> None:
@@ -63,7 +63,7 @@ class Placing:
         """What the extender expects a pod of the kind to use: millicores, bytes."""
         return self._pods[kind].estimate
 
-    def nodes_for(self, kind: int, most: int, load: NodeLoad, now_seconds: float) -> Indices:
+    def nodes_for(self, kind: int, most: int, load: PlacementLoad, now_seconds: float) -> Indices:
         """Different nodes for at most so many pods of one kind; none where no node may have one."""
         request = np.array(KINDS[kind], dtype=np.float64)[:, None]
         rows = np.flatnonzero((load.bound + request <= load.offered).all(axis=0))
@@ -79,7 +79,7 @@ class Placing:
         places = best_nodes.narrowed(snapshot, pod, rows, now, self._settings, context)
         return self._rng.permutation(rows[places])[:most]
 
-    def _snapshot(self, load: NodeLoad, now_seconds: float) -> NodeSnapshot:
+    def _snapshot(self, load: PlacementLoad, now_seconds: float) -> NodeSnapshot:
         """The rows that a watcher would send: every node has reported just now."""
         columns = np.zeros((WIDTH, load.capacity.shape[1]))
         limits = self._settings.load_aware.usage

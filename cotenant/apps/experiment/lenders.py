@@ -26,6 +26,7 @@ from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from recommender.colocation.formulas import Parameters, batch
 
 Floats = npt.NDArray[np.float64]
+Slots = npt.NDArray[np.intp]
 Forecasts = Mapping[Resource, Mapping[float, Mapping[str, Any]]]
 """By resource and risk in percent: columns of the formulas, (n, decisions)."""
 
@@ -36,8 +37,8 @@ DECISION_STEPS: Final = 72
 class Lender(Protocol):
     """A way of sharing at one setting of its knob."""
 
-    def offered(self, resource: Resource, slot: int) -> Floats:
-        """What each node lends in this slot, (n,), in the unit of the resource."""
+    def offered(self, resource: Resource, slots: Slots) -> Floats:
+        """What each node lends in these slots, (n, slots), in the unit of the resource."""
 
 
 def foreseen(world: World, risks_percent: Sequence[float], settings: NodePeakSettings, progress: Progress) -> Forecasts:
@@ -72,25 +73,24 @@ class ByFormula:
     strategy: ColocationStrategy
     forecasts: Mapping[Resource, Mapping[str, Any]] | None
 
-    def offered(self, resource: Resource, slot: int) -> Floats:
-        """By the formula, from the step before; an absent manager leaves what it last wrote."""
-        effect = self.world.effect
-        slot = effect.first if effect.during(slot, Incident.MANAGER_DEAD) else slot
-        past = self.world.past[resource]
-        columns = present_columns(past, np.array([slot]))
+    def offered(self, resource: Resource, slots: Slots) -> Floats:
+        """By the formula, from the step before each; an absent manager leaves what it last wrote."""
+        effect, past = self.world.effect, self.world.past[resource]
+        slots = np.where(effect.during(slots, Incident.MANAGER_DEAD), effect.first, slots)
+        columns = present_columns(past, slots)
         if self.forecasts is not None:
-            decision = self._decision(resource, slot)
-            columns = replace(columns, **{name: of[:, decision] for name, of in self.forecasts[resource].items()})
-        amounts = batch(columns, Parameters.of([self.strategy] * len(past.nodes), resource), now_seconds=0.0)
-        return np.where(amounts.lent, amounts.amounts, 0).astype(np.float64)
+            at = self._decisions(resource, slots)
+            columns = replace(columns, **{name: of[:, at].ravel() for name, of in self.forecasts[resource].items()})
+        amounts = batch(columns, Parameters.of([self.strategy] * len(columns.nodes), resource), now_seconds=0.0)
+        return np.where(amounts.lent, amounts.amounts, 0).astype(np.float64).reshape(len(past.nodes), len(slots))
 
-    def _decision(self, resource: Resource, slot: int) -> int:
-        """Number of the newest decision; none is made without Prometheus."""
+    def _decisions(self, resource: Resource, slots: Slots) -> Slots:
+        """Number of the newest decision in each slot; none is made without Prometheus."""
         effect = self.world.effect
-        slot = effect.first - 1 if effect.during(slot, Incident.PROMETHEUS_AWAY) else slot
+        slots = np.where(effect.during(slots, Incident.PROMETHEUS_AWAY), effect.first - 1, slots)
         assert self.forecasts is not None
         decisions = next(iter(self.forecasts[resource].values())).shape[1]
-        return int(min(max(slot - self.world.first_slot, 0) // DECISION_STEPS, decisions - 1))
+        return np.clip((slots - self.world.first_slot) // DECISION_STEPS, 0, decisions - 1).astype(np.intp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,11 @@ class ByShare:
     world: World
     share: float
 
-    def offered(self, resource: Resource, slot: int) -> Floats:  # noqa: ARG002 - the contract's
-        """The same in every slot."""
+    def offered(self, resource: Resource, slots: Slots) -> Floats:
+        """The same in every slot, and not what the kubelet keeps."""
         past = self.world.past[resource]
-        lent: Floats = np.minimum(self.share * past.capacity, past.capacity - past.reserved).astype(np.float64)
-        return lent
+        lent = np.minimum(self.share * past.capacity, past.capacity - past.reserved)
+        return np.repeat(lent[:, None], len(slots), axis=1).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +119,9 @@ class ByOracle:
         """Knows the whole run."""
         return cls(world, {r: highest_ahead(world.need(r), LONGEST_STEPS) for r in world.past})
 
-    def offered(self, resource: Resource, slot: int) -> Floats:
+    def offered(self, resource: Resource, slots: Slots) -> Floats:
         """Never more than what is free at any moment of a job that starts now."""
-        return np.maximum(self.world.past[resource].capacity - self.ahead[resource][:, slot], 0.0)
+        return np.maximum(self.world.past[resource].capacity[:, None] - self.ahead[resource][:, slots], 0.0)
 
 
 def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) -> Lender:
