@@ -63,6 +63,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "dask ": ("needs machines", "tests/cotenant/test_shards.py"),
     "cotenant get forecast --resource gpu-core": ("needs usage of GPUs", "tests/cli/test_results.py"),
     "cotenant backtest": (HISTORY, "tests/cli/test_backtest.py"),
+    "cotenant simulate": ("simulates for seconds", "tests/cli/test_simulate.py"),
     "cotenant dashboard": (SERVES, "tests/dashboard/test_server.py"),
     "cotenant demo --cluster ": (DESK, "tests/cluster/test_first_hour.py"),
     "cotenant install": (DESK, "tests/cli/test_install_on_cluster.py"),

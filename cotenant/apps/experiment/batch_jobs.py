@@ -99,11 +99,6 @@ class BatchQueue:
             self._heads[kind] += int(valid[-1]) + 1 if full else len(part)
         return np.array(chosen, dtype=np.intp)
 
-    def give_back(self, ids: Indices) -> None:
-        """Jobs that no node had room for keep their place at the head."""
-        for one in ids.tolist()[::-1]:
-            self._again[int(self._jobs.kind[one])].insert(0, one)
-
     def _in_time(self, ids: Indices, step: int) -> npt.NDArray[Any]:
         return np.asarray(step + self._jobs.work_steps[ids] <= self._jobs.deadline[ids])
 

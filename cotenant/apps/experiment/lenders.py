@@ -147,8 +147,9 @@ def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) ->
 def highest_ahead(need: npt.NDArray[Any], steps: int) -> Floats:
     """Highest of each slot and the `steps` after it, (n, slots); the last slots look as far as there are any."""
     highest, covered = need.astype(np.float64), 1
-    while covered < steps + 1:
-        shift = min(covered, steps + 1 - covered)
+    reach = min(steps + 1, highest.shape[1])
+    while covered < reach:
+        shift = min(covered, reach - covered)
         highest[:, : highest.shape[1] - shift] = np.maximum(highest[:, :-shift], highest[:, shift:])
         covered += shift
     return highest

@@ -1,0 +1,95 @@
+"""`cotenant simulate` as a user types it: on the synthetic cluster, a trace file and a stored history."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cotenant.apps.simulation.demo import CLUSTER, fill
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.progress import Silent
+from profiler.synthetic import SyntheticSpec
+from tests.support import command_line
+
+MONDAY = 1_700_438_400
+QUICK = ("--nodes", "2", "--pods", "20", "--days", "2")
+
+
+def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
+    return command_line.cotenant("simulate", *words)
+
+
+def test_every_way_has_a_row_and_the_same_seed_the_same_rows() -> None:
+    first = cotenant(*QUICK, "--policy", "none", "--policy", "cotenant", "--risk", "1", "--risk", "5", "-o", "json")
+    assert first.returncode == 0, first.stderr
+    rows = json.loads(first.stdout)
+    assert [(r["sharing"], r["knob"]) for r in rows] == [("none", 0), ("cotenant", 1), ("cotenant", 5)]
+    assert rows[0]["batch_core_hours"] == 0 < rows[1]["batch_core_hours"]
+    assert "3 runs of 2 days on 2 nodes" in first.stderr
+    again = cotenant(*QUICK, "--policy", "cotenant", "-o", "json", "--quiet")
+    assert json.loads(again.stdout) == rows[1:2]
+    assert not again.stderr
+
+
+def test_pods_of_a_trace_are_drawn_onto_nodes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    slots = np.arange(16 * 288)
+    values = np.clip(20 + 10 * np.sin(2 * np.pi * slots / 288) + rng.normal(0, 3, (5, len(slots))), 0, 100)
+    columns = {
+        "series_id": np.repeat([f"vm-{i}" for i in range(5)], len(slots)),
+        "timestamp": pa.array(np.tile(1000 * (MONDAY + 300 * slots), 5), pa.timestamp("ms", tz="UTC")),
+        "cpu_avg_pct": values.ravel(),
+    }
+    path = tmp_path / "azure_v1_vms.parquet"
+    pq.write_table(pa.table(columns), path)
+    words = ("--trace", str(path), *QUICK[:4], "--policy", "koordinator", "-o", "csv")
+    done = cotenant(*words, "--days", "2", "--quiet")
+    assert done.returncode == 0, done.stderr
+    (row,) = csv.DictReader(io.StringIO(done.stdout))
+    # nodes of ten VMs of four cores on 80 %: 50 cores each, 48 hours; Koordinator lends at most 60 % of them
+    assert 0 < float(row["batch_core_hours"]) <= 0.6 * 2 * 50 * 48
+    longer = cotenant(*words, "--days", "9")
+    assert longer.returncode == 1
+    assert "the trace has 16.0 days; 14 of history and 9 are needed" in longer.stderr
+    assert "Give --days 2 or a longer trace." in longer.stderr
+    unknown = tmp_path / "mine.parquet"
+    path.rename(unknown)
+    refused = cotenant("--trace", str(unknown))
+    assert refused.returncode == 2
+    assert "azure_v1_vms, bitbrains_rnd" in refused.stderr
+
+
+@pytest.mark.slow
+def test_the_stored_history_says_what_would_have_been(tmp_path: Path) -> None:
+    store = Store(str(tmp_path), CLUSTER)
+    fill(store, SyntheticSpec(nodes=3, workloads=25, days=17, seed=3), Silent())
+    words = ("--trace", "stored", "--store", str(tmp_path), "--policy", "koordinator", "--policy", "cotenant")
+    done = cotenant(*words, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    # 17 days less the 14 of history
+    assert [(r["sharing"], r["nodes"], r["days"]) for r in rows] == [("koordinator", 3, 3), ("cotenant", 3, 3)]
+    assert "x the batch core-hours of Koordinator's formulas" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--trace", "/nowhere.parquet"), "--trace /nowhere.parquet is no file"),
+        (("--store", "/nowhere"), "--store and --cluster go with --trace stored"),
+        (("--incident", "flood"), "there is no incident 'flood'"),
+        (("--policy", "borg"), "'borg' is none of none, static-overcommit"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said_with_its_fix(words: tuple[str, ...], text: str) -> None:
+    done = cotenant(*words)
+    assert done.returncode == 2
+    assert text in " ".join(done.stderr.split())
