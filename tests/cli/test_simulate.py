@@ -20,7 +20,7 @@ from profiler.synthetic import SyntheticSpec
 from tests.support import command_line
 
 MONDAY = 1_700_438_400
-QUICK = ("--nodes", "2", "--pods", "20", "--days", "2")
+QUICK = ("--nodes", "4", "--pods", "80", "--days", "2")
 
 
 def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def test_every_way_has_a_row_and_the_same_seed_the_same_rows() -> None:
     rows = json.loads(first.stdout)
     assert [(r["sharing"], r["knob"]) for r in rows] == [("none", 0), ("cotenant", 1), ("cotenant", 5)]
     assert rows[0]["batch_core_hours"] == 0 < rows[1]["batch_core_hours"]
-    assert "3 runs of 2 days on 2 nodes" in first.stderr
+    assert "3 runs of 2 days on 4 nodes" in first.stderr
     again = cotenant(*QUICK, "--policy", "cotenant", "-o", "json", "--quiet")
     assert json.loads(again.stdout) == rows[1:2]
     assert not again.stderr
@@ -50,7 +50,7 @@ def test_pods_of_a_trace_are_drawn_onto_nodes(tmp_path: Path) -> None:
     }
     path = tmp_path / "azure_v1_vms.parquet"
     pq.write_table(pa.table(columns), path)
-    words = ("--trace", str(path), *QUICK[:4], "--policy", "koordinator", "-o", "csv")
+    words = ("--trace", str(path), "--nodes", "2", "--pods", "20", "--policy", "koordinator", "-o", "csv")
     done = cotenant(*words, "--days", "2", "--quiet")
     assert done.returncode == 0, done.stderr
     (row,) = csv.DictReader(io.StringIO(done.stdout))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cotenant.apps.experiment.nodes_past import nodes_past
 from cotenant.apps.experiment.outcome import SharingScenario
-from cotenant.apps.experiment.world import HISTORY_DAYS, SLOTS_PER_DAY, World, world_of
+from cotenant.apps.experiment.world import World, world_of
 from cotenant.apps.pipeline import corridor, node_history
 from cotenant.apps.pipeline.nodes import pod_totals
 from cotenant.core.adapters.store import Store
@@ -31,8 +31,5 @@ def stored_world(store: Store, settings: Settings, scenario: SharingScenario, pr
     of_cpu = past[Resource.CPU]
     if not len(of_cpu.nodes):
         raise NoData(f"no node of cluster {store.cluster} is stored at {store.url}", fix="Run cotenant scan first.")
-    stored_days = of_cpu.grid.size / SLOTS_PER_DAY
-    before = 1 if of_cpu.older.size else HISTORY_DAYS
-    days = min(scenario.days, max(1, int(stored_days - before)))
     pods = sum(pod.running for pod in history.inventory.pods)
-    return world_of(replace(scenario, nodes=len(of_cpu.nodes), pods=pods, days=days), past)
+    return world_of(replace(scenario, nodes=len(of_cpu.nodes), pods=pods), past)

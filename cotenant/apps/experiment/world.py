@@ -110,7 +110,8 @@ def trace_world(scenario: SharingScenario, series: PodSeries) -> World:
 def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> World:
     """The world of these nodes, its last `days` judged, with the scenario's incident in it.
 
-    Judging begins at a decision on the nodes' peaks, so that every judged step has one before it.
+    Judging begins at a decision on the nodes' peaks, so that every judged step has one before it; where there are fewer
+    days after the history than asked, all of them are judged, and the scenario says how many.
     """
     of_cpu = past[Resource.CPU]
     slots = decision_slots(of_cpu.grid, of_cpu.older)
@@ -125,7 +126,8 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
     first = int(later[0])
     filled = {r: _filled(of) for r, of in past.items()}
     effect = effect_of(scenario, filled[Resource.CPU], first)
-    return World(scenario, {r: effect.on(of) for r, of in filled.items()}, first, effect)
+    days = max(1, (of_cpu.grid.size - first) // SLOTS_PER_DAY)
+    return World(replace(scenario, days=days), {r: effect.on(of) for r, of in filled.items()}, first, effect)
 
 
 def joined(parts: Sequence[NodesPast]) -> NodesPast:
