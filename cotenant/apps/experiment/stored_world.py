@@ -7,7 +7,7 @@ from dataclasses import replace
 from cotenant.apps.experiment.nodes_past import nodes_past
 from cotenant.apps.experiment.outcome import SharingScenario
 from cotenant.apps.experiment.world import World, world_of
-from cotenant.apps.pipeline import corridor, node_history
+from cotenant.apps.pipeline import node_history, stored_history
 from cotenant.apps.pipeline.nodes import pod_totals
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
@@ -23,7 +23,7 @@ def stored_world(store: Store, settings: Settings, scenario: SharingScenario, pr
     analysis stored their maxima.
     """
     progress.stage("Read history", 1)
-    history = corridor.load(store, settings)
+    history = stored_history.load(store, settings)
     totals = {r: pod_totals(history, r) for r in Resource}
     maxima = node_history.maxima_of_nodes(store, history, {r: t.prod for r, t in totals.items()}, settings.node_peak)
     past = {r: nodes_past(history, r, totals[r], maxima[r]) for r in Resource}
