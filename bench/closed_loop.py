@@ -10,7 +10,8 @@ that run exceed the node. Two comparisons:
   reclaim percentage, cotenant by its risk. An oracle that knows the next day stands beside: where it is not ahead of a
   tuned rule by as much as the goal asks, no forecast can be.
 
-python -m bench.closed_loop [FAMILY ...]   # records the families named; all by default
+python -m bench.closed_loop                # everything, the largest size first
+python -m bench.closed_loop FAMILY ...     # the families named
 python -m bench.closed_loop --large        # 1,000 nodes, 20,000 pods, 30 days: time and memory
 """
 
@@ -191,10 +192,9 @@ def large() -> list[Row]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    if arguments == ["--large"]:
+    if not arguments or arguments == ["--large"]:
         record("closed_loop_large", ".venv/bin/python -m bench.closed_loop --large", large())
-        return
-    for family in arguments or FAMILIES:
+    for family in [a for a in arguments if a != "--large"] if arguments else FAMILIES:
         runs, shares = measured(family)
         name = f"closed_loop_{family}"
         record(
