@@ -168,7 +168,7 @@ def test_every_surface_shows_the_same_peak_window(overview: Overview, analysis: 
     ]
     of_workloads = [row["peak_time"] for row in forecast_rows]
     assert any(of_workloads) and not all(of_workloads)
-    assert [row["peak_time"] for row in analysis.rows[WORKLOADS.name].rows()] == of_workloads
+    assert [row["peak_time"] for row in analysis.rows[WORKLOADS.name].joined().rows()] == of_workloads
     nodes = analysis.node_forecasts[Resource.CPU]
     of_nodes = {ref.name: nodes.peak_window(row) for row, ref in enumerate(nodes.refs)}
     assert {o.node: o.series[Resource.CPU].peak_seconds for o in collect(analysis).nodes} == {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.adapters.store import tables as stored_tables
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.colocation.reclaimable import Reclaimable
 from cotenant.core.model.finding import ClusterFinding
@@ -18,7 +19,7 @@ from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.reservations.plan import Proposal
 from cotenant.core.model.resource import MeasuredResource, Resource
 from cotenant.core.model.sparse_usage import AnyUsage
-from cotenant.core.model.table import Table
+from cotenant.core.model.table import Schema, Table
 from cotenant.core.model.usage.forecast import Forecasts
 from cotenant.core.model.usage.portrait import Pattern, Portraits
 from cotenant.core.model.usage.quality import QualityRecord
@@ -179,6 +180,38 @@ class HourlySum:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PackedTable:
+    """A table as the content of its file: a third of the memory, and quicker from process to process."""
+
+    schema: Schema
+    content: bytes
+
+    @classmethod
+    def of(cls, table: Table) -> PackedTable:
+        """Of a table that is then no longer needed."""
+        return cls(table.schema, stored_tables.encode(table))
+
+    def unpacked(self) -> Table:
+        """The table."""
+        return stored_tables.decode(self.content, self.schema)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableParts:
+    """Rows of one table, a shard's after another's."""
+
+    schema: Schema
+    parts: tuple[Table | PackedTable, ...]
+
+    def __iter__(self) -> Iterator[Table]:
+        return (part.unpacked() if isinstance(part, PackedTable) else part for part in self.parts)
+
+    def joined(self) -> Table:
+        """All rows at once."""
+        return Table.joined(self.schema, list(self))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Analysis:
     """The result of one run."""
 
@@ -186,7 +219,7 @@ class Analysis:
     """Of usage, that of nodes and GPUs alone; pods' series are in no one's memory at once."""
 
     workloads: WorkloadColumns
-    rows: Mapping[str, Table]
+    rows: Mapping[str, TableParts]
     """By name: the tables of workloads, their forecasts and the portraits of each namespace."""
 
     coverage: Coverage

@@ -37,7 +37,7 @@ from cotenant.apps.pipeline.shards.executors import Executor, Here
 from cotenant.apps.pipeline.shards.merge import Merger
 from cotenant.apps.pipeline.shards.plan import Shard, ShardSize
 from cotenant.apps.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, parts
-from cotenant.apps.pipeline.shards.work import ShardTask, compute, everything
+from cotenant.apps.pipeline.shards.work import ShardTask, compute, compute_packed, everything
 from cotenant.apps.pipeline.stored_history import surroundings
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.store import Store
@@ -49,7 +49,7 @@ from cotenant.core.model.table import Schema, Table
 from cotenant.core.model.usage.forecast import Forecasts, joined
 from cotenant.core.model.usage.server_quantiles import ServerQuantiles
 from cotenant.core.model.usage.usage import Usage
-from cotenant.core.model.views import RECOMMENDATION_LOG, WORKLOADS, portraits_of
+from cotenant.core.model.views import FORECASTS, RECOMMENDATION_LOG, portraits_of
 from cotenant.core.settings.base import digest
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.pipeline import PipelineSettings
@@ -119,7 +119,7 @@ class _Run:
             merger.add(compute(tasks[0], self.progress))
             return merger
         self.progress.stage("Workloads, shard by shard", len(tasks))
-        for result in executors.in_turn(self.executor.run(compute, tasks)):
+        for result in executors.in_turn(self.executor.run(compute_packed, tasks)):
             merger.add(result)
             self.progress.advance()
         return merger
@@ -237,10 +237,14 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
 
 def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) -> None:
     store.write_document(DIVISION, analysis.division)
+    for name, parts_of_table in analysis.rows.items():
+        if name != FORECASTS.name:
+            store.write_parts(parts_of_table.schema, parts_of_table)
+    store.write_parts(FORECASTS, tables.forecast_parts(analysis))
     for table in _result_tables(analysis, settings):
         store.write_table(table)
     lines = browse.node_lines(analysis, settings.recommender.reclaimable)
-    browsable = set()
+    browsable = set(analysis.rows)
     for table in _browsable_tables(analysis, store, lines):
         store.write_table(table)
         browsable.add(table.schema.name)
@@ -257,11 +261,9 @@ def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) 
 
 def _result_tables(analysis: Analysis, settings: Settings) -> Iterator[Table]:
     """One after another: together they take more memory than the largest."""
-    yield analysis.rows[WORKLOADS.name]
     yield tables.recommendations(analysis.recommendations, settings.actions.guardrails)
     yield tables.nodes(analysis)
     yield pods.pods(analysis.history.inventory, {r: of.present for r, of in analysis.pod_sums.items()})
-    yield tables.forecasts(analysis)
     yield tables.reclaimable(analysis.reclaimable)
     yield tables.findings(analysis.findings)
     yield tables.replicas(analysis.replica_floors)
@@ -274,7 +276,6 @@ def _browsable_tables(analysis: Analysis, store: Store, lines: browse.NodeLines)
     yield browse.node_history(analysis, lines)
     yield browse.logged(_stored(store, RECOMMENDATION_LOG), analysis.recommendations)
     yield from browse.coverage(analysis)
-    yield from (table for name, table in analysis.rows.items() if name.startswith(portraits_of("").name))
 
 
 def _stored(store: Store, schema: Schema) -> Table | None:

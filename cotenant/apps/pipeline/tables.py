@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -228,10 +228,15 @@ def _node_peaks(analysis: Analysis) -> Mapping[str, float]:
 
 def forecasts(analysis: Analysis) -> Table:
     """One row per cluster, node and workload, and resource; of GPUs one for the cluster."""
+    return Table.joined(FORECASTS, list(forecast_parts(analysis)))
+
+
+def forecast_parts(analysis: Analysis) -> Iterator[Table]:
+    """The same, of workloads a shard's after another's."""
     above: list[Forecasts[Any]] = [*analysis.cluster_forecasts.values()]
     above += [analysis.node_forecasts[resource] for resource in Resource]
-    own = [forecast_table(series) for series in above]
-    return Table.joined(FORECASTS, [*own, analysis.rows[FORECASTS.name]])
+    yield from (forecast_table(series) for series in above)
+    yield from analysis.rows[FORECASTS.name]
 
 
 def forecast_table(series: Forecasts[Any]) -> Table:

@@ -10,7 +10,7 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.apps.pipeline.analysis import History, HourlySum, PodSums, WorkloadColumns
+from cotenant.apps.pipeline.analysis import History, HourlySum, PackedTable, PodSums, TableParts, WorkloadColumns
 from cotenant.apps.pipeline.containers import ContainerResults
 from cotenant.apps.pipeline.nodes import POD_SIGNAL, SumsOfPods
 from cotenant.apps.pipeline.plans import Candidates
@@ -34,7 +34,7 @@ class Merger:
         self._history = history
         self._pods = {r: SumsOfPods(history.inventory, grid) for r in Resource}
         self._totals = {r: TotalOfParts((ClusterRef(history.inventory.cluster),), grid) for r in Resource}
-        self._tables: dict[str, list[Table]] = defaultdict(list)
+        self._tables: dict[str, list[Table | PackedTable]] = defaultdict(list)
         self._columns: list[WorkloadColumns] = []
         self._judged: list[ContainerResults] = []
         self._coverage: list[Coverage] = []
@@ -71,9 +71,9 @@ class Merger:
         specs = {r: POD_SIGNAL[r].spec for r in Resource}
         return {r: of.usage(specs[r].resource, specs[r].statistic) for r, of in self._totals.items()}
 
-    def rows(self) -> dict[str, Table]:
+    def rows(self) -> dict[str, TableParts]:
         """By name: the rows of all shards."""
-        return {name: Table.joined(parts[0].schema, parts) for name, parts in self._tables.items()}
+        return {name: TableParts(parts[0].schema, tuple(parts)) for name, parts in self._tables.items()}
 
     def workloads(self) -> WorkloadColumns:
         """Of all workloads."""

@@ -7,14 +7,14 @@ written.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 import numpy as np
 
 from cotenant.apps.pipeline import browse, learned, plans, stored_history, tables, weeks
-from cotenant.apps.pipeline.analysis import Floats, History, HourlySum, WorkloadAnalysis, WorkloadColumns
+from cotenant.apps.pipeline.analysis import Floats, History, HourlySum, PackedTable, WorkloadAnalysis, WorkloadColumns
 from cotenant.apps.pipeline.containers import ContainerResults, judge
 from cotenant.apps.pipeline.node_peaks import running_peaks
 from cotenant.apps.pipeline.nodes import POD_SIGNAL, PartialPodSums, partial_sums
@@ -67,7 +67,7 @@ class ShardResult:
     """
 
     workloads: WorkloadColumns
-    tables: tuple[Table, ...]
+    tables: tuple[Table | PackedTable, ...]
     judged: ContainerResults
     floors: tuple[ReplicaFloor, ...]
     pods: Mapping[Resource, PartialPodSums]
@@ -99,6 +99,12 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     judged = judge(history, settings, shard.deleted, task.server, least_margins=task.least_margins)
     progress.stage("Sums and tables", 1)
     return _result(analysis, judged, list(of_groups.values()), settings)
+
+
+def compute_packed(task: ShardTask) -> ShardResult:
+    """`compute` for a result that is sent, and kept beside those of other shards."""
+    result = compute(task)
+    return replace(result, tables=tuple(PackedTable.of(table) for table in result.tables if isinstance(table, Table)))
 
 
 def workload_totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[Signal, Usage[WorkloadRef]]]:

@@ -32,23 +32,36 @@ def encode(
 
     `group_rows` are the rows that a reader of a few must decode together.
     """
-    metadata: dict[Any, Any] = {_VERSION_KEY: str(SCHEMA_VERSION)}
-    metadata.update({f"cotenant.{k}": v for k, v in stamp.items()})
-    columns = list(dictionary)
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        table.replace_schema_metadata(metadata),
-        sink,
-        row_group_size=group_rows,
-        compression="zstd",
-        compression_level=3,
-        use_dictionary=columns,
-        use_byte_stream_split=_float_paths(table.schema),
-        write_statistics=False,
-        write_page_checksum=True,
-    )
+    write([(table, group_rows)], stamp, dictionary, sink)
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def write(
+    parts: Iterable[tuple[pa.Table, int | None]], stamp: Mapping[str, str], dictionary: Iterable[str], sink: Any
+) -> None:
+    """The same into a file, from at least one table with the rows of its groups; all have the same columns."""
+    metadata: dict[Any, Any] = {_VERSION_KEY: str(SCHEMA_VERSION)}
+    metadata.update({f"cotenant.{k}": v for k, v in stamp.items()})
+    columns, writer = list(dictionary), None
+    try:
+        for table, group_rows in parts:
+            if writer is None:
+                writer = pq.ParquetWriter(
+                    sink,
+                    table.schema.with_metadata(metadata),
+                    compression="zstd",
+                    compression_level=3,
+                    use_dictionary=columns,
+                    use_byte_stream_split=_float_paths(table.schema),
+                    write_statistics=False,
+                    write_page_checksum=True,
+                )
+            writer.write_table(table.replace_schema_metadata(metadata), row_group_size=group_rows)
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 def decode(

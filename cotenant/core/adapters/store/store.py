@@ -324,6 +324,16 @@ class Store:
         """Replace a result table."""
         self._replace_result(table.schema.name, "parquet", tables.encode(table))
 
+    def write_parts(self, schema: Schema, parts: Iterable[Table]) -> None:
+        """Replace a result table by the rows of at least one table; they need not be in memory together."""
+        file = f"{_checked(schema.name, 'result')}.parquet"
+        if self._draft is None:
+            self.write_table(Table.joined(schema, list(parts)))
+            return
+        self._draft.files.add(file)
+        with self._folder.replacing(f"{self.cluster}/results/{RUNS}/{self._draft.run}/{file}") as sink:
+            tables.write(schema, parts, sink)
+
     def read_table(self, schema: Schema, where: Mapping[str, str] | None = None, *, matrices: bool = False) -> Table:
         """A result table; NoData when it was never written, StoreCorrupt when it cannot be read.
 

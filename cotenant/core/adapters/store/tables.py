@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -19,10 +19,23 @@ GROUP_NUMBERS: Final = 2**20
 
 def encode(table: Table) -> bytes:
     """The table's file."""
+    return parquet.encode(_arrow(table), {"table": table.schema.name}, _texts_of(table.schema), _group_rows(table))
+
+
+def write(schema: Schema, parts: Iterable[Table], sink: Any) -> None:
+    """The file of all rows of at least one table, one table after another."""
+    parquet.write(
+        ((_arrow(part), _group_rows(part)) for part in parts), {"table": schema.name}, _texts_of(schema), sink
+    )
+
+
+def _arrow(table: Table) -> pa.Table:
     arrays = [_to_arrow(column, table.columns[column.name]) for column in table.schema.columns]
-    names = [column.name for column in table.schema.columns]
-    texts = [column.name for column in table.schema.columns if column.kind is Kind.TEXT]
-    return parquet.encode(pa.table(arrays, names=names), {"table": table.schema.name}, texts, _group_rows(table))
+    return pa.table(arrays, names=[column.name for column in table.schema.columns])
+
+
+def _texts_of(schema: Schema) -> list[str]:
+    return [column.name for column in schema.columns if column.kind is Kind.TEXT]
 
 
 def _group_rows(table: Table) -> int:
