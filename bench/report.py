@@ -1,4 +1,4 @@
-"""Write bench/README.md and the numbers of README.md and docs/compare.md from bench/results/*.json.
+"""Write bench/README.md, the numbers of README.md and docs/compare.md, and the README's figure, from bench/results.
 
 No number without its command:
 
@@ -14,10 +14,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from bench.closed_loop_figure import drawn
 from bench.record import RESULTS, ROOT
 
 README: Final = ROOT / "README.md"
 COMPARE: Final = ROOT / "docs" / "compare.md"
+FIGURE: Final = ROOT / "docs" / "images" / "closed-loop.svg"
+CURVES: Final = ROOT / "bench" / "closed_loop_curves.json"
+"""What the figure is drawn from: `bench.closed_loop` writes it."""
 BEGIN, END = "<!-- numbers: written by `make docs`, do not edit -->", "<!-- end of numbers -->"
 IN_README: Final = (
     ("replay", "synthetic: OOM kills caused by us", "OOM kills by proposals in weeks held out, on a synthetic cluster"),
@@ -140,6 +144,7 @@ def with_numbers(readme: str, table: str) -> str:
 def main() -> int:
     documents = results()
     targets = {
+        **({FIGURE: drawn(json.loads(CURVES.read_text()))} if CURVES.exists() else {}),
         ROOT / "bench" / "README.md": page(documents),
         README: with_numbers(README.read_text(), readme_numbers(documents)),
         COMPARE: with_numbers(COMPARE.read_text(), chosen_rows(documents, BESIDE_PEERS)),

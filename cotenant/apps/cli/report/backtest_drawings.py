@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from cotenant.apps.cli.report.scan_drawings import text
@@ -25,28 +26,79 @@ STYLE: Final = (
     )
     + ".chart .s0{stroke-width:3}"
 )
+FIGURE_THEME: Final = (
+    "svg{--line:#e2e5ea;--dim:#586271;font:20px system-ui,sans-serif}text{fill:#586271}.ground{fill:#fff}"
+    ".title{fill:#1b2330;font-size:26px;font-weight:600}.key{fill:#1b2330;font-size:24px}.chart .s0{stroke-width:4}.chart .s1,.chart .s2,.chart .s3{stroke-width:3}"
+)
 WIDTH, HEIGHT, LEFT, BOTTOM = 620, 300, 52, 34
 MOST_VIOLATION, LEAST_SAVINGS = 25.0, 60.0
 """Percent: where settings stop being of use, and would squeeze the others into a corner."""
 
 Points = Sequence[tuple[float, float]]
+Spread = tuple[float, float, float]
+"""(x, lowest y, highest y)."""
 
 
-def lines(curves: Mapping[str, Points], axes: tuple[str, str], label: str, *, ideal: Points = ()) -> str:
-    """One line a name; a single point is a dot. Axes run over what there is."""
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One chart of a figure: points by name, and intervals across them."""
+
+    curves: Mapping[str, Points]
+    spread: Mapping[str, Sequence[Spread]]
+
+
+def lines(
+    curves: Mapping[str, Points],
+    axes: tuple[str, str],
+    label: str,
+    *,
+    ideal: Points = (),
+    spread: Mapping[str, Sequence[Spread]] | None = None,
+) -> str:
+    """One line a name; a single point is a dot. Axes run over what there is; spread: intervals across the points."""
     finite = {n: [p for p in ps if all(map(math.isfinite, p))] for n, ps in curves.items()}
-    everything = [p for ps in finite.values() for p in ps] + list(ideal)
-    if not everything:
+    if not any(finite.values()) and not ideal:
         return '<p class="dim">Nothing to draw.</p>'
-    box = _Box(everything)
+    view = f'viewBox="0 0 {WIDTH} {HEIGHT}"'
+    drawn = plot(finite, axes, ideal, spread or {})
+    return f'<svg class="chart" {view} role="img" aria-label="{text(label)}">{drawn}</svg>{legend(finite)}'
+
+
+def plot(
+    curves: Mapping[str, Points], axes: tuple[str, str], ideal: Points, spread: Mapping[str, Sequence[Spread]]
+) -> str:
+    """Inside of the SVG: grid, lines, dots, intervals. All numbers are finite, and there is one at least."""
+    ends = [(x, y) for bars in spread.values() for x, low, high in bars for y in (low, high)]
+    box = _Box([*(p for ps in curves.values() for p in ps), *ideal, *ends])
     drawn = [*box.grid(axes), _path("ideal", box, ideal)]
-    for place, points in enumerate(finite.values()):
+    for place, (name, points) in enumerate(curves.items()):
         colour = place % len(COLOURS)
         drawn.append(_path(f"s{colour}", box, points) if len(points) > 1 else "")
         dots = points if len(points) <= 12 else []
         drawn += [f'<circle class="d{colour}" cx="{box.x(x):.1f}" cy="{box.y(y):.1f}" r="3.2"/>' for x, y in dots]
-    view = f'viewBox="0 0 {WIDTH} {HEIGHT}"'
-    return f'<svg class="chart" {view} role="img" aria-label="{text(label)}">{"".join(drawn)}</svg>{legend(finite)}'
+        drawn += [_path(f"s{colour}", box, ((x, low), (x, high))) for x, low, high in spread.get(name, ())]
+    return "".join(drawn)
+
+
+def figure(panels: Mapping[str, Panel], axes: tuple[str, str], label: str) -> str:
+    """A picture of its own for pages without styles, on a light ground: one chart a panel, a legend below all."""
+    names = list(dict.fromkeys(name for panel in panels.values() for name in panel.curves))
+    drawn = []
+    for place, (title, panel) in enumerate(panels.items()):
+        inside = plot({name: panel.curves.get(name, ()) for name in names}, axes, (), panel.spread)
+        heading = f'<text class="title" x="{LEFT}" y="-24">{text(title)}</text>'
+        drawn.append(f'<g transform="translate({place * WIDTH} 66)">{heading}{inside}</g>')
+    wide, high = WIDTH * len(panels), HEIGHT + 132
+    step = (wide - 2 * LEFT) / len(names)
+    for place, name in enumerate(names):
+        left = LEFT + step * place
+        drawn.append(f'<circle class="d{place % len(COLOURS)}" cx="{left:.0f}" cy="{high - 24}" r="9"/>')
+        drawn.append(f'<text class="key" x="{left + 18:.0f}" y="{high - 16}">{text(name)}</text>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {wide} {high}" role="img" '
+        f'aria-label="{text(label)}"><style>{STYLE}{FIGURE_THEME}</style>'
+        f'<rect class="ground" width="{wide}" height="{high}" rx="10"/>{"".join(drawn)}</svg>\n'
+    )
 
 
 def frontier(chart: Frontier) -> str:

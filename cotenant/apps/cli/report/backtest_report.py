@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
 
-from cotenant.apps.cli.cells import human
-from cotenant.apps.cli.report.backtest_drawings import STYLE as CHARTS
 from cotenant.apps.cli.report.backtest_drawings import frontier, lines
+from cotenant.apps.cli.report.document import column_glossary, document, section
 from cotenant.apps.cli.report.scan_drawings import text
-from cotenant.apps.cli.report.style import STYLE
-from cotenant.core.model.table import Column, Kind, Table
+from cotenant.core.model.table import Table
 from cotenant.core.model.usage.backtest import Frontier
 
 DRAWN_LEVEL: Final = 0.95
@@ -50,7 +47,7 @@ def page(contents: BacktestContents) -> str:
               for f in contents.frontiers),
             _charts(contents),
             *_tables(contents.scores),
-            _column_glossary(contents.scores),
+            column_glossary(contents.scores),
         ]
     )  # fmt: skip
     footer = (
@@ -62,21 +59,14 @@ def page(contents: BacktestContents) -> str:
 def policies_page(title: str, computed_seconds: int, scores: Table) -> str:
     """The whole file of `cotenant backtest --reclaim`."""
     shown = scores.schema.columns
-    body = f"{_section('Reclaim policies', scores, shown)}\n{_column_glossary(scores)}"
+    body = f"{section('Reclaim policies', scores, shown)}\n{column_glossary(scores)}"
     return _document(title, computed_seconds, body, "Each decision rests on what stood before it.")
 
 
 def _document(lead: str, computed_seconds: int, body: str, footer: str) -> str:
-    """The HTML around a body: style, a policy against loading anything, header, footer. lead, footer: plain text."""
-    when = datetime.fromtimestamp(computed_seconds, UTC).strftime("%Y-%m-%d %H:%M")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="referrer" content="no-referrer">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>cotenant: back-test</title><style>{STYLE}{CHARTS}</style></head><body><main>\n"
-        f'<header><h1>Back-test</h1><p class="lead">{text(lead)} Computed {when} UTC.</p></header>\n{body}\n'
-        f"<footer>Made by <code>cotenant backtest -o html</code>. {text(footer)}</footer></main></body></html>\n"
+    """lead, footer: plain text."""
+    return document(
+        "Back-test", lead, computed_seconds, body, f"Made by <code>cotenant backtest -o html</code>. {text(footer)}"
     )
 
 
@@ -117,36 +107,4 @@ def _tables(scores: Table) -> Iterator[str]:
     shown = [c for c in scores.schema.columns if c.name != "stratum"]
     names = scores.columns["stratum"].astype(str)
     for stratum in dict.fromkeys(names.tolist()):
-        yield _section("All series" if stratum == "all" else stratum, scores.take(names == stratum), shown)
-
-
-def _section(title: str, scores: Table, shown: Sequence[Column]) -> str:
-    """A table under its heading."""
-    head = "".join(f'<th scope="col" title="{text(c.doc)}"{_class(c)}>{text(c.title)}</th>' for c in shown)
-    body = "".join(f"<tr>{''.join(_cell(c, row[c.name]) for c in shown)}</tr>" for row in scores.rows())
-    return (
-        f"<section><h2>{text(title)}</h2>"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(title)}"><table>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>"
-    )
-
-
-def _column_glossary(scores: Table) -> str:
-    """What each column means."""
-    items = "".join(f"<dt>{text(c.title)}</dt><dd>{text(c.doc)}</dd>" for c in scores.schema.columns)
-    return f"<section><h2>Columns</h2><dl>{items}</dl></section>"
-
-
-def _class(column: Column) -> str:
-    return ' class="num"' if column.kind.numeric else ' class="who"'
-
-
-def _cell(column: Column, value: Any) -> str:
-    """A cell with the exact value beside what is shown: ratios of losses need three digits."""
-    shown = human(column.kind, value)
-    if value is not None and column.kind is Kind.NUMBER:
-        shown = f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
-    elif value is not None and column.kind is Kind.RATIO:
-        shown = f"{100 * value:.1f} %"
-    exact = "" if value is None else f' data-value="{text(value)}"'
-    return f"<td{_class(column)}{exact}>{text(shown)}</td>"
+        yield section("All series" if stratum == "all" else stratum, scores.take(names == stratum), shown)
