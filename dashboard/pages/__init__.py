@@ -21,6 +21,7 @@ from dashboard.pages import (
     rebalance,
     recommendations,
     reservations,
+    what_if,
     workloads,
 )
 
@@ -38,6 +39,7 @@ ALL: Final[tuple[Page, ...]] = (
     queues.PAGE,
     rebalance.PAGE,
     batch.PAGE,
+    what_if.PAGE,
     enforcement.PAGE,
     findings.PAGE,
     health.PAGE,

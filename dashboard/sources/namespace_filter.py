@@ -26,6 +26,7 @@ from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.table import Kind, Table
 from cotenant.core.model.usage.backtest import BacktestReport
 from cotenant.core.model.usage.policy_trial import PolicyTrial
+from cotenant.core.model.usage.what_if import WhatIf
 from cotenant.core.model.views import PODS, RECOMMENDATIONS, WORKLOADS, Overview
 from dashboard.nodes.batch import Room
 from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
@@ -121,6 +122,10 @@ class Narrowing:
     def policy_trial(self) -> PolicyTrial | None:
         """Sums over nodes, which name no workload."""
         return self._behind.policy_trial()
+
+    def what_if(self) -> WhatIf | None:
+        """Sums over nodes, which name no workload."""
+        return self._behind.what_if()
 
     def _readable_namespaces(self) -> Namespaces | None:
         return self._people().reads

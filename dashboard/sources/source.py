@@ -27,6 +27,7 @@ from cotenant.core.model.usage.backtest import BACKTEST, BacktestReport
 from cotenant.core.model.usage.policy_trial import POLICY_TRIAL, PolicyTrial
 from cotenant.core.model.usage.quality import QualityRecord
 from cotenant.core.model.usage.week import WEEKS
+from cotenant.core.model.usage.what_if import WHAT_IF, WhatIf
 from cotenant.core.model.views import (
     COVERAGE,
     COVERAGE_BY_DAY,
@@ -147,6 +148,9 @@ class ResultSource(Protocol):
 
     def policy_trial(self) -> PolicyTrial | None:
         """Scores of the last `cotenant backtest --reclaim` of this store; None when there was none."""
+
+    def what_if(self) -> WhatIf | None:
+        """The last `cotenant simulate --trace stored` of this store; None when there was none."""
 
 
 class StoreSource:
@@ -317,6 +321,10 @@ class StoreSource:
     def policy_trial(self) -> PolicyTrial | None:
         """Read when asked for."""
         return self._store.read_document(POLICY_TRIAL, PolicyTrial)
+
+    def what_if(self) -> WhatIf | None:
+        """Read when asked for."""
+        return self._store.read_document(WHAT_IF, WhatIf)
 
     def _before(self, subject: Subject, snapshot: Snapshot) -> Row | None:
         """Hourly means up to the forecast, under the names of a portrait's row."""

@@ -21,6 +21,8 @@ from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.progress import Silent
+from cotenant.core.model.usage.usage import DAY_SECONDS
+from cotenant.core.model.usage.what_if import WHAT_IF, LentDay, RiskOutcome, WhatIf
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard.app import create_app, served_by
@@ -50,12 +52,25 @@ def results(folder: Path, *, demo: bool = True, spec: SyntheticSpec = SPEC) -> R
         store, settings = Store(target.as_uri(), CLUSTER), Settings()
         end = fill(store, spec, Silent()).inventory.time_seconds
         corridor.publish(corridor.analyse(store, settings, FixedClock(end), Silent()), store, settings, demo=demo)
+        store.write_document(WHAT_IF, replayed(end))
 
     copy_template(f"results-{hashlib.sha256(repr((spec, demo)).encode()).hexdigest()[:16]}", folder, make)
     store = Store(folder.as_uri(), CLUSTER)
     inventory = store.read_inventory()
     assert inventory is not None
     return Results(store, inventory.time_seconds)
+
+
+def replayed(end_seconds: int) -> WhatIf:
+    """Four days of a cluster of 100 cores, replayed at three risks: more is lent, more is short."""
+    first = end_seconds // DAY_SECONDS * DAY_SECONDS - 4 * DAY_SECONDS
+
+    def outcome(risk: float | None, lent: float, short: float) -> RiskOutcome:
+        days = tuple(LentDay(first + n * DAY_SECONDS, 40.0 + n, lent, lent - 5, short * n / 1.5) for n in range(4))
+        return RiskOutcome(risk, 96 * (lent - 5), (36.5 + lent) / 100, short, 1.02, 3, days)
+
+    risks = (outcome(0.5, 25.0, 0.001), outcome(1.0, 30.0, 0.004), outcome(5.0, 40.0, 0.02))
+    return WhatIf(end_seconds, 4, 100.0, risks, outcome(None, 20.0, 0.006))
 
 
 def app_of(made: Results, settings: DashboardSettings = QUICK, *, age_seconds: float = 0.0) -> Any:

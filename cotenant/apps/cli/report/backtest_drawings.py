@@ -28,7 +28,8 @@ STYLE: Final = (
 )
 FIGURE_THEME: Final = (
     "svg{--line:#e2e5ea;--dim:#586271;font:20px system-ui,sans-serif}text{fill:#586271}.ground{fill:#fff}"
-    ".title{fill:#1b2330;font-size:26px;font-weight:600}.key{fill:#1b2330;font-size:24px}.chart .s0{stroke-width:4}.chart .s1,.chart .s2,.chart .s3{stroke-width:3}"
+    ".title{fill:#1b2330;font-size:26px;font-weight:600}.key{fill:#1b2330;font-size:24px}"
+    ".chart .s0{stroke-width:4}.chart .s1,.chart .s2,.chart .s3{stroke-width:3}"
 )
 WIDTH, HEIGHT, LEFT, BOTTOM = 620, 300, 52, 34
 MOST_VIOLATION, LEAST_SAVINGS = 25.0, 60.0

@@ -1,0 +1,87 @@
+"""A replay of the stored history with lending: cores by day, and batch work against shortage over the risk. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotenant.core.model.usage.what_if import RiskOutcome, WhatIf
+from dashboard.figures import base, lines
+from dashboard.figures.base import Chart
+from dashboard.tables import display
+
+
+def days(replay: WhatIf, chosen: RiskOutcome) -> Chart:
+    """Cores by day: used by services, used by batch on top of them, lent; the nodes' capacity as a level."""
+    times = base.milliseconds([day.start_seconds for day in chosen.days])
+    online, batch, lent = (
+        np.array([getattr(day, name) for day in chosen.days], dtype=np.float64)
+        for name in ("online_cores", "batch_cores", "lent_cores")
+    )
+    traces = [
+        _bars(times, online, "Services", base.BLUE),
+        _bars(times, batch, "Batch", base.TEAL),
+        lines.line(times, lent, "Lent to batch", base.ORANGE, width=2) | {"mode": "lines+markers"},
+        lines.level(times, replay.capacity_cores, "Capacity"),
+    ]
+    layout = lines.over_time("cores", times, barmode="stack")
+    text = (
+        f"Cores by day: services use {online.mean():,.0f}, {lent.mean():,.0f} are lent to batch, which uses "
+        f"{batch.mean():,.0f}, of {replay.capacity_cores:,.0f}."
+    )
+    return Chart({"data": traces, "layout": layout}, text)
+
+
+def shortage(chosen: RiskOutcome) -> Chart:
+    """Share of node-time that was short, by day."""
+    times = base.milliseconds([day.start_seconds for day in chosen.days])
+    shares = np.array([100 * day.short for day in chosen.days], dtype=np.float64)
+    layout = lines.over_time("%", times, showlegend=False, meta=base.IN_TIME)
+    worst = int(shares.argmax())
+    when = display.moment(chosen.days[worst].start_seconds)
+    text = f"Node-time short: {shares.mean():.2f} % on average, at most {shares[worst]:.2f} % on the day from {when}."
+    return Chart({"data": [_bars(times, shares, "Node-time short, %", base.RED)], "layout": layout}, text)
+
+
+def curve(replay: WhatIf, chosen: RiskOutcome) -> Chart:
+    """Batch core-hours against node-time short: one point a risk, the chosen one marked, Koordinator's formulas."""
+    risks = replay.risks
+    traces = [
+        _points(risks, "By risk", base.TEAL) | {"mode": "lines+markers"},
+        _points([chosen], "Chosen", base.ORANGE, 13),
+    ]
+    if replay.by_use is not None:
+        traces.append(_points([replay.by_use], "By present use", base.VIOLET, 10))
+    layout = base.layout(
+        margin={"l": 64, "r": 16, "t": 28, "b": 44},
+        showlegend=True,
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        xaxis={"title": {"text": "node-time short, %"}, "rangemode": "tozero", "fixedrange": True},
+        yaxis={"title": {"text": "batch core-hours"}, "rangemode": "tozero", "fixedrange": True},
+    )
+    first, last = risks[0], risks[-1]
+    text = (
+        f"From {first.risk_percent:g} to {last.risk_percent:g} % risk batch does {first.batch_core_hours:,.0f} to "
+        f"{last.batch_core_hours:,.0f} core-hours, with {first.short:.2%} to {last.short:.2%} of node-time short."
+    )
+    return Chart({"data": traces, "layout": layout}, text)
+
+
+def _bars(times: list[float], values: lines.Floats, name: str, colour: str) -> lines.Trace:
+    marker = {"color": base.faded(colour, 0.75)}
+    return {"type": "bar", "name": name, "x": times, "y": base.gaps(values), "marker": marker}
+
+
+def _points(
+    outcomes: tuple[RiskOutcome, ...] | list[RiskOutcome], name: str, colour: str, size: int = 7
+) -> lines.Trace:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [100 * one.short for one in outcomes],
+        "y": [one.batch_core_hours for one in outcomes],
+        "text": [name if one.risk_percent is None else f"{one.risk_percent:g} % risk" for one in outcomes],
+        "hovertemplate": "%{text}: %{y:,.0f} core-hours, %{x:.2f} % short<extra></extra>",
+        "line": {"color": colour},
+        "marker": {"color": colour, "size": size},
+    }

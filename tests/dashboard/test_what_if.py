@@ -1,0 +1,56 @@
+"""The page What if: what each place of the slider says, and what stands there before anything was replayed."""
+
+from __future__ import annotations
+
+import pytest
+
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.usage.what_if import WHAT_IF
+from dashboard.figures import what_if as charts
+from dashboard.pages import what_if
+from dashboard.sources.source import StoreSource
+from tests.dashboard.test_states import text_of, view_on
+from tests.support import dashboard as support
+from tests.support.dashboard import Results, replayed
+
+REPLAY = replayed(1_795_089_600)
+
+
+def test_the_slider_stands_at_the_usual_risk_and_has_a_mark_for_each(made: Results) -> None:
+    source = StoreSource(made.store, support.QUICK)
+    page = text_of(what_if.render(view_on(source), ""))
+    for mark in ("0.5 %", "1 %", "5 %"):
+        assert f'"{mark}"' in page
+    # at 1 % risk: 30 of 100 cores lent; 96 hours x 25 cores = 2,400; by present use 96 x 15 = 1,440
+    for text in ("30 cores", "mean; 30% of capacity", "2,400 core-hours", "1.67 x lending by present use", "0.40%"):
+        assert text in page
+
+
+@pytest.mark.parametrize(("place", "lent"), [(0, "25 cores"), (2, "40 cores"), (9, "40 cores"), (-1, "25 cores")])
+def test_every_place_has_its_own_numbers_and_one_beyond_is_the_last(place: int, lent: str) -> None:
+    assert lent in text_of(what_if.outcome(REPLAY, place))
+
+
+def test_charts_hold_the_days_and_say_the_same_in_words() -> None:
+    chosen = REPLAY.risks[2]
+    days = charts.days(REPLAY, chosen)
+    assert [trace["name"] for trace in days.figure["data"]] == ["Services", "Batch", "Lent to batch", "Capacity"]
+    assert days.figure["data"][2]["y"] == [40.0] * 4
+    # services use 40 to 43 cores
+    assert days.summary == "Cores by day: services use 42, 40 are lent to batch, which uses 35, of 100."
+    # days at 0, 1, 2 and 3 times 2 / 1.5 percent
+    assert charts.shortage(chosen).figure["data"][0]["y"] == pytest.approx([0, 4 / 3, 8 / 3, 4.0])
+    curve = charts.curve(REPLAY, chosen)
+    assert curve.figure["data"][0]["x"] == pytest.approx([0.1, 0.4, 2.0])
+    assert curve.figure["data"][1]["x"] == pytest.approx([2.0])
+    assert "0.5 to 5 % risk" in curve.summary
+
+
+def test_a_store_without_a_replay_says_which_command_makes_one(tmp_path_factory: pytest.TempPathFactory) -> None:
+    store = Store(tmp_path_factory.mktemp("what-if").as_uri(), "c")
+    source = StoreSource(store, support.QUICK)
+    page = text_of(what_if.render(view_on(source), ""))
+    assert what_if.NONE in page
+    assert what_if.COMMAND in page
+    store.write_document(WHAT_IF, REPLAY)
+    assert source.what_if() == REPLAY
