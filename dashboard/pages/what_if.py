@@ -35,11 +35,14 @@ def render(view: View, _search: str) -> Component:
     """Heading, slider, and what the chosen risk would have done."""
     lead = html.P("What lending to batch work would have done to this cluster, on its own history.")
     head = html.Div([html.H1("What if"), lead], className="page-head")
-    body = panels.guarded(lambda: _body(view.source.what_if()))
+    body = panels.guarded(lambda: _body(view))
     return html.Div([head, body], className="page tall-page")
 
 
-def _body(replay: WhatIf | None) -> Component:
+def _body(view: View) -> Component:
+    if view.source.snapshot().overview is None:
+        return panels.no_results()
+    replay = view.source.what_if()
     if replay is None or not replay.risks:
         return panels.empty(NONE, why=NONE_WHY, command=COMMAND)
     start = min(range(len(replay.risks)), key=lambda place: abs(_risk(replay.risks[place]) - USUAL_PERCENT))

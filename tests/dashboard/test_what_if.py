@@ -8,7 +8,7 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.model.usage.what_if import WHAT_IF
 from dashboard.figures import what_if as charts
 from dashboard.pages import what_if
-from dashboard.sources.source import StoreSource
+from dashboard.sources.source import ResultSource, StoreSource
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import dashboard as support
 from tests.support.dashboard import Results, replayed
@@ -46,11 +46,28 @@ def test_charts_hold_the_days_and_say_the_same_in_words() -> None:
     assert "0.5 to 5 % risk" in curve.summary
 
 
-def test_a_store_without_a_replay_says_which_command_makes_one(tmp_path_factory: pytest.TempPathFactory) -> None:
-    store = Store(tmp_path_factory.mktemp("what-if").as_uri(), "c")
-    source = StoreSource(store, support.QUICK)
-    page = text_of(what_if.render(view_on(source), ""))
+class Unreplayed:
+    """Results of which no replay is stored."""
+
+    def __init__(self, behind: ResultSource) -> None:
+        self._behind = behind
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._behind, name)
+
+    def what_if(self) -> None:
+        return None
+
+
+def test_results_without_a_replay_say_which_command_makes_one(made: Results) -> None:
+    page = text_of(what_if.render(view_on(Unreplayed(StoreSource(made.store, support.QUICK))), ""))
     assert what_if.NONE in page
     assert what_if.COMMAND in page
+
+
+def test_the_page_reads_the_replay_that_the_command_stores(tmp_path_factory: pytest.TempPathFactory) -> None:
+    store = Store(tmp_path_factory.mktemp("what-if").as_uri(), "c")
+    source = StoreSource(store, support.QUICK)
+    assert source.what_if() is None
     store.write_document(WHAT_IF, REPLAY)
     assert source.what_if() == REPLAY
