@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -11,14 +13,15 @@ from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, message, print_table
 from cotenant.apps.cli.progress import bars
-from cotenant.core.model.errors import UsageError
+from cotenant.core.model.errors import StoreError, UsageError
 from cotenant.core.model.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from cotenant.apps.experiment.outcome import Incident, Sharing, SharingOutcome
+    from cotenant.apps.experiment.outcome import Incident, Sharing, SharingOutcome, SharingScenario
     from cotenant.apps.experiment.world import World
+    from cotenant.apps.simulation.nodes.incident_story import IncidentStory
     from cotenant.core.adapters.store import Store
     from cotenant.core.model.progress import Progress
     from cotenant.core.settings.root import Settings
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 app = new_app()
 
 STORED: Final = "stored"
+UNSAID: Final = ("output", "no_headers", "quiet", "store", "cluster")
+"""Options that do not change what a report says."""
 WAYS: Final = ("none", "static-overcommit", "koordinator", "cotenant", "oracle")
 
 SCHEMA: Final = Schema(
@@ -64,7 +69,8 @@ def _ways(value: list[str] | None) -> list[str]:
         "cotenant simulate",
         "cotenant simulate --trace stored --policy koordinator --policy cotenant --risk 1 --risk 5",
         "cotenant simulate --trace traces/bitbrains_rnd.parquet --nodes 40 --pods 800 -o csv",
-        "cotenant simulate --incident flash-crowd --seed 3 -o json",
+        "cotenant simulate --incident flash-crowd  # what the operator saw, what cotenant did, what it cost",
+        "cotenant simulate --seeds 10 --report simulation.html",
     )
 )
 def simulate(
@@ -81,6 +87,7 @@ def simulate(
     pods: Annotated[int | None, typer.Option("--pods", min=1, help="Pods on them; default: 20 a node.")] = None,
     days: Annotated[int | None, typer.Option("--days", min=2, max=90, help="Judged days; default: 7.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn: same seed, same result.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=100, help="Runs, each with the next seed.")] = 1,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -89,7 +96,9 @@ def simulate(
     ] = None,
     risk: Annotated[
         list[float] | None,
-        typer.Option("--risk", min=0.01, max=50, help="Of cotenant's peaks, percent; may be repeated. Default: 1."),
+        typer.Option(
+            "--risk", min=0.01, max=50, help="Of cotenant's peaks, percent; may be repeated. Default: 1, or a curve."
+        ),
     ] = None,
     static_share: Annotated[
         list[float] | None,
@@ -101,6 +110,10 @@ def simulate(
             "--incident", metavar="NAME", help="flash-crowd, prometheus-away, memory-leak or manager-dead, on day two."
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Also write all of it as one HTML file, with curves over knobs."),
+    ] = None,
     cluster: ClusterOption = None,
     store: StoreOption = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="How to write the rows.")] = Format.TABLE,
@@ -109,10 +122,9 @@ def simulate(
 ) -> None:
     """Try ways to share nodes with batch work on a simulated cluster, by this program's own decisions. Read-only.
 
-    With --trace stored: on what your nodes did, before anything is turned on.
+    With --trace stored: on what your nodes did, before anything is turned on, at several risks; the outcome is kept
+    with the results, for the dashboard's page What if.
     """
-    from cotenant.apps.experiment.comparison import swept
-    from cotenant.apps.experiment.interference import Interference
     from cotenant.apps.experiment.outcome import SharingScenario
 
     if trace != STORED and (store or cluster):
@@ -120,13 +132,110 @@ def simulate(
     settings = session_of(ctx).load({"store.url": store}).settings
     scenario = SharingScenario(trace, nodes, pods or 20 * nodes, days or 7, seed, _incident(incident))
     place = open_store(settings, cluster) if trace == STORED else None
+    curve = place is not None or report is not None
+    knobs = _knobs(policy or list(WAYS), tuple(risk or ()), tuple(static_share or ()), curve=curve)
     with bars(quiet=quiet) as progress:
-        world = _world(scenario, place, settings, progress)
-        knobs = _knobs(policy or list(WAYS), tuple(risk or (1.0,)), tuple(static_share or (0.5,)))
-        outcomes = swept(world, knobs, Interference(), progress)
+        outcomes, story = _simulated(Experiment(scenario, seeds, knobs, place, settings), progress)
     print_table(table(outcomes), output, headers=not no_headers)
+    if story is not None and output in (Format.TABLE, Format.WIDE):
+        sys.stdout.write(f"\n{story_text(story)}")
+    if report is not None:
+        _report(report, outcomes, story, ctx)
+    if place is not None:
+        _keep(place, outcomes)
     if not quiet:
         message(summary(outcomes))
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What is simulated: a scenario for each of its seeds, every way at each of its knobs; place: stored history."""
+
+    scenario: SharingScenario
+    seeds: int
+    knobs: Mapping[Sharing, Sequence[float]]
+    place: Store | None
+    settings: Settings
+
+
+def _simulated(asked: Experiment, progress: Progress) -> tuple[list[SharingOutcome], IncidentStory | None]:
+    """Every outcome, and the story of the incident where there is one, of the first seed."""
+    from cotenant.apps.experiment.comparison import INSTALLED, of, swept
+    from cotenant.apps.experiment.interference import Interference
+    from cotenant.apps.experiment.outcome import Sharing
+
+    outcomes: list[SharingOutcome] = []
+    story = None
+    for number in range(asked.seeds):
+        scenario = replace(asked.scenario, seed=asked.scenario.seed + number)
+        world = _world(scenario, asked.place, asked.settings, progress)
+        outcomes += swept(world, asked.knobs, Interference(), progress)
+        ours = of(outcomes, Sharing.COTENANT)
+        if scenario.incident is not None and ours and story is None:
+            spared = _world(replace(scenario, incident=None), asked.place, asked.settings, progress)
+            installed = next((one for one in ours if one.knob == INSTALLED[Sharing.COTENANT]), ours[0])
+            story = _story(installed, world, spared, progress)
+    return outcomes, story
+
+
+def _story(hit: SharingOutcome, world: World, spared: World, progress: Progress) -> IncidentStory:
+    """Of the run that was hit, beside the same run in the world that was spared."""
+    from cotenant.apps.experiment.comparison import swept
+    from cotenant.apps.experiment.interference import Interference
+    from cotenant.apps.simulation.nodes.incident_story import ClusterRuns, told
+    from cotenant.apps.simulation.nodes.node_incidents import ON_A_NODE, replayed
+
+    without = swept(spared, {hit.sharing: (hit.knob,)}, Interference(), progress)[0]
+    first, last = (slot - world.first_slot for slot in (world.effect.first, world.effect.last))
+    incident = world.effect.incident
+    assert incident is not None
+    begin = float(hit.timeline.time_seconds[first])
+    node = replayed(incident, Interference(), begin) if incident in ON_A_NODE else None
+    return told(incident, ClusterRuns(hit, without, first, last), node)
+
+
+def story_text(story: IncidentStory) -> str:
+    """Time line and costs for a terminal."""
+    from cotenant.apps.cli.report.simulation_report import amount, clock
+
+    lines = [f"{story.title}\n"]
+    lines += [f"  {clock(line.seconds):>8}  {line.witness:<9} {line.text}\n" for line in story.lines]
+    lines.append("What it cost\n")
+    for cost in story.costs:
+        goal = "" if cost.at_most is None else f"  (at most {cost.at_most:g}: {'met' if cost.met else 'missed'})"
+        lines.append(f"  {cost.what}: {amount(cost)}{goal}\n")
+    return "".join(lines)
+
+
+def _report(file: Path, outcomes: Sequence[SharingOutcome], story: IncidentStory | None, ctx: typer.Context) -> None:
+    from cotenant.apps.cli.report.simulation_report import SimulationContents, page
+    from cotenant.apps.experiment.interference import Interference
+    from cotenant.core.adapters.clock import SystemClock
+
+    given = {name: value for name, value in ctx.params.items() if value not in (None, [], False) and name not in UNSAID}
+    words = [
+        f"--{name.replace('_', '-')} {one}"
+        for name, value in given.items()
+        for one in (value if isinstance(value, list) else [value])
+    ]
+    command = " ".join(["cotenant simulate", *words])
+    stories = [story] if story is not None else []
+    contents = SimulationContents(outcomes, stories, Interference(), command, int(SystemClock().now_seconds()))
+    try:
+        file.write_text(page(contents), encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{file} cannot be written: {error.strerror}", fix="Give --report another path.") from error
+
+
+def _keep(store: Store, outcomes: Sequence[SharingOutcome]) -> None:
+    """For the dashboard's page, without what went wrong in an incident."""
+    from cotenant.apps.experiment.what_if import what_if
+    from cotenant.core.adapters.clock import SystemClock
+    from cotenant.core.model.usage.what_if import WHAT_IF
+
+    kept = what_if(outcomes, int(SystemClock().now_seconds()))
+    if kept is not None and outcomes[0].scenario.incident is None:
+        store.write_document(WHAT_IF, kept)
 
 
 def table(outcomes: Sequence[SharingOutcome]) -> Table:
@@ -168,14 +277,19 @@ def _incident(name: str | None) -> Incident | None:
 
 
 def _knobs(
-    ways: Sequence[str], risks: tuple[float, ...], shares: tuple[float, ...]
+    ways: Sequence[str], risks: tuple[float, ...], shares: tuple[float, ...], *, curve: bool
 ) -> Mapping[Sharing, Sequence[float]]:
-    """Settings to run by way: those that are asked for, else those of an install."""
-    from cotenant.apps.experiment.comparison import INSTALLED
+    """Settings of each way: what was asked for, else those of an install, or those of a curve."""
+    from cotenant.apps.experiment.comparison import INSTALLED, KNOBS
     from cotenant.apps.experiment.outcome import Sharing
+    from cotenant.apps.experiment.what_if import RISKS_PERCENT
 
-    settings = {Sharing.COTENANT: risks, Sharing.STATIC: shares}
-    return {way: settings.get(way, (INSTALLED.get(way, 0.0),)) for way in map(Sharing, dict.fromkeys(ways))}
+    usual: dict[Sharing, tuple[float, ...]] = {way: (knob,) for way, knob in INSTALLED.items()}
+    usual |= {Sharing.STATIC: (0.5,)}
+    if curve:
+        usual = {**KNOBS, Sharing.COTENANT: RISKS_PERCENT, Sharing.KOORDINATOR: KNOBS[Sharing.KOORDINATOR]}
+    given = {Sharing.COTENANT: risks, Sharing.STATIC: shares}
+    return {way: given.get(way) or usual.get(way, (0.0,)) for way in map(Sharing, dict.fromkeys(ways))}
 
 
 def _world(scenario: Any, place: Store | None, settings: Settings, progress: Progress) -> World:

@@ -11,7 +11,7 @@ from typing import Final
 from cotenant.apps.cli.report.backtest_drawings import Points, Spread, lines
 from cotenant.apps.cli.report.document import document
 from cotenant.apps.cli.report.scan_drawings import text
-from cotenant.apps.experiment.comparison import Interval, interval
+from cotenant.apps.experiment.comparison import SeedInterval, interval
 from cotenant.apps.experiment.interference import Interference
 from cotenant.apps.experiment.outcome import Sharing, SharingOutcome
 from cotenant.apps.simulation.nodes.incident_story import IncidentCost, IncidentStory
@@ -96,7 +96,7 @@ def curves(outcomes: Sequence[SharingOutcome]) -> tuple[dict[str, Points], dict[
     return {name: sorted(of) for name, of in points.items()}, spread
 
 
-def over_seeds(outcomes: Sequence[SharingOutcome], name: str) -> Interval:
+def over_seeds(outcomes: Sequence[SharingOutcome], name: str) -> SeedInterval:
     """Mean and interval of one column."""
     return interval([float(getattr(outcome, name)) for outcome in outcomes])
 
@@ -121,7 +121,7 @@ def _comparison(outcomes: Sequence[SharingOutcome]) -> str:
     )
 
 
-def _cell(value: Interval, factor: float, unit: str) -> str:
+def _cell(value: SeedInterval, factor: float, unit: str) -> str:
     digits = 0 if factor == 1 and unit != "x" else 3 if unit == "x" else 2
     if not math.isfinite(value.mean):
         return '<td class="num">-</td>'

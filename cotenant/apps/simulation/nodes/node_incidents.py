@@ -24,6 +24,8 @@ from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE
 
 Floats = npt.NDArray[np.float64]
 
+ON_A_NODE: Final = frozenset({Incident.FLASH_CROWD, Incident.MEMORY_LEAK})
+"""What is replayed second by second; the others are away, and nodes go on."""
 CORES: Final = 16
 CAPACITY: Final = float(MILLICORES_PER_CORE * CORES)
 NODE: Final = "node-1"
