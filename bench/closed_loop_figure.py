@@ -1,7 +1,7 @@
 """The README's opening figure, drawn from what `bench.closed_loop` recorded: docs/images/closed-loop.svg. Pure.
 
-Batch core-hours, in percent of what an oracle gets done, against the share of node-time that was short, one chart a family of pods; a point is a setting of the
-way's knob, a mean over seeds, with its 95 % interval.
+Batch core-hours, in percent of what an oracle gets done, against the share of node-time that was short, one chart a
+family of pods; a point is a setting of the way's knob, a mean over seeds, with its 95 % interval.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from bench.closed_loop_figure import drawn
+from bench.closed_loop_figure import LABEL, drawn
 from bench.record import RESULTS, ROOT
 
 README: Final = ROOT / "README.md"
@@ -23,6 +23,11 @@ FIGURE: Final = ROOT / "docs" / "images" / "closed-loop.svg"
 CURVES: Final = ROOT / "bench" / "closed_loop_curves.json"
 """What the figure is drawn from: `bench.closed_loop` writes it."""
 BEGIN, END = "<!-- numbers: written by `make docs`, do not edit -->", "<!-- end of numbers -->"
+BEGIN_FIGURE, END_FIGURE = "<!-- figure: written by `make docs`, do not edit -->", "<!-- end of figure -->"
+CAPTION: Final = (
+    "Batch work done against how often nodes were short, in simulated time, for each way to share nodes and three families "
+    "of pods (`.venv/bin/python -m bench.closed_loop`; what it assumes: [docs/simulate.md](docs/simulate.md))."
+)
 IN_README: Final = (
     ("replay", "synthetic: OOM kills caused by us", "OOM kills by proposals in weeks held out, on a synthetic cluster"),
     (
@@ -136,9 +141,21 @@ def readme_numbers(documents: list[dict[str, Any]]) -> str:
 
 def with_numbers(readme: str, table: str) -> str:
     """The README with the text between the markers replaced."""
-    before, _, rest = readme.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+    return between(readme, BEGIN, table, END)
+
+
+def with_figure(readme: str) -> str:
+    """The README with the closed loop's figure where it has been recorded."""
+    name = FIGURE.relative_to(ROOT)
+    picture = f"![{LABEL}]({name})\n\n{CAPTION}" if CURVES.exists() else ""
+    return between(readme, BEGIN_FIGURE, picture, END_FIGURE)
+
+
+def between(page: str, begin: str, text: str, end: str) -> str:
+    """The page with what stands between two markers replaced."""
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{text}\n{end}{after}" if text else f"{before}{begin}\n{end}{after}"
 
 
 def main() -> int:
@@ -146,7 +163,7 @@ def main() -> int:
     targets = {
         **({FIGURE: drawn(json.loads(CURVES.read_text()))} if CURVES.exists() else {}),
         ROOT / "bench" / "README.md": page(documents),
-        README: with_numbers(README.read_text(), readme_numbers(documents)),
+        README: with_numbers(with_figure(README.read_text()), readme_numbers(documents)),
         COMPARE: with_numbers(COMPARE.read_text(), chosen_rows(documents, BESIDE_PEERS)),
     }
     stale = [path for path, text in targets.items() if not path.exists() or path.read_text() != text]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 app = new_app()
 
 STORED: Final = "stored"
-UNSAID: Final = ("output", "no_headers", "quiet", "store", "cluster")
+UNSAID: Final = ("report", "output", "no_headers", "quiet", "store", "cluster")
 """Options that do not change what a report says."""
 WAYS: Final = ("none", "static-overcommit", "koordinator", "cotenant", "oracle")
 

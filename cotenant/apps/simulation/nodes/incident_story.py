@@ -50,6 +50,10 @@ ALERTS: Final = {Incident.MANAGER_DEAD: ("CotenantManagerAbsent", 15)}
 """Alert of deploy/monitoring/rules.yaml and the minutes after which it fires."""
 
 
+UNTOLD: Final = frozenset({"ValueGivenBack", "BatchLimits", "BestEffortYields"})
+"""What follows by itself from a pod that comes or goes."""
+
+
 class Witness(StrEnum):
     """Whose line it is."""
 
@@ -167,7 +171,7 @@ def _node_lines(node: NodeReplay) -> Iterator[IncidentLine]:
     if node.incident is Incident.FLASH_CROWD:
         text = f"Services on a node of {CORES} cores want {CROWD_FACTOR:g} times their forecast peak."
         yield IncidentLine(0, Witness.WORLD, text)
-    for acts in _runs_of(node.acts):
+    for acts in _runs_of([act for act in node.acts if act.reason not in UNTOLD]):
         first, reason = acts[0], acts[0].reason
         at = _since(node, first)
         if at < 0:
