@@ -25,8 +25,8 @@ CURVES: Final = ROOT / "bench" / "closed_loop_curves.json"
 BEGIN, END = "<!-- numbers: written by `make docs`, do not edit -->", "<!-- end of numbers -->"
 BEGIN_FIGURE, END_FIGURE = "<!-- figure: written by `make docs`, do not edit -->", "<!-- end of figure -->"
 CAPTION: Final = (
-    "Batch work done against how often nodes were short, in simulated time, for each way to share nodes and three families "
-    "of pods (`.venv/bin/python -m bench.closed_loop`; what it assumes: [docs/simulate.md](docs/simulate.md))."
+    "Batch work done against how often nodes were short, in simulated time, for each way to share nodes and three "
+    "families of pods (`.venv/bin/python -m bench.closed_loop`; what it assumes: [docs/simulate.md](docs/simulate.md))."
 )
 IN_README: Final = (
     ("replay", "synthetic: OOM kills caused by us", "OOM kills by proposals in weeks held out, on a synthetic cluster"),
