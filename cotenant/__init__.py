@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cotenant.apps.python_api.cluster_store import ClusterStore, demo_store, open_store
     from cotenant.apps.python_api.own_usage import backtest, forecast, recommend
     from cotenant.apps.python_api.reclaim import reclaim_decisions, reclaim_frontier
+    from cotenant.apps.python_api.simulation import simulate, simulate_incident
     from cotenant.apps.python_api.tables import forecast_paths
     from cotenant.core.model.errors import (
         CotenantError,
@@ -41,6 +42,8 @@ _HOMES = {
     "recommend": f"{_API}own_usage",
     "reclaim_decisions": f"{_API}reclaim",
     "reclaim_frontier": f"{_API}reclaim",
+    "simulate": f"{_API}simulation",
+    "simulate_incident": f"{_API}simulation",
     "forecast_paths": f"{_API}tables",
     "LEVELS": "cotenant.core.model.usage.forecast",
     "conform": "forecasting.base",
@@ -76,6 +79,8 @@ __all__ = [
     "reclaim_decisions",
     "reclaim_frontier",
     "recommend",
+    "simulate",
+    "simulate_incident",
 ]
 
 

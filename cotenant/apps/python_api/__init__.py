@@ -2,6 +2,7 @@
 
     cluster_store   what a scan stored, as DataFrames
     own_usage       forecasts, recommendations and back-tests of a DataFrame of one's own
+    simulation      ways to share nodes with batch work, in simulated time
     reclaim         what nodes could have lent, decision by decision
     usage_frame     the one form of usage in a DataFrame: reading it, and what is wrong with it
     tables          result tables as DataFrames: types, and units in the names of columns

@@ -163,6 +163,7 @@ def _simulated(asked: Experiment, progress: Progress) -> tuple[list[SharingOutco
     from cotenant.apps.experiment.comparison import INSTALLED, of, swept
     from cotenant.apps.experiment.interference import Interference
     from cotenant.apps.experiment.outcome import Sharing
+    from cotenant.apps.simulation.nodes.incident_story import story_of
 
     outcomes: list[SharingOutcome] = []
     story = None
@@ -174,24 +175,8 @@ def _simulated(asked: Experiment, progress: Progress) -> tuple[list[SharingOutco
         if scenario.incident is not None and ours and story is None:
             spared = _world(replace(scenario, incident=None), asked.place, asked.settings, progress)
             installed = next((one for one in ours if one.knob == INSTALLED[Sharing.COTENANT]), ours[0])
-            story = _story(installed, world, spared, progress)
+            story = story_of(installed, world, spared, progress)
     return outcomes, story
-
-
-def _story(hit: SharingOutcome, world: World, spared: World, progress: Progress) -> IncidentStory:
-    """Of the run that was hit, beside the same run in the world that was spared."""
-    from cotenant.apps.experiment.comparison import swept
-    from cotenant.apps.experiment.interference import Interference
-    from cotenant.apps.simulation.nodes.incident_story import ClusterRuns, told
-    from cotenant.apps.simulation.nodes.node_incidents import ON_A_NODE, replayed
-
-    without = swept(spared, {hit.sharing: (hit.knob,)}, Interference(), progress)[0]
-    first, last = (slot - world.first_slot for slot in (world.effect.first, world.effect.last))
-    incident = world.effect.incident
-    assert incident is not None
-    begin = float(hit.timeline.time_seconds[first])
-    node = replayed(incident, Interference(), begin) if incident in ON_A_NODE else None
-    return told(incident, ClusterRuns(hit, without, first, last), node)
 
 
 def story_text(story: IncidentStory) -> str:

@@ -15,9 +15,21 @@ from typing import Final
 
 import numpy as np
 
+from cotenant.apps.experiment.comparison import swept
+from cotenant.apps.experiment.interference import Interference
 from cotenant.apps.experiment.outcome import STEP_SECONDS, Incident, SharingOutcome
-from cotenant.apps.simulation.nodes.node_incidents import CORES, CROWD_FACTOR, EVICTING, SLOWED, NodeReplay
+from cotenant.apps.experiment.world import World
+from cotenant.apps.simulation.nodes.node_incidents import (
+    CORES,
+    CROWD_FACTOR,
+    EVICTING,
+    ON_A_NODE,
+    SLOWED,
+    NodeReplay,
+    replayed,
+)
 from cotenant.core.model.colocation.enforcement import REASON_SENTENCES, AgentAction
+from cotenant.core.model.progress import Progress
 
 NORMAL_SECONDS: Final = 600.0
 """After a wrong forecast everything is normal again within so long."""
@@ -108,6 +120,17 @@ class ClusterRuns:
     spared: SharingOutcome
     first: int
     last: int
+
+
+def story_of(hit: SharingOutcome, world: World, spared: World, progress: Progress) -> IncidentStory:
+    """Of the run in a world with an incident; the same run in the world that was spared is made for it."""
+    incident = world.effect.incident
+    assert incident is not None
+    without = swept(spared, {hit.sharing: (hit.knob,)}, Interference(), progress)[0]
+    first, last = (slot - world.first_slot for slot in (world.effect.first, world.effect.last))
+    begin = float(hit.timeline.time_seconds[first])
+    node = replayed(incident, Interference(), begin) if incident in ON_A_NODE else None
+    return told(incident, ClusterRuns(hit, without, first, last), node)
 
 
 def told(incident: Incident, runs: ClusterRuns, node: NodeReplay | None) -> IncidentStory:
