@@ -36,6 +36,7 @@ PAGES = {
     "pods": "/pods",
     "reservations": "/reservations",
     "batch": "/batch",
+    "what-if": "/what-if",
     "enforcement": "/enforcement",
     "findings": "/findings",
     "health": "/health",
@@ -47,7 +48,8 @@ def settled(page: Page) -> Page:
     """Charts drawn, rows there, nothing loading."""
     expect(page.locator("[aria-busy=true]")).to_have_count(0)
     expect(page.locator("h1")).to_have_count(1)
-    page.wait_for_function("document.querySelector('h1').textContent.toLowerCase() === (cotenant.page() || 'overview')")
+    heading = "document.querySelector('h1').textContent.toLowerCase().replaceAll(' ', '-')"
+    page.wait_for_function(f"{heading} === (cotenant.page() || 'overview')")
     if page.locator(".grid-frame").count():
         expect(page.locator(".ag-center-cols-container .ag-row").first).not_to_have_class(re.compile("ag-row-loading"))
         first = ".ag-center-cols-container [row-index='0'] .ag-cell"
@@ -92,6 +94,15 @@ def test_a_page_is_drawn_without_a_serious_accessibility_fault(
     ]
     assert serious == []
     pictured(page, f"{name}-{theme}", tmp_path)
+
+
+def test_the_slider_of_the_risk_changes_what_is_shown(open_page: Open, address: str) -> None:
+    page = settled(open_page(f"{address}/what-if"))
+    lent = page.locator(".stats.four .stat-value").first
+    expect(lent).to_have_text("30 cores")
+    page.get_by_role("slider", name="Risk of a forecast peak").focus()
+    page.keyboard.press("ArrowRight")
+    expect(lent).to_have_text("40 cores")
 
 
 @pytest.mark.parametrize("theme", THEMES)
