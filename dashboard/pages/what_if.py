@@ -131,4 +131,4 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed("a replay is of nodes, which are of no namespace.", "it shows the days of its replay.")
-PAGE: Final = Page(PATH, "What if", "a", render, register, obeyed=OBEYED)
+PAGE: Final = Page(PATH, "What if", "t", render, register, obeyed=OBEYED)

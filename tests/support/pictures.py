@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 IMAGES: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
 PAGES: Final = (
     "overview", "workloads", "portrait", "recommendations", "changes", "nodes", "node", "pods", "forecast",
-    "reservations", "autopilot", "queues", "rebalance", "batch", "enforcement-acts", "findings", "health",
+    "reservations", "autopilot", "queues", "rebalance", "batch", "what-if", "enforcement-acts", "findings", "health",
 )  # fmt: skip
 """Every page, in both themes."""
 HEIGHTS: Final = {
