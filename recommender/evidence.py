@@ -35,7 +35,8 @@ class Evidence:
     memory its working set; portrait_rows: (n,) row of each container in them, -1 = none. usage: series per pod;
     usage_rows: for each signal the container index of each of its rows, -1 = a container that is not asked about.
     oom_kills: per container, oldest first. server: the metric server's answers; server_rows: the container of each.
-    inventory: the whole cluster, whatever containers are asked about. least_margins: (n,) of `cpu_day_risk`, from the
+    inventory: nodes, quotas, LimitRanges and running pods of DaemonSets of the whole cluster, whatever containers are
+    asked about, and at least their own workloads, pods and events. least_margins: (n,) of `cpu_day_risk`, from the
     analysis before, NaN = none.
     """
 
