@@ -174,4 +174,5 @@ def own_node(plane: ControlPlane, name: str) -> Iterator[Kubelet]:
         yield kubelet
     finally:
         kubelet.stop()
-        api.delete(f"/api/v1/nodes/{name}")
+        # a connection of its own: the server closes one that was idle for minutes
+        plane.api().delete(f"/api/v1/nodes/{name}")
