@@ -35,6 +35,7 @@ from dashboard.rest import changes as api_acts
 from dashboard.server.connections import BoundedHeads
 from dashboard.server.faults import Faults, request_id
 from dashboard.server.health import Health
+from dashboard.server.listener import bound
 from dashboard.server.memory import few_heaps
 from dashboard.server.request_limits import Incoming
 from dashboard.server.threaded_dash import ThreadedDash
@@ -224,18 +225,3 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._ready()
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """A socket that has the address and does not listen yet; CotenantError when somebody else has it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise CotenantError(
-            f"cannot listen on {host}:{port}: {error.strerror}", fix="Choose another with --port, or 0 for any."
-        ) from error
-    return listener

@@ -83,7 +83,7 @@ def render(view: View, search: str) -> Component:
     if not len(snapshot.tables[ENFORCEMENT.name]):
         # The words of an empty list, without an empty grid below them. The frame asks for such a page again by itself,
         # so nothing on it follows news: a callback of which only some outputs are there is an error in the browser.
-        state = enforcing.nothing(view) or panels.empty("No act is known.")
+        state = enforcing.nothing(view) or panels.empty("No act is known.", command=enforcing.GATHER)
         return html.Div([head, panels.guarded(lambda: _facts_and_notices(view)), state], className="page")
     facts = html.Div(panels.guarded(lambda: _facts_and_notices(view)), id="enforcement-told")
     news = dcc.Store(id=NEWS, data=_revision(view))

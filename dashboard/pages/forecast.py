@@ -245,7 +245,7 @@ def quality(view: View, search: str) -> Component:
         return panels.panel(GOOD, panels.failed(error.message, error.fix))
     listed, rows = snapshot.tables[FORECAST_LIST.name], snapshot.rows(FORECAST_LIST.name, query)
     if not len(rows):
-        return panels.panel(GOOD, panels.empty("No forecast matches these filters."))
+        return panels.panel(GOOD, panels.empty("No forecast matches these filters.", link=("Clear filters", "?")))
     figure = panels.figure(
         coverage.chart(listed.table.columns["coverage_95"][rows]), "coverage-figure", COVERAGE_HEIGHT
     )

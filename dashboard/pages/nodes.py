@@ -83,7 +83,9 @@ def _balance(view: View, search: str, resource: Resource) -> Component:
         return panels.failed(error.message, error.fix)
     rows = snapshot.rows(NODES.name, query)
     if not len(rows):
-        return panels.empty("No node matches these filters." if query.filtered else "The analysis holds no node.")
+        if query.filtered:
+            return panels.empty("No node matches these filters.", link=("Clear filters", "?"))
+        return panels.empty("The analysis holds no node.", command="cotenant doctor")
     columns = snapshot.tables[NODES.name].take(rows).columns
     return panels.figure(balance.chart(columns, resource), "balance-figure", SCATTER_HEIGHT)
 

@@ -277,7 +277,7 @@ def _waste(page: OverviewPage, chosen: str) -> Component:
     limit, measure = view.settings.waste_bars, view.prices if chosen == "money" else Resource(chosen)
     rows = waste.ranking(overview.waste, measure, limit)
     if not rows:
-        return panels.empty("No namespace requests more than it uses.")
+        return panels.empty("No namespace requests more than it uses.", why="There is nothing to cut here.")
     chart = panels.figure(waste.chart(overview.waste, measure, limit), "waste-figure", 40 + 26 * len(rows))
     ranged = carried.carried(page.search, time_span.RANGE)
     links = [

@@ -143,7 +143,10 @@ def waiting_panel(report: QueueReport, search: str) -> Component:
     includes = carried.admits(search)
     rows = [row for row in report.waiting if includes(row.namespace)]
     if not rows:
-        return panels.panel(WAITING, panels.empty("No pod waits for quota or for its gang."))
+        return panels.panel(
+            WAITING,
+            panels.empty("No pod waits for quota or for its gang.", why="Pods that wait stand here with their reason."),
+        )
     table = panels.facts(titles(WAITING_PODS), [_waiting_cells(row) for row in rows[:MOST_ROWS]], WAITING)
     codes = reason_chips(row.code for row in rows)
     return panels.panel(WAITING, codes, table, note=_more(len(rows), "get waiting"))

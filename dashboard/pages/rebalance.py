@@ -235,7 +235,10 @@ def stay_panel(report: RebalanceReport) -> Component:
     """Pods of overloaded nodes that stay, each with its reason."""
     rows = [row for row in report.moves.rows() if row["decision"] != "move"]
     if not rows:
-        return panels.panel(STAY_TITLE, panels.empty("No pod was looked at that stays."))
+        return panels.panel(
+            STAY_TITLE,
+            panels.empty("No pod was looked at that stays.", why="The round's lines say which nodes it looked at."),
+        )
     heads = ["Pod", "From", "Reason", "Why"]
     table_rows = [
         [

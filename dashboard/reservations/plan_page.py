@@ -21,6 +21,7 @@ from dashboard.reservations import plan_actions, story
 from dashboard.reservations.story import TimelineEvent
 from dashboard.tables import display
 
+ADDRESS: Final = "Its address is its namespace and its name."
 REF_PARTS: Final = 2
 SCORES_HEIGHT: Final = 210
 SLOW_MILLISECONDS: Final = 2_000
@@ -50,7 +51,7 @@ def render(view: View, parts: tuple[str, ...], search: str) -> Component:  # noq
     head = html.Div([html.H1(visible(name))], className="page-head portrait-head")
     desk = view.given.plans
     if len(parts) != REF_PARTS:
-        return _bare(crumbs, head, panels.empty("No such plan.", why="Its address is its namespace and its name."))
+        return _bare(crumbs, head, panels.empty("No such plan.", why=ADDRESS, command="cotenant reservations list"))
     if desk is None:
         why = "This dashboard reads results only, and plans live in the cluster. Start it with --act, or ask:"
         command = f"cotenant reservations show {name}"

@@ -331,7 +331,10 @@ def test_rows_on_their_way_are_blank_and_keys_do_no_harm(open_page: Open, addres
         for _ in range(20):  # from before the grid is ready on
             page.keyboard.press("j")
     expect(page.locator(".ag-center-cols-container .ag-row").first).to_be_visible()
-    assert not any(page.locator(".ag-center-cols-container .ag-cell").all_text_contents())
+    cells = page.locator(".ag-center-cols-container .ag-cell")
+    assert not any(cells.all_text_contents())
+    bar = "e => getComputedStyle(e, '::after').height"  # in the place of the text
+    assert cells.first.evaluate(bar) == "10px"
     page.keyboard.press("Enter")
     for route in held:
         route.continue_()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -22,6 +23,7 @@ from dashboard import pages
 from dashboard.frame import panels, shell
 from dashboard.frame.view import Page, View
 from dashboard.sources.source import ResultSource, Snapshot, StoreSource, Upkeep
+from tests.house.test_style import ROOT
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
@@ -153,6 +155,16 @@ def test_a_forbidden_source_says_so(made: Results, source: StoreSource) -> None:
     well(shown)
     told = of_results(shown).values()
     assert all("47 namespaces are forbidden" in text and "cotenant doctor" in text for text in told)
+
+
+def test_every_empty_state_says_why_or_what_to_do_next() -> None:
+    calls = [
+        (file.name, node)
+        for file in sorted((ROOT / "dashboard").rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "panels.empty"
+    ]
+    assert len(calls) > 50 and [f"{name}:{call.lineno}" for name, call in calls if not call.keywords] == []
 
 
 def test_without_results_every_page_says_which_command_makes_them(made: Results, tmp_path: Path) -> None:

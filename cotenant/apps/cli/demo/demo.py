@@ -21,6 +21,7 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.table import Kind
 
 if TYPE_CHECKING:
+    from cotenant.apps.cli.demo.progress_page import ProgressPage
     from cotenant.apps.simulation.cluster import DemoScenario
     from cotenant.core.adapters.store import Store
     from cotenant.core.model.views import Overview
@@ -108,30 +109,33 @@ def demo(
 
 def _alone(settings: Settings, spec: SyntheticSpec, once: DocumentFormat | None, browser: bool) -> None:
     """Without a cluster of somebody's: printed in this form and done, or served with one in this process."""
+    from cotenant.apps.cli.demo.live_cluster import Opening, show
+
     with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as name, _address(settings, once) as listener:
         folder = Path(name)
-        store, story = _prepared(folder, spec, settings)
+        opening = Opening.of(listener, settings, folder, browser=browser) if listener else None
+        store, story = _prepared(folder, spec, settings, opening.page if opening else None)
         overview = _overview(store)
-        if once is not None:
-            _print(overview, once)
+        if once is not None or opening is None:
+            _print(overview, once or DocumentFormat.TABLE)
             return
-        from cotenant.apps.cli.demo.live_cluster import show
-
         for line in summary(overview):
             message(line)
-        show(store, story, settings, folder, browser=browser, listener=listener)
+        show(store, story, settings, folder, opening)
 
 
 def _address(settings: Settings, once: DocumentFormat | None) -> AbstractContextManager[socket.socket | None]:
     """The socket of the pages, bound before the cluster is generated: a port in use is said at once."""
     if once is not None:
         return nullcontext()
-    from dashboard.app import bound
+    from dashboard.server.listener import bound
 
     return bound(settings.dashboard.host, settings.dashboard.port)
 
 
-def _prepared(folder: Path, spec: SyntheticSpec, settings: Settings) -> tuple[Store, DemoScenario]:
+def _prepared(
+    folder: Path, spec: SyntheticSpec, settings: Settings, page: ProgressPage | None
+) -> tuple[Store, DemoScenario]:
     from cotenant.apps.manager.decisions.results import collect
     from cotenant.apps.pipeline import corridor
     from cotenant.apps.simulation.cluster import DemoScenario
@@ -147,7 +151,8 @@ def _prepared(folder: Path, spec: SyntheticSpec, settings: Settings) -> tuple[St
         " Synthetic: nothing is applied to a real cluster."
     )
     store = Store((folder / "store").as_uri(), CLUSTER)
-    with bars() as progress:
+    with bars() as shown:
+        progress = page.following(shown) if page else shown
         # The demo's clock stands at the end of its history, so that every run shows the same.
         generated = fill(store, spec, progress)
         inventory = generated.inventory

@@ -11,7 +11,7 @@ import socket
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from cotenant.apps.cli.demo.progress_page import ProgressPage
 from cotenant.apps.cli.output import message
 from cotenant.core.adapters.private_files import open_private
 
@@ -32,19 +33,36 @@ WATCH_SECONDS = 2.0
 """Of real time between two looks: a day of the demo's clock passes in a minute."""
 
 
-def show(
-    store: Store,
-    story: DemoScenario,
-    settings: Settings,
-    folder: Path,
-    *,
-    browser: bool,
-    listener: socket.socket | None = None,
-) -> None:
-    """Serve the pages on a living cluster until interrupted; nothing is left outside the folder.
+@dataclass(frozen=True)
+class Opening:
+    """The demo's address while it is made: its socket, the token of its pages, and the page of its progress."""
 
-    listener: a bound socket; without one the settings' address is taken.
-    """
+    listener: socket.socket
+    token: str
+    page: ProgressPage
+
+    @classmethod
+    def of(cls, listener: socket.socket, settings: Settings, folder: Path, *, browser: bool) -> Opening:
+        """Answer from now on, say where, and open the browser there; the socket is bound."""
+        from cotenant.core.settings.sections.access import AccessSettings
+        from dashboard.access import launch
+
+        opening = cls(listener, launch.fresh_token(AccessSettings()), ProgressPage(listener))
+        host, port = listener.getsockname()[:2]
+        url = launch.printed(
+            f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}",
+            settings.dashboard.base_path,
+            opening.token,
+        )
+        message(f"{url} shows how far it is, and then the dashboard.")
+        if browser:
+            with suppress(webbrowser.Error):
+                webbrowser.open(way_in(folder, url).as_uri())
+        return opening
+
+
+def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, opening: Opening) -> None:
+    """Serve the pages on a living cluster until interrupted; nothing is left outside the folder."""
     from cotenant.apps.simulation.cluster import DemoCluster
     from dashboard.access import launch
     from dashboard.app import create_app, serve
@@ -53,15 +71,14 @@ def show(
     settings = msgspec.structs.replace(settings, store=msgspec.structs.replace(settings.store, url=store.url))
     with DemoCluster(story, settings, folder) as cluster, verified(cluster, store):
         written = write_config(cluster, store, folder)
-        joined = given(cluster, store)
-        token = launch.fresh_token(joined.access)
-        joined = replace(joined, launch_token=token)
+        joined = replace(given(cluster, store), launch_token=opening.token)
         app = create_app(StoreSource(store, settings.dashboard), settings.dashboard, cluster.clock, joined)
-        ready = _ready(written, lambda url: launch.printed(url, settings.dashboard.base_path, token), browser=browser)
+        ready = _ready(written, lambda url: launch.printed(url, settings.dashboard.base_path, opening.token))
         # uvicorn ends in good order and then raises the signal again: it must not end us before the files are gone.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        opening.page.stop()
         with suppress(KeyboardInterrupt):
-            serve(app, settings.dashboard.host, settings.dashboard.port, ready, listener)
+            serve(app, settings.dashboard.host, settings.dashboard.port, ready, opening.listener)
 
 
 def given(cluster: DemoCluster, store: Store) -> Any:
@@ -151,14 +168,10 @@ def way_in(folder: Path, url: str) -> Path:
     return page
 
 
-def _ready(config: Path, printed: Callable[[str], str], *, browser: bool) -> Callable[[str], None]:
+def _ready(config: Path, printed: Callable[[str], str]) -> Callable[[str], None]:
     def ready(served: str) -> None:
-        url = printed(served)
-        message(f"\nopen {url}   (Ctrl-C ends the demo and removes its files)\n")
+        message(f"\nopen {printed(served)}   (Ctrl-C ends the demo and removes its files)\n")
         for line in equals(config):
             message(line)
-        if browser:
-            with suppress(webbrowser.Error):
-                webbrowser.open(way_in(config.parent, url).as_uri())
 
     return ready
