@@ -340,6 +340,7 @@ def test_rows_on_their_way_are_blank_and_keys_do_no_harm(open_page: Open, addres
         route.continue_()
     page.unroute_all()
     settled(page)
+    assert cells.first.evaluate(bar) == "auto"
     assert page.url == f"{address}/{path}"
 
 
