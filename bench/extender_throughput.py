@@ -230,9 +230,9 @@ def _settled(probe: Api) -> bool:
         probe.close()
         return False
     values = dict(line.rsplit(" ", 1) for line in lines if line.startswith("cotenant_load_taint_"))
-    pairs = [(values.get(f'cotenant_load_taint_{kind}{{effect="{effect}"}}') for kind in ("nodes", "due_nodes"))
+    pairs = [tuple(values.get(f'cotenant_load_taint_{kind}{{effect="{effect}"}}') for kind in ("nodes", "due_nodes"))
              for effect in ("avoided", "refused")]  # fmt: skip
-    return all(len({*pair}) == 1 for pair in pairs) and bool(values)
+    return all(stand is not None and stand == due for stand, due in pairs)
 
 
 class Way(NamedTuple):

@@ -38,15 +38,17 @@ def narrowed(
         return everything
     points = context.opinions.points(snapshot, pod, rows, now.unix)
     points[~reporting(snapshot, rows)] = np.nan
-    zones = zones_of(snapshot, rows) if pod.replica else np.zeros_like(rows)
-    highest = highest_of(points, zones)[zones]
+    zones = zones_of(snapshot, rows) if pod.replica else None
+    highest = np.full(len(rows), np.fmax.reduce(points)) if zones is None else highest_of(points, zones)[zones]
     # who asks for points ranks by them: then only what is too many is left out
     places = everything if settings.weight else np.flatnonzero(~(points < highest - settings.near_points))
     if not 0 < settings.most_nodes < len(places):
         return places
     # nodes that are less than one of the scheduler's eleven steps apart take turns
-    ranked = np.where(np.isnan(points), highest, points) + settings.score_span / MOST * turns(rows, pod.identity.uid)
-    return places[best(np.nan_to_num(ranked[places]), zones[places], settings.most_nodes)]
+    points, highest = points[places], highest[places]
+    turn = settings.score_span / MOST * turns(rows[places], pod.identity.uid)
+    ranked = np.nan_to_num(np.where(np.isnan(points), highest, points) + turn)
+    return places[best(ranked, None if zones is None else zones[places], settings.most_nodes)]
 
 
 def reporting(snapshot: NodeSnapshot, rows: Rows) -> npt.NDArray[np.bool_]:
@@ -69,10 +71,10 @@ def highest_of(points: Floats, zones: Rows) -> Floats:
     return highest
 
 
-def best(points: Floats, zones: Rows, most: int) -> Rows:
+def best(points: Floats, zones: Rows | None, most: int) -> Rows:
     """Places of the `most` best, in their order: of each zone equally many, unless there are more zones than that."""
-    if most <= zones.max():
-        zones = np.zeros_like(zones)
+    if zones is None or most <= zones.max():
+        return np.sort(np.argsort(-points, kind="stable")[:most])
     order = np.lexsort((-points, zones))
     firsts = np.searchsorted(zones[order], np.arange(zones.max() + 1))
     rank = np.arange(len(order)) - firsts[zones[order]]

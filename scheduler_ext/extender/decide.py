@@ -85,10 +85,11 @@ def judge(
 ) -> tuple[NodeJudgement, Posture]:
     """Whether the pod may be placed on each of the rows; -1, an unknown node, passes."""
     stance, opinions = context or known_now(snapshot, now, settings)
-    judgement = NodeJudgement.passing(len(rows))
     if len(snapshot.names) == 0:
-        return judgement, stance
-    if not stance.load_off and not pod.unread:
+        return NodeJudgement.passing(len(rows)), stance
+    if stance.load_off or pod.unread:
+        judgement = NodeJudgement.passing(len(rows))
+    else:
         judgement = opinions.judged(snapshot, pod, rows, now.unix)
         guard.let_owners_in(snapshot, pod, rows, judgement.codes)
     guard.apply(judgement.codes, rows, guard.codes(snapshot, pod, stance.reservations_stale))

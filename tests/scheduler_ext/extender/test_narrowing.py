@@ -89,6 +89,8 @@ def test_the_best_are_of_every_zone_equally_many(nodes: list[tuple[int, int]], m
     points = np.array([float(p) for p, _ in nodes])
     zones = np.unique([z for _, z in nodes], return_inverse=True)[1]
     places, count = best_nodes.best(points, zones, most), zones.max() + 1
+    # without zones it is as with one
+    assert best_nodes.best(points, None, most).tolist() == best_nodes.best(points, 0 * zones, most).tolist()
     assert sorted(set(places.tolist())) == places.tolist()
     assert len(places) <= most
     groups = zones if most >= count else np.zeros_like(zones)
