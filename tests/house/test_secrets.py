@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.pretty import Pretty
 
 from admission.webhook_server.authority import Pair
-from cotenant.apps.pipeline.shards.plan import Shard
+from cotenant.apps.pipeline.shards.plan import WorkloadShard
 from cotenant.apps.pipeline.shards.work import ShardTask
 from cotenant.core.adapters.http_connection import Request
 from cotenant.core.adapters.kube.auth import Access
@@ -86,7 +86,9 @@ def test_settings_that_are_no_secret_are_shown() -> None:
 
 def test_the_error_about_a_lost_worker_names_the_shard_and_no_setting() -> None:
     settings = msgspec.structs.replace(Settings(), store=StoreSettings(URL))
-    shard = Shard(3, ("shop", "web"), None, Inventory("prod", 0, (), (), ()), frozenset(), (None, None), frozenset())
+    shard = WorkloadShard(
+        3, ("shop", "web"), None, Inventory("prod", 0, (), (), ()), frozenset(), (None, None), frozenset()
+    )
     task = ShardTask(URL, "prod", settings, shard, TimeGrid(0, 300, 12), None, {}, None)
     assert (str(task), SECRET in repr(task)) == ("shard 3 from workload shop/web", False)
 

@@ -69,8 +69,8 @@ def assess(
 ) -> ContainerResults:
     """Recommendations in the inventory's order, findings the most severe first. least_margins: see `day_margins`."""
     deleted = gone_workloads(history.inventory)
-    judged = judge(history, settings, deleted, server, series_at_once, least_margins)
-    return judged.of_cluster(history, settings)
+    container_results = judge(history, settings, deleted, server, series_at_once, least_margins)
+    return container_results.of_cluster(history, settings)
 
 
 def judge(

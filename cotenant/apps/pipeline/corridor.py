@@ -35,7 +35,7 @@ from cotenant.apps.pipeline.nodes import NODE_SIGNAL, peak_forecasts, reclaimabl
 from cotenant.apps.pipeline.shards import executors, plan
 from cotenant.apps.pipeline.shards.executors import Executor, Here
 from cotenant.apps.pipeline.shards.merge import Merger
-from cotenant.apps.pipeline.shards.plan import Shard, ShardSize
+from cotenant.apps.pipeline.shards.plan import ShardSize, WorkloadShard
 from cotenant.apps.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, parts
 from cotenant.apps.pipeline.shards.work import ShardTask, compute, compute_packed, everything
 from cotenant.apps.pipeline.stored_history import surroundings
@@ -101,7 +101,9 @@ class _Run:
     progress: Progress
     now_seconds: float
 
-    def tasks(self, history: History, shards: Sequence[Shard], server: ServerQuantiles | None) -> list[ShardTask]:
+    def tasks(
+        self, history: History, shards: Sequence[WorkloadShard], server: ServerQuantiles | None
+    ) -> list[ShardTask]:
         """One a shard."""
         margins = day_margins.read(self.store, self.settings, self.now_seconds)
         tasks = []
@@ -138,7 +140,7 @@ class _Run:
         peaks = prod_node_peaks(history, prod, running, maxima, settings.node_peak)
         foreseen = {r: peak_forecasts(history, r, peaks[r], of.totals) for r, of in sums.items()}
         lendable = reclaimable(history, sums, peaks, foreseen, settings.recommender.reclaimable, now_seconds)
-        judged = merger.judged().of_cluster(history, settings)
+        container_results = merger.container_results().of_cluster(history, settings)
         since = [*merger.since_seconds, *(one.since_seconds for one in groups if one.since_seconds is not None)]
         return Analysis(
             history=history,
@@ -155,8 +157,8 @@ class _Run:
             node_maxima=maxima,
             cluster_forecasts={resource: of for (kind, resource), of in forecasts.items() if kind == "cluster"},
             reclaimable=lendable,
-            recommendations=judged.recommendations,
-            findings=judged.findings,
+            recommendations=container_results.recommendations,
+            findings=container_results.findings,
             settings_digest=digest(settings),
             computed_seconds=int(now_seconds),
             replica_floors=tuple(merger.floors),

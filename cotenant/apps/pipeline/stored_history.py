@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from cotenant.apps.pipeline.analysis import History
-from cotenant.apps.pipeline.shards.plan import Shard
+from cotenant.apps.pipeline.shards.plan import WorkloadShard
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.identity import PodContainerRef
@@ -54,7 +54,7 @@ def surroundings(store: Store, settings: Settings) -> History:
     )
 
 
-def of_shard(store: Store, shard: Shard, window: TimeGrid) -> Mapping[Signal, AnyUsage[PodContainerRef]]:
+def of_shard(store: Store, shard: WorkloadShard, window: TimeGrid) -> Mapping[Signal, AnyUsage[PodContainerRef]]:
     """Usage of the pods that the shard has, of every signal; little else is read from the store."""
     usage = _usage_of_pods(store, OF_PODS, window, shard)
     own: dict[Signal, AnyUsage[PodContainerRef]] = {}
@@ -76,7 +76,7 @@ def _grids(window: TimeGrid) -> dict[int, TimeGrid]:
 
 
 def _usage_of_pods(
-    store: Store, signals: Iterable[Signal], window: TimeGrid, shard: Shard | None = None
+    store: Store, signals: Iterable[Signal], window: TimeGrid, shard: WorkloadShard | None = None
 ) -> dict[Signal, SparseUsage[PodContainerRef]]:
     """Stored usage on the grid of each signal's step; signals of the same series share one tuple of references."""
     grids, between = _grids(window), None if shard is None else shard.between

@@ -36,7 +36,7 @@ class Merger:
         self._totals = {r: TotalOfParts((ClusterRef(history.inventory.cluster),), grid) for r in Resource}
         self._tables: dict[str, list[Table | PackedTable]] = defaultdict(list)
         self._columns: list[WorkloadColumns] = []
-        self._judged: list[ContainerResults] = []
+        self._container_results: list[ContainerResults] = []
         self._coverage: list[Coverage] = []
         self._requested: list[Mapping[Resource, HourlySum]] = []
         self._largest: list[Usage[WorkloadRef]] = []
@@ -53,7 +53,7 @@ class Merger:
         for table in result.tables:
             self._tables[table.schema.name].append(table)
         self._columns.append(result.workloads)
-        self._judged.append(result.judged)
+        self._container_results.append(result.container_results)
         self._coverage.append(result.coverage)
         self._requested.append(result.requested)
         self._largest.append(result.largest)
@@ -88,11 +88,11 @@ class Merger:
             {r: np.concatenate([part.medians[r] for part in parts]) for r in Resource},
         )
 
-    def judged(self) -> ContainerResults:
+    def container_results(self) -> ContainerResults:
         """Of all containers, in no order."""
         return ContainerResults(
-            tuple(one for part in self._judged for one in part.recommendations),
-            tuple(one for part in self._judged for one in part.findings),
+            tuple(one for part in self._container_results for one in part.recommendations),
+            tuple(one for part in self._container_results for one in part.findings),
         )
 
     def coverage(self) -> Coverage:

@@ -44,7 +44,7 @@ class ShardSize:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shard:
+class WorkloadShard:
     """Workloads of places from `first` (inclusive) to `last` (exclusive; None: no bound), and what belongs to them.
 
     inventory: these workloads in the order of places, their pods and events; all nodes, quotas, LimitRanges and running
@@ -88,14 +88,14 @@ def divide(inventory: Inventory, before: Division, size: ShardSize) -> Division:
     return before if fair else new
 
 
-def shards(inventory: Inventory, division: Division) -> list[Shard]:
+def shards(inventory: Inventory, division: Division) -> list[WorkloadShard]:
     """The shards of a division, in order."""
     parts = _Parts(inventory, division)
     whole, deleted = replace(inventory, controllers=()), gone_workloads(inventory)
     daemons = [pod for pod in inventory.pods if pod.running and pod.workload.kind == "DaemonSet"]
     bounds: list[Place | None] = [None, *division.firsts, None]
     return [
-        Shard(
+        WorkloadShard(
             index,
             first,
             last,
@@ -165,7 +165,8 @@ def _cut(weights: Mapping[Place, float]) -> Division:
     """As few shards as hold the weights, of like size."""
     places = sorted(weights)
     each = np.array([weights[place] for place in places], dtype=np.float64)
-    share = each.sum() / max(1.0, np.ceil(each.sum()))
+    # a thousand thousandths are a little more than one in floats, and no second shard
+    share = each.sum() / max(1.0, np.ceil(np.round(each.sum(), 6)))
     numbers = np.floor((np.cumsum(each) - each / 2) / max(share, np.finfo(float).tiny))
     return Division(tuple(places[i] for i in (np.flatnonzero(np.diff(numbers)) + 1).tolist()))
 

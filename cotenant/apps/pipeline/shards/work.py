@@ -19,7 +19,7 @@ from cotenant.apps.pipeline.containers import ContainerResults, judge
 from cotenant.apps.pipeline.node_peaks import running_peaks
 from cotenant.apps.pipeline.nodes import POD_SIGNAL, PartialPodSums, partial_sums
 from cotenant.apps.pipeline.plans import Candidates
-from cotenant.apps.pipeline.shards.plan import Shard
+from cotenant.apps.pipeline.shards.plan import WorkloadShard
 from cotenant.apps.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, group_name, portraits_of
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.identity import ClusterRef, ContainerRef, WorkloadRef
@@ -47,7 +47,7 @@ class ShardTask:
     """Of the store; it may hold a password."""
     cluster: str
     settings: Settings = field(repr=False)
-    shard: Shard
+    shard: WorkloadShard
     window: TimeGrid
     quality: QualityRecord | None = field(repr=False)
     least_margins: Mapping[ContainerRef, float] = field(repr=False)
@@ -68,7 +68,7 @@ class ShardResult:
 
     workloads: WorkloadColumns
     tables: tuple[Table | PackedTable, ...]
-    judged: ContainerResults
+    container_results: ContainerResults
     floors: tuple[ReplicaFloor, ...]
     pods: Mapping[Resource, PartialPodSums]
     totals: Mapping[Resource, PartialTotals]
@@ -96,9 +96,9 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
         history, workloads, totals, portraits, {r: one.forecasts for r, one in of_groups.items()}
     )
     progress.stage("Recommendations", 1)
-    judged = judge(history, settings, shard.deleted, task.server, least_margins=task.least_margins)
+    container_results = judge(history, settings, shard.deleted, task.server, least_margins=task.least_margins)
     progress.stage("Sums and tables", 1)
-    return _result(analysis, judged, list(of_groups.values()), settings)
+    return _result(analysis, container_results, list(of_groups.values()), settings)
 
 
 def compute_packed(task: ShardTask) -> ShardResult:
@@ -132,7 +132,7 @@ def everything(cluster: str, count: int) -> Members[ClusterRef]:
 
 
 def _forecast(
-    store: Store, shard: Shard, usage: Usage[WorkloadRef], portraits: Portraits[WorkloadRef], settings: Settings
+    store: Store, shard: WorkloadShard, usage: Usage[WorkloadRef], portraits: Portraits[WorkloadRef], settings: Settings
 ) -> GroupForecast:
     group = group_name("workloads", usage, shard.index)
     before = learned.read(store, group, learned.settings_of(group, settings.forecasting))
@@ -140,7 +140,7 @@ def _forecast(
 
 
 def _result(
-    analysis: WorkloadAnalysis, judged: ContainerResults, groups: list[GroupForecast], settings: Settings
+    analysis: WorkloadAnalysis, container_results: ContainerResults, groups: list[GroupForecast], settings: Settings
 ) -> ShardResult:
     history, inventory, cpu = analysis.history, analysis.history.inventory, POD_SIGNAL[Resource.CPU]
     rows = [tables.forecast_table(analysis.forecasts[resource]) for resource in Resource]
@@ -149,7 +149,7 @@ def _result(
     return ShardResult(
         workloads=_columns(analysis),
         tables=(tables.workloads(analysis), *rows, *browse.portraits(analysis)),
-        judged=judged,
+        container_results=container_results,
         floors=tuple(replica_floors(inventory.workloads, analysis.forecasts, settings.recommender.replicas)),
         pods=pods,
         totals={r: partial_totals(analysis.totals[s], cluster) for r, s in POD_SIGNAL.items()},
