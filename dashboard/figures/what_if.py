@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cotenant.core.model.usage.usage import DAY_SECONDS
 from cotenant.core.model.usage.what_if import RiskOutcome, WhatIf
 from dashboard.figures import base, lines
 from dashboard.figures.base import Chart
@@ -23,7 +24,7 @@ def days(replay: WhatIf, chosen: RiskOutcome) -> Chart:
         lines.line(times, lent, "Lent to batch", base.ORANGE, width=2) | {"mode": "lines+markers"},
         lines.level(times, replay.capacity_cores, "Capacity"),
     ]
-    layout = lines.over_time("cores", times, barmode="stack")
+    layout = lines.over_time("cores", _with_halves(times), barmode="stack")
     text = (
         f"Cores by day: services use {online.mean():,.0f}, {lent.mean():,.0f} are lent to batch, which uses "
         f"{batch.mean():,.0f}, of {replay.capacity_cores:,.0f}."
@@ -35,7 +36,7 @@ def shortage(chosen: RiskOutcome) -> Chart:
     """Share of node-time that was short, by day."""
     times = base.milliseconds([day.start_seconds for day in chosen.days])
     shares = np.array([100 * day.short for day in chosen.days], dtype=np.float64)
-    layout = lines.over_time("%", times, showlegend=False, meta=base.IN_TIME)
+    layout = lines.over_time("%", _with_halves(times), showlegend=False, meta=base.IN_TIME)
     worst = int(shares.argmax())
     when = display.moment(chosen.days[worst].start_seconds)
     text = f"Node-time short: {shares.mean():.2f} % on average, at most {shares[worst]:.2f} % on the day from {when}."
@@ -64,6 +65,12 @@ def curve(replay: WhatIf, chosen: RiskOutcome) -> Chart:
         f"{last.batch_core_hours:,.0f} core-hours, with {first.short:.2%} to {last.short:.2%} of node-time short."
     )
     return Chart({"data": traces, "layout": layout}, text)
+
+
+def _with_halves(times: list[float]) -> list[float]:
+    """Half a day more on both sides, so that the first and the last bar are whole."""
+    half = 500.0 * DAY_SECONDS
+    return [times[0] - half, *times, times[-1] + half] if times else times
 
 
 def _bars(times: list[float], values: lines.Floats, name: str, colour: str) -> lines.Trace:

@@ -22,7 +22,7 @@ CHART_HEIGHT: Final = 280
 NONE: Final = "No replay of the history is stored yet."
 NONE_WHY: Final = (
     "It runs this program's own decisions on what your nodes did, at several risks, and writes to no cluster. "
-    "14 days of history come before the first day that is judged."
+    "14 days of history come before the first day that is tried."
 )
 COMMAND: Final = "cotenant simulate --trace stored"
 ASSUMED: Final = (

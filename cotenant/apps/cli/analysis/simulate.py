@@ -64,6 +64,34 @@ def _ways(value: list[str] | None) -> list[str]:
     return value or []
 
 
+PolicyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy", metavar="NAME", callback=_ways, help=f"May be repeated; default: all of {', '.join(WAYS)}."
+    ),
+]
+RiskOption = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--risk", min=0.01, max=50, help="Of cotenant's peaks, percent; may be repeated. Default: 1, or a curve."
+    ),
+]
+StaticShareOption = Annotated[
+    list[float] | None,
+    typer.Option("--static-share", min=0, max=1, help="Of each node, lent at all times. Default: 0.5."),
+]
+IncidentOption = Annotated[
+    str | None,
+    typer.Option(
+        "--incident", metavar="NAME", help="flash-crowd, prometheus-away, memory-leak or manager-dead, on day two."
+    ),
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Also write all of it as one HTML file, with curves over knobs."),
+]
+
+
 @app.command(
     epilog=examples(
         "cotenant simulate",
@@ -88,32 +116,11 @@ def simulate(
     days: Annotated[int | None, typer.Option("--days", min=2, max=90, help="Judged days; default: 7.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn: same seed, same result.")] = 1,
     seeds: Annotated[int, typer.Option("--seeds", min=1, max=100, help="Runs, each with the next seed.")] = 1,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--policy", metavar="NAME", callback=_ways, help=f"May be repeated; default: all of {', '.join(WAYS)}."
-        ),
-    ] = None,
-    risk: Annotated[
-        list[float] | None,
-        typer.Option(
-            "--risk", min=0.01, max=50, help="Of cotenant's peaks, percent; may be repeated. Default: 1, or a curve."
-        ),
-    ] = None,
-    static_share: Annotated[
-        list[float] | None,
-        typer.Option("--static-share", min=0, max=1, help="Of each node, lent at all times. Default: 0.5."),
-    ] = None,
-    incident: Annotated[
-        str | None,
-        typer.Option(
-            "--incident", metavar="NAME", help="flash-crowd, prometheus-away, memory-leak or manager-dead, on day two."
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option("--report", metavar="FILE", help="Also write all of it as one HTML file, with curves over knobs."),
-    ] = None,
+    policy: PolicyOption = None,
+    risk: RiskOption = None,
+    static_share: StaticShareOption = None,
+    incident: IncidentOption = None,
+    report: ReportOption = None,
     cluster: ClusterOption = None,
     store: StoreOption = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="How to write the rows.")] = Format.TABLE,
