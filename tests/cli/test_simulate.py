@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cotenant.apps.experiment.what_if import RISKS_PERCENT
 from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.progress import Silent
+from cotenant.core.model.usage.what_if import WHAT_IF, WhatIf
 from profiler.synthetic import SyntheticSpec
 from tests.support import command_line
 
@@ -76,7 +78,13 @@ def test_the_stored_history_says_what_would_have_been(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     # 17 days less the 14 of history
-    assert [(r["sharing"], r["nodes"], r["days"]) for r in rows] == [("koordinator", 3, 3), ("cotenant", 3, 3)]
+    # cotenant at every risk of the page What if
+    ours = [("cotenant", risk, 3, 3) for risk in RISKS_PERCENT]
+    assert [(r["sharing"], r["knob"], r["nodes"], r["days"]) for r in rows] == [("koordinator", 60, 3, 3), *ours]
+    replay = store.read_document(WHAT_IF, WhatIf)
+    assert replay is not None and replay.by_use is not None
+    # three days that begin within a UTC day are parts of four
+    assert [(one.risk_percent, len(one.days)) for one in replay.risks] == [(risk, 4) for risk in RISKS_PERCENT]
     assert "x the batch core-hours of Koordinator's formulas" in done.stderr
 
 

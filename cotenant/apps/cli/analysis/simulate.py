@@ -133,14 +133,15 @@ def simulate(
     with the results, for the dashboard's page What if.
     """
     from cotenant.apps.experiment.outcome import SharingScenario
+    from cotenant.apps.experiment.what_if import RISKS_PERCENT
 
     if trace != STORED and (store or cluster):
         raise UsageError("--store and --cluster go with --trace stored", fix="Add --trace stored, or leave them out.")
     settings = session_of(ctx).load({"store.url": store}).settings
     scenario = SharingScenario(trace, nodes, pods or 20 * nodes, days or 7, seed, _incident(incident))
     place = open_store(settings, cluster) if trace == STORED else None
-    curve = place is not None or report is not None
-    knobs = _knobs(policy or list(WAYS), tuple(risk or ()), tuple(static_share or ()), curve=curve)
+    risks = tuple(risk or (RISKS_PERCENT if place is not None else ()))
+    knobs = _knobs(policy or list(WAYS), risks, tuple(static_share or ()), curve=report is not None)
     with bars(quiet=quiet) as progress:
         outcomes, story = _simulated(Experiment(scenario, seeds, knobs, place, settings), progress)
     print_table(table(outcomes), output, headers=not no_headers)
@@ -242,14 +243,15 @@ def table(outcomes: Sequence[SharingOutcome]) -> Table:
 
 def summary(outcomes: Sequence[SharingOutcome]) -> str:
     """What cotenant would have done beside Koordinator's formulas, in a line; how much was simulated otherwise."""
-    from cotenant.apps.experiment.comparison import of
+    from cotenant.apps.experiment.comparison import INSTALLED, of
     from cotenant.apps.experiment.outcome import Sharing
 
     ours, theirs = of(outcomes, Sharing.COTENANT), of(outcomes, Sharing.KOORDINATOR)
     if not ours or not theirs or theirs[0].batch_core_hours <= 0:
         scenario = outcomes[0].scenario
         return f"{len(outcomes)} runs of {scenario.days} days on {scenario.nodes} nodes"
-    one, other = ours[0], theirs[0]
+    other = theirs[0]
+    one = next((outcome for outcome in ours if outcome.knob == INSTALLED[Sharing.COTENANT]), ours[0])
     return (
         f"cotenant at {one.knob:g} % risk: {one.batch_core_hours / other.batch_core_hours:.2f} x the batch core-hours "
         f"of Koordinator's formulas, nodes short {one.violation_ratio:.2%} of the time against "
