@@ -1,7 +1,7 @@
 """What all tests share: property tests are judged by their answers, not by the clock of a busy machine.
 
 In continuous integration the examples are the same on every run, so that a change is judged by what it changed; on a
-developer's machine they are new each time and go on searching. A test that talks to a server, a browser, a container
+developer's machine they are new each time, twice as many, and go on searching. A test that talks to a server, a browser, a container
 runtime or the kernel may fail for what the machine did: it is run again, and its first failure is printed at the end
 whatever became of it. A test of pure logic is never run again.
 """
@@ -22,7 +22,7 @@ from tests.support.templates import ROOT_VARIABLE
 pytest_plugins = ["tests.cluster.fixtures", "tests.node.fixtures", "tests.images.fixtures"]
 
 settings.register_profile("busy-machine", deadline=None)
-settings.register_profile("continuous-integration", deadline=None, derandomize=True)
+settings.register_profile("continuous-integration", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("continuous-integration" if os.environ.get("CI") else "busy-machine")
 
 SERVER_MARKERS = ("server", "browser", "prometheus", "cluster")
