@@ -1,9 +1,9 @@
 """What all tests share: property tests are judged by their answers, not by the clock of a busy machine.
 
 In continuous integration the examples are the same on every run, so that a change is judged by what it changed; on a
-developer's machine they are new each time, twice as many, and go on searching. A test that talks to a server, a browser, a container
-runtime or the kernel may fail for what the machine did: it is run again, and its first failure is printed at the end
-whatever became of it. A test of pure logic is never run again.
+developer's machine they are new each time, twice as many, and go on searching. A test that talks to a server, a
+browser, a container runtime or the kernel may fail for what the machine did: it is run again, and its first failure is
+printed at the end whatever became of it. A test of pure logic is never run again.
 """
 
 from __future__ import annotations
