@@ -18,6 +18,7 @@ from cotenant.core.model.views import WORKLOADS
 from dashboard.frame import panels
 from dashboard.frame.view import View
 from dashboard.sources import change_tables
+from dashboard.tables.filters import EMPTY
 
 MATRIX: Final = "permissions-matrix"
 NAMESPACES_SHOWN: Final = 12
@@ -126,5 +127,4 @@ def _chip(allowed: bool | None) -> Component:
 
 def _namespaces(view: View) -> list[str]:
     """Of the workloads that the results name."""
-    names = view.source.snapshot().tables[WORKLOADS.name].vocabulary.get("namespace", ())
-    return sorted(names)
+    return [name or EMPTY for name in view.source.snapshot().tables[WORKLOADS.name].texts("namespace")]

@@ -156,10 +156,9 @@ def register(app: Dash, view: View, listing: Listing) -> None:
 
 def chosen(view: View, listing: Listing, search: str, data: Any) -> list[str]:
     """Names of the selected workloads; UsageError when they are too many to put off at once."""
-    snapshot = view.source.snapshot()
-    indexed = snapshot.tables[RECOMMENDATIONS.name]
-    query = listing.query(search, indexed.table.schema)
-    refs = choosing.workloads(indexed, choosing.index(snapshot, query, choosing.selection(data)))
+    advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
+    query = choosing.chosen_rows(listing.query(search, advice.schema), choosing.selection(data))
+    refs = choosing.workloads(advice, query)
     if len(refs) > MOST_WORKLOADS:
         raise UsageError(
             f"{len(refs):,} workloads are selected; at most {MOST_WORKLOADS:,} are hidden at once",

@@ -64,8 +64,8 @@ def controls() -> Component:
 
 def names(snapshot: Snapshot) -> list[dict[str, str]]:
     """Every namespace that the results name, as options: its pattern and how it is written."""
-    distinct = {name for table in snapshot.tables.values() for name in table.vocabulary.get("namespace", ())}
-    return [{"value": filters.literal(name), "label": visible(name)} for name in sorted(distinct - {filters.EMPTY})]
+    distinct = {name for table in snapshot.tables.values() for name in table.texts("namespace")}
+    return [{"value": filters.literal(name), "label": visible(name)} for name in sorted(distinct - {""})]
 
 
 def chosen(search: str) -> list[str]:

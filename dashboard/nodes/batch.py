@@ -17,6 +17,7 @@ from urllib.parse import parse_qs
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.adapters.store.relation import Relation, RowCondition
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from cotenant.core.model.reasons import Reason
@@ -25,7 +26,6 @@ from cotenant.core.model.table import Table
 from cotenant.core.model.usage.usage import HOUR_SECONDS
 from cotenant.core.model.views import NODES, PODS, RECLAIMABLE
 from dashboard.nodes.lendable import Lent
-from dashboard.tables.filters import Indexed
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -79,9 +79,9 @@ class Room:
         return max(0, math.ceil((now_seconds - self.start_seconds) / STEP_SECONDS - 1e-9))
 
 
-def room(tables: Mapping[str, Indexed], ahead: Table) -> Room | None:
+def room(tables: Mapping[str, Relation], ahead: Table) -> Room | None:
     """From the tables of a snapshot and the nodes' rows of FORECASTS with their paths; None without any such path."""
-    names = tuple(str(name) for name in tables[NODES.name].table.columns["node"])
+    names = tuple(str(name) for name in tables[NODES.name].read("node").columns["node"])
     starts = ahead.columns["start"][np.isfinite(ahead.columns["start"])] if len(ahead) else np.empty(0)
     if not names or not starts.size:
         return None
@@ -98,30 +98,26 @@ def room(tables: Mapping[str, Indexed], ahead: Table) -> Room | None:
     return Room(names, start, capacity, used)
 
 
-def batch_pods(pods: Indexed) -> npt.NDArray[np.bool_]:
+def batch_pods() -> RowCondition:
     """Rows of PODS that live on reclaimed capacity."""
-    lent = [c.value for c in PriorityClass if c.is_reclaimer]
-    columns = pods.table.columns
-    unnamed = (columns["priority"] == "") & (columns["qos"] == QosClass.BE.value)
-    chosen: npt.NDArray[np.bool_] = np.isin(columns["priority"].astype(str), lent) | unnamed
-    return chosen
+    lent = tuple(c.value for c in PriorityClass if c.is_reclaimer)
+    named = f"priority IN ({', '.join('?' * len(lent))})"
+    return RowCondition(f"{named} OR (priority = '' AND qos = ?)", (*lent, QosClass.BE.value))
 
 
-def _used(pods: Indexed, place: Mapping[str, int], resource: Resource) -> Floats:
+def _used(pods: Relation, place: Mapping[str, int], resource: Resource) -> Floats:
     """What batch pods use now on each node, (n,)."""
-    rows = np.flatnonzero(batch_pods(pods))
-    where = np.array([place.get(str(node), -1) for node in pods.table.columns["node"][rows]], dtype=np.int64)
-    amounts = np.nan_to_num(pods.table.columns[f"{resource}_usage"][rows].astype(np.float64))
+    columns = pods.read("node", f"{resource}_usage", where=batch_pods()).columns
+    where = np.array([place.get(str(node), -1) for node in columns["node"]], dtype=np.int64)
+    amounts = np.nan_to_num(columns[f"{resource}_usage"])
     summed = np.bincount(where[where >= 0], weights=amounts[where >= 0], minlength=len(place))
     return np.asarray(summed, dtype=np.float64)
 
 
-def _bounds(lent: Indexed, place: Mapping[str, int], resource: Resource, used: Floats) -> tuple[Floats, Floats]:
+def _bounds(lent: Relation, place: Mapping[str, int], resource: Resource, used: Floats) -> tuple[Floats, Floats]:
     """(ceiling, most that batch may ever take) of each node, (n,); NaN where the results do not say."""
     ceiling, most = np.full(len(place), np.nan), np.full(len(place), np.nan)
-    columns = lent.table.columns
-    rows = np.flatnonzero((columns["band"] == "batch") & (columns["resource"] == resource.value))
-    for row in lent.take(rows).rows():
+    for row in lent.read(where=RowCondition("band = 'batch' AND resource = ?", (resource.value,))).rows():
         at = place.get(str(row["node"]))
         if at is None:
             continue
@@ -301,18 +297,18 @@ def totals(rooms: Room, resource: Resource) -> Mapping[str, Floats]:
     return by_level
 
 
-def lent_now(lent: Indexed, band: str, resource: Resource) -> float | None:
+def lent_now(lent: Relation, band: str, resource: Resource) -> float | None:
     """Sum over the nodes of what RECLAIMABLE says; None when it says nothing."""
-    columns = lent.table.columns
-    amounts = columns["amount"][(columns["band"] == band) & (columns["resource"] == resource.value)]
-    return float(np.nansum(amounts)) if len(amounts) else None
+    of_these = RowCondition("band = ? AND resource = ?", (band, resource.value))
+    rows, amount = lent.sums(["count(*)", "coalesce(sum(amount), 0)"], of_these)
+    return float(amount) if rows else None
 
 
-def unrequested(nodes: Indexed, resource: Resource) -> float | None:
+def unrequested(nodes: Relation, resource: Resource) -> float | None:
     """Allocatable less requests, node by node, floor 0; None without nodes."""
-    columns = nodes.table.columns
-    free = columns[f"{resource}_allocatable"] - columns[f"{resource}_request"]
-    return float(np.nansum(np.maximum(free, 0.0))) if len(free) else None
+    free = f"{resource}_allocatable - {resource}_request"
+    (amount,) = nodes.sums([f"coalesce(sum({free}) FILTER (WHERE {free} > 0), 0)"])
+    return float(amount) if len(nodes) else None
 
 
 def nodes_of(most: Sequence[tuple[str, int]]) -> str:

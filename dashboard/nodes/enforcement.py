@@ -11,6 +11,7 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from cotenant.core.adapters.store.relation import RowCondition
 from cotenant.core.model.colocation.enforcement import LANE_SENTENCES, REASON_SENTENCES, Gathering, Lane, NodeLanes
 from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
 from cotenant.core.model.text import visible
@@ -19,7 +20,7 @@ from dashboard.figures.enforcement import Mark, Shown
 from dashboard.frame import panels
 from dashboard.frame.view import View
 from dashboard.sources.source import Snapshot
-from dashboard.tables import display, filters, time_span
+from dashboard.tables import display, filters, queries, time_span
 from dashboard.tables.filters import ALWAYS, FilterCondition, Query
 
 TITLE: Final = "What the agent did here"
@@ -102,24 +103,21 @@ def opened(search: str) -> str:
 
 def nodes(snapshot: Snapshot, query: Query) -> list[tuple[str, int]]:
     """Nodes of the chosen rows with their number, busiest first."""
-    indexed = snapshot.tables[ENFORCEMENT.name]
-    rows = snapshot.rows(ENFORCEMENT.name, query)
-    names = indexed.vocabulary["node"]
-    counts = np.bincount(indexed.codes["node"][rows], minlength=len(names)).tolist()
-    node_counts = [(name, count) for name, count in zip(names, counts, strict=True) if count]
-    return sorted(node_counts, key=lambda pair: (-pair[1], pair[0]))
+    events = snapshot.tables[ENFORCEMENT.name]
+    (counts,) = events.groups([("node",)], queries.condition(events, query))
+    return sorted(((name or filters.EMPTY, count) for (name,), count in counts.items()), key=lambda p: (-p[1], p[0]))
 
 
 def shown(snapshot: Snapshot, lanes: NodeLanes | None, node: str, query: Query) -> Shown:
     """The node's acts under the query; without a span in it the hour up to the newest thing that is known."""
     of_node = FilterCondition("node", (filters.literal(node),))
     mine = replace(query, conditions=(*query.conditions, of_node), sort=())
-    indexed = snapshot.tables[ENFORCEMENT.name]
-    rows = filters.select(indexed, mine)
-    times = np.asarray(indexed.table.columns["time"][rows], dtype=np.float64)
-    since, until = _window(times, lanes, filters.span_of(indexed, query))
+    events = snapshot.tables[ENFORCEMENT.name]
+    rows = queries.select(events, mine)
+    times = events.take(rows, [time_span.COLUMN]).columns[time_span.COLUMN]
+    since, until = _window(times, lanes, queries.span_of(events, query))
     drawn_rows = rows[(times <= until)][:MARKS_SHOWN]
-    return Shown(node, since, until, marks_of(indexed.take(drawn_rows).columns), lanes)
+    return Shown(node, since, until, marks_of(events.take(drawn_rows).columns), lanes)
 
 
 def _window(times: Any, lanes: NodeLanes | None, span: tuple[float, float]) -> tuple[float, float]:
@@ -252,7 +250,6 @@ def _since(snapshot: Snapshot) -> str:
 
 def newest(snapshot: Snapshot, node: str) -> float:
     """Moment of a node's newest act; 0 without one."""
-    indexed = snapshot.tables[ENFORCEMENT.name]
-    rows = filters.select(indexed, Query((FilterCondition("node", (filters.literal(node),)),)))
-    times = np.asarray(indexed.table.columns[time_span.COLUMN][rows], dtype=np.float64)
-    return float(times.max()) if len(times) else 0.0
+    events = snapshot.tables[ENFORCEMENT.name]
+    (latest,) = events.sums([f"max({time_span.COLUMN})"], RowCondition("node = ?", (node,)))
+    return latest or 0.0

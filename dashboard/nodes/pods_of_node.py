@@ -16,7 +16,7 @@ from cotenant.core.model.views import PODS
 from dashboard.frame import panels
 from dashboard.nodes.workload_story import Row
 from dashboard.sources.source import Snapshot
-from dashboard.tables import display, filters
+from dashboard.tables import display, filters, queries
 from dashboard.tables.filters import FilterCondition, Query
 
 SHOWN: Final = 120
@@ -38,7 +38,7 @@ HEADS: Final = (
 def of_node(snapshot: Snapshot, node: str) -> list[Row]:
     """Rows of PODS on the node, the largest user of CPU first: those that `node=<name>` shows in the list."""
     here = Query((FilterCondition("node", (filters.literal(node),)),), sort=(("cpu_usage", True),))
-    return list(snapshot.tables[PODS.name].take(snapshot.rows(PODS.name, here)).rows())
+    return list(queries.page(snapshot.tables[PODS.name], here).rows())
 
 
 def panel(snapshot: Snapshot, node: str, base: str) -> Component:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from cotenant.core.adapters.store.relation import Relation, RowCondition
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.policy_trial import FORECAST, PolicySwitch, PolicyTrial, switch
 from dashboard.tables import display
-from dashboard.tables.filters import Indexed
 
 COMMANDS: Final = (
     ("What each policy would have done here", "cotenant backtest --reclaim"),
@@ -24,11 +24,10 @@ THRESHOLDS: Final = (
 )
 
 
-def policies_now(lent: Indexed) -> set[str]:
+def policies_now(lent: Relation) -> set[str]:
     """Policies of the present amounts of batch CPU, of the rows of RECLAIMABLE."""
-    columns = lent.table.columns
-    rows = (columns["band"] == Band.BATCH.value) & (columns["resource"] == Resource.CPU.value)
-    return {str(policy) for policy in columns["policy"][rows]}
+    batch_cpu = RowCondition("band = ? AND resource = ?", (Band.BATCH.value, Resource.CPU.value))
+    return {policy for (policy,) in lent.groups([("policy",)], batch_cpu)[0]}
 
 
 def offer(trial: PolicyTrial | None, now: Collection[str]) -> PolicySwitch | None:

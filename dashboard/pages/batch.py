@@ -8,10 +8,10 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
-import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, State, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
@@ -23,7 +23,6 @@ from dashboard.nodes import batch
 from dashboard.nodes.batch import BOUNDS, Fit, Job, Room, StartWindow
 from dashboard.sources.source import Snapshot
 from dashboard.tables import display
-from dashboard.tables.filters import Indexed
 
 PATH: Final = "batch"
 NOW: Final = "Capacity now, by priority"
@@ -84,14 +83,15 @@ def _stat(label: str, amounts: list[float | None], detail: str) -> Component:
     return panels.stat(label, [cpu, " · ", memory], detail)
 
 
-def _in_use(pods: Indexed) -> tuple[list[float | None], int]:
-    rows = np.flatnonzero(batch.batch_pods(pods))
-    return [float(np.nansum(pods.table.columns[f"{r}_usage"][rows])) for r in Resource], len(rows)
+def _in_use(pods: Relation) -> tuple[list[float | None], int]:
+    usage = [f"coalesce(sum({r}_usage), 0)" for r in Resource]
+    count, *amounts = pods.sums(["count(*)", *usage], batch.batch_pods())
+    return [float(amount) for amount in amounts], count
 
 
-def _off(lent: Indexed) -> str:
+def _off(lent: Relation) -> str:
     """How many nodes lend nothing to batch."""
-    columns = lent.table.columns
+    columns = lent.read("band", "node", "reason", "amount").columns
     rows = columns["band"] == "batch"
     if not rows.any():
         return "the results do not say"

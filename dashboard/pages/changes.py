@@ -23,7 +23,7 @@ from dashboard.frame import panels
 from dashboard.frame.view import Page, View
 from dashboard.sources import change_tables
 from dashboard.sources.source import Snapshot
-from dashboard.tables import display, list_page
+from dashboard.tables import display, list_page, queries
 from dashboard.tables.filters import Query
 from dashboard.tables.list_page import Listing
 
@@ -38,7 +38,7 @@ WIDTHS: Final = {"moved": 330, "words": 220, "time": 128, "actor": 130, "overrid
 
 def _totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
     """What was promised by the rows in sight, what of it is in force, and what a soak has proven."""
-    columns: Any = snapshot.tables[CHANGES.name].take(snapshot.rows(CHANGES.name, query)).columns
+    columns: Any = queries.columns_of(snapshot.tables[CHANGES.name], query, "state", "saved_cpu", "saved_memory")
     state = columns["state"]
     in_force = [s in {"applied", "verified", "regressed"} for s in state]
     parts = (("Expected", [True] * len(state)), ("In force", in_force), ("Verified", list(state == "verified")))

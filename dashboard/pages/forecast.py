@@ -10,9 +10,11 @@ import numpy as np
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.core.adapters.store.relation import Index, Relation
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import MeasuredResource, Resource, measured_resource
+from cotenant.core.model.table import Table
 from cotenant.core.model.text import visible
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures import coverage
@@ -24,7 +26,6 @@ from dashboard.nodes.workload_story import ForecastDetail, Row, Subject
 from dashboard.pages import portrait
 from dashboard.sources.source import FORECAST_LIST, Snapshot
 from dashboard.tables import carried, display, list_page
-from dashboard.tables.filters import Index, Indexed
 from dashboard.tables.list_page import Listing
 
 PATH: Final = "forecast"
@@ -33,6 +34,7 @@ GOOD: Final = "How good they are"
 BAND_HEIGHT: Final = 320
 COVERAGE_HEIGHT: Final = 150
 USUAL_SECONDS: Final = 7 * DAY_SECONDS
+MEASURED: Final = ("relative_wql", "coverage_95")
 WORST: Final = 5
 KEY_PARTS: Final = 5
 UNDER: Final = 0.9
@@ -244,18 +246,19 @@ def quality(view: View, search: str) -> Component:
     except UsageError as error:
         return panels.panel(GOOD, panels.failed(error.message, error.fix))
     listed, rows = snapshot.tables[FORECAST_LIST.name], snapshot.rows(FORECAST_LIST.name, query)
+    measured = listed.take(rows, MEASURED)
     if not len(rows):
         return panels.panel(GOOD, panels.empty("No forecast matches these filters.", link=("Clear filters", "?")))
-    figure = panels.figure(
-        coverage.chart(listed.table.columns["coverage_95"][rows]), "coverage-figure", COVERAGE_HEIGHT
-    )
+    figure = panels.figure(coverage.chart(measured.columns["coverage_95"]), "coverage-figure", COVERAGE_HEIGHT)
     how = html.Details([html.Summary("How a model is chosen"), *[html.P(text) for text in HOW]], className="more")
-    return panels.panel(GOOD, figure, *worst(listed, rows, search), how, note="Listed forecasts by q95 coverage.")
+    return panels.panel(
+        GOOD, figure, *worst(listed, rows, measured, search), how, note="Listed forecasts by q95 coverage."
+    )
 
 
-def worst(listed: Indexed, rows: Index, search: str) -> list[Component]:
+def worst(listed: Relation, rows: Index, measured: Table, search: str) -> list[Component]:
     """The forecasts with the highest loss, and with the least coverage."""
-    loss, covered = (listed.table.columns[name][rows] for name in ("relative_wql", "coverage_95"))
+    loss, covered = (measured.columns[name] for name in MEASURED)
     high = [i for i in np.argsort(-np.nan_to_num(loss, nan=-1.0), kind="stable")[:WORST] if loss[i] > 1]
     low = [i for i in np.argsort(np.nan_to_num(covered, nan=2.0), kind="stable")[:WORST] if covered[i] < UNDER]
     if not high and not low:

@@ -7,10 +7,10 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import dash_mantine_components as dmc
-import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.core.adapters.store.relation import RowCondition
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import Resource
@@ -23,9 +23,10 @@ from dashboard.frame.view import Obeyed, Page, View
 from dashboard.nodes import cpus_of_node, enforcement, pods_of_node
 from dashboard.nodes import lendable as lending
 from dashboard.nodes.lendable import Lent
-from dashboard.sources.source import Snapshot, row_of
+from dashboard.sources.source import Snapshot
 from dashboard.tables import carried, display, list_page
 from dashboard.tables.list_page import Listing
+from dashboard.tables.queries import row_of
 
 LIST: Final = Listing(
     schema=NODES,
@@ -147,10 +148,7 @@ def _state(row: Mapping[str, Any]) -> Component:
 
 def lent_by(snapshot: Snapshot, node: str) -> Mapping[tuple[str, Resource], Lent]:
     """The node's rows of RECLAIMABLE by band and resource."""
-    indexed = snapshot.tables[RECLAIMABLE.name]
-    names = indexed.vocabulary["node"]
-    place = names.index(node) if node in names else -1
-    rows = indexed.take(np.flatnonzero(indexed.codes["node"] == place)).rows()
+    rows = snapshot.tables[RECLAIMABLE.name].read(where=RowCondition("node = ?", (node,))).rows()
     lent_rows = [Lent.of(row) for row in rows]
     return {(lent.band, lent.resource): lent for lent in lent_rows}
 

@@ -17,7 +17,7 @@ from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Severity
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
-from cotenant.core.model.views import FINDINGS, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.core.model.views import FINDINGS, RECLAIMABLE, RECOMMENDATIONS, Overview
 from dashboard.changes import review as reviewing
 from dashboard.figures import band, heat, waste
 from dashboard.frame import panels
@@ -26,7 +26,7 @@ from dashboard.frame.view import Obeyed, Page, View
 from dashboard.nodes import policy_offer
 from dashboard.pages import recommendations
 from dashboard.sources.namespace_filter import OF_THESE, overview_of
-from dashboard.tables import carried, display, filters, select_bar, time_span
+from dashboard.tables import carried, display, queries, select_bar, time_span
 from dashboard.tables import selection as choosing
 from dashboard.tables.filters import Query
 from dashboard.tables.selection import ReadyNow
@@ -62,8 +62,7 @@ def shown(view: View, search: str) -> OverviewPage | None:
     snapshot, query = view.source.snapshot(), carried.namespace_query(search)
     overview = snapshot.overview
     if overview is not None and query.conditions:
-        rows = {s.name: snapshot.rows(s.name, query) for s in (RECOMMENDATIONS, WORKLOADS, PODS)}
-        overview = overview_of(overview, snapshot.tables, rows, carried.admits(search))
+        overview = overview_of(overview, snapshot.tables, query, carried.admits(search))
     return None if overview is None else OverviewPage(view, search, overview, query)
 
 
@@ -119,7 +118,7 @@ def _verdict(page: OverviewPage, ready: ReadyNow) -> Component:
             panels.amount(overview.memory.batch_now, Resource.MEMORY), " can be lent to batch pods now; "]  # fmt: skip
     saved = [panels.amount(ready.millicores, Resource.CPU), " and ", panels.amount(ready.bytes, Resource.MEMORY),
              f" of requests can be saved now{_money(ready, view)}; "]  # fmt: skip
-    counts = dict(filters.facet(view.source.snapshot().tables[FINDINGS.name], page.query, "severity"))
+    counts = dict(queries.facet(view.source.snapshot().tables[FINDINGS.name], page.query, "severity"))
     critical = counts.get(Severity.CRITICAL.value, 0)
     href = page.href("findings", f"severity={Severity.CRITICAL.value}")
     risk = (
@@ -134,8 +133,8 @@ def _ready(page: OverviewPage) -> ReadyNow:
     """Of the rows that the list shows under the same filter."""
     snapshot = page.view.source.snapshot()
     search = carried.joined(READY, carried.carried(page.search, "ns"))
-    query = recommendations.LIST.query(search, snapshot.tables[RECOMMENDATIONS.name].table.schema)
-    return choosing.ready_now(snapshot, query)
+    advice = snapshot.tables[RECOMMENDATIONS.name]
+    return choosing.ready_now(advice, recommendations.LIST.query(search, advice.schema))
 
 
 def _money(ready: ReadyNow, view: View) -> str:
@@ -317,8 +316,8 @@ def _worth_most(page: OverviewPage) -> list[Component]:
     view = page.view
     if view.given.desk is None:
         return []
-    indexed = view.source.snapshot().tables[RECOMMENDATIONS.name]
-    best = choosing.worth_most(indexed, WORTH_MOST, page.query)
+    advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
+    best = choosing.worth_most(advice, WORTH_MOST, page.query)
     rows = [
         html.Li(
             [
@@ -357,7 +356,7 @@ def _reasons(page: OverviewPage) -> Component:
 
 def _findings(page: OverviewPage) -> Component:
     """How many findings of each kind, the worst first, each a link to them."""
-    counts = filters.facet(page.view.source.snapshot().tables[FINDINGS.name], page.query, "finding")
+    counts = queries.facet(page.view.source.snapshot().tables[FINDINGS.name], page.query, "finding")
     note = "What a person should know, beside recommendations."
     if not counts:
         return panels.panel(

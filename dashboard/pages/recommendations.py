@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import parse_qs, quote, unquote
+from urllib.parse import parse_qs, unquote
 
 import dash_mantine_components as dmc
-import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, State, html
 from dash.development.base_component import Component
 
@@ -30,8 +29,8 @@ from dashboard.pages.review import register as register_review
 from dashboard.pages.review import render as render_review
 from dashboard.sources import snoozed as postponing
 from dashboard.sources.source import Snapshot
-from dashboard.tables import display, filters, grid, list_page, select_bar
-from dashboard.tables.filters import FilterCondition, Query
+from dashboard.tables import display, grid, list_page, queries, select_bar
+from dashboard.tables.filters import Query
 from dashboard.tables.list_page import Listing
 
 PROPOSED: Final = {
@@ -63,23 +62,29 @@ READY_SENTENCES: Final = {
 
 def totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
     """What all shown rows together would change, over their replicas, up and down apart, and what of it now."""
-    columns, rows = snapshot.tables[RECOMMENDATIONS.name].table.columns, snapshot.rows(RECOMMENDATIONS.name, query)
-    return [
-        _total(label, columns[f"{resource}_delta_total"][rows], columns[f"{resource}_step_total"][rows], resource)
-        for label, resource in (("CPU requests", Resource.CPU), ("Memory requests", Resource.MEMORY))
-    ]
+    advice = snapshot.tables[RECOMMENDATIONS.name]
+    sums = advice.sums([one for r in Resource for one in _sums(r)], queries.condition(advice, query))
+    each = len(sums) // len(Resource)
+    labels = zip(Resource, ("CPU requests", "Memory requests"), strict=True)
+    return [_total(label, sums[each * k : each * (k + 1)], resource) for k, (resource, label) in enumerate(labels)]
 
 
-def _total(label: str, deltas: np.ndarray, steps: np.ndarray, resource: Resource) -> Component:
-    values = deltas[~np.isnan(deltas)]
-    ups, downs = values[values > 0], values[values < 0]
-    lowered = f"{display.signed(float(downs.sum()), resource)} in {len(downs):,} rows"
-    now = display.signed(float(np.nansum(steps)), resource)
-    raised = f"{display.signed(float(ups.sum()), resource)} in {len(ups):,}"
+def _sums(resource: Resource) -> list[str]:
+    """Sum, sum and number of what lowers, sum and number of what raises, sum of the steps of now."""
+    delta = f"{resource}_delta_total"
+    signs = [f"{one} FILTER (WHERE {delta} {sign} 0)" for sign in "<>" for one in (f"sum({delta})", "count(*)")]
+    return [f"coalesce({one}, 0)" for one in (f"sum({delta})", *signs, f"sum({resource}_step_total)")]
+
+
+def _total(label: str, sums: Sequence[Any], resource: Resource) -> Component:
+    total, down, downs, up, ups, step = sums
+    lowered = f"{display.signed(float(down), resource)} in {downs:,} rows"
+    now = display.signed(float(step), resource)
+    raised = f"{display.signed(float(up), resource)} in {ups:,}"
     return html.Div(
         [
             html.Span(label, className="total-label"),
-            html.Strong(display.signed(float(values.sum()), resource), className="total-value"),
+            html.Strong(display.signed(float(total), resource), className="total-value"),
             html.Span(f"over all replicas: {lowered}, {raised}; now {now}", className="total-parts"),
         ],
         className="total",
@@ -194,12 +199,10 @@ def register(app: Dash, view: View) -> None:
 
 def _steps_panel(view: View, name: tuple[str, str, str, str], recommendation: Recommendation | None) -> Component:
     """What of it can be applied now, and the steps of a cut that is too large for one, with their dates."""
-    indexed = view.source.snapshot().tables[RECOMMENDATIONS.name]
-    key = "/".join(quote(part, safe="") for part in name)
-    rows = filters.select(indexed, Query((FilterCondition("row", (filters.literal(key),)),)))
-    if recommendation is None or not len(rows):
+    names = dict(zip(RECOMMENDATIONS.key, name, strict=True))
+    row = queries.row_of(view.source.snapshot().tables[RECOMMENDATIONS.name], names)
+    if recommendation is None or row is None:
         return html.Div()
-    row = next(iter(indexed.table.take(rows[:1]).rows()))
     ready = Ready(row["ready"] or Ready.NOTHING)
     stopped = f" {visible(row['stopped_by'])}" if row["stopped_by"] else ""
     steps = view.given.steps([recommendation], view.now_seconds()) if ready is Ready.FIRST_STEP else ()

@@ -32,7 +32,6 @@ from dashboard.frame.view import View
 from dashboard.tables import display
 from dashboard.tables import selection as choosing
 from dashboard.tables.list_page import Listing
-from dashboard.tables.selection import Selection
 
 TITLES: Final = {
     DIFF: ("Proposed changes", "Per pod, against what runs now. Nothing is written before the last step."),
@@ -178,10 +177,8 @@ def chosen(view: View, listing: Listing, terms: ReviewTerms, search: str) -> tup
     """The workloads of the review, and how many more there are than one review takes."""
     refs = list(terms.workloads)
     if terms.everything:
-        snapshot = view.source.snapshot()
-        indexed = snapshot.tables[RECOMMENDATIONS.name]
-        query = listing.query(reviewing.filters_of(search), indexed.table.schema)
-        refs = choosing.workloads(indexed, choosing.index(snapshot, query, Selection(everything=True)))
+        advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
+        refs = choosing.workloads(advice, listing.query(reviewing.filters_of(search), advice.schema))
     most = view.given.actions.guardrails.most_workloads
     return refs[:most], max(0, len(refs) - most)
 

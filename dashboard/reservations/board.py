@@ -15,6 +15,7 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.reservations.plan import Plan, Score
 from cotenant.core.model.reservations.plan_service import PlanRef
@@ -31,8 +32,8 @@ from dashboard.reservations import plan_actions, proposed_plans, story
 from dashboard.reservations.proposed_plans import PlanHorizon
 from dashboard.reservations.story import PLAN_KIND, PlanListEntry
 from dashboard.sources.source import Snapshot
-from dashboard.tables import display, filters
-from dashboard.tables.filters import Indexed, Query
+from dashboard.tables import display, queries
+from dashboard.tables.filters import Query
 from dashboard.tables.list_page import Listing
 
 PATH: Final = "reservations"
@@ -52,8 +53,7 @@ WIDTHS: Final = {"start": 96, "end": 96, "pods": 66, "quantile": 88, "skill": 70
 
 def totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
     """What the proposed ones of the list come to."""
-    rows = snapshot.rows(PLANS.name, query)
-    sums = proposed_plans.sums(snapshot.tables[PLANS.name].take(rows).columns)
+    sums = proposed_plans.sums(queries.columns_of(snapshot.tables[PLANS.name], query))
     room = f"{display.counted(sums.pods, 'pod')}, {display.amount(sums.millicores, Resource.CPU)} at most"
     idle = f"{sums.idle_core_hours:,.1f} core-hours a day"
     return [_total("Proposed", f"{sums.plans:,}", room), _total("Would stay idle", idle, "by the back-tests")]
@@ -135,7 +135,7 @@ def _filtered(plans: Sequence[Plan], search: str) -> list[Plan]:
         {"namespace": p.namespace, "kind": p.owner.kind, "workload": p.owner.name, "reason": "ok", "pods": p.count}
         for p in plans
     ]
-    indices = filters.select(Indexed.of(Table.from_rows(PLANS, rows)), Query(query.conditions, query.text))
+    indices = queries.select(Relation.of(Table.from_rows(PLANS, rows)), Query(query.conditions, query.text))
     return [plans[int(index)] for index in np.sort(indices)]
 
 
@@ -162,7 +162,7 @@ def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: Board
         ref = PlanRef(opened.namespace, opened.name)
         plan = next((p for p in plans.plans if story.ref_to(p) == ref), None)
         return PlanSelection(plan) if plan else PlanSelection(ref=ref, missing=str(ref))
-    everything = list(snapshot.tables[PLANS.name].table.rows()) if opened else rows
+    everything = list(snapshot.tables[PLANS.name].read().rows()) if opened else rows
     row = proposed_plans.in_hand(everything, search)
     mine = [p for p in story.by_need(plans.plans) if opened is None or story.workload_of(p) == opened]
     if mine and (opened is not None or row is None or story.phase_of(mine[0]).value == "Proposed"):
@@ -256,8 +256,7 @@ def _hits(row: Row | None) -> str:
 
 def listed(snapshot: Snapshot, search: str) -> list[Row]:
     """Rows of PLANS under the URL's filters, in its order; UsageError for a filter that does not exist."""
-    rows = snapshot.rows(PLANS.name, LIST.query(search))
-    return list(snapshot.tables[PLANS.name].take(rows).rows())
+    return list(queries.page(snapshot.tables[PLANS.name], LIST.query(search)).rows())
 
 
 def days_of(search: str) -> int:

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, unquote
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.reservations.plan import duration, moment, proposal_name
@@ -24,7 +25,6 @@ from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures.gantt import STEP_SECONDS, Bar, DemandCurve, Pods
 from dashboard.nodes.workload_story import Row, floats
 from dashboard.tables import display
-from dashboard.tables.filters import Indexed
 
 Floats = npt.NDArray[np.float64]
 KEY_PARTS: Final = 3
@@ -94,7 +94,7 @@ class PlanHorizon:
     wishes: tuple[WindowDemand, ...] = ()
 
 
-def lane(rows: Sequence[Row], nodes: Indexed, resource: Resource, ahead: PlanHorizon) -> DemandCurve:
+def lane(rows: Sequence[Row], nodes: Relation, resource: Resource, ahead: PlanHorizon) -> DemandCurve:
     """What all plans want inside their windows, half hour by half hour, against what no request holds now."""
     times = ahead.start_seconds + STEP_SECONDS * np.arange(SLOTS * ahead.days)
     demand = np.zeros(times.size)
@@ -104,7 +104,7 @@ def lane(rows: Sequence[Row], nodes: Indexed, resource: Resource, ahead: PlanHor
     for window_demand in ahead.wishes:
         inside = (times < window_demand.end_seconds) & (times + STEP_SECONDS > window_demand.start_seconds)
         demand += window_demand.amount * inside
-    columns = nodes.table.columns
+    columns = nodes.read(f"{resource}_allocatable", f"{resource}_request").columns
     free = columns[f"{resource}_allocatable"] - columns[f"{resource}_request"]
     return DemandCurve(ahead.start_seconds, demand, float(np.nansum(np.maximum(free, 0.0))))
 

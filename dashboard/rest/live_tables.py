@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Request, Response
 
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.table import Schema, Table
 from dashboard.rest import results
 from dashboard.rest.results import MAX_LIMIT, Format, Limit, Offset
 from dashboard.sources.source import Snapshot
-from dashboard.tables.filters import Indexed
 
 LiveTable = Callable[[], tuple[float, Table]]
 """The moment at which a table was read (Unix time), and the table, of what the person who asks may see."""
@@ -24,7 +24,7 @@ def add(api: APIRouter, path: str, schema: Schema, read: LiveTable) -> None:
         if form == "yaml":
             raise UsageError(f"{schema.name} cannot be applied, so there is no YAML of it.", fix="Use json or csv.")
         at_seconds, rows = read()
-        snapshot = Snapshot(str(int(at_seconds)), None, {schema.name: Indexed.of(rows)})
+        snapshot = Snapshot(str(int(at_seconds)), None, {schema.name: Relation.of(rows)})
         return results.answer(snapshot, schema, request.url.query, form, slice(offset, offset + limit))
 
     api.add_api_route(

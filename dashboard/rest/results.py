@@ -9,12 +9,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 from cotenant.core.model.changes.people import NotAllowed
 from cotenant.core.model.errors import (
@@ -41,7 +41,7 @@ from dashboard.nodes.batch import Job
 from dashboard.nodes.workload_story import ForecastDetail, Subject
 from dashboard.server.status import status
 from dashboard.sources.source import SCHEMAS, Snapshot
-from dashboard.tables import filters
+from dashboard.tables import filters, queries
 
 MAX_LIMIT: Final = 1_000_000
 GRAMMAR: Final = (
@@ -55,6 +55,8 @@ FILTER_WORDS: Final = {
     "reason": "Rows that carry this reason code for CPU or memory.",
     "range": "Rows of so long up to the newest row: 24h, 7d, 90m, all.",
 }
+PAGE_ROWS: Final = 1_000
+"""More are read, and sent, piece by piece."""
 MAX_MANIFESTS: Final = 2_000
 """Rows that one YAML export may hold."""
 
@@ -167,22 +169,47 @@ def _add_table(api: APIRouter, view: View, schema: Schema) -> None:
 
 def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: slice) -> Response:
     """Rows of a table under a query string; UsageError for an unknown filter."""
-    indexed = snapshot.tables[schema.name]
-    full_schema = indexed.table.schema  # with what the surface adds to the analysis's columns
-    rows = snapshot.rows(schema.name, filters.parse(search, full_schema))
-    page = narrowed(indexed.take(rows[window]), filters.columns(search, full_schema))
+    relation = snapshot.tables[schema.name]
+    full_schema = relation.schema  # with what the surface adds to the analysis's columns
+    query, columns = filters.parse(search, full_schema), filters.columns(search, full_schema)
+    total = snapshot.count(schema.name, query)
+    shown = slice(window.start, min(window.stop, max(total, window.start)))
+    large = shown.stop - shown.start > PAGE_ROWS
+    pages = (
+        relation.batches(queries.condition(relation, query), queries.order(full_schema, query), shown, columns)
+        if large
+        else iter([queries.page(relation, query, shown, columns)])
+    )
     if form == "csv":
         headers = {"Content-Disposition": f'attachment; filename="{schema.name}.csv"'}
-        return Response(to_csv(page), media_type="text/csv; charset=utf-8", headers=headers)
+        return _sent(to_csv(pages), large, "text/csv; charset=utf-8", headers)
     document = {
         "table": schema.name,
         "version": snapshot.version,
-        "total": len(rows),
-        "of": len(indexed),
+        "total": total,
+        "of": len(relation),
         "offset": window.start,
-        "rows": list(page.rows()),
     }
-    return _json(document)
+    return _sent(_json_rows(document, pages), large, "application/json")
+
+
+def _sent(pieces: Iterator[bytes], large: bool, kind: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Piece by piece, or at once, when an error can still be told as one."""
+    if large:
+        return StreamingResponse(pieces, media_type=kind, headers=headers)
+    return Response(b"".join(pieces), media_type=kind, headers=headers)
+
+
+def _json_rows(document: Mapping[str, Any], pages: Iterator[Table]) -> Iterator[bytes]:
+    """The document with its rows last, written page by page: an export may be larger than memory should hold."""
+    yield msgspec.json.encode(document).removesuffix(b"}") + b',"rows":['
+    comma = b""
+    for page in pages:
+        rows = msgspec.json.encode(list(page.rows()))[1:-1]
+        if rows:
+            yield comma + rows
+            comma = b","
+    yield b"]}"
 
 
 def manifests(view: View, schema: Schema, search: str, window: slice) -> Response:
@@ -190,12 +217,13 @@ def manifests(view: View, schema: Schema, search: str, window: slice) -> Respons
     if schema.name != RECOMMENDATIONS.name:
         raise UsageError(f"{schema.name} cannot be applied, so there is no YAML of it.", fix="Use json or csv.")
     snapshot = view.source.snapshot()
-    full_schema = snapshot.tables[schema.name].table.schema
-    rows = snapshot.rows(schema.name, filters.parse(search, full_schema))[window]
-    if len(rows) > MAX_MANIFESTS:
+    relation = snapshot.tables[schema.name]
+    query = filters.parse(search, relation.schema)
+    number = min(window.stop, snapshot.count(schema.name, query)) - window.start
+    if number > MAX_MANIFESTS:
         fix = "Narrow the filter, or use `cotenant scan --offline -o ssa --output-dir DIR`."
-        raise UsageError(f"{len(rows):,} rows are too many for one YAML file; at most {MAX_MANIFESTS:,}.", fix=fix)
-    chosen = {tuple(row[k] for k in schema.key) for row in snapshot.tables[schema.name].take(rows).rows()}
+        raise UsageError(f"{number:,} rows are too many for one YAML file; at most {MAX_MANIFESTS:,}.", fix=fix)
+    chosen = {tuple(row[k] for k in schema.key) for row in queries.page(relation, query, window, schema.key).rows()}
     by_workload: dict[WorkloadRef, list[Recommendation]] = {}
     for namespace in sorted({key[0] for key in chosen}):
         for recommendation in view.source.explanations(namespace):
@@ -215,22 +243,16 @@ def _manifest(view: View, ref: WorkloadRef, recommendations: Sequence[Recommenda
         return f"# {visible(ref.namespace)}/{visible(ref.kind)}/{visible(ref.name)}: {visible(error.message)}\n"
 
 
-def narrowed(table: Table, names: Sequence[str]) -> Table:
-    """Only these columns, in this order; all of them where none is named."""
-    if not names:
-        return table
-    schema = replace(table.schema, columns=tuple(table.schema.column(n) for n in names))
-    return Table(schema, {n: table.columns[n] for n in names})
-
-
-def to_csv(table: Table) -> str:
+def to_csv(pages: Iterable[Table]) -> Iterator[bytes]:
     """Comma-separated text with a header of column names; a list is JSON, a missing cell is empty."""
-    text = io.StringIO()
-    names = [c.name for c in table.schema.columns]
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_cell(row[n]) for n in names] for row in table.rows())
-    return text.getvalue()
+    for place, page in enumerate(pages):
+        text = io.StringIO()
+        names = [c.name for c in page.schema.columns]
+        writer = csv.writer(text, lineterminator="\n")
+        if not place:
+            writer.writerow(names)
+        writer.writerows([_cell(row[n]) for n in names] for row in page.rows())
+        yield text.getvalue().encode()
 
 
 def _cell(value: Any) -> Any:

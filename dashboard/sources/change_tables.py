@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from dash.development.base_component import Component
 
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.changes.service import ChangeService, LedgerHealth
@@ -26,7 +27,6 @@ from dashboard.frame import panels
 from dashboard.frame.view import View
 from dashboard.sources.source import Snapshot
 from dashboard.tables import display
-from dashboard.tables.filters import Indexed
 
 TONES: Final[Mapping[ChangeState, str]] = {
     ChangeState.UNKNOWN: "orange",
@@ -51,7 +51,7 @@ class Changing:
         """Nothing is asked yet."""
         self._view = view
         self._lock = threading.Lock()
-        self._made: OrderedDict[tuple[str, str], Indexed] = OrderedDict()
+        self._made: OrderedDict[tuple[str, str], Relation] = OrderedDict()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._view.source, name)
@@ -61,27 +61,27 @@ class Changing:
         behind = self._view.source.snapshot()
         standings = standings_of(self._view)
         version = version_of(standings)
-        indexed = self._indexed(CHANGES.name, version, lambda: changes_table(standings))
-        return replace(behind, version=version, tables={CHANGES.name: indexed}, _rows=OrderedDict())
+        relation = self._relation(CHANGES.name, version, lambda: changes_table(standings))
+        return replace(behind, version=version, tables={CHANGES.name: relation}, _counts=OrderedDict())
 
     def entries(self) -> Snapshot:
         """The same with the ledger's rows, which only exports and scripts ask for."""
         behind, ledger_rows = self._view.source.snapshot(), required(self._view).entries(self._view.given.people())
         version = f"{len(ledger_rows)}-{ledger_rows[-1].hash[:12] if ledger_rows else ''}"
-        indexed = Indexed.of(entries_table(ledger_rows))
-        return replace(behind, version=version, tables={ENTRIES.name: indexed}, _rows=OrderedDict())
+        relation = Relation.of(entries_table(ledger_rows))
+        return replace(behind, version=version, tables={ENTRIES.name: relation}, _counts=OrderedDict())
 
-    def _indexed(self, name: str, version: str, make: Any) -> Indexed:
+    def _relation(self, name: str, version: str, make: Any) -> Relation:
         with self._lock:
-            indexed = self._made.get((name, version))
-        if indexed is None:
+            relation = self._made.get((name, version))
+        if relation is None:
             table: Table = make()
-            indexed = Indexed.of(table)
+            relation = Relation.of(table)
             with self._lock:
-                self._made[name, version] = indexed
+                self._made[name, version] = relation
                 while len(self._made) > REMEMBERED:
                     self._made.popitem(last=False)
-        return indexed
+        return relation
 
 
 def before(view: View) -> View:

@@ -13,17 +13,18 @@ import zlib
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.adapters.store.relation import Relation, RowCondition, quoted
 from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.changes.savings import worth_the_effort
 from cotenant.core.model.colocation.enforcement import NodeLanes
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.table import Kind, Table
+from cotenant.core.model.table import Kind
 from cotenant.core.model.usage.backtest import BacktestReport
 from cotenant.core.model.usage.policy_trial import PolicyTrial
 from cotenant.core.model.usage.what_if import WhatIf
@@ -31,17 +32,16 @@ from cotenant.core.model.views import PODS, RECOMMENDATIONS, WORKLOADS, Overview
 from dashboard.nodes.batch import Room
 from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
 from dashboard.sources.source import ResultSource, Snapshot, Upkeep
-from dashboard.tables.filters import EMPTY, Index, Indexed
+from dashboard.tables import queries
+from dashboard.tables.filters import Query
 
 OF_THESE: Final = "of the namespaces you see"
 NOTE: Final = (
     "Workloads, pods, waste, savings and reasons are of the namespaces you see; nodes, capacity, the curves and the "
     "headline are of the whole cluster."
 )
-ADVICE: Final = (
-    "severity", "cpu_reason", "memory_reason", "cpu_delta_total", "memory_delta_total", "cpu_action", "memory_action"
-)  # fmt: skip
-"""Columns of recommendations that an overview counts."""
+ADVICE: Final = (("severity",), ("cpu_reason",), ("memory_reason",))
+"""Columns of recommendations whose texts an overview counts."""
 HIDDEN: Final = "(hidden)"
 """In the place of a workload's or pod's name in a text about a node."""
 REMEMBERED: Final = 16
@@ -137,16 +137,14 @@ class Narrowing:
 
 def narrowed(full: Snapshot, namespaces: Namespaces) -> Snapshot:
     """The results of these namespaces. Pure."""
-    all_namespaces = {name for one in full.tables.values() for name in one.vocabulary.get("namespace", ())}
-    others = named_in(all_namespaces - namespaces - {EMPTY})
-    tables = {
-        name: Indexed.of(_cleaned(_rows_of(indexed, namespaces), others)) for name, indexed in full.tables.items()
-    }
+    all_namespaces = {name for one in full.tables.values() for name in one.texts("namespace")}
+    others = named_in(all_namespaces - namespaces - {""})
+    tables = {name: _cleaned(_rows_of(relation, namespaces), others) for name, relation in full.tables.items()}
     digest = zlib.crc32("/".join(sorted(namespaces)).encode())
     overview = full.overview and _overview(full.overview, tables, namespaces)
     gathering = full.gathering and replace(full.gathering, notes=())
     version = f"{full.version}@{digest:08x}" if full.version else ""
-    return replace(full, version=version, overview=overview, tables=tables, _rows=OrderedDict(), gathering=gathering)
+    return replace(full, version=version, overview=overview, tables=tables, _counts=OrderedDict(), gathering=gathering)
 
 
 def named_in(namespaces: set[str]) -> re.Pattern[str] | None:
@@ -156,60 +154,66 @@ def named_in(namespaces: set[str]) -> re.Pattern[str] | None:
     return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(namespaces)))})/[\w./-]+")
 
 
-def _rows_of(indexed: Indexed, namespaces: Namespaces) -> Table:
+def _rows_of(relation: Relation, namespaces: Namespaces) -> Relation:
     """Rows of these namespaces, and those that are of none: of the cluster, or of a node."""
-    if "namespace" not in indexed.vocabulary:
-        return indexed.take(np.arange(len(indexed)))
-    good = np.array([word in namespaces or word == EMPTY for word in indexed.vocabulary["namespace"]], dtype=bool)
-    return indexed.take(np.flatnonzero(good[indexed.codes["namespace"]]) if good.size else np.arange(0))
+    if all(column.name != "namespace" for column in relation.schema.columns):
+        return relation
+    names = ("", *sorted(namespaces))
+    return relation.kept(RowCondition(f"namespace IN ({', '.join('?' * len(names))})", names))
 
 
-def _cleaned(table: Table, others: re.Pattern[str] | None) -> Table:
+def _cleaned(relation: Relation, others: re.Pattern[str] | None) -> Relation:
     """Without the names of others in texts, such as whom a pod of theirs disturbed."""
     if others is None:
-        return table
-    texts = [c.name for c in table.schema.columns if c.kind is Kind.TEXT]
-    return Table(table.schema, {**table.columns, **{name: _without(table.columns[name], others) for name in texts}})
+        return relation
+    for column in [c.name for c in relation.schema.columns if c.kind is Kind.TEXT]:
+        named = relation.numbers(RowCondition(f"contains({quoted(column)}, '/')"))
+        if len(named):
+            texts = [str(cell) for cell in relation.take(named, [column]).columns[column]]
+            cleaned = [others.sub(HIDDEN, text) for text in texts]
+            changed = [place for place, text in enumerate(texts) if text != cleaned[place]]
+            if changed:
+                cells = {column: [cleaned[place] for place in changed]}
+                relation = relation.with_cells(relation.schema, named[changed], cells)
+    return relation
 
 
-def _without(cells: npt.NDArray[Any], others: re.Pattern[str]) -> npt.NDArray[Any]:
-    replacements = {text: others.sub(HIDDEN, text) for text in {str(cell) for cell in cells}}
-    cleaned = np.empty(len(cells), dtype=object)
-    cleaned[:] = [replacements[str(cell)] for cell in cells]
-    return cleaned
-
-
-def _overview(overview: Overview, tables: Mapping[str, Indexed], namespaces: Namespaces) -> Overview:
+def _overview(overview: Overview, tables: Mapping[str, Relation], namespaces: Namespaces) -> Overview:
     """Counts and sums over the rows that are left; what is of the whole cluster stays and is said to be."""
-    rows = {name: np.arange(len(indexed)) for name, indexed in tables.items()}
-    return replace(overview_of(overview, tables, rows, namespaces.__contains__), notes=[NOTE])
+    return replace(overview_of(overview, tables, Query(), namespaces.__contains__), notes=[NOTE])
 
 
 def overview_of(
-    overview: Overview, tables: Mapping[str, Indexed], rows: Mapping[str, Index], includes: Callable[[str], bool]
+    overview: Overview, tables: Mapping[str, Relation], query: Query, includes: Callable[[str], bool]
 ) -> Overview:
-    """The overview over these rows of each table, and these namespaces; nodes, capacity and curves stay. Pure."""
-    advice = {name: tables[RECOMMENDATIONS.name].table.columns[name][rows[RECOMMENDATIONS.name]] for name in ADVICE}
-    patterns = tables[WORKLOADS.name].table.columns["pattern"][rows[WORKLOADS.name]]
-    cpu, memory = (_savings(advice, name) for name in ("cpu", "memory"))
+    """The overview over the rows of a query, and these namespaces; nodes, capacity and curves stay."""
+    advice = tables[RECOMMENDATIONS.name]
+    chosen = queries.condition(advice, query)
+    severities, cpu_reasons, memory_reasons = advice.groups(ADVICE, chosen)
+    running = tables[WORKLOADS.name]
+    cpu, memory = (_savings(advice, chosen, name) for name in ("cpu", "memory"))
     led = overview.peak.led_by.partition("/")[0] if overview.peak else ""
     return replace(
         overview,
-        workloads=len(rows[WORKLOADS.name]),
-        containers=len(rows[RECOMMENDATIONS.name]),
-        pods=len(rows[PODS.name]),
+        workloads=queries.count(running, query),
+        containers=queries.count(advice, query),
+        pods=queries.count(tables[PODS.name], query),
         waste=[one for one in overview.waste if includes(one.namespace)],
         peak=overview.peak and replace(overview.peak, led_by=overview.peak.led_by if includes(led) else ""),
-        severities=Counter(map(str, advice["severity"])),
-        patterns=Counter(map(str, patterns)),
-        reasons=Counter(str(word) for name in ("cpu_reason", "memory_reason") for word in advice[name]),
+        severities=_by_text(severities),
+        patterns=_by_text(running.groups([("pattern",)], queries.condition(running, query))[0]),
+        reasons=_by_text(cpu_reasons) + _by_text(memory_reasons),
         saving_cpu_millicores=int(cpu.sum()),
         saving_memory_bytes=int(memory.sum()),
         worth_the_effort=worth_the_effort(cpu),
     )
 
 
-def _savings(advice: Mapping[str, npt.NDArray[Any]], resource: str) -> npt.NDArray[np.float64]:
-    """Reduction of the request over all replicas, recommendation by recommendation."""
-    change = np.nan_to_num(advice[f"{resource}_delta_total"].astype(np.float64))
-    return np.where(advice[f"{resource}_action"] == "set", np.maximum(0.0, -change), 0.0)
+def _by_text(groups: Counter[tuple[str, ...]]) -> Counter[str]:
+    return Counter({text: number for (text,), number in groups.items()})
+
+
+def _savings(advice: Relation, chosen: RowCondition, resource: str) -> npt.NDArray[np.float64]:
+    """What the recommendations that lower a request free of it over all replicas, one each."""
+    lowering = RowCondition(f"{resource}_action = 'set' AND {resource}_delta_total < 0")
+    return -advice.read(f"{resource}_delta_total", where=chosen & lowering).columns[f"{resource}_delta_total"]

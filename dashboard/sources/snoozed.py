@@ -15,20 +15,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import structlog
 
+from cotenant.core.adapters.store.relation import Index, Relation
 from cotenant.core.model.changes.service import ChangeService, PostponedRecommendation
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.table import Column, Kind, Schema, Table
+from cotenant.core.model.table import Column, Kind
 from cotenant.core.model.text import visible
 from cotenant.core.model.views import RECOMMENDATIONS
 from dashboard.sources.source import ResultSource, Snapshot
 from dashboard.tables import display
-from dashboard.tables.filters import EMPTY, Cells, Index, Indexed
-from dashboard.tables.selection import NAMES, keys
+from dashboard.tables.filters import EMPTY
+from dashboard.tables.selection import NAMES
 
 STATE: Final = "postponed"
 WHY: Final = "postponed_why"
@@ -107,93 +107,43 @@ def _digest(marks: LedgerMarks) -> str:
 
 def marked(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:
     """The snapshot with the two columns, and without steps that have to wait."""
-    indexed = _with_columns(snapshot.tables[RECOMMENDATIONS.name], marks.postponed)
-    tables = {**snapshot.tables, RECOMMENDATIONS.name: _waiting(indexed, marks.cool_downs)}
-    return replace(snapshot, version=version, tables=tables, _rows=OrderedDict(), unmarked_version=snapshot.version)
-
-
-def _with_columns(indexed: Indexed, postponed: Mapping[WorkloadRef, PostponedRecommendation]) -> Indexed:
-    states = np.zeros(len(indexed), dtype=np.int32)
-    reasons = np.zeros(len(indexed), dtype=np.int32)
-    sentences = ["", *sorted({said(one) for one in postponed.values()})]
-    places = {word: place for place, word in enumerate(sentences)}
-    for rows, one in zip(_rows_of(indexed, list(postponed)), postponed.values(), strict=True):
-        states[rows], reasons[rows] = 2 if one.until_seconds is not None else 1, places[said(one)]
-    added = {STATE: (("", DISMISSED, SNOOZED), states), WHY: (tuple(sentences), reasons)}
-    schema = replace(indexed.table.schema, columns=(*indexed.table.schema.columns, *COLUMNS))
-    return _recoded(indexed, added, schema)
-
-
-def _waiting(indexed: Indexed, cool_downs: Mapping[WorkloadRef, float]) -> Indexed:
-    """Rows whose step lowers something, of workloads that were changed lately: no step now, and from when on."""
-    columns = indexed.table.columns
-    assert isinstance(columns, Cells)
-    parts_by_text: dict[str, list[Index]] = {}  # of workloads that were accepted together the text is the same
-    for rows, until in zip(_rows_of(indexed, list(cool_downs)), cool_downs.values(), strict=True):
-        if any((columns[name][rows] < 0).any() for name in LOWERING):
-            going = rows[np.isin(columns["ready"][rows], [ready.value for ready in Ready if ready.now])]
-            parts_by_text.setdefault(f"cool-down until {display.moment(until)}", []).append(going)
-    if not parts_by_text:
-        return indexed
-    rows_by_text = {text: np.concatenate(parts) for text, parts in parts_by_text.items()}
-    every = np.concatenate(list(rows_by_text.values()))
-    added = {
-        "ready": _coded(columns["ready"], dict.fromkeys([Ready.WAITING.value], every)),
-        "stopped_by": _coded(columns["stopped_by"], rows_by_text),
+    advice = snapshot.tables[RECOMMENDATIONS.name]
+    tables = {
+        **snapshot.tables,
+        RECOMMENDATIONS.name: _waiting(_with_columns(advice, marks.postponed), marks.cool_downs),
     }
-    numbers = dict(columns.others)
-    for name in STEPS:
-        numbers[name] = np.array(numbers[name], dtype=np.float64)
-        numbers[name][every] = np.nan
-    table = Table(indexed.table.schema, replace(columns, others=numbers))
-    return _recoded(replace(indexed, table=table), added, indexed.table.schema)
+    return replace(snapshot, version=version, tables=tables, _counts=OrderedDict(), unmarked_version=snapshot.version)
 
 
-def _coded(cells: Any, rows_by_text: Mapping[str, Index]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
-    """A text column after some of its rows were set: its vocabulary, sorted, and codes."""
-    texts = np.array(cells, dtype=object)
-    for text, rows in rows_by_text.items():
-        texts[rows] = text
-    vocabulary, codes = np.unique(texts.astype(str), return_inverse=True)
-    return tuple(map(str, vocabulary)), codes.astype(np.int32)
+def _with_columns(advice: Relation, postponed: Mapping[WorkloadRef, PostponedRecommendation]) -> Relation:
+    ones = list(postponed.values())
+    which, numbers = _rows_of(advice, list(postponed))
+    cells = {
+        STATE: [DISMISSED if ones[place].until_seconds is None else SNOOZED for place in which],
+        WHY: [said(ones[place]) for place in which],
+    }
+    return advice.with_cells(replace(advice.schema, columns=(*advice.schema.columns, *COLUMNS)), numbers, cells)
 
 
-def _recoded(
-    indexed: Indexed, added: Mapping[str, tuple[tuple[str, ...], npt.NDArray[np.int32]]], schema: Schema
-) -> Indexed:
-    """With these text columns in place of those of their names, or after the others."""
-    cells = indexed.table.columns
-    assert isinstance(cells, Cells)
-    texts = {name: np.array(vocabulary, dtype=object) for name, (vocabulary, _) in added.items()}
-    codes = {**cells.codes, **{name: numbers for name, (_, numbers) in added.items()}}
-    order = tuple(dict.fromkeys((*cells.order, *added)))
-    wider = Cells(order, {**cells.texts, **texts}, codes, cells.others)
-    vocabulary = {n: tuple(word or EMPTY for word in listed) for n, (listed, _) in added.items()}
-    return Indexed(Table(schema, wider), {**indexed.vocabulary, **vocabulary}, codes, indexed.size)
+def _waiting(advice: Relation, cool_downs: Mapping[WorkloadRef, float]) -> Relation:
+    """Rows whose step lowers something, of workloads that were changed lately: no step now, and from when on."""
+    until = list(cool_downs.values())
+    which, numbers = _rows_of(advice, list(cool_downs))
+    columns = advice.take(numbers, [*LOWERING, "ready"]).columns
+    lowers = np.any([columns[name] < 0 for name in LOWERING], axis=0)
+    lowered = np.isin(which, np.unique(which[lowers]))  # all containers of a workload wait together
+    waits = lowered & np.isin(columns["ready"].astype(str), [ready.value for ready in Ready if ready.now])
+    if not waits.any():
+        return advice
+    reasons = [f"cool-down until {display.moment(until[place])}" for place in which[waits]]
+    cells = {"ready": [Ready.WAITING.value] * len(reasons), "stopped_by": reasons}
+    missing = {name: [np.nan] * len(reasons) for name in STEPS}
+    return advice.with_cells(advice.schema, numbers[waits], {**cells, **missing})
 
 
-def _rows_of(indexed: Indexed, refs: Sequence[WorkloadRef]) -> list[Index]:
-    """Row numbers of each workload."""
-    numbers = keys(indexed)
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
-    places = {name: {word: place for place, word in enumerate(indexed.vocabulary[name])} for name in NAMES}
-    row_groups = []
-    for ref in refs:
-        key = _key(indexed, places, (ref.namespace, ref.kind, ref.name))
-        start, end = np.searchsorted(ordered, (key, key + 1))
-        row_groups.append(order[start:end])
-    return row_groups
-
-
-def _key(indexed: Indexed, places: Mapping[str, Mapping[str, int]], texts: tuple[str, str, str]) -> int:
-    """The number of a workload's rows; -1 when there are none."""
-    key = 0
-    for name, text in zip(NAMES, texts, strict=True):
-        if text not in places[name]:
-            return -1
-        key = key * len(indexed.vocabulary[name]) + places[name][text]
-    return key
+def _rows_of(advice: Relation, refs: Sequence[WorkloadRef]) -> tuple[Index, Index]:
+    """(place among the workloads, row number) of each of their rows."""
+    return advice.located(NAMES, [(ref.namespace, ref.kind, ref.name) for ref in refs])
 
 
 def said(one: PostponedRecommendation) -> str:

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-import numpy as np
 import structlog
 
 from cotenant.core.adapters.clock import Clock, SystemClock
 from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.store.relation import Index, Relation
 from cotenant.core.model.colocation.enforcement import Gathering, NodeLanes
 from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
 from cotenant.core.model.errors import NoData, StoreCorrupt, StoreError
@@ -50,8 +50,9 @@ from dashboard.nodes import batch
 from dashboard.nodes.batch import Room
 from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
 from dashboard.server.memory import give_back
-from dashboard.tables import filters
-from dashboard.tables.filters import Index, Indexed, Query
+from dashboard.tables import queries
+from dashboard.tables.filters import Query
+from dashboard.tables.queries import row_of
 
 _log = structlog.get_logger(__name__)
 FORECAST_LIST: Final = replace(FORECASTS, columns=tuple(c for c in FORECASTS.columns if c.kind is not Kind.LIST))
@@ -61,7 +62,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     s.name: s
     for s in (WORKLOADS, RECOMMENDATIONS, NODES, PODS, RECLAIMABLE, FINDINGS, FORECAST_LIST, PLANS, ENFORCEMENT)
 }
-REMEMBERED_QUERIES: Final = 16
+REMEMBERED_QUERIES: Final = 64
 REMEMBERED_STORIES: Final = 16
 
 
@@ -71,8 +72,8 @@ class Snapshot:
 
     version: str
     overview: Overview | None
-    tables: Mapping[str, Indexed]
-    _rows: OrderedDict[tuple[str, Query], Index] = field(default_factory=OrderedDict, repr=False)
+    tables: Mapping[str, Relation]
+    _counts: OrderedDict[tuple[str, Query], int] = field(default_factory=OrderedDict, repr=False)
     gathering: Gathering | None = None
     """Who was asked last what node agents did; its revision changes with ENFORCEMENT, `version` does not."""
     unmarked_version: str = ""
@@ -86,18 +87,21 @@ class Snapshot:
     @classmethod
     def empty(cls) -> Snapshot:
         """Before anything was read."""
-        return cls("", None, {name: Indexed.of(Table.from_rows(schema, [])) for name, schema in SCHEMAS.items()})
+        return cls("", None, {name: Relation.of(Table.from_rows(schema, [])) for name, schema in SCHEMAS.items()})
 
     def rows(self, name: str, query: Query) -> Index:
-        """Row numbers of a table under a query; the last few answers are kept, as a grid asks page after page."""
-        key = (name, query)
-        index = self._rows.get(key)
-        if index is None:
-            index = filters.select(self.tables[name], query)
-            self._rows[key] = index
-            while len(self._rows) > REMEMBERED_QUERIES:
-                self._rows.popitem(last=False)
-        return index
+        """Numbers of all rows of a table under a query: for what is small; a list asks for pages."""
+        return queries.select(self.tables[name], query)
+
+    def count(self, name: str, query: Query) -> int:
+        """Rows of a table under a query; the last few answers are kept, as a grid asks page after page."""
+        key = (name, replace(query, sort=()))
+        number = self._counts.get(key)
+        if number is None:
+            number = self._counts[key] = queries.count(self.tables[name], query)
+            while len(self._counts) > REMEMBERED_QUERIES:
+                self._counts.popitem(last=False)
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +209,8 @@ class StoreSource:
         version = f"{overview.computed_seconds}-{overview.time_seconds}-{overview.settings_digest}" if overview else ""
         gathering = self._store.read_document(ENFORCEMENT.name, Gathering)
         if version != self._snapshot.version:
-            # One table after the other, so that only one is ever held in its large form.
-            tables = {n: Indexed.of(self._table(s)) for n, s in SCHEMAS.items()}
+            # One table after the other: each is checked as a whole before anybody asks it.
+            tables = {n: self._table(s) for n, s in SCHEMAS.items()}
             self._snapshot = Snapshot(version, overview, tables, gathering=gathering)
             give_back()
         elif gathering != self._snapshot.gathering:
@@ -217,19 +221,18 @@ class StoreSource:
         last, before = self._snapshot, self._snapshot.gathering
         tables = last.tables
         if gathering is None or before is None or gathering.revision != before.revision:
-            tables = {**tables, ENFORCEMENT.name: Indexed.of(self._table(ENFORCEMENT))}
+            tables = {**tables, ENFORCEMENT.name: self._table(ENFORCEMENT)}
         return Snapshot(last.version, last.overview, tables, gathering=gathering)
 
-    def _table(self, schema: Schema) -> Table:
+    def _table(self, schema: Schema) -> Relation:
         try:
-            return self._store.read_table(schema, matrices=True)
+            return self._store.relation(schema)
         except NoData:
-            return Table.from_rows(schema, [])
+            return Relation.of(Table.from_rows(schema, []))
 
     def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
         """From the namespace's document; a namespace that no recommendation names is not looked up."""
-        namespaces = self.snapshot().tables[RECOMMENDATIONS.name].vocabulary.get("namespace", ())
-        if namespace not in namespaces:
+        if row_of(self.snapshot().tables[RECOMMENDATIONS.name], {"namespace": namespace}) is None:
             return None
         ref = WorkloadRef(namespace, kind, workload)
         return next((r for r in self._explained(ref) if r.container.container == container), None)
@@ -346,13 +349,3 @@ class StoreSource:
 
 def _key_of(ref: WorkloadRef) -> dict[str, str]:
     return {"workload": ref.name, "namespace": ref.namespace, "kind": ref.kind}
-
-
-def row_of(indexed: Indexed, where: Mapping[str, str]) -> Row | None:
-    """The first row that holds these texts."""
-    mask = np.ones(len(indexed), dtype=bool)
-    for column, text in where.items():
-        places = [place for place, word in enumerate(indexed.vocabulary[column]) if word == (text or filters.EMPTY)]
-        mask &= np.isin(indexed.codes[column], places)
-    rows = indexed.take(np.flatnonzero(mask)).rows()
-    return next((row for row in rows if all(row[column] == text for column, text in where.items())), None)

@@ -1,4 +1,4 @@
-r"""The one filter grammar of pages, grids, API and CLI: a query string, and what it selects from a table. Pure.
+r"""The one filter grammar of pages, grids, API and CLI: a query string, and its parsed form. Pure.
 
     ns=pay,shop&kind!=Job&workload=api-*&severity in (critical,warning)&reason=floor&q=check&sort=-cpu_delta_total
 
@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote_plus, urlencode
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.recommendation import Severity
-from cotenant.core.model.table import Kind, Schema, Table
+from cotenant.core.model.table import Kind, Schema
 from dashboard.tables import time_span
 
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -88,7 +86,6 @@ SET: Final = re.compile(r"\s*(?P<key>[^\s=!(]+)\s+(?P<word>in|notin)\s*\((?P<val
 SPECIAL: Final = re.compile(r"[\\,*]")
 
 ALWAYS: Final = (-np.inf, np.inf)
-Index = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -150,7 +147,7 @@ def literal(text: str) -> str:
 
 def exact(pattern: str) -> str | None:
     """The only text that a pattern matches; None for one with a star."""
-    first, *others = _plain_parts(pattern)
+    first, *others = plain_parts(pattern)
     return None if others else first
 
 
@@ -170,7 +167,7 @@ def _tokens(pattern: str) -> list[str]:
     return re.findall(r"\\.|.", pattern, re.DOTALL)
 
 
-def _plain_parts(pattern: str) -> list[str]:
+def plain_parts(pattern: str) -> list[str]:
     """The texts between a pattern's stars; one text when it has none."""
     parts = [""]
     for part in _tokens(pattern):
@@ -179,6 +176,13 @@ def _plain_parts(pattern: str) -> list[str]:
         else:
             parts[-1] += part[-1]
     return parts
+
+
+def word_test(values: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a word is one of these patterns."""
+    parts = [plain_parts(pattern) for pattern in values]
+    exact, globs = frozenset(p[0] for p in parts if len(p) == 1), [p for p in parts if len(p) > 1]
+    return lambda word: word in exact or any(_fits(word, p) for p in globs)
 
 
 def _fits(word: str, parts: Sequence[str]) -> bool:
@@ -297,200 +301,3 @@ def toggled(query: Query, key: str, value: str, *, negated: bool = False) -> Que
 def cleared(query: Query) -> Query:
     """The same order, nothing left out."""
     return Query(sort=query.sort)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Indexed:
-    """A table made ready for many queries, and small: text cells as codes into a sorted vocabulary."""
-
-    table: Table
-    """The rows; their text cells are spelt out when somebody asks for a column."""
-    vocabulary: Mapping[str, tuple[str, ...]]
-    codes: Mapping[str, npt.NDArray[np.int32]]
-    size: int
-
-    @classmethod
-    def of(cls, table: Table) -> Indexed:
-        """Index a table; O(rows log rows) once."""
-        cells = Cells.of(table)
-        vocabulary = {name: tuple(text or EMPTY for text in texts) for name, texts in cells.texts.items()}
-        return cls(Table(table.schema, cells), vocabulary, cells.codes, len(table))
-
-    def __len__(self) -> int:
-        return self.size
-
-    def take(self, rows: Index) -> Table:
-        """Some rows with all their cells."""
-        cells = self.table.columns
-        assert isinstance(cells, Cells)
-        return Table(self.table.schema, cells.take(rows))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Cells(Mapping[str, npt.NDArray[Any]]):
-    """Columns by name. A text column is held as codes."""
-
-    order: tuple[str, ...]
-    texts: Mapping[str, npt.NDArray[np.object_]]
-    codes: Mapping[str, npt.NDArray[np.int32]]
-    others: Mapping[str, npt.NDArray[Any]]
-
-    @classmethod
-    def of(cls, table: Table) -> Cells:
-        """From a table's columns."""
-        kinds = {c.name: c.kind for c in table.schema.columns}
-        coded = {n: _encode_column(n, table.columns[n]) for n, kind in kinds.items() if kind is Kind.TEXT}
-        others = {n: table.columns[n] for n, kind in kinds.items() if kind is not Kind.TEXT}
-        return cls(tuple(kinds), {n: c[0] for n, c in coded.items()}, {n: c[1] for n, c in coded.items()}, others)
-
-    def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        return self.texts[name][self.codes[name]] if name in self.codes else self.others[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.order)
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def take(self, rows: Index) -> dict[str, npt.NDArray[Any]]:
-        """The same columns of some rows."""
-        return {n: self.texts[n][self.codes[n][rows]] if n in self.codes else self.others[n][rows] for n in self.order}
-
-
-def _encode_column(name: str, cells: npt.NDArray[np.object_]) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.int32]]:
-    """Sorted distinct texts (an empty one where EMPTY belongs) and each cell's position among them."""
-    texts = [str(c) for c in cells]
-    order = ORDERS.get(name, ())
-    ranks = {word: rank for rank, word in enumerate(order)}
-    distinct = sorted(set(texts), key=lambda t: (ranks.get(t or EMPTY, len(order)), t or EMPTY, t))
-    place = {text: i for i, text in enumerate(distinct)}
-    vocabulary = np.array(distinct, dtype=object) if distinct else np.empty(0, dtype=object)
-    return vocabulary, np.fromiter((place[t] for t in texts), dtype=np.int32, count=len(texts))
-
-
-def select(indexed: Indexed, query: Query) -> Index:
-    """Row numbers that the query shows, in its order; rows that compare equal keep the table's order."""
-    rows = np.flatnonzero(_mask(indexed, query.conditions, query.text) & _within(indexed, query))
-    for column, descending in reversed(query.sort):
-        rows = rows[np.argsort(_sort_key(indexed, column, descending)[rows], kind="stable")]
-    return rows
-
-
-def matching(table: Table, search: str) -> Table:
-    """The rows that a query string shows, in its order; for who asks a table once."""
-    return table.take(select(Indexed.of(table), parse(search, table.schema)))
-
-
-def facet(indexed: Indexed, query: Query, key: str) -> list[tuple[str, int]]:
-    """(pattern, rows) of one key under all the other conditions, most frequent first; chosen ones stay though empty."""
-    others = tuple(c for c in query.conditions if c.key != key)
-    mask = _mask(indexed, others, query.text) & _within(indexed, query)
-    counts = {literal(value): n for value, n in _count(indexed, key, mask).items() if n}
-    for pattern in (*query.values(key), *query.values(key, negated=True)):
-        counts.setdefault(pattern, int((_holds(indexed, key, (pattern,)) & mask).sum()))
-    rank = {value: -place for place, value in enumerate(ORDERS.get(key, ()))}
-    return sorted(counts.items(), key=lambda pair: (rank.get(pair[0], 0), -pair[1], pair[0]))
-
-
-def _count(indexed: Indexed, key: str, mask: npt.NDArray[np.bool_]) -> dict[str, int]:
-    """Rows under the mask per value of a key; a row with one value in two columns counts once."""
-    columns = _columns(indexed, key)
-    if len(columns) == 1:
-        vocabulary, counts = indexed.vocabulary[columns[0]], Counter[str]()
-        numbers = np.bincount(indexed.codes[columns[0]][mask], minlength=len(vocabulary)).tolist()
-        for word, number in zip(vocabulary, numbers, strict=True):
-            counts[word] += number
-        return counts
-    values = {v for column in columns for v in indexed.vocabulary[column]}
-    return {value: int((_holds(indexed, key, (literal(value),)) & mask).sum()) for value in values}
-
-
-def _mask(indexed: Indexed, conditions: Iterable[FilterCondition], text: str) -> npt.NDArray[np.bool_]:
-    mask = np.ones(len(indexed), dtype=bool)
-    for condition in conditions:
-        mask &= _holds(indexed, condition.key, condition.values) ^ condition.negated
-    for word in text.lower().replace("/", " ").split():
-        mask &= _named(indexed, word)
-    return mask
-
-
-def _within(indexed: Indexed, query: Query) -> npt.NDArray[np.bool_]:
-    since, until = span_of(indexed, query)
-    if (since, until) == ALWAYS:
-        return np.ones(len(indexed), dtype=bool)
-    times = _times(indexed)
-    inside: npt.NDArray[np.bool_] = (times >= since) & (times < until)
-    return inside
-
-
-def span_of(indexed: Indexed, query: Query) -> tuple[float, float]:
-    """[since, until) that a query means on a table, Unix seconds: its range ends with the newest row."""
-    if not np.isfinite(query.back_seconds) or not len(indexed):
-        return query.span
-    return max(query.span[0], float(np.nanmax(_times(indexed))) - query.back_seconds), query.span[1]
-
-
-def _times(indexed: Indexed) -> npt.NDArray[np.float64]:
-    return np.asarray(indexed.table.columns[time_span.COLUMN], dtype=np.float64)
-
-
-def _named(indexed: Indexed, word: str) -> npt.NDArray[np.bool_]:
-    """Rows of which some part of the name contains a word; where a number names them, some text of the row."""
-    mask = np.zeros(len(indexed), dtype=bool)
-    for column in [c for c in indexed.table.schema.key if c in indexed.codes] or list(indexed.codes):
-        hit = np.array([word in name.lower() for name in indexed.vocabulary[column]], dtype=bool)
-        mask |= hit[indexed.codes[column]]
-    return mask
-
-
-def _is_row(indexed: Indexed, values: Iterable[str]) -> npt.NDArray[np.bool_]:
-    """Rows whose key columns are exactly one of these paths."""
-    mask = np.zeros(len(indexed), dtype=bool)
-    for value in values:
-        path = [unquote_plus(part) for part in "".join(_plain_parts(value)).split("/")]
-        key = indexed.table.schema.key
-        if len(path) != len(key):
-            continue
-        same = np.ones(len(indexed), dtype=bool)
-        for column, text in zip(key, path, strict=True):
-            same &= _equals(indexed, column, text or EMPTY)
-        mask |= same
-    return mask
-
-
-def _equals(indexed: Indexed, column: str, text: str) -> npt.NDArray[np.bool_]:
-    """Rows with exactly this cell in a key column, text or whole number."""
-    if column in indexed.codes:
-        places = [place for place, word in enumerate(indexed.vocabulary[column]) if word == text]
-        return np.isin(indexed.codes[column], places)
-    return np.array([str(int(cell)) == text for cell in indexed.table.columns[column]], dtype=bool)
-
-
-def _holds(indexed: Indexed, key: str, values: Iterable[str]) -> npt.NDArray[np.bool_]:
-    if key == "row":
-        return _is_row(indexed, values)
-    test, mask = word_test(values), np.zeros(len(indexed), dtype=bool)
-    for column in _columns(indexed, key):
-        hit = np.array([test(word) for word in indexed.vocabulary[column]], dtype=bool)
-        mask |= hit[indexed.codes[column]]
-    return mask
-
-
-def word_test(values: Iterable[str]) -> Callable[[str], bool]:
-    """Whether a word is one of these patterns."""
-    parts = [_plain_parts(pattern) for pattern in values]
-    exact, globs = frozenset(p[0] for p in parts if len(p) == 1), [p for p in parts if len(p) > 1]
-    return lambda word: word in exact or any(_fits(word, p) for p in globs)
-
-
-def _columns(indexed: Indexed, key: str) -> list[str]:
-    return [c for c in KEYS[key] if c in indexed.codes]
-
-
-def _sort_key(indexed: Indexed, column: str, descending: bool) -> npt.NDArray[np.float64]:
-    """Ascending key of a column; missing numbers come last in both directions."""
-    if column in indexed.codes:
-        codes = indexed.codes[column].astype(np.float64)
-        return -codes if descending else codes
-    cells = np.asarray(indexed.table.columns[column], dtype=np.float64)
-    return np.where(np.isnan(cells), np.inf, -cells if descending else cells)

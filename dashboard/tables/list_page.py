@@ -21,7 +21,7 @@ from dashboard.frame import panels
 from dashboard.frame.view import View
 from dashboard.sources.namespace_filter import OF_THESE
 from dashboard.sources.source import Snapshot
-from dashboard.tables import carried, display, filters, grid, time_span
+from dashboard.tables import carried, display, filters, grid, queries, time_span
 from dashboard.tables.filters import FilterCondition, Query
 
 FACET_VALUES: Final = 40
@@ -88,7 +88,7 @@ def body(listing: Listing, view: View, search: str) -> Component:
     name, snapshot = listing.schema.name, view.source.snapshot()
     if snapshot.overview is None and not listing.alone:
         return panels.no_results()
-    schema = snapshot.tables[name].table.schema
+    schema = snapshot.tables[name].schema
     try:
         query = listing.query(search, schema)
     except UsageError:
@@ -185,14 +185,15 @@ def register(app: Dash, view: View, listing: Listing) -> None:
 
 def facets(listing: Listing, snapshot: Snapshot, search: str) -> Component:
     """The side: each key's values with counts, as links that switch them."""
-    indexed = snapshot.tables[listing.schema.name]
+    relation = snapshot.tables[listing.schema.name]
     try:
-        query = listing.parsed(search, indexed.table.schema)
+        query = listing.parsed(search, relation.schema)
     except UsageError as error:
         clear = dcc.Link("Clear filters", href=_href(Query()), className="button")
         return html.Div([html.P(f"{error.message} {error.fix}"), clear], className="panel", role="alert")
-    link = _links(search, indexed.table.schema)
-    groups = [_facet(link, query, key, title, filters.facet(indexed, query, key)) for key, title in listing.facets]
+    link = _links(search, relation.schema)
+    counts = queries.facets(relation, query, [key for key, _ in listing.facets])
+    groups = [_facet(link, query, key, title, counts[key]) for key, title in listing.facets]
     return html.Div(groups)
 
 
@@ -242,12 +243,12 @@ def _facet_value(link: Href, query: Query, key: str, value: str, count: int) -> 
 def tools(listing: Listing, view: View, search: str) -> Component:
     """The line above the grid: how many rows, active filters, totals of what is shown, and its exports."""
     snapshot = view.source.snapshot()
-    schema = snapshot.tables[listing.schema.name].table.schema
+    schema = snapshot.tables[listing.schema.name].schema
     try:
         query = listing.parsed(search, schema)
     except UsageError as error:
         return html.Div(f"{error.message} {error.fix}", role="alert")
-    count, of = len(snapshot.rows(listing.schema.name, query)), len(snapshot.tables[listing.schema.name])
+    count, of = snapshot.count(listing.schema.name, query), len(snapshot.tables[listing.schema.name])
     count_text = (
         display.counted(of, listing.noun) if count == of else f"{count:,} of {display.counted(of, listing.noun)}"
     )
@@ -279,16 +280,16 @@ def _nothing(listing: Listing, view: View, query: Query) -> Component:
 
 def _put_off(listing: Listing, snapshot: Snapshot, search: str) -> list[Component]:
     """How many rows the list hides by itself, and the way to see them; the way back where they are seen."""
-    indexed = snapshot.tables[listing.schema.name]
+    schema = snapshot.tables[listing.schema.name].schema
     key, _, value = listing.hidden.partition("=")
-    if not key or key not in filters.keys_of(indexed.table.schema):
+    if not key or key not in filters.keys_of(schema):
         return []
-    query, link = listing.parsed(search, indexed.table.schema), _links(search, indexed.table.schema)
+    query, link = listing.parsed(search, schema), _links(search, schema)
     others = replace(query, conditions=tuple(c for c in query.conditions if c.key != key))
     if FilterCondition(key, (value,)) not in query.conditions:
         return [dcc.Link("Hide them again", href=link(others), className="quiet-link", id=f"hide-{key}")]
     only = replace(query, conditions=(*others.conditions, FilterCondition(key, (value,), negated=True)))
-    count = len(filters.select(indexed, only))
+    count = snapshot.count(listing.schema.name, only)
     label = f"{count:,} hidden: show them"
     return [dcc.Link(label, href=link(only), className="quiet-link", id=f"show-{key}")] if count else []
 

@@ -51,17 +51,17 @@ def register(app: Dash, view: View, listing: Listing) -> None:
 def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Component:
     """Sums on the left, actions on the right, and in words why some cannot be had."""
     snapshot = view.source.snapshot()
-    indexed = snapshot.tables[RECOMMENDATIONS.name]
+    advice = snapshot.tables[RECOMMENDATIONS.name]
     try:
-        query = listing.query(search, indexed.table.schema)
+        query = listing.query(search, advice.schema)
     except UsageError:
         return html.Div()
-    matching = len(snapshot.rows(RECOMMENDATIONS.name, query))
-    rows = choosing.index(snapshot, query, chosen)
-    totals = (
-        _selection_summary(choosing.worth(indexed, rows), chosen, matching, view.currency) if len(rows) else [NONE_YET]
-    )
-    refs = [] if chosen.everything else choosing.workloads(indexed, rows)
+    matching = snapshot.count(RECOMMENDATIONS.name, query)
+    of_these = choosing.chosen_rows(query, chosen)
+    worth = None if of_these is None else choosing.worth(advice, of_these)
+    rows = worth.rows if worth else 0
+    totals = _selection_summary(worth, chosen, matching, view.currency) if worth and rows else [NONE_YET]
+    refs = [] if chosen.everything else choosing.workloads(advice, of_these)
     most = view.given.actions.guardrails.most_workloads
     ways = {
         "Review": choosing.review_href(view.settings.base_path, search, refs, chosen, most),
@@ -69,14 +69,14 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
                                        method="bundle", step=reviewing.CONFIRM),
     }  # fmt: skip
     reading, doing = why_not(view, Right.REVIEW), why_not(view, Right.ACCEPT)
-    none = "" if len(rows) else NONE_YET
+    none = "" if rows else NONE_YET
     buttons = [
         _way("Review", "review-selected", ways["Review"], reading or none, primary=True),
         *(button(word, word.lower(), "selection", doing or none) for word in ("Snooze", "Dismiss")),
         _way("Bundle", "bundle-selected", ways["Bundle"], reading or none),
     ]
-    every = [_every(matching)] if matching and not chosen.everything and len(rows) < matching else []
-    clear = [html.Button("Clear", id="clear-selection", className="quiet-button")] if len(rows) else []
+    every = [_every(matching)] if matching and not chosen.everything and rows < matching else []
+    clear = [html.Button("Clear", id="clear-selection", className="quiet-button")] if rows else []
     reasons = dict.fromkeys(filter(None, (reading, doing)))
     why = [html.Span(" ".join(reasons), className="panel-note", id="selection-why")] if reasons else []
     sums = html.Div([*totals, *every, *clear], className="selection-sums", role="status")

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 import numpy as np
-import numpy.typing as npt
 
+from cotenant.core.adapters.store.relation import Relation, RowCondition
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.views import RECOMMENDATIONS
 from dashboard.changes import review
-from dashboard.sources.source import Snapshot
-from dashboard.tables import filters
-from dashboard.tables.filters import FilterCondition, Index, Indexed, Query
+from dashboard.tables import filters, queries
+from dashboard.tables.filters import FilterCondition, Query
 
 NAMES: Final = ("namespace", "kind", "workload")
 """Columns that name a workload."""
@@ -28,7 +26,6 @@ READY: Final = tuple(ready.value for ready in Ready if ready.now)
 """Values of `ready` that something can be applied of now."""
 MOST_ROWS: Final = 1_000
 """Rows that may be named; more are chosen by a filter."""
-_NAMED: Final = ("ns", "kind", "workload")
 ANY: Final = Query()
 SURE: Final = 0.7
 UNSURE: Final = 0.5
@@ -60,35 +57,20 @@ def selection(data: object) -> Selection:
     return Selection(() if everything else row_names, everything)
 
 
-def index(snapshot: Snapshot, query: Query, chosen: Selection) -> Index:
-    """Row numbers of a selection; named rows that are gone are left out."""
+def chosen_rows(query: Query, chosen: Selection) -> Query | None:
+    """The query that shows a selection, named rows that are gone left out; None when nothing is selected."""
     if chosen.everything:
-        return snapshot.rows(RECOMMENDATIONS.name, query)
-    if not chosen.rows:
-        return np.empty(0, dtype=np.intp)
+        return query
     exactly = FilterCondition("row", tuple(filters.literal(row) for row in chosen.rows))
-    return filters.select(snapshot.tables[RECOMMENDATIONS.name], Query((exactly,), sort=query.sort))
+    return Query((exactly,), sort=query.sort) if chosen.rows else None
 
 
-def workloads(indexed: Indexed, rows: Index) -> list[WorkloadRef]:
-    """The workloads of these rows, each once, in the order of the rows."""
-    first = rows[first_of_each(indexed, rows)]
-    columns = [[indexed.vocabulary[name][code] for code in indexed.codes[name][first]] for name in NAMES]
-    return [WorkloadRef(*names) for names in zip(*columns, strict=True)]
-
-
-def first_of_each(indexed: Indexed, rows: Index) -> Index:
-    """Places in `rows` at which a workload is met for the first time, ascending."""
-    _, first = np.unique(keys(indexed)[rows], return_index=True)
-    return np.sort(first)
-
-
-def keys(indexed: Indexed) -> npt.NDArray[np.int64]:
-    """One number per row, the same for rows of one workload."""
-    numbers = np.zeros(len(indexed), dtype=np.int64)
-    for name in NAMES:
-        numbers = numbers * len(indexed.vocabulary[name]) + indexed.codes[name]
-    return numbers
+def workloads(advice: Relation, query: Query | None) -> list[WorkloadRef]:
+    """The workloads of a query's rows, each once, in the order of the rows."""
+    if query is None:
+        return []
+    columns = queries.page(advice, query, columns=NAMES).columns
+    return [WorkloadRef(*names) for names in dict.fromkeys(zip(*(columns[name] for name in NAMES), strict=True))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,34 +85,27 @@ class SelectionTotals:
     risks: Mapping[str, int]
 
 
-def worth(indexed: Indexed, rows: Index) -> SelectionTotals:
-    """Sums over the known cells."""
-    columns: Mapping[str, Any] = indexed.table.columns
-    saving = columns["saving_month"][rows]
-    levels = risk(indexed, rows)
-    return SelectionTotals(
-        rows=len(rows),
-        workloads=len(first_of_each(indexed, rows)),
-        millicores=float(np.nansum(columns["cpu_delta_total"][rows])),
-        bytes=float(np.nansum(columns["memory_delta_total"][rows])),
-        monthly=float(np.nansum(saving)) if np.isfinite(saving).any() else None,
-        risks={word: int((levels == level).sum()) for level, word in enumerate(RISKS)},
-    )
+_HIGH: Final = (
+    f"(coalesce(memory_request < memory_observed_max OR memory_limit < memory_observed_max, false)"
+    f" OR NOT coalesce(confidence >= {UNSURE}, false))"
+)
+_MEDIUM: Final = f"coalesce(memory_delta_total < 0 OR confidence < {SURE}, false)"
+_TOTALS: Final = (
+    "count(*)",
+    "count(DISTINCT (namespace, kind, workload))",
+    "sum(cpu_delta_total)",
+    "sum(memory_delta_total)",
+    "sum(saving_month)",
+    f"count_if({_HIGH})",
+    f"count_if(NOT {_HIGH} AND {_MEDIUM})",
+)
 
 
-def risk(indexed: Indexed, rows: Index) -> Index:
-    """Place in RISKS of each row, by RISK_RULE; comparisons with a missing cell are false."""
-    columns: Mapping[str, Any] = indexed.table.columns
-    get = {
-        name: columns[name][rows] for name in ("confidence", "memory_request", "memory_limit", "memory_observed_max")
-    }
-    with np.errstate(invalid="ignore"):
-        highest, confidence = get["memory_observed_max"], get["confidence"]
-        below = (get["memory_request"] < highest) | (get["memory_limit"] < highest)
-        lowered = columns["memory_delta_total"][rows] < 0
-        high = below | ~(confidence >= UNSURE)
-        medium = lowered | (confidence < SURE)
-    return np.where(high, 2, np.where(medium, 1, 0)).astype(np.intp)
+def worth(advice: Relation, query: Query) -> SelectionTotals:
+    """Sums over the known cells of a query's rows; by RISK_RULE a comparison with a missing cell is false."""
+    rows, names, millicores, size, monthly, high, medium = advice.sums(_TOTALS, queries.condition(advice, query))
+    risks = dict(zip(RISKS, (rows - high - medium, medium, high), strict=True))
+    return SelectionTotals(rows, names, millicores or 0.0, size or 0.0, monthly, risks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,34 +118,32 @@ class ReadyNow:
     monthly: float | None
 
 
-def ready_now(snapshot: Snapshot, query: Query) -> ReadyNow:
+_FREED: Final = (
+    "count(*)",
+    "coalesce(sum(-cpu_step_total) FILTER (WHERE cpu_step_total < 0), 0)",
+    "coalesce(sum(-memory_step_total) FILTER (WHERE memory_step_total < 0), 0)",
+    "sum(saving_step)",
+)
+
+
+def ready_now(advice: Relation, query: Query) -> ReadyNow:
     """Over the recommendations of a query; raised requests do not count against what others free."""
-    columns: Mapping[str, Any] = snapshot.tables[RECOMMENDATIONS.name].table.columns
-    rows = snapshot.rows(RECOMMENDATIONS.name, query)
-
-    def freed(name: str) -> float:
-        return float(np.maximum(0.0, -np.nan_to_num(columns[name][rows].astype(np.float64))).sum())
-
-    saving = columns["saving_step"][rows].astype(np.float64)
-    monthly = float(np.nansum(saving)) if np.isfinite(saving).any() else None
-    return ReadyNow(len(rows), freed("cpu_step_total"), freed("memory_step_total"), monthly)
+    return ReadyNow(*advice.sums(_FREED, queries.condition(advice, query)))
 
 
-def worth_most(indexed: Indexed, count: int, query: Query = ANY) -> list[tuple[WorkloadRef, float]]:
+def worth_most(advice: Relation, count: int, query: Query = ANY) -> list[tuple[WorkloadRef, float]]:
     """The workloads that save most money a month by what is allowed now, and are not put off, the first ones first."""
-    saved = np.nan_to_num(indexed.table.columns["saving_step"].astype(np.float64))
-    shown = filters.select(indexed, query)
-    shown = shown[saved[shown] > 0]
-    if "postponed" in indexed.codes:
-        empty = indexed.vocabulary["postponed"].index(filters.EMPTY)
-        shown = shown[indexed.codes["postponed"][shown] == empty]
-    first = shown[np.argsort(-saved[shown], kind="stable")][: 4 * count]  # several containers may be of one workload
-    savings = []
-    for ref in workloads(indexed, first)[:count]:
-        texts = (ref.namespace, ref.kind, ref.name)
-        exactly = [FilterCondition(k, (filters.literal(t),)) for k, t in zip(_NAMED, texts, strict=True)]
-        savings.append((ref, float(saved[filters.select(indexed, Query(tuple(exactly)))].sum())))
-    return sorted(savings, key=lambda pair: -pair[1])
+    where = queries.condition(advice, query) & RowCondition("saving_step > 0")
+    if "postponed" in {column.name for column in advice.schema.columns}:
+        where &= RowCondition("postponed = ''")
+    # several containers may be of one workload
+    first = advice.take(advice.numbers(where, ("saving_step DESC",), slice(0, 4 * count)), NAMES).columns
+    refs = list(dict.fromkeys(zip(*(map(str, first[name]) for name in NAMES), strict=True)))[:count]
+    which, numbers = advice.located(NAMES, refs)
+    saved = np.nan_to_num(advice.take(numbers, ["saving_step"]).columns["saving_step"])
+    savings = np.bincount(which, weights=saved, minlength=len(refs))
+    pairs = [(WorkloadRef(*names), float(sum_)) for names, sum_ in zip(refs, savings, strict=True)]
+    return sorted(pairs, key=lambda pair: -pair[1])
 
 
 def review_href(base: str, search: str, refs: list[WorkloadRef], chosen: Selection, most: int, **more: str) -> str:

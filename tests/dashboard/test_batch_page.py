@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.errors import StoreError, UsageError
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.model.table import Schema, Table
@@ -26,7 +27,6 @@ from dashboard.nodes import batch
 from dashboard.nodes.batch import LIKELY, SURE, Job, Room
 from dashboard.pages import batch as page
 from dashboard.sources.source import Snapshot, StoreSource
-from dashboard.tables.filters import Indexed
 from tests.dashboard.test_states import Changed, Faulty, text_of, view_on
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
@@ -45,9 +45,9 @@ def room(cpu: Any, *, memory_gib: float = 64.0, used: float = 0.0) -> Room:
     return Room(tuple(f"n{i}" for i in range(len(cores))), DAY, capacity, taken)
 
 
-def tables(**rows: Any) -> Mapping[str, Indexed]:
+def tables(**rows: Any) -> Mapping[str, Relation]:
     schemas: tuple[Schema, ...] = (NODES, PODS, RECLAIMABLE)
-    return {s.name: Indexed.of(Table.from_rows(s, rows.get(s.name, []))) for s in schemas}
+    return {s.name: Relation.of(Table.from_rows(s, rows.get(s.name, []))) for s in schemas}
 
 
 def lent(

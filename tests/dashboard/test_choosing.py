@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import GIB
 from cotenant.core.model.table import Table
 from cotenant.core.model.views import RECOMMENDATIONS
 from dashboard.changes import review as reviewing
 from dashboard.sources.source import Snapshot
-from dashboard.tables import filters
+from dashboard.tables import filters, queries
 from dashboard.tables import selection as choosing
-from dashboard.tables.filters import Indexed, Query
+from dashboard.tables.filters import Query
 from dashboard.tables.selection import Selection, SelectionTotals
 
 
@@ -37,22 +38,27 @@ ROWS = (
 @pytest.fixture(scope="module")
 def snapshot() -> Snapshot:
     empty = Snapshot.empty()
-    table = Indexed.of(Table.from_rows(RECOMMENDATIONS, ROWS))
+    table = Relation.of(Table.from_rows(RECOMMENDATIONS, ROWS))
     return Snapshot("v", None, {**empty.tables, RECOMMENDATIONS.name: table})
 
 
-def indexed(snapshot: Snapshot) -> Indexed:
+def advice_of(snapshot: Snapshot) -> Relation:
     return snapshot.tables[RECOMMENDATIONS.name]
 
 
 def test_named_rows_and_everything_that_matches_are_the_same_kind_of_selection(snapshot: Snapshot) -> None:
     query = filters.parse("ns=pay&workload=web", RECOMMENDATIONS)
-    every = choosing.index(snapshot, query, Selection(everything=True))
-    named = choosing.index(snapshot, Query(), Selection(("pay/Deployment/web/app", "pay/Deployment/web/proxy")))
-    assert every.tolist() == named.tolist() == [0, 1]
-    assert choosing.index(snapshot, query, Selection()).tolist() == []
+
+    def numbers(query: Query, chosen: Selection) -> list[int]:
+        rows = choosing.chosen_rows(query, chosen)
+        return [] if rows is None else queries.select(advice_of(snapshot), rows).tolist()
+
+    every = numbers(query, Selection(everything=True))
+    named = numbers(Query(), Selection(("pay/Deployment/web/app", "pay/Deployment/web/proxy")))
+    assert every == named == [0, 1]
+    assert numbers(query, Selection()) == []
     # A row that is gone is not selected any more.
-    assert choosing.index(snapshot, Query(), Selection(("pay/Deployment/gone/app",))).tolist() == []
+    assert numbers(Query(), Selection(("pay/Deployment/gone/app",))) == []
 
 
 def test_what_the_browser_keeps_is_read_whatever_it_is() -> None:
@@ -63,23 +69,21 @@ def test_what_the_browser_keeps_is_read_whatever_it_is() -> None:
 
 
 def test_a_selection_comes_to_rows_workloads_changes_money_and_risks(snapshot: Snapshot) -> None:
-    rows = choosing.index(snapshot, Query(), Selection(everything=True))
     # -500 - 100 + 200; one GiB less; 20 + 1 - 5. web twice low; api lowers memory and doubt is unsure: medium; big is
     # below what was seen and new has no confidence: high.
-    assert choosing.worth(indexed(snapshot), rows) == SelectionTotals(
+    assert choosing.worth(advice_of(snapshot), Query()) == SelectionTotals(
         6, 5, -400.0, -float(GIB), 16.0, {"low": 2, "medium": 2, "high": 2}
     )
 
 
 def test_workloads_are_named_once_in_the_order_of_their_rows(snapshot: Snapshot) -> None:
     query = filters.parse("sort=-cpu_delta_total", RECOMMENDATIONS)
-    rows = choosing.index(snapshot, query, Selection(everything=True))
-    assert [w.name for w in choosing.workloads(indexed(snapshot), rows)] == ["api", "web", "big", "new", "doubt"]
+    assert [w.name for w in choosing.workloads(advice_of(snapshot), query)] == ["api", "web", "big", "new", "doubt"]
 
 
 def test_the_workloads_worth_most_count_all_their_containers(snapshot: Snapshot) -> None:
     # Of what is allowed now web saves 9 + 1; nobody else saves anything.
-    assert choosing.worth_most(indexed(snapshot), 3) == [(WorkloadRef("pay", "Deployment", "web"), 10.0)]
+    assert choosing.worth_most(advice_of(snapshot), 3) == [(WorkloadRef("pay", "Deployment", "web"), 10.0)]
 
 
 def test_all_that_match_are_reviewed_by_their_filter_and_others_by_name() -> None:

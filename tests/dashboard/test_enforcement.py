@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from cotenant.apps.pipeline.enforcement import keep
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.colocation.enforcement import (
     REASON_SENTENCES,
     EnforcementHistory,
@@ -44,7 +45,7 @@ from dashboard.figures.enforcement import Mark, Shown
 from dashboard.nodes import enforcement as enforcing
 from dashboard.pages import enforcement as page
 from dashboard.sources.source import Snapshot, StoreSource
-from dashboard.tables.filters import Indexed, Query
+from dashboard.tables.filters import Query
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import dashboard as support
 from tests.support.dashboard import served
@@ -58,8 +59,8 @@ def plotted(made: Chart) -> go.Figure:
     return go.Figure(made.figure)
 
 
-def indexed(*more: Any) -> Indexed:
-    return Indexed.of(Table.from_rows(ENFORCEMENT, [row_of(one) for one in (*acts(END), *more)]))
+def indexed(*more: Any) -> Relation:
+    return Relation.of(Table.from_rows(ENFORCEMENT, [row_of(one) for one in (*acts(END), *more)]))
 
 
 def seen(node: str, *, with_cpu: bool = True) -> Shown:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.colocation.enforcement import AgentAction, Lane, row_of
 from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
 from cotenant.core.model.errors import UsageError
@@ -24,8 +25,7 @@ from dashboard.frame import extent
 from dashboard.frame.view import Obeyed, Page, View
 from dashboard.pages import enforcement, nodes, overview, recommendations
 from dashboard.sources.source import StoreSource
-from dashboard.tables import carried, filters, list_page, time_span
-from dashboard.tables.filters import Indexed
+from dashboard.tables import carried, filters, list_page, queries, time_span
 from dashboard.tables.list_page import Listing
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
@@ -92,26 +92,26 @@ def test_the_field_of_namespaces_writes_back_what_the_address_means(texts: list[
     assert carried.namespace_query(urlencode(pairs, safe="!")) == carried.namespace_query(search)
 
 
-def acts(*times: float) -> Indexed:
+def acts(*times: float) -> Relation:
     rows = [row_of(AgentAction(at, "n1", Lane.SUPPRESS, "Suppressed", after=str(at))) for at in times]
-    return Indexed.of(Table.from_rows(ENFORCEMENT, rows))
+    return Relation.of(Table.from_rows(ENFORCEMENT, rows))
 
 
 def test_a_range_ends_with_the_newest_row_and_holds_both_ends() -> None:
     table = acts(NOON, NOON + HOUR_SECONDS, NOON + 2 * HOUR_SECONDS)
     query = filters.parse("range=1h", ENFORCEMENT)
     # The newest row is of 14:00: an hour before it is 13:00, which is in.
-    assert filters.select(table, query).tolist() == [1, 2]
+    assert queries.select(table, query).tolist() == [1, 2]
     assert filters.parse(filters.encode(query), ENFORCEMENT) == query and query.filtered
-    assert filters.select(acts(), query).tolist() == []
-    assert filters.select(table, filters.parse("range=all", ENFORCEMENT)).tolist() == [0, 1, 2]
+    assert queries.select(acts(), query).tolist() == []
+    assert queries.select(table, filters.parse("range=all", ENFORCEMENT)).tolist() == [0, 1, 2]
 
 
 def test_a_range_and_a_span_must_both_hold() -> None:
     table = acts(NOON, NOON + 60, NOON + 120)
     query = filters.parse(f"range=1m&until={NOON + 120}", ENFORCEMENT)
     assert filters.span_of(table, query) == (NOON + 60, NOON + 120)
-    assert filters.select(table, query).tolist() == [1]
+    assert queries.select(table, query).tolist() == [1]
 
 
 def test_rows_that_lie_ahead_cannot_be_asked_for() -> None:
@@ -158,7 +158,7 @@ def test_namespaces_are_told_apart_outside_of_tables_too(search: str, included: 
 # --- the bar ----------------------------------------------------------------------------------------------------------
 def test_the_bar_offers_every_namespace_of_the_results_as_its_own_pattern(view: View) -> None:
     options = extent.names(view.source.snapshot())
-    names = set(view.source.snapshot().tables[WORKLOADS.name].vocabulary["namespace"])
+    names = set(view.source.snapshot().tables[WORKLOADS.name].texts("namespace"))
     assert names <= {option["label"] for option in options} and "none" not in {o["value"] for o in options}
 
 
@@ -203,8 +203,8 @@ def test_a_page_obeys_the_bar_or_says_that_it_does_not(page: Page) -> None:
 def test_the_overview_of_a_namespace_sums_its_rows_and_keeps_the_cluster_s(view: View, results: Overview) -> None:
     page, tables = overview.shown(view, "?ns=pay"), view.source.snapshot().tables
     assert page is not None
-    mine = {s.name: tables[s.name].table.columns["namespace"] == "pay" for s in (WORKLOADS, PODS, RECOMMENDATIONS)}
-    advice = tables[RECOMMENDATIONS.name].table.columns
+    mine = {s.name: tables[s.name].read().columns["namespace"] == "pay" for s in (WORKLOADS, PODS, RECOMMENDATIONS)}
+    advice = tables[RECOMMENDATIONS.name].read().columns
     lowered = np.where(advice["cpu_action"] == "set", np.maximum(0.0, -np.nan_to_num(advice["cpu_delta_total"])), 0.0)
     assert page.overview.workloads == mine["workloads"].sum() < results.workloads
     assert page.overview.pods == mine["pods"].sum()
@@ -237,6 +237,6 @@ def test_charts_begin_with_the_range_and_next_shows_nothing_of_the_past() -> Non
 
 def test_the_api_narrows_by_the_same_range(view: View) -> None:
     table = acts(NOON, NOON + 3 * DAY_SECONDS)
-    assert len(filters.select(table, enforcement.LIST.query("?range=7d"))) == 2
-    assert len(filters.select(table, enforcement.LIST.query("?range=24h"))) == 1
-    assert len(filters.select(table, enforcement.LIST.query("?range=next&ns=none"))) == 2  # the page's own span
+    assert len(queries.select(table, enforcement.LIST.query("?range=7d"))) == 2
+    assert len(queries.select(table, enforcement.LIST.query("?range=24h"))) == 1
+    assert len(queries.select(table, enforcement.LIST.query("?range=next&ns=none"))) == 2  # the page's own span

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.changes.tables import ENTRIES
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.table import Table
 from cotenant.core.model.views import NODES, RECOMMENDATIONS, WORKLOADS
 from dashboard.sources.source import SCHEMAS
-from dashboard.tables import carried, filters
-from dashboard.tables.filters import FilterCondition, Indexed, Query
+from dashboard.tables import carried, filters, queries
+from dashboard.tables.filters import FilterCondition, Query
 
 ROWS: list[dict[str, Any]] = [
     {"namespace": "pay", "kind": "Deployment", "workload": "checkout", "container": "app", "severity": "critical",
@@ -31,7 +32,7 @@ ROWS: list[dict[str, Any]] = [
     {"namespace": "", "kind": "Pod", "workload": "checkpoint", "container": "x", "severity": "ok",
      "cpu_reason": "ok", "memory_reason": "ok", "cpu_delta_total": -20},
 ]  # fmt: skip
-INDEXED = Indexed.of(Table.from_rows(RECOMMENDATIONS, ROWS))
+RELATION = Relation.of(Table.from_rows(RECOMMENDATIONS, ROWS))
 KEYS = filters.keys_of(RECOMMENDATIONS)
 FREE_KEYS = [key for key in KEYS if key not in filters.ORDERS]
 """Those that take any text."""
@@ -40,11 +41,11 @@ PATTERNS = st.text(st.sampled_from("ab*,\\ =&(é"), max_size=8).map(lambda t: fi
 
 
 def shown(search: str) -> list[str]:
-    rows = filters.select(INDEXED, filters.parse(search, RECOMMENDATIONS))
+    rows = queries.select(RELATION, filters.parse(search, RECOMMENDATIONS))
     return [ROWS[i]["workload"] for i in rows]
 
 
-queries = st.builds(
+parsed_queries = st.builds(
     Query,
     conditions=st.dictionaries(
         st.tuples(st.sampled_from(FREE_KEYS), st.booleans()), st.sets(PATTERNS, min_size=1, max_size=3), max_size=4
@@ -58,12 +59,12 @@ queries = st.builds(
 )
 
 
-@given(queries)
+@given(parsed_queries)
 def test_a_query_survives_the_url(query: Query) -> None:
     assert filters.parse(filters.encode(query), RECOMMENDATIONS) == query
 
 
-@given(queries, st.sampled_from(FREE_KEYS), PATTERNS, st.booleans())
+@given(parsed_queries, st.sampled_from(FREE_KEYS), PATTERNS, st.booleans())
 def test_switching_a_value_twice_changes_nothing_else(query: Query, key: str, value: str, negated: bool) -> None:
     once = filters.toggled(query, key, value, negated=negated)
     held = value in query.values(key, negated=negated)
@@ -78,8 +79,8 @@ def test_a_literal_matches_its_text_and_nothing_else(text: str) -> None:
     (pattern,) = filters.patterns(filters.literal(text))
     assert pattern == filters.literal(text)
     rows = [{**ROWS[0], "namespace": name} for name in (text, text + "x", "x" + text, "*")]
-    found = filters.select(
-        Indexed.of(Table.from_rows(RECOMMENDATIONS, rows)), Query((FilterCondition("ns", (pattern,)),))
+    found = queries.select(
+        Relation.of(Table.from_rows(RECOMMENDATIONS, rows)), Query((FilterCondition("ns", (pattern,)),))
     )
     # An empty namespace is written "none", so the pattern of nothing at all matches no row.
     assert [rows[i]["namespace"] for i in found] == [r["namespace"] for r in rows if r["namespace"] == text != ""]
@@ -89,7 +90,7 @@ def test_a_literal_matches_its_text_and_nothing_else(text: str) -> None:
 def test_a_star_stands_for_any_characters(name: str, written: list[str]) -> None:
     rows = [{**ROWS[0], "workload": name}]
     query = Query((FilterCondition("workload", tuple(written)),))
-    found = filters.select(Indexed.of(Table.from_rows(RECOMMENDATIONS, rows)), query)
+    found = queries.select(Relation.of(Table.from_rows(RECOMMENDATIONS, rows)), query)
     word = name or "none"
     # fnmatch reads `*` alike, and these patterns hold none of its other signs.
     assert bool(len(found)) is any(fnmatch.fnmatchcase(word, pattern) for pattern in written)
@@ -97,9 +98,9 @@ def test_a_star_stands_for_any_characters(name: str, written: list[str]) -> None
 
 def test_many_stars_cost_no_time() -> None:
     rows = [{**ROWS[0], "workload": "a" * 250 + str(k)} for k in range(500)]
-    indexed = Indexed.of(Table.from_rows(RECOMMENDATIONS, rows))
+    indexed = Relation.of(Table.from_rows(RECOMMENDATIONS, rows))
     start = time.process_time()
-    assert not len(filters.select(indexed, filters.parse("workload=" + "*a" * 120 + "*b", RECOMMENDATIONS)))
+    assert not len(queries.select(indexed, filters.parse("workload=" + "*a" * 120 + "*b", RECOMMENDATIONS)))
     # A backtracking matcher would not end; this one looks at each character of a name about once.
     assert time.process_time() - start < 20
 
@@ -204,12 +205,12 @@ def test_each_table_knows_its_own_keys() -> None:
 def test_facets_count_under_the_other_filters_only() -> None:
     query = filters.parse("ns=pay&severity=critical", RECOMMENDATIONS)
     # ns is counted under severity=critical alone, severity under ns=pay alone, worst first.
-    assert filters.facet(INDEXED, query, "ns") == [("pay", 1)]
-    assert filters.facet(INDEXED, query, "severity") == [("critical", 1), ("good", 1)]
+    assert queries.facet(RELATION, query, "ns") == [("pay", 1)]
+    assert queries.facet(RELATION, query, "severity") == [("critical", 1), ("good", 1)]
 
 
 def test_a_row_with_one_reason_twice_counts_once() -> None:
-    counts = dict(filters.facet(INDEXED, Query(), "reason"))
+    counts = dict(queries.facet(RELATION, Query(), "reason"))
     assert counts == {"ok": 3, "floor": 1, "oom-bump": 1}
 
 
@@ -218,10 +219,10 @@ def test_a_table_whose_rows_are_numbered_is_searched_in_its_texts_and_its_rows_a
         {"seq": seq, "time": 1.0, "actor": actor, "event": "accepted", "subject": "c1", "body": "{}", "hash": "f"}
         for seq, actor in ((1, "ann"), (12, "bob"))
     ]
-    ledger = Indexed.of(Table.from_rows(ENTRIES, rows))
+    ledger = Relation.of(Table.from_rows(ENTRIES, rows))
 
     def numbers(search: str) -> list[int]:
-        return [int(n) for n in filters.select(ledger, filters.parse(search, ENTRIES))]
+        return [int(n) for n in queries.select(ledger, filters.parse(search, ENTRIES))]
 
     assert (numbers("q=BOB"), numbers("q=accepted"), numbers("q=x")) == ([1], [0, 1], [])
     assert (numbers("row=12"), numbers("row=2"), numbers("row=x")) == ([1], [], [])
@@ -236,9 +237,9 @@ def test_single_rows_are_named_by_their_key() -> None:
 @given(WORDS)
 def test_a_row_is_found_whatever_it_is_called(name: str) -> None:
     rows = [{**ROWS[0], "workload": name}, {**ROWS[0], "workload": name + "2"}]
-    indexed = Indexed.of(Table.from_rows(RECOMMENDATIONS, rows))
+    indexed = Relation.of(Table.from_rows(RECOMMENDATIONS, rows))
     path = "/".join(quote(part, safe="") for part in ("pay", "Deployment", name, "app"))
-    found = filters.select(indexed, filters.parse("row=" + quote(path, safe=""), RECOMMENDATIONS))
+    found = queries.select(indexed, filters.parse("row=" + quote(path, safe=""), RECOMMENDATIONS))
     assert found.tolist() == [0]
 
 
@@ -251,7 +252,7 @@ def test_columns_are_no_filter_and_unknown_ones_are_refused() -> None:
 
 def test_a_chosen_value_that_nothing_matches_stays_to_be_removed() -> None:
     query = filters.parse("ns=gone", RECOMMENDATIONS)
-    assert ("gone", 0) in filters.facet(INDEXED, query, "ns")
+    assert ("gone", 0) in queries.facet(RELATION, query, "ns")
 
 
 def test_only_shared_filters_walk_to_another_page() -> None:
@@ -285,7 +286,7 @@ def test_select_equals_a_row_by_row_reading(rows: list[dict[str, Any]], data: st
         name = "/".join(row[c] for c in ("namespace", "kind", "workload", "container")).lower()
         return match and text in name
 
-    found = filters.select(Indexed.of(Table.from_rows(RECOMMENDATIONS, rows)), query)
+    found = queries.select(Relation.of(Table.from_rows(RECOMMENDATIONS, rows)), query)
     assert found.tolist() == [i for i, row in enumerate(rows) if holds(row)]
 
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.colocation.enforcement import AgentAction, Lane, row_of
 from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.table import Table
 from cotenant.core.model.views import NODES
-from dashboard.tables import filters, time_span
-from dashboard.tables.filters import Indexed
+from dashboard.tables import filters, queries, time_span
 
 NOON = 1_795_089_600  # 2026-11-19T12:00:00Z
 
@@ -48,16 +48,16 @@ def test_the_spelling_of_an_address_is_read_back_to_the_millisecond(at: float) -
     assert abs(time_span.seconds(time_span.words(at)) - at) <= 0.0011
 
 
-def acts(*times: float) -> Indexed:
+def acts(*times: float) -> Relation:
     made = [AgentAction(at, "n1", Lane.SUPPRESS, "Suppressed", after=str(k)) for k, at in enumerate(times)]
-    return Indexed.of(Table.from_rows(ENFORCEMENT, [row_of(act) for act in made]))
+    return Relation.of(Table.from_rows(ENFORCEMENT, [row_of(act) for act in made]))
 
 
 def test_a_span_keeps_its_first_moment_and_not_its_last() -> None:
     table = acts(NOON, NOON + 1, NOON + 2, NOON + 3)
     query = filters.parse(f"since={NOON + 1}&until={NOON + 3}", ENFORCEMENT)
-    assert filters.select(table, query).tolist() == [1, 2]
-    assert query.filtered and filters.facet(table, query, "reason") == [("Suppressed", 2)]
+    assert queries.select(table, query).tolist() == [1, 2]
+    assert query.filtered and queries.facet(table, query, "reason") == [("Suppressed", 2)]
 
 
 def test_several_spans_must_all_hold() -> None:

@@ -21,6 +21,7 @@ from cotenant.apps.simulation.api_server import EmbeddedServer
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.changes.change import Change
 from cotenant.core.model.changes.people import Grant, Role, Someone
 from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
@@ -36,7 +37,6 @@ from dashboard.app import create_app
 from dashboard.frame.view import DashboardContext
 from dashboard.sources.namespace_filter import HIDDEN, NOTE, OF_THESE, narrowed
 from dashboard.sources.source import Snapshot, StoreSource
-from dashboard.tables.filters import Indexed
 from profiler.synthetic import SyntheticSpec
 from tests.support import access, sweep
 from tests.support.access import Browser
@@ -60,11 +60,13 @@ class House:
     @property
     def names(self) -> list[str]:
         """All namespaces; each begins with a prefix that no other word has."""
-        return list(self.snapshot.tables[WORKLOADS.name].vocabulary["namespace"])
+        return list(self.snapshot.tables[WORKLOADS.name].texts("namespace"))
 
     def workloads(self, namespace: str) -> list[str]:
         """Names of workloads there."""
-        return [r["workload"] for r in self.snapshot.tables[WORKLOADS.name].table.rows() if r["namespace"] == namespace]
+        return [
+            r["workload"] for r in self.snapshot.tables[WORKLOADS.name].read().rows() if r["namespace"] == namespace
+        ]
 
     def as_(self, group: str) -> Browser:
         found = Browser(self.url, **{"X-Forwarded-User": f"{group}@x", "X-Forwarded-Groups": group})
@@ -105,7 +107,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 def _workloads(snapshot: Snapshot) -> list[dict[str, Any]]:
-    return list(snapshot.tables[WORKLOADS.name].table.rows())
+    return list(snapshot.tables[WORKLOADS.name].read().rows())
 
 
 def _fill_ledger(path: Path, snapshot: Snapshot, seconds: float) -> None:
@@ -181,7 +183,7 @@ def test_no_page_names_a_namespace_in_which_who_acts_has_no_role(house: House, r
 
 def test_what_is_asked_for_by_name_elsewhere_is_as_if_it_were_not_there(house: House) -> None:
     other = next(name for name in house.names if name != SEEN)
-    row = next(r for r in house.snapshot.tables[RECOMMENDATIONS.name].table.rows() if r["namespace"] == other)
+    row = next(r for r in house.snapshot.tables[RECOMMENDATIONS.name].read().rows() if r["namespace"] == other)
     kind, name, container = row["kind"], row["workload"], row["container"]
     asked = (
         f"/api/v1/workloads/{other}/{kind}/{name}",
@@ -244,8 +246,8 @@ def test_a_text_about_a_node_names_nobody_whom_one_does_not_see(house: House) ->
         {"node": "n1", "why": f"2 cores, for {other}/batch-7."},
         {"node": "n1", "namespace": other, "pod": "batch-7", "why": "it was asked to leave"},
     ]
-    tables = {**house.snapshot.tables, ENFORCEMENT.name: Indexed.of(Table.from_rows(ENFORCEMENT, rows))}
-    found = narrowed(replace(house.snapshot, tables=tables), frozenset({SEEN})).tables[ENFORCEMENT.name].table
+    tables = {**house.snapshot.tables, ENFORCEMENT.name: Relation.of(Table.from_rows(ENFORCEMENT, rows))}
+    found = narrowed(replace(house.snapshot, tables=tables), frozenset({SEEN})).tables[ENFORCEMENT.name].read()
     assert [row["why"] for row in found.rows()] == [
         f"{HIDDEN} takes the cache; {SEEN}/web-1 waits",
         f"2 cores, for {HIDDEN}",
@@ -255,8 +257,8 @@ def test_a_text_about_a_node_names_nobody_whom_one_does_not_see(house: House) ->
 def test_rows_of_nodes_and_of_the_cluster_stay(house: House) -> None:
     found = narrowed(house.snapshot, frozenset())
     assert len(found.tables["nodes"]) == SPEC.nodes and len(found.tables[WORKLOADS.name]) == 0
-    assert {row["scope"] for row in found.tables[FORECASTS.name].table.rows()} == {"cluster", "node"}
-    assert {row["kind"] for row in found.tables[FINDINGS.name].table.rows()} <= {"Node"}
+    assert {row["scope"] for row in found.tables[FORECASTS.name].read().rows()} == {"cluster", "node"}
+    assert {row["kind"] for row in found.tables[FINDINGS.name].read().rows()} <= {"Node"}
 
 
 def test_people_with_other_namespaces_get_another_version(house: House) -> None:

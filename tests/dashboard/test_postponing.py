@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.changes.service import PostponedRecommendation
 from cotenant.core.model.errors import StoreError
 from cotenant.core.model.identity import WorkloadRef
@@ -15,8 +16,7 @@ from cotenant.core.model.views import RECOMMENDATIONS
 from dashboard.sources import snoozed as postponing
 from dashboard.sources.snoozed import LedgerMarks, Postponing
 from dashboard.sources.source import Snapshot
-from dashboard.tables import filters
-from dashboard.tables.filters import Indexed
+from dashboard.tables import filters, queries
 
 WORDS = st.sampled_from(["a", "b", "none", "", "ü"])
 REFS = st.builds(WorkloadRef, WORDS, WORDS, WORDS)
@@ -27,7 +27,7 @@ def snapshot_of(refs: list[WorkloadRef]) -> Snapshot:
         {"namespace": r.namespace, "kind": r.kind, "workload": r.name, "container": str(place)}
         for place, r in enumerate(refs)
     ]
-    table = Indexed.of(Table.from_rows(RECOMMENDATIONS, rows))
+    table = Relation.of(Table.from_rows(RECOMMENDATIONS, rows))
     return Snapshot("v1", None, {**Snapshot.empty().tables, RECOMMENDATIONS.name: table})
 
 
@@ -65,7 +65,7 @@ class Desk:
 @given(st.lists(REFS.filter(lambda r: "" not in (r.namespace, r.kind, r.name)), max_size=8), st.sets(REFS, max_size=4))
 def test_exactly_the_rows_of_what_was_put_off_are_marked(rows: list[WorkloadRef], put: set[WorkloadRef]) -> None:
     made = postponing.marked(snapshot_of(rows), LedgerMarks({ref: off(ref) for ref in put}), "v2")
-    marked = [row["postponed"] for row in made.tables[RECOMMENDATIONS.name].table.rows()]
+    marked = [row["postponed"] for row in made.tables[RECOMMENDATIONS.name].read().rows()]
     assert marked == ["dismissed" if ref in put else "" for ref in rows]
 
 
@@ -73,13 +73,13 @@ def test_snoozed_and_dismissed_are_told_apart_with_their_reasons() -> None:
     refs = [WorkloadRef("pay", "Deployment", name) for name in ("a", "b", "c")]
     found = {refs[0]: off(refs[0]), refs[1]: off(refs[1], until=1_795_089_600.0)}
     indexed = postponing.marked(snapshot_of(refs), LedgerMarks(found), "v2").tables[RECOMMENDATIONS.name]
-    rows = list(indexed.table.rows())
+    rows = list(indexed.read().rows())
     assert [row["postponed"] for row in rows] == ["dismissed", "snoozed", ""]
     # 1795089600 s is 2026-11-19 12:00 UTC.
     said = ["for good: later (ada)", "until Thu 19 Nov 12:00 UTC: later (ada)", ""]
     assert [row["postponed_why"] for row in rows] == said
-    query = filters.parse("postponed!=none", indexed.table.schema)
-    assert filters.select(indexed, query).tolist() == [0, 1]
+    query = filters.parse("postponed!=none", indexed.schema)
+    assert queries.select(indexed, query).tolist() == [0, 1]
 
 
 def test_the_version_changes_with_what_is_put_off_and_a_lost_ledger_hides_no_more_and_no_less() -> None:
@@ -111,30 +111,30 @@ def test_a_workload_that_was_changed_lately_has_no_step_now_and_says_from_when_o
         {**key, "workload": "raised", "ready": "whole", "cpu_step": 700, "cpu_step_total": 600.0},
         {**key, "workload": "other", "cpu_step": 700, "cpu_step_total": -600.0},
     ]
-    table = Indexed.of(Table.from_rows(RECOMMENDATIONS, rows))
+    table = Relation.of(Table.from_rows(RECOMMENDATIONS, rows))
     snapshot = Snapshot("v1", None, {**Snapshot.empty().tables, RECOMMENDATIONS.name: table})
     # 1795089600 s is 2026-11-19 12:00 UTC.
     until = {WorkloadRef("pay", "Deployment", name): 1_795_089_600.0 for name in ("cut", "raised")}
     indexed = postponing.marked(snapshot, LedgerMarks({}, until), "v2").tables[RECOMMENDATIONS.name]
-    assert [(row["ready"], row["stopped_by"], row["cpu_step_total"]) for row in indexed.table.rows()] == [
+    assert [(row["ready"], row["stopped_by"], row["cpu_step_total"]) for row in indexed.read().rows()] == [
         ("waiting", "cool-down until Thu 19 Nov 12:00 UTC", None),
         ("whole", "", 600.0),
         ("first-step", "", -600.0),
     ]
-    query = filters.parse("ready=whole,first-step", indexed.table.schema)
-    assert filters.select(indexed, query).tolist() == [1, 2]
+    query = filters.parse("ready=whole,first-step", indexed.schema)
+    assert queries.select(indexed, query).tolist() == [1, 2]
 
 
 def test_of_workloads_that_were_cut_together_every_one_waits() -> None:
     key = {"namespace": "pay", "kind": "Deployment", "container": "app", "ready": "first-step"}
     rows = [{**key, "workload": name, "cpu_step": 700, "cpu_step_total": -600.0} for name in ("a", "b", "c")]
-    table = Indexed.of(Table.from_rows(RECOMMENDATIONS, rows))
+    table = Relation.of(Table.from_rows(RECOMMENDATIONS, rows))
     snapshot = Snapshot("v1", None, {**Snapshot.empty().tables, RECOMMENDATIONS.name: table})
     # Accepted within one second: until 2026-11-19 12:00:00 and 12:00:01, which is one text.
     until = {WorkloadRef("pay", "Deployment", name): 1_795_089_600.0 + late for late, name in enumerate("ab")}
     indexed = postponing.marked(snapshot, LedgerMarks({}, until), "v2").tables[RECOMMENDATIONS.name]
     text = "cool-down until Thu 19 Nov 12:00 UTC"
-    assert [(row["ready"], row["stopped_by"], row["cpu_step_total"]) for row in indexed.table.rows()] == [
+    assert [(row["ready"], row["stopped_by"], row["cpu_step_total"]) for row in indexed.read().rows()] == [
         ("waiting", text, None),
         ("waiting", text, None),
         ("first-step", "", -600.0),

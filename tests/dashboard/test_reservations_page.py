@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.apps.cli.reservations import reservations as cli
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.model.table import Table
@@ -28,7 +29,6 @@ from dashboard.pages import reservations as page
 from dashboard.reservations import board, detail, proposed_plans
 from dashboard.reservations.proposed_plans import PlanHorizon
 from dashboard.sources.source import Snapshot, StoreSource
-from dashboard.tables.filters import Indexed
 from tests.dashboard.test_states import Changed, text_of, view_on
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
@@ -77,18 +77,18 @@ ROWS: Final = (
 )
 
 
-def nodes(*free_millicores: int) -> Indexed:
+def nodes(*free_millicores: int) -> Relation:
     rows = [
         {"node": f"n{i}", "cpu_allocatable": 10_000 + free, "cpu_request": 10_000, "memory_allocatable": 64 * GIB,
          "memory_request": 60 * GIB}
         for i, free in enumerate(free_millicores)
     ]  # fmt: skip
-    return Indexed.of(Table.from_rows(NODES, rows))
+    return Relation.of(Table.from_rows(NODES, rows))
 
 
 def planned(source: StoreSource, rows: Any) -> Changed:
     def change(snapshot: Snapshot) -> Snapshot:
-        tables = {**snapshot.tables, PLANS.name: Indexed.of(Table.from_rows(PLANS, rows))}
+        tables = {**snapshot.tables, PLANS.name: Relation.of(Table.from_rows(PLANS, rows))}
         return Snapshot(f"{snapshot.version}+", snapshot.overview, tables)
 
     return Changed(source, change)

@@ -10,6 +10,7 @@ import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.table import Table
 from cotenant.core.model.views import PODS, Overview
 from dashboard.nodes import pods_of_node
@@ -66,7 +67,7 @@ def test_hostile_names_are_written_out_and_the_links_find_them_again(made: Resul
 def test_only_the_largest_of_very_many_are_drawn(snapshot: Snapshot, made: Results) -> None:
     row = next(iter(made.store.read_table(PODS).rows()))
     many = Table.from_rows(PODS, [row | {"pod": f"p{k}", "node": "n", "cpu_usage": k} for k in range(300)])
-    crowded = replace(snapshot, tables={**snapshot.tables, "pods": filters.Indexed.of(many)})
+    crowded = replace(snapshot, tables={**snapshot.tables, "pods": Relation.of(many)})
     text = drawn(replace(crowded, version="other"), "n")
     assert '"p299"' in text and '"p180"' in text and '"p179"' not in text  # 120 from the top
     assert "the 120 largest of 300" in text

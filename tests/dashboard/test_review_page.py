@@ -203,7 +203,7 @@ def test_names_and_reasons_stay_text(scene: Scene) -> None:
 def test_what_is_put_off_is_hidden_unless_asked_for(scene: Scene) -> None:
     view, ref = view_of(scene), scene.workloads[0]
     before = view.source.snapshot()
-    schema = before.tables[RECOMMENDATIONS.name].table.schema
+    schema = before.tables[RECOMMENDATIONS.name].schema
     every = len(before.rows(RECOMMENDATIONS.name, LIST.query("", schema)))
     mine = len(before.rows(RECOMMENDATIONS.name, LIST.query(f"workload={ref.name}", schema)))
     assert snooze.put_off(view, [reviewing.name_of(ref)], 7, "later").startswith("1 workload hidden for 7 days")
@@ -238,12 +238,12 @@ def test_the_overview_counts_what_the_list_behind_its_link_shows(scene: Scene) -
 
     def listed() -> int:
         snapshot = view.source.snapshot()
-        schema = snapshot.tables[RECOMMENDATIONS.name].table.schema
+        schema = snapshot.tables[RECOMMENDATIONS.name].schema
         return len(snapshot.rows(RECOMMENDATIONS.name, LIST.query(overview.READY, schema)))
 
     before = listed()
     assert f'"{display.counted(before, "recommendation")}"' in text(overview.contents(view))
-    row = next(r for r in view.source.snapshot().tables[RECOMMENDATIONS.name].table.rows() if r["ready"] == "whole")
+    row = next(r for r in view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows() if r["ready"] == "whole")
     ref = WorkloadRef(row["namespace"], row["kind"], row["workload"])
     snooze.put_off(view, [reviewing.name_of(ref)], 7, "later")
     assert listed() < before
@@ -269,7 +269,7 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
         looks = desk.review(ADMIN, ChangeRequest(scene.workloads))
         look = next(one for one in looks if one.next_steps and not one.error and not one.blocked(()))
         ref = look.workload
-        ready = {r["workload"]: r["ready"] for r in view.source.snapshot().tables[RECOMMENDATIONS.name].table.rows()}
+        ready = {r["workload"]: r["ready"] for r in view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows()}
         assert ready[ref.name] == "first-step"
         diff, rules = step(view, [ref], "diff", method="template"), step(view, [ref], "guardrails", method="template")
         assert "Left for later" in diff
@@ -283,7 +283,7 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
         taken = [(one.container, one.resource, one.amount) for one in done.change.next_steps]
         assert taken == [(one.container, one.resource, one.amount) for one in look.next_steps]
         # Afterwards the list says when the next step may be taken, and what is shown goes on from the cluster's values.
-        rows = view.source.snapshot().tables[RECOMMENDATIONS.name].table.rows()
+        rows = view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows()
         waiting = next(r for r in rows if r["workload"] == ref.name and r["container"] == taken[0][0])
         assert (waiting["ready"], waiting["cpu_step_total"]) == ("waiting", None)
         assert waiting["stopped_by"].startswith("cool-down until ")
@@ -291,5 +291,5 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
         assert "cool-down" in [rule.name for rule in again.blocked(())]
         assert len(again.next_steps) < len(look.next_steps)
         assert review.afterwards(view, "review-back", [done.change.id]) == "Rolled back: 1 rolled back."
-        rows = view.source.snapshot().tables[RECOMMENDATIONS.name].table.rows()
+        rows = view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows()
         assert "waiting" not in [r["ready"] for r in rows if r["workload"] == ref.name]

@@ -77,18 +77,18 @@ def page() -> None:
 
     from dash import Dash
 
+    from cotenant.core.adapters.store.relation import Relation
     from cotenant.core.model.table import Table
     from cotenant.core.model.views import RECLAIMABLE
     from dashboard import pages
     from dashboard.frame import shell
     from dashboard.frame.view import View
     from dashboard.sources.source import Snapshot
-    from dashboard.tables.filters import Indexed
     from tests.support.dashboard import QUICK
 
     new = next(p for p in pages.ALL if p.path == "reclaimable")
     row = dict.fromkeys(c.name for c in RECLAIMABLE.columns) | {"node": "n", "band": "batch", "resource": "cpu"}
-    tables = {RECLAIMABLE.name: Indexed.of(Table.from_rows(RECLAIMABLE, [row]))}
+    tables = {RECLAIMABLE.name: Relation.of(Table.from_rows(RECLAIMABLE, [row]))}
 
     class OneRow:
         def snapshot(self) -> Snapshot:

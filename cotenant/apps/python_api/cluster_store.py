@@ -28,7 +28,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.store import store_url
-from dashboard.tables.filters import matching
+from dashboard.tables.queries import matching
 from profiler.synthetic import SyntheticSpec, generate
 
 
@@ -100,14 +100,14 @@ class ClusterStore:
 
     def workloads(self, where: str = "") -> pd.DataFrame:
         """One row a workload: class, requests and usage of all its pods, pattern, next peak, OOM kills."""
-        return as_frame(matching(self._store.read_table(WORKLOADS), where))
+        return as_frame(matching(self._store.relation(WORKLOADS), where))
 
     def recommendations(self, where: str = "") -> pd.DataFrame:
         """One row a container: present and proposed requests and limits of one pod, reasons, savings, back-test.
 
         The rows and numbers of `cotenant recs list --all -o json`; snoozed and dismissed ones are not left out.
         """
-        return as_frame(matching(self._store.read_table(RECOMMENDATIONS), where))
+        return as_frame(matching(self._store.relation(RECOMMENDATIONS), where))
 
     def recommend(self, *, strategy: str | None = None, where: str = "") -> pd.DataFrame:
         """Run a strategy on the stored history; the same columns as `recommendations`. Nothing is stored.
@@ -131,22 +131,22 @@ class ClusterStore:
 
     def nodes(self, where: str = "") -> pd.DataFrame:
         """One row a node: allocatable, requests, usage, what batch and mid may have (`cotenant get reclaimable`)."""
-        return as_frame(matching(self._store.read_table(NODES), where))
+        return as_frame(matching(self._store.relation(NODES), where))
 
     def reclaimable(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
         """One row a node and band with the formula's terms, of one resource (`cotenant get reclaimable --terms`)."""
-        return as_frame(matching(self._store.read_table(RECLAIMABLE), where), resource_of(resource))
+        return as_frame(matching(self._store.relation(RECLAIMABLE), where), resource_of(resource))
 
     def findings(self, where: str = "") -> pd.DataFrame:
         """What was found beside recommendations, the most severe first (`cotenant get findings`)."""
-        return as_frame(matching(self._store.read_table(FINDINGS), where))
+        return as_frame(matching(self._store.relation(FINDINGS), where))
 
     def forecasts(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
         """One row a cluster, node and workload: peak of the next 24 hours, windows, model, measured error, quantiles.
 
         "scope=workload" or "workload=checkout" narrow it; `forecast_paths` takes the quantiles apart by half hours.
         """
-        return as_frame(matching(self._store.read_table(FORECASTS), where), resource_of(resource))
+        return as_frame(matching(self._store.relation(FORECASTS), where), resource_of(resource))
 
     def portraits(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
         """One row a workload: how its usage is distributed, and when.

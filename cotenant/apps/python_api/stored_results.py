@@ -15,7 +15,7 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.model.reasons import SENTENCES
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.views import WORKLOADS, portraits_of
-from dashboard.tables.filters import matching
+from dashboard.tables.queries import matching
 
 LISTS: Final = {"hour_of_week": "heat", "histogram_bounds": "bounds", "histogram_weights": "weights"}
 """Column of a DataFrame -> column of the stored table."""
@@ -52,7 +52,7 @@ def explanations(store: Store, workload: str, resource: Resource) -> pd.DataFram
 
 def portraits(store: Store, where: str, resource: Resource) -> pd.DataFrame:
     """One row a workload; see `ClusterStore.portraits`."""
-    workloads = matching(store.read_table(WORKLOADS), where)
+    workloads = matching(store.relation(WORKLOADS), where)
     keys = [(row["namespace"], row["kind"], row["workload"]) for row in workloads.rows()]
     rows: dict[tuple[str, ...], Mapping[str, Any]] = {}
     for namespace in dict.fromkeys(key[0] for key in keys):

@@ -35,7 +35,7 @@ from cotenant.core.model.usage.usage import (
 )
 from cotenant.core.model.views import WORKLOADS
 from cotenant.core.settings.root import Settings
-from dashboard.tables.filters import matching
+from dashboard.tables.queries import matching
 from profiler.pool import by_node, by_workload, total
 
 Moment: TypeAlias = str | float | datetime

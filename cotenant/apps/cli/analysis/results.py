@@ -51,15 +51,9 @@ def open_store(settings: Settings, cluster: str | None) -> Store:
 
 def chosen(table: Table, namespaces: list[str] | None, query: str | None, *more: str) -> Table:
     """The rows that every part of the request shows, in the grammar that pages use and in the order of `query`."""
-    import numpy as np
+    from dashboard.tables.queries import matching
 
-    from dashboard.tables import filters
-
-    indexed = filters.Indexed.of(table)
-    rows = filters.select(indexed, filters.parse(query or "", table.schema))
-    for part in (urlencode([("ns", name) for name in namespaces or ()]), *more):
-        rows = rows[np.isin(rows, filters.select(indexed, filters.parse(part, table.schema)))]
-    return indexed.take(rows)
+    return matching(table, query or "", urlencode([("ns", name) for name in namespaces or ()]), *more)
 
 
 def chosen_of_scan(

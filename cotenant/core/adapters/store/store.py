@@ -25,6 +25,7 @@ from cotenant.core.adapters.store.checked import CheckedFolder
 from cotenant.core.adapters.store.dayfiles import DayFiles, Listing
 from cotenant.core.adapters.store.days import Between, Day, Key
 from cotenant.core.adapters.store.files import Folder
+from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import NoData, StoreError, UsageError
 from cotenant.core.model.sparse_usage import SparseUsage, Stretch, of_stretches
@@ -334,14 +335,19 @@ class Store:
         with self._folder.replacing(f"{self.cluster}/results/{RUNS}/{self._draft.run}/{file}") as sink:
             tables.write(schema, parts, sink)
 
-    def read_table(self, schema: Schema, where: Mapping[str, str] | None = None, *, matrices: bool = False) -> Table:
+    def read_table(self, schema: Schema, where: Mapping[str, str] | None = None) -> Table:
         """A result table; NoData when it was never written, StoreCorrupt when it cannot be read.
 
-        `where` keeps the rows whose text columns hold these texts, without decoding all others. `matrices`: lists of
-        one length come as one matrix, in single precision where that loses nothing; for who keeps a whole table.
+        `where` keeps the rows whose text columns hold these texts, without decoding all others.
         """
-        name = self._result(schema.name, "parquet")
-        table = self._files.read(name, lambda b: tables.decode(b, schema, where, matrices=matrices))
+        return self._table(schema, lambda content: tables.decode(content, schema, where))
+
+    def relation(self, schema: Schema) -> Relation:
+        """A result table to ask for rows, counts and sums, which holds no rows in memory. Raises as `read_table`."""
+        return self._table(schema, lambda content: Relation.stored(content, schema))
+
+    def _table(self, schema: Schema, decode: Callable[[bytes], ValueT]) -> ValueT:
+        table = self._files.read(self._result(schema.name, "parquet"), decode)
         if table is None:
             raise NoData(
                 f"the store {self.url} has no {schema.name} of cluster {self.cluster} yet",

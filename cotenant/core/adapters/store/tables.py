@@ -19,19 +19,26 @@ GROUP_NUMBERS: Final = 2**20
 
 def encode(table: Table) -> bytes:
     """The table's file."""
-    return parquet.encode(_arrow(table), {"table": table.schema.name}, _texts_of(table.schema), _group_rows(table))
+    return parquet.encode(to_arrow(table), {"table": table.schema.name}, _texts_of(table.schema), _group_rows(table))
 
 
 def write(schema: Schema, parts: Iterable[Table], sink: Any) -> None:
     """The file of all rows of at least one table, one table after another."""
     parquet.write(
-        ((_arrow(part), _group_rows(part)) for part in parts), {"table": schema.name}, _texts_of(schema), sink
+        ((to_arrow(part), _group_rows(part)) for part in parts), {"table": schema.name}, _texts_of(schema), sink
     )
 
 
-def _arrow(table: Table) -> pa.Table:
+def to_arrow(table: Table) -> pa.Table:
+    """The table's columns as they are stored."""
     arrays = [_to_arrow(column, table.columns[column.name]) for column in table.schema.columns]
-    return pa.table(arrays, names=[column.name for column in table.schema.columns])
+    return pa.Table.from_arrays(arrays, names=[column.name for column in table.schema.columns])
+
+
+def of_arrow(stored: pa.Table, schema: Schema) -> Table:
+    """The table of an engine's answer, whose missing numbers are null."""
+    cells = {c.name: stored[c.name].fill_null(np.nan) if c.kind.numeric else stored[c.name] for c in schema.columns}
+    return Table(schema, {c.name: _cells(c, cells[c.name]) for c in schema.columns})
 
 
 def _texts_of(schema: Schema) -> list[str]:
@@ -45,21 +52,19 @@ def _group_rows(table: Table) -> int:
     return min(GROUP_ROWS, max(1, GROUP_NUMBERS // max(numbers, 1)))
 
 
-def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = None, *, matrices: bool = False) -> Table:
+def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = None) -> Table:
     """Inverse of `encode`; a column that the file does not have is empty, one that the schema dropped is not decoded.
 
-    `where` keeps the rows whose text columns hold these texts. `matrices`, for a whole table that is kept: lists of one
-    length come as one matrix (rows, length), in single precision where that loses nothing.
+    `where` keeps the rows whose text columns hold these texts.
     """
     names = [c.name for c in schema.columns]
+    columns: dict[str, npt.NDArray[Any]] = {}
     # A whole table comes column by column, so that no second copy of all of it exists.
-    columns = _matrices(content, schema) if matrices else {}
-    batches = [names] if where else [[name] for name in names if name not in columns]
+    batches = [names] if where else [[name] for name in names]
     rows = 0
     for batch in batches:
         stored, stamp = parquet.decode(content, batch, where)
-        if stamp.get("table") != schema.name:
-            raise ValueError(f"the file says it is table {stamp.get('table')!r}")
+        _require_name(stamp, schema)
         columns |= {n: _from_arrow(schema.column(n), stored[n]) for n in stored.column_names}
         rows = len(stored)
         del stored
@@ -67,32 +72,22 @@ def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = Non
     return Table(schema, {c.name: columns[c.name] if c.name in columns else _empty(c, rows) for c in schema.columns})
 
 
-def _matrices(content: bytes, schema: Schema) -> dict[str, npt.NDArray[Any]]:
-    """The list columns whose lists are of one length, group by group, so that they never exist in their large form."""
+def check(content: bytes, schema: Schema) -> tuple[tuple[str, ...], int]:
+    """(columns of the schema that the file has, rows) of a file of which every page was read and is whole."""
     file = parquet.opened(pa.BufferReader(content))
-    parquet.stamp_of(file)  # a later version is not read at all
-    names = {c.name for c in schema.columns if c.kind is Kind.LIST} & set(file.schema_arrow.names)
-    columns = {name: _matrix(file, schema.column(name)) for name in names}
-    return {name: cells for name, cells in columns.items() if cells is not None}
-
-
-def _matrix(file: parquet.File, column: Column) -> npt.NDArray[Any] | None:
-    parts: list[npt.NDArray[Any]] = []
+    _require_name(parquet.stamp_of(file), schema)
+    names = tuple(c.name for c in schema.columns if c.name in file.schema_arrow.names)
     for number in range(file.num_row_groups):
-        stored = _checked(column, file.read_row_group(number, columns=[column.name], use_threads=False)[column.name])
-        lengths = set(np.concatenate([chunk.value_lengths().to_numpy() for chunk in stored.chunks]).tolist())
-        lengths |= {part.shape[1] for part in parts[:1]}
-        if len(lengths) != 1 or lengths == {0}:
-            return None
-        parts.append(_single(np.concatenate([chunk.flatten() for chunk in stored.chunks]).reshape(len(stored), -1)))
-    return np.concatenate(parts) if parts else None
+        stored = file.read_row_group(number, columns=list(names), use_threads=False)
+        for name in names:
+            _checked(schema.column(name), stored[name])
+    pa.default_memory_pool().release_unused()
+    return names, file.metadata.num_rows
 
 
-def _single(cells: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
-    """In single precision where that loses nothing."""
-    with np.errstate(over="ignore"):
-        single = cells.astype(np.float32)
-    return single if np.array_equal(single, cells, equal_nan=True) else cells
+def _require_name(stamp: Mapping[str, str], schema: Schema) -> None:
+    if stamp.get("table") != schema.name:
+        raise ValueError(f"the file says it is table {stamp.get('table')!r}")
 
 
 def _arrow_type(column: Column) -> pa.DataType:
@@ -117,7 +112,10 @@ def _to_lists(cells: npt.NDArray[Any]) -> pa.Array:
 
 
 def _from_arrow(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
-    _checked(column, stored)
+    return _cells(column, _checked(column, stored))
+
+
+def _cells(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
     if column.kind.numeric:
         numbers: npt.NDArray[Any] = stored.to_numpy().copy()
         return numbers
