@@ -110,7 +110,7 @@ def test_a_range_ends_with_the_newest_row_and_holds_both_ends() -> None:
 def test_a_range_and_a_span_must_both_hold() -> None:
     table = acts(NOON, NOON + 60, NOON + 120)
     query = filters.parse(f"range=1m&until={NOON + 120}", ENFORCEMENT)
-    assert filters.span_of(table, query) == (NOON + 60, NOON + 120)
+    assert queries.span_of(table, query) == (NOON + 60, NOON + 120)
     assert queries.select(table, query).tolist() == [1]
 
 

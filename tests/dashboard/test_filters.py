@@ -259,37 +259,6 @@ def test_only_shared_filters_walk_to_another_page() -> None:
     assert carried.carried("?ns=pay&severity=ok&ns!=shop&q=x&sort=kind&open=1") == "ns=pay&ns!=shop&q=x"
 
 
-cells = st.fixed_dictionaries(
-    {
-        "namespace": st.sampled_from(["a", "b", ""]),
-        "kind": st.sampled_from(["Deployment", "Job"]),
-        "workload": st.sampled_from(["x", "xy", "z"]),
-        "container": st.just("app"),
-        "severity": st.sampled_from(["ok", "critical"]),
-        "cpu_reason": st.sampled_from(["ok", "floor"]),
-        "memory_reason": st.sampled_from(["ok", "oom-bump"]),
-        "cpu_delta_total": st.none() | st.integers(-3, 3),
-    }
-)
-
-
-@given(st.lists(cells, max_size=20), st.data())
-def test_select_equals_a_row_by_row_reading(rows: list[dict[str, Any]], data: st.DataObject) -> None:
-    values = {"ns": ["a", "none"], "kind": ["Job"], "severity": ["ok"], "reason": ["floor", "oom-bump"]}
-    key = data.draw(st.sampled_from(sorted(values)))
-    negated, text = data.draw(st.booleans()), data.draw(st.sampled_from(["", "x", "b"]))
-    query = Query((FilterCondition(key, tuple(values[key]), negated),), text)
-
-    def holds(row: dict[str, Any]) -> bool:
-        columns = [c for c in filters.KEYS[key] if c in row]
-        match = any((row[c] or "none") in values[key] for c in columns) != negated
-        name = "/".join(row[c] for c in ("namespace", "kind", "workload", "container")).lower()
-        return match and text in name
-
-    found = queries.select(Relation.of(Table.from_rows(RECOMMENDATIONS, rows)), query)
-    assert found.tolist() == [i for i, row in enumerate(rows) if holds(row)]
-
-
 def test_the_page_about_filters_names_every_key_of_every_table() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "filters.md").read_text()
     for name, schema in SCHEMAS.items():

@@ -154,42 +154,6 @@ def test_rows_asked_for_by_text_are_found_in_every_group() -> None:
     assert len(tables.decode(content, SCHEMA, {"name": "nobody"})) == 0
 
 
-@settings(max_examples=60, deadline=None)
-@given(rows.filter(bool), st.integers(0, 4), st.booleans())
-def test_lists_of_one_length_come_as_one_matrix_that_loses_nothing(
-    found: list[dict[str, object]], length: int, coarse: bool
-) -> None:
-    line = [0.5 if coarse else 0.1] * length
-    alike = Table.from_rows(SCHEMA, [{**row, "line": line} for row in found])
-    read = tables.decode(tables.encode(alike), SCHEMA, matrices=True)
-    wanted = np.array([line] * len(found))
-    assert len(read) == len(found) and all(list(cell) == line for cell in read.columns["line"])
-    if length:
-        # 0.5 is a number of single precision, 0.1 is none.
-        assert read.columns["line"].dtype == (np.float32 if coarse else np.float64)
-        assert np.array_equal(read.columns["line"], wanted)
-
-
-@settings(max_examples=60, deadline=None)
-@given(rows)
-def test_lists_of_any_lengths_are_the_same_read_either_way(found: list[dict[str, object]]) -> None:
-    content = tables.encode(Table.from_rows(SCHEMA, found))
-    either = [
-        [[list(map(float, cell)) for cell in read.columns["line"]], read.columns["name"].tolist(), len(read)]
-        for read in (tables.decode(content, SCHEMA), tables.decode(content, SCHEMA, matrices=True))
-    ]
-    assert repr(either[0]) == repr(either[1])
-
-
-def test_a_group_of_other_lengths_or_finer_numbers_makes_no_wrong_matrix() -> None:
-    count = tables.GROUP_ROWS + 1
-    for last in ((0.1, 1.0), (1.0,)):
-        lines = [(0.5, 1.0)] * (count - 1) + [last]
-        table = Table.from_rows(SCHEMA, [{"name": "n", "amount": 1, "line": line} for line in lines])
-        read = tables.decode(tables.encode(table), SCHEMA, matrices=True)
-        assert [tuple(cell) for cell in read.columns["line"]] == lines
-
-
 def test_a_stored_table_is_replaced_and_a_missing_one_is_no_data(url: str) -> None:
     store = Store(url, "prod")
     with pytest.raises(NoData, match="things") as caught:

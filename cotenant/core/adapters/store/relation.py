@@ -2,7 +2,7 @@
 
 The only place that speaks to DuckDB. A stored table stays Parquet on disk, of which a question reads the columns it
 names; a table in memory is asked by the same words. What people type is a parameter, never a part of the SQL. Why
-DuckDB: docs/decisions/0024.
+DuckDB: docs/decisions/0025.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -62,6 +63,13 @@ class RowCondition:
 EVERY_ROW: Final = RowCondition()
 
 
+@dataclass(frozen=True, eq=False)
+class _Copy:
+    """A file of a table's own, which goes with the last relation of it."""
+
+    path: Path
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Relation:
     """Rows of one schema. Immutable, safe for many threads. A missing number is NULL to conditions and sums."""
@@ -72,8 +80,7 @@ class Relation:
     _size: int
     _bound: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
     """Tables in memory that the SQL names."""
-    _file: Any = field(default=None, repr=False)
-    """The file's own copy, which goes when nobody asks any more."""
+    _file: _Copy | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, table: Table) -> Relation:
@@ -85,11 +92,11 @@ class Relation:
     def stored(cls, content: bytes, schema: Schema) -> Relation:
         """A table's file, checked as `tables.check` does, in a copy on disk that stays what it is."""
         names, size = tables.check(content, schema)
-        copy = tempfile.NamedTemporaryFile(prefix="table-", suffix=".parquet", dir=_scratch().name)  # noqa: SIM115
-        copy.write(content)
-        copy.flush()
-        source = "read_parquet(?, file_row_number = true)"
-        return cls(schema, _select(schema, names, source, f"file_row_number AS {PLACE}"), (copy.name,), size, {}, copy)
+        copy = _Copy(Path(_scratch().name) / f"{next(_NUMBERS)}.parquet")
+        copy.path.write_bytes(content)
+        weakref.finalize(copy, copy.path.unlink, missing_ok=True)
+        sql = _select(schema, names, "read_parquet(?, file_row_number = true)", f"file_row_number AS {PLACE}")
+        return cls(schema, sql, (str(copy.path),), size, {}, copy)
 
     def __len__(self) -> int:
         return self._size
@@ -105,8 +112,8 @@ class Relation:
     def sums(self, expressions: Sequence[str], where: RowCondition = EVERY_ROW) -> tuple[Any, ...]:
         """Aggregates over rows, each an SQL expression of ours; None of no value."""
         with self._asked(", ".join(expressions), where) as answer:
-            row: tuple[Any, ...] = answer.fetchone()
-        return row
+            (row,) = answer.fetchall()
+        return tuple(row)
 
     def groups(
         self, sets: Sequence[tuple[str, ...]], where: RowCondition = EVERY_ROW
