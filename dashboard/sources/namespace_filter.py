@@ -159,7 +159,7 @@ def _rows_of(relation: Relation, namespaces: Namespaces) -> Relation:
     if all(column.name != "namespace" for column in relation.schema.columns):
         return relation
     names = ("", *sorted(namespaces))
-    return relation.kept(RowCondition(f"namespace IN ({', '.join('?' * len(names))})", names))
+    return relation.restricted(RowCondition(f"namespace IN ({', '.join('?' * len(names))})", names))
 
 
 def _cleaned(relation: Relation, others: re.Pattern[str] | None) -> Relation:

@@ -1,4 +1,4 @@
-"""What a query of the filter grammar means on a relation: rows, counts and facets, asked of the store's engine.
+"""What a query of the filter grammar means on a relation: rows, counts and facets, source of the store's engine.
 
 `condition` and `order` compile the grammar (filters.py) to the engine's language; what people typed goes as parameters.
 """
@@ -59,10 +59,10 @@ def matching(relation: Relation | Table, search: str, *more: str) -> Table:
     """The rows that every query string shows, in the order of the first; a table that nothing narrows stays itself."""
     if isinstance(relation, Table) and not any((search, *more)):
         return relation
-    asked = Relation.of(relation) if isinstance(relation, Table) else relation
-    query = parse(search, asked.schema)
-    narrow = [condition(asked, parse(part, asked.schema)) for part in more]
-    return asked.take(asked.numbers(_all([condition(asked, query), *narrow]), order(asked.schema, query)))
+    source = Relation.of(relation) if isinstance(relation, Table) else relation
+    query = parse(search, source.schema)
+    narrow = [condition(source, parse(part, source.schema)) for part in more]
+    return source.take(source.numbers(_all([condition(source, query), *narrow]), order(source.schema, query)))
 
 
 def row_of(relation: Relation, where: Mapping[str, str]) -> dict[str, Any] | None:
@@ -98,7 +98,7 @@ def facets(relation: Relation, query: Query, keys: Iterable[str]) -> dict[str, l
         groups = relation.groups([names for _, names in columns if names], where)
         by_columns = dict(zip([names for _, names in columns if names], groups, strict=True))
         for key, names in columns:
-            counts = _words(by_columns.get(names, Counter()))
+            counts = _by_word(by_columns.get(names, Counter()))
             for pattern in (*query.values(key), *query.values(key, negated=True)):
                 if pattern not in counts:
                     counts[pattern] = relation.count(where & _holds(relation.schema, key, (pattern,)))
@@ -107,7 +107,7 @@ def facets(relation: Relation, query: Query, keys: Iterable[str]) -> dict[str, l
     return counted
 
 
-def _words(groups: Mapping[tuple[str, ...], int]) -> dict[str, int]:
+def _by_word(groups: Mapping[tuple[str, ...], int]) -> dict[str, int]:
     """Rows by pattern; a row with one value in two columns counts once."""
     counts: Counter[str] = Counter()
     for texts, number in groups.items():
@@ -117,9 +117,9 @@ def _words(groups: Mapping[tuple[str, ...], int]) -> dict[str, int]:
 
 
 def _narrowing(schema: Schema, conditions: Iterable[FilterCondition], text: str) -> list[RowCondition]:
-    held = [(one, _holds(schema, one.key, one.values)) for one in conditions]
+    tests = [(one, _holds(schema, one.key, one.values)) for one in conditions]
     named = [_named(schema, word) for word in text.lower().replace("/", " ").split()]
-    return [*(~holds if one.negated else holds for one, holds in held), *named]
+    return [*(~holds if one.negated else holds for one, holds in tests), *named]
 
 
 def _all(conditions: Sequence[RowCondition]) -> RowCondition:

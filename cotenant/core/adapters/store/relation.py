@@ -111,7 +111,7 @@ class Relation:
 
     def sums(self, expressions: Sequence[str], where: RowCondition = EVERY_ROW) -> tuple[Any, ...]:
         """Aggregates over rows, each an SQL expression of ours; None of no value."""
-        with self._asked(", ".join(expressions), where) as answer:
+        with self._answer(", ".join(expressions), where) as answer:
             (row,) = answer.fetchall()
         return tuple(row)
 
@@ -124,7 +124,7 @@ class Relation:
         names = list(dict.fromkeys(name for one in sets for name in one))
         listed = ", ".join(map(quoted, names))
         by = ", ".join(f"({', '.join(map(quoted, one))})" for one in sets)
-        with self._asked(f"grouping({listed}), count(*), {listed}", where, f"GROUP BY GROUPING SETS ({by})") as answer:
+        with self._answer(f"grouping({listed}), count(*), {listed}", where, f"GROUP BY GROUPING SETS ({by})") as answer:
             rows = answer.fetchall()
         # DuckDB's GROUPING has a bit for each column, the first the highest, that is set where it is not grouped by.
         marks = [sum(1 << len(names) - 1 - place for place, n in enumerate(names) if n not in one) for one in sets]
@@ -142,7 +142,7 @@ class Relation:
 
     def numbers(self, where: RowCondition = EVERY_ROW, order: Sequence[str] = (), window: slice = ALL_ROWS) -> Index:
         """Numbers of the rows of a window of an order; rows that compare equal keep the table's order."""
-        with self._asked(PLACE, where, _ordered(order, window)) as answer:
+        with self._answer(PLACE, where, _ordered(order, window)) as answer:
             places: Index = np.asarray(answer.fetchnumpy()[PLACE], dtype=np.int64)
         return places
 
@@ -150,12 +150,12 @@ class Relation:
         """The rows of these numbers, in this order; all columns where none is named."""
         if len(numbers) <= LISTED:
             of_these = ", ".join(map(str, sorted(set(numbers.tolist())))) or "NULL"
-            asked = self
+            source = self
         else:
             name = f"n{next(_NUMBERS)}"
-            asked = self._with(self.schema, self._sql, (), {name: _arrow([PLACE], [pa.array(np.unique(numbers))])})
+            source = self._with(self.schema, self._sql, (), {name: _arrow([PLACE], [pa.array(np.unique(numbers))])})
             of_these = f"SELECT {PLACE} FROM {name}"
-        table, places = asked._read(columns, RowCondition(f"{PLACE} IN ({of_these})"))
+        table, places = source._read(columns, RowCondition(f"{PLACE} IN ({of_these})"))
         return table.take(np.searchsorted(places, numbers))
 
     def read(self, *columns: str, where: RowCondition = EVERY_ROW) -> Table:
@@ -168,7 +168,7 @@ class Relation:
         """The rows of a window in its order, some thousand at a time."""
         schema = narrowed(self.schema, columns)
         listed = ", ".join(quoted(c.name) for c in schema.columns)
-        with self._asked(listed, where, _ordered(order, window)) as answer:
+        with self._answer(listed, where, _ordered(order, window)) as answer:
             for batch in answer.to_arrow_reader(BATCH_ROWS):
                 yield tables.of_arrow(pa.Table.from_batches([batch]), schema)
 
@@ -181,13 +181,15 @@ class Relation:
         )
         equal = " AND ".join(f"r.{quoted(column)} = {name}.k{at}" for at, column in enumerate(columns))
         sql = f"SELECT r.{PLACE}, {name}._key FROM ({self._sql}) r JOIN {name} ON {equal}"
-        with self._with(self.schema, sql, (), {name: bound})._asked(f"_key, {PLACE}", end=_ordered(["_key"])) as answer:
+        with self._with(self.schema, sql, (), {name: bound})._answer(
+            f"_key, {PLACE}", end=_ordered(["_key"])
+        ) as answer:
             columns_read = answer.fetchnumpy()
         return np.asarray(columns_read["_key"], np.int64), np.asarray(columns_read[PLACE], np.int64)
 
     # ---- other relations of it
 
-    def kept(self, where: RowCondition) -> Relation:
+    def restricted(self, where: RowCondition) -> Relation:
         """Only these rows, under their numbers."""
         sql, parameters = f"SELECT * FROM ({self._sql}) WHERE {where.sql}", where.parameters
         return self._with(self.schema, sql, parameters, {}, self.count(where))
@@ -221,12 +223,12 @@ class Relation:
         """Rows in the table's order with their numbers."""
         schema = narrowed(self.schema, columns)
         listed = ", ".join([*(quoted(c.name) for c in schema.columns), PLACE])
-        with self._asked(listed, where, _ordered()) as answer:
+        with self._answer(listed, where, _ordered()) as answer:
             rows = answer.to_arrow_table()
         return tables.of_arrow(rows, schema), np.asarray(rows[PLACE].to_numpy(), np.int64)
 
     @contextmanager
-    def _asked(self, listed: str, where: RowCondition = EVERY_ROW, end: str = "") -> Iterator[Any]:
+    def _answer(self, listed: str, where: RowCondition = EVERY_ROW, end: str = "") -> Iterator[Any]:
         """The engine's answer; StoreError when the table cannot be read any more."""
         import duckdb
 
