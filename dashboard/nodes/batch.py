@@ -17,7 +17,6 @@ from urllib.parse import parse_qs
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.adapters.store.relation import Relation, RowCondition
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from cotenant.core.model.reasons import Reason
@@ -26,6 +25,7 @@ from cotenant.core.model.table import Table
 from cotenant.core.model.usage.usage import HOUR_SECONDS
 from cotenant.core.model.views import NODES, PODS, RECLAIMABLE
 from dashboard.nodes.lendable import Lent
+from dashboard.tables.queries import Relation, RowCondition
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

@@ -11,7 +11,6 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.adapters.store.relation import RowCondition
 from cotenant.core.model.colocation.enforcement import LANE_SENTENCES, REASON_SENTENCES, Gathering, Lane, NodeLanes
 from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
 from cotenant.core.model.text import visible
@@ -22,6 +21,7 @@ from dashboard.frame.view import View
 from dashboard.sources.source import Snapshot
 from dashboard.tables import display, filters, queries, time_span
 from dashboard.tables.filters import ALWAYS, FilterCondition, Query
+from dashboard.tables.queries import RowCondition
 
 TITLE: Final = "What the agent did here"
 HOUR: Final = 3600.0

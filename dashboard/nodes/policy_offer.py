@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from cotenant.core.adapters.store.relation import Relation, RowCondition
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.policy_trial import FORECAST, PolicySwitch, PolicyTrial, switch
 from dashboard.tables import display
+from dashboard.tables.queries import Relation, RowCondition
 
 COMMANDS: Final = (
     ("What each policy would have done here", "cotenant backtest --reclaim"),

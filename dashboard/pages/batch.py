@@ -11,7 +11,6 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
@@ -23,6 +22,7 @@ from dashboard.nodes import batch
 from dashboard.nodes.batch import BOUNDS, Fit, Job, Room, StartWindow
 from dashboard.sources.source import Snapshot
 from dashboard.tables import display
+from dashboard.tables.queries import Relation
 
 PATH: Final = "batch"
 NOW: Final = "Capacity now, by priority"

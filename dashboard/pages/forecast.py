@@ -10,7 +10,6 @@ import numpy as np
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.adapters.store.relation import Index, Relation
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import MeasuredResource, Resource, measured_resource
@@ -27,6 +26,7 @@ from dashboard.pages import portrait
 from dashboard.sources.source import FORECAST_LIST, Snapshot
 from dashboard.tables import carried, display, list_page
 from dashboard.tables.list_page import Listing
+from dashboard.tables.queries import Index, Relation
 
 PATH: Final = "forecast"
 IN_HAND: Final = "Forecast in hand"

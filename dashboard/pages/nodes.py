@@ -10,7 +10,6 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.adapters.store.relation import RowCondition
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import Resource
@@ -26,7 +25,7 @@ from dashboard.nodes.lendable import Lent
 from dashboard.sources.source import Snapshot
 from dashboard.tables import carried, display, list_page
 from dashboard.tables.list_page import Listing
-from dashboard.tables.queries import row_of
+from dashboard.tables.queries import RowCondition, row_of
 
 LIST: Final = Listing(
     schema=NODES,

@@ -15,7 +15,6 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.reservations.plan import Plan, Score
 from cotenant.core.model.reservations.plan_service import PlanRef
@@ -35,6 +34,7 @@ from dashboard.sources.source import Snapshot
 from dashboard.tables import display, queries
 from dashboard.tables.filters import Query
 from dashboard.tables.list_page import Listing
+from dashboard.tables.queries import Relation
 
 PATH: Final = "reservations"
 DAY: Final = "The next 24 hours"

@@ -16,7 +16,6 @@ from urllib.parse import parse_qs, unquote
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.reservations.plan import duration, moment, proposal_name
@@ -25,6 +24,7 @@ from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures.gantt import STEP_SECONDS, Bar, DemandCurve, Pods
 from dashboard.nodes.workload_story import Row, floats
 from dashboard.tables import display
+from dashboard.tables.queries import Relation
 
 Floats = npt.NDArray[np.float64]
 KEY_PARTS: Final = 3

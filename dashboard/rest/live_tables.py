@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Request, Response
 
-from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.table import Schema, Table
 from dashboard.rest import results
 from dashboard.rest.results import MAX_LIMIT, Format, Limit, Offset
 from dashboard.sources.source import Snapshot
+from dashboard.tables.queries import Relation
 
 LiveTable = Callable[[], tuple[float, Table]]
 """The moment at which a table was read (Unix time), and the table, of what the person who asks may see."""

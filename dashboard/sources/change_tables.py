@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from dash.development.base_component import Component
 
-from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.changes.service import ChangeService, LedgerHealth
@@ -27,6 +26,7 @@ from dashboard.frame import panels
 from dashboard.frame.view import View
 from dashboard.sources.source import Snapshot
 from dashboard.tables import display
+from dashboard.tables.queries import Relation
 
 TONES: Final[Mapping[ChangeState, str]] = {
     ChangeState.UNKNOWN: "orange",

@@ -18,7 +18,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.adapters.store.relation import Relation, RowCondition, quoted
 from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.changes.savings import worth_the_effort
 from cotenant.core.model.colocation.enforcement import NodeLanes
@@ -34,6 +33,7 @@ from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
 from dashboard.sources.source import ResultSource, Snapshot, Upkeep
 from dashboard.tables import queries
 from dashboard.tables.filters import Query
+from dashboard.tables.queries import Relation, RowCondition, quoted
 
 OF_THESE: Final = "of the namespaces you see"
 NOTE: Final = (

@@ -17,7 +17,6 @@ from typing import Any, Final
 import numpy as np
 import structlog
 
-from cotenant.core.adapters.store.relation import Index, Relation
 from cotenant.core.model.changes.service import ChangeService, PostponedRecommendation
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.errors import CotenantError
@@ -28,6 +27,7 @@ from cotenant.core.model.views import RECOMMENDATIONS
 from dashboard.sources.source import ResultSource, Snapshot
 from dashboard.tables import display
 from dashboard.tables.filters import EMPTY
+from dashboard.tables.queries import Index, Relation
 from dashboard.tables.selection import NAMES
 
 STATE: Final = "postponed"

@@ -1,4 +1,4 @@
-"""What a query of the filter grammar means on a relation: rows, counts and facets, source of the store's engine.
+"""EDGE: what a query of the filter grammar means on a relation: rows, counts and facets, asked of the store's engine.
 
 `condition` and `order` compile the grammar (filters.py) to the engine's language; what people typed goes as parameters.
 """
@@ -16,6 +16,11 @@ from cotenant.core.adapters.store.relation import EVERY_ROW, Index, Relation, Ro
 from cotenant.core.model.table import Kind, Schema, Table
 from dashboard.tables import time_span
 from dashboard.tables.filters import ALWAYS, EMPTY, KEYS, ORDERS, FilterCondition, Query, literal, parse, plain_parts
+
+__all__ = [
+    "Index", "Relation", "RowCondition", "columns_of", "condition", "count", "facet", "facets", "matching", "order", "page",
+    "quoted", "row_of", "select", "span_of",
+]  # fmt: skip
 
 NO_ROW = RowCondition("false")
 ALL_ROWS = slice(None)

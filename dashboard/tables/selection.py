@@ -13,12 +13,12 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from cotenant.core.adapters.store.relation import Relation, RowCondition
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.identity import WorkloadRef
 from dashboard.changes import review
 from dashboard.tables import filters, queries
 from dashboard.tables.filters import FilterCondition, Query
+from dashboard.tables.queries import Relation, RowCondition
 
 NAMES: Final = ("namespace", "kind", "workload")
 """Columns that name a workload."""
