@@ -18,9 +18,22 @@ from dashboard.tables import time_span
 from dashboard.tables.filters import ALWAYS, EMPTY, KEYS, ORDERS, FilterCondition, Query, literal, parse, plain_parts
 
 __all__ = [
-    "Index", "Relation", "RowCondition", "columns_of", "condition", "count", "facet", "facets", "matching", "order", "page",
-    "quoted", "row_of", "select", "span_of",
-]  # fmt: skip
+    "Index",
+    "Relation",
+    "RowCondition",
+    "columns_of",
+    "condition",
+    "count",
+    "facet",
+    "facets",
+    "matching",
+    "order",
+    "page",
+    "quoted",
+    "row_of",
+    "select",
+    "span_of",
+]
 
 NO_ROW = RowCondition("false")
 ALL_ROWS = slice(None)
