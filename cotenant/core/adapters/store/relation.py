@@ -7,6 +7,7 @@ DuckDB: docs/decisions/0025.
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import tempfile
@@ -330,4 +331,5 @@ def _engine() -> DuckDBPyConnection:
     engine = duckdb.connect(":memory:", config=config)
     engine.execute("SET GLOBAL parquet_metadata_cache = true")
     engine.execute("SET lock_configuration = true")
+    atexit.register(_engine.cache_clear)  # left to the interpreter's end, it complains of what is still there
     return engine
