@@ -74,12 +74,12 @@ def ratio(runs: Seeds, ours: Callable[[Sequence[SharingOutcome]], float], other:
 
 
 def hours(run: Sequence[SharingOutcome], sharing: Sharing) -> float:
-    return installed(run, sharing).batch_core_hours
+    return installed(run, sharing)[0].batch_core_hours
 
 
 def no_more_violated(run: Sequence[SharingOutcome]) -> float:
     """Cotenant's best setting that violates no more often than Koordinator's formulas as installed, at most 1 %."""
-    most = min(installed(run, Sharing.KOORDINATOR).violation_ratio, VIOLATION)
+    most = min(installed(run, Sharing.KOORDINATOR)[0].violation_ratio, VIOLATION)
     return batch_at(of(run, Sharing.COTENANT), most)
 
 
@@ -105,7 +105,7 @@ def rows(family: str, runs: Seeds) -> Iterator[Row]:
         most = ratio(runs, tuned(Sharing.ORACLE), tuned(sharing))
         yield Row(f"{family}: oracle / {sharing} tuned in hindsight", most.mean, "ratio", note=words(most))
     for sharing in (Sharing.KOORDINATOR, Sharing.COTENANT):
-        outcomes = [installed(run, sharing) for run in runs]
+        outcomes = [installed(run, sharing)[0] for run in runs]
         for name, unit in (
             ("violation_ratio", "of node-time"),
             ("utilisation_ratio", "ratio"),
@@ -115,7 +115,7 @@ def rows(family: str, runs: Seeds) -> Iterator[Row]:
         ):
             value = interval([getattr(o, name) for o in outcomes])
             yield Row(f"{family}: {sharing} as installed, {name}", value.mean, unit, note=words(value))
-    slower = interval([installed(run, Sharing.COTENANT).latency_ratio for run in runs])
+    slower = interval([installed(run, Sharing.COTENANT)[0].latency_ratio for run in runs])
     yield below(
         f"{family}: latency-sensitive p99 as installed / no colocation", slower.mean, "ratio", 1.1, words(slower)
     )

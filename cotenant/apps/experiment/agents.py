@@ -25,13 +25,14 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
 SETTINGS: Final = BestEffortSettings()
+INSTALLED: Final = decode({}).thresholds
+"""Koordinator's values of `resource-threshold-config`."""
 
 
 def thresholds(cpu_percent: int, memory_percent: int) -> Thresholds:
-    """Koordinator's values of `resource-threshold-config`, enabled, with these two."""
-    built_in = decode({}).thresholds
+    """Those of an install, enabled, with these two."""
     return structs.replace(
-        built_in,
+        INSTALLED,
         enable=True,
         cpu_suppress_threshold_percent=cpu_percent,
         memory_evict_threshold_percent=memory_percent,

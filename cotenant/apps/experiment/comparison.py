@@ -18,6 +18,7 @@ from cotenant.apps.experiment.lenders import foreseen
 from cotenant.apps.experiment.loop import Experiment
 from cotenant.apps.experiment.outcome import Sharing, SharingOutcome
 from cotenant.apps.experiment.world import World
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.progress import Progress
 from cotenant.core.settings.sections.forecasts import NodePeakSettings
 
@@ -25,7 +26,10 @@ Floats = npt.NDArray[np.float64]
 
 VIOLATION: Final = 0.01
 """Share of node-time that may be short: at this every way is read."""
-INSTALLED: Final = {Sharing.KOORDINATOR: 60.0, Sharing.COTENANT: 1.0}
+INSTALLED: Final = {
+    Sharing.KOORDINATOR: float(ColocationStrategy().cpu_reclaim_percent),
+    Sharing.COTENANT: NodePeakSettings().risk_percent,
+}
 """Knobs of an install that nobody has touched."""
 KNOBS: Final = {
     Sharing.NONE: (0.0,),
@@ -81,9 +85,12 @@ def of(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> list[SharingOutc
     return [o for o in outcomes if o.sharing is sharing]
 
 
-def installed(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> SharingOutcome:
-    """At the knob that an install has."""
-    return next(o for o in of(outcomes, sharing) if o.knob == INSTALLED[sharing])
+def installed(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> list[SharingOutcome]:
+    """One way's at the knob that an install has, of every seed; at its first knob where that was not run."""
+    ours = of(outcomes, sharing)
+    knobs = {one.knob for one in ours}
+    knob = INSTALLED[sharing] if INSTALLED[sharing] in knobs else next(iter(o.knob for o in ours), 0.0)
+    return [one for one in ours if one.knob == knob]
 
 
 def interval(values: Sequence[float], seed: int = 0) -> SeedInterval:

@@ -79,18 +79,16 @@ class ByFormula:
         slots = np.where(effect.during(slots, Incident.MANAGER_DEAD), effect.first, slots)
         columns = present_columns(past, slots)
         if self.forecasts is not None:
-            at = self._decisions(resource, slots)
+            at = self._decisions(slots)
             columns = replace(columns, **{name: of[:, at].ravel() for name, of in self.forecasts[resource].items()})
         amounts = batch(columns, Parameters.of([self.strategy] * len(columns.nodes), resource), now_seconds=0.0)
         return np.where(amounts.lent, amounts.amounts, 0).astype(np.float64).reshape(len(past.nodes), len(slots))
 
-    def _decisions(self, resource: Resource, slots: Slots) -> Slots:
-        """Number of the newest decision in each slot; none is made without Prometheus."""
+    def _decisions(self, slots: Slots) -> Slots:
+        """Number of the newest decision in each judged slot; none is made without Prometheus."""
         effect = self.world.effect
         slots = np.where(effect.during(slots, Incident.PROMETHEUS_AWAY), effect.first - 1, slots)
-        assert self.forecasts is not None
-        decisions = next(iter(self.forecasts[resource].values())).shape[1]
-        return np.clip((slots - self.world.first_slot) // DECISION_STEPS, 0, decisions - 1).astype(np.intp)
+        return ((slots - self.world.first_slot) // DECISION_STEPS).astype(np.intp)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from cotenant.apps.experiment.lenders import Forecasts, Lender, lender
 from cotenant.apps.experiment.outcome import STEP_SECONDS, Sharing, SharingOutcome
 from cotenant.apps.experiment.placement import ROUNDS, BatchPlacement, PlacementLoad
 from cotenant.apps.experiment.world import World
+from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.colocation.node_policy import Thresholds
 from cotenant.core.model.progress import Progress
 from cotenant.core.model.resource import Resource
@@ -34,9 +35,9 @@ CPU, MEMORY = Resource.CPU, Resource.MEMORY
 LOAD: Final = 1.0
 """Of what is free on average: batch work that arrives."""
 ROUNDING: Final = 1e-6
-"""Part of a node's capacity by which need and promise may pass it."""
-CALM_STEPS: Final = 12
-"""An hour: of the share of time that the extender sees as suppressed."""
+"""Of a node's capacity, by which need and promise may pass it, and of a step's work, below which a job has ended."""
+HOUR_STEPS: Final = 12
+"""Over which the extender's view of suppression is a running mean; one advance of the progress."""
 BLOCK_STEPS: Final = 72
 """Steps whose amounts are computed together."""
 OPEN_PERCENT: Final = 95
@@ -53,13 +54,11 @@ class Thresholded:
     @classmethod
     def of(cls, sharing: Sharing, knob: float) -> Thresholded:
         """Koordinator's own with its formulas, raised with its reclaim percentage; 95 % with all others."""
-        defaults = agents.thresholds(65, 70)
-        percent = OPEN_PERCENT
-        memory = OPEN_PERCENT
+        percent = memory = OPEN_PERCENT
         if sharing is Sharing.KOORDINATOR:
-            above = max(int(knob) - 60, 0)
-            percent = min(defaults.cpu_suppress_threshold_percent + above, OPEN_PERCENT)
-            memory = min(defaults.memory_evict_threshold_percent + above, OPEN_PERCENT)
+            above = max(int(knob) - ColocationStrategy().cpu_reclaim_percent, 0)
+            percent = min(agents.INSTALLED.cpu_suppress_threshold_percent + above, OPEN_PERCENT)
+            memory = min(agents.INSTALLED.memory_evict_threshold_percent + above, OPEN_PERCENT)
         load = structs.replace(ExtenderSettings().load_aware, usage=Percentages(percent, OPEN_PERCENT))
         return cls(agents.thresholds(percent, memory), structs.replace(ExtenderSettings(), load_aware=load))
 
@@ -105,7 +104,7 @@ class SharingLoop:
         self.capacity = {r: self._column(r, np.inf) for r in Resource}
         self.need = {r: world.need(r) for r in world.past}
         self.batch_used = np.zeros((2, self.nodes))
-        self.calm = np.zeros(self.nodes)
+        self.suppressed = np.zeros(self.nodes)
 
     def run(self, accounts: Accounts, progress: Progress) -> None:
         """All steps; progress advances once a simulated hour."""
@@ -117,7 +116,7 @@ class SharingLoop:
                 offered, step = lent[:, :, place], slot - steps.start
                 self._place(offered, slot, step)
                 self._work(offered, slot, step, accounts)
-                if step % CALM_STEPS == CALM_STEPS - 1:
+                if step % HOUR_STEPS == HOUR_STEPS - 1:
                     progress.advance()
 
     def _column(self, resource: Resource, absent: float) -> Floats:
@@ -152,7 +151,7 @@ class SharingLoop:
         for kind, request in enumerate(KINDS):
             estimate = np.array(self.placing.estimate(kind))
             for _ in range(ROUNDS):
-                load = PlacementLoad(capacity, used, offered, bound, self.calm)
+                load = PlacementLoad(capacity, used, offered, bound, self.suppressed)
                 nodes = self.placing.nodes_for(kind, self.nodes, load, now)
                 jobs = self.queue.take(kind, len(nodes), step)
                 nodes = nodes[: len(jobs)]
@@ -179,7 +178,7 @@ class SharingLoop:
         accounts.ended(running.job[has_ended], step)
         self.running = running.take(~has_ended)
         self.batch_used = np.stack([used, held])
-        self.calm += (1.0 - speed - self.calm) / CALM_STEPS
+        self.suppressed += (1.0 - speed - self.suppressed) / HOUR_STEPS
         short = needed[0] + bound[0] > self.capacity[CPU] * (1 + ROUNDING)
         short |= needed[1] + bound[1] > self.capacity[MEMORY] * (1 + ROUNDING)
         amounts = {"offered": offered[0], "bound": bound[0], "suppressed": np.maximum(bound[0] - room, 0.0)}
@@ -225,7 +224,7 @@ class Experiment:
         free = world.past[CPU].capacity[:, None] - world.need(CPU)[:, world.first_slot :]
         jobs = arriving(float(free.mean(axis=1).sum()) * LOAD, len(world.steps), world.scenario.seed)
         accounts = Accounts(world, jobs, self.model)
-        progress.stage(f"{sharing} {knob:g}", len(world.steps) // CALM_STEPS)
+        progress.stage(f"{sharing} {knob:g}", len(world.steps) // HOUR_STEPS)
         thresholds = settings or Thresholded.of(sharing, knob)
         SharingLoop(world, jobs, lender(world, sharing, knob, self.forecasts), thresholds).run(accounts, progress)
         return accounts.outcome(sharing, knob)

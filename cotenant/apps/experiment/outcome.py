@@ -22,7 +22,7 @@ class Sharing(StrEnum):
     """A way to share nodes between latency-sensitive and batch pods.
 
     none: batch never runs on these nodes; static-overcommit: a fixed share of each node's capacity is lent at all
-    times, the share tuned in hindsight; koordinator: our policy `usage`, exact by its protocol; cotenant: policy
+    times; koordinator: our policy `usage`, exact by its protocol; cotenant: policy
     `forecast` at a risk; oracle: lends what will be free for as long as a batch job may run, which it knows.
     """
 

@@ -38,7 +38,7 @@ _FRESH: Final = {name: CollectionState(0.0) for name in (*NEEDED, *RESERVING)}
 class PlacementLoad:
     """What the extender sees of n nodes; CPU before memory, (2, n): capacity, used by all, lent, bound by batch.
 
-    suppressed: share of the last hour, (n,).
+    suppressed: mean over the last hour of the share of their CPU that batch pods did not get, (n,).
     """
 
     capacity: Floats

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cotenant.apps.backtest.policies import NodesPast, decision_slots
 from cotenant.apps.experiment.incidents import Effect, effect_of
 from cotenant.apps.experiment.nodes_past import nodes_past
-from cotenant.apps.experiment.outcome import STEP_SECONDS, SharingScenario
+from cotenant.apps.experiment.outcome import STEP_SECONDS, Incident, SharingScenario
 from cotenant.apps.pipeline.analysis import History, NodeMaxima
 from cotenant.apps.pipeline.nodes import pod_totals
 from cotenant.core.model.errors import NoData
@@ -36,6 +36,9 @@ SYNTHETIC: Final = "synthetic"
 HISTORY_DAYS: Final = RECORD_DAYS
 """Before the first judged step: the record that a calibrated peak rests on."""
 CELL_NODES: Final = 50
+PODS_OF_AGENTS: Final = 3
+"""Of each synthetic node: the DaemonSets."""
+PODS_PER_WORKLOAD: Final = 1.45
 REQUESTED_SHARE: Final = 0.8
 """Of a trace node's capacity, by the requests of its pods: what a bin-packed cluster has."""
 SLOTS_PER_DAY: Final = DAY_SECONDS // STEP_SECONDS
@@ -80,7 +83,7 @@ class PodSeries:
 
 def synthetic_world(scenario: SharingScenario, progress: Progress) -> World:
     """Cells side by side; progress advances once a cell."""
-    cells = [n for n in _cells(scenario.nodes) if n]
+    cells = list(_cells(scenario.nodes))
     progress.stage("Pods of the cluster", len(cells))
     parts: list[Mapping[Resource, NodesPast]] = []
     for number, nodes in enumerate(cells):
@@ -125,9 +128,24 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
         )
     first = int(later[0])
     filled = {r: _filled(of) for r, of in past.items()}
+    days = (of_cpu.grid.size - first) // SLOTS_PER_DAY
+    _check_incident(scenario.incident, days, past)
     effect = effect_of(scenario, filled[Resource.CPU], first)
-    days = max(1, (of_cpu.grid.size - first) // SLOTS_PER_DAY)
     return World(replace(scenario, days=days), {r: effect.on(of) for r, of in filled.items()}, first, effect)
+
+
+def _check_incident(incident: Incident | None, days: int, past: Mapping[Resource, NodesPast]) -> None:
+    """NoData where an incident has no second day, or nothing that it could happen to."""
+    if incident is not None and days < 2:
+        raise NoData(
+            f"{incident} happens on the second judged day; there is {days} day after {HISTORY_DAYS} of history",
+            fix="Give --days 2 or more; with --trace stored, scan on.",
+        )
+    if incident is Incident.MEMORY_LEAK and Resource.MEMORY not in past:
+        raise NoData(
+            f"{incident} needs pods' memory, of which this trace says nothing",
+            fix="Choose another incident, or pods whose memory is known.",
+        )
 
 
 def joined(parts: Sequence[NodesPast]) -> NodesPast:
@@ -161,11 +179,6 @@ def _cell(scenario: SharingScenario, number: int, nodes: int) -> Mapping[Resourc
     history = History(cluster.inventory, spec.grid, usage, of_nodes, None)
     unknown = NodeMaxima((), spec.grid.start_seconds, np.empty((nodes, 0), dtype=np.float32))
     return {r: nodes_past(history, r, pod_totals(history, r), unknown) for r in Resource}
-
-
-PODS_OF_AGENTS: Final = 3
-"""Of each node: the DaemonSets."""
-PODS_PER_WORKLOAD: Final = 1.45
 
 
 def _drawn(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.apps.experiment.comparison import batch_at, interval, of, swept
+from cotenant.apps.experiment.comparison import batch_at, installed, interval, of, swept
 from cotenant.apps.experiment.interference import Interference
 from cotenant.apps.experiment.lenders import ByFormula, highest_ahead, lender
-from cotenant.apps.experiment.outcome import Incident, Sharing, SharingOutcome
-from cotenant.apps.experiment.world import World
+from cotenant.apps.experiment.outcome import Incident, Sharing, SharingOutcome, SharingScenario
+from cotenant.apps.experiment.world import World, world_of
+from cotenant.core.model.errors import NoData
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import Resource
-from tests.cotenant.experiment.small_worlds import CORES, small_world
+from tests.cotenant.experiment.small_worlds import CORES, daily, small_world
 
 ALL = {
     Sharing.NONE: (0.0,),
@@ -92,6 +95,18 @@ def test_an_absent_manager_leaves_what_it_last_wrote() -> None:
     assert len(set(lending.offered(Resource.CPU, slots - len(slots))[0])) > 1
 
 
+@pytest.mark.parametrize("incident", Incident)
+def test_an_incident_without_a_second_day_is_refused(incident: Incident) -> None:
+    with pytest.raises(NoData, match=f"{incident} happens on the second judged day; there is 1 day after 14"):
+        small_world(nodes=1, days=1, incident=incident)
+
+
+def test_memory_cannot_leak_where_the_pods_say_nothing_of_memory() -> None:
+    scenario = SharingScenario("hand-made", 1, 1, 2, 1, Incident.MEMORY_LEAK)
+    with pytest.raises(NoData, match="memory-leak needs pods' memory"):
+        world_of(scenario, {Resource.CPU: daily(1, 2, seed=1)[Resource.CPU]})
+
+
 def test_a_leak_of_memory_makes_batch_pods_leave_and_no_others() -> None:
     world = small_world(nodes=1, days=2, incident=Incident.MEMORY_LEAK, memory=0.5)
     assert of_one(world, Sharing.STATIC).evictions > 0
@@ -114,12 +129,25 @@ def test_the_oracle_looks_exactly_as_far_ahead_as_asked(values: list[int], steps
     assert ahead.tolist() == [max(values[i : i + steps + 1]) for i in range(len(values))]
 
 
+def test_the_knob_of_an_install_is_read_for_every_seed_and_the_first_knob_where_it_was_not_run() -> None:
+    done = of_one(small_world(nodes=1), Sharing.NONE)
+
+    def at(knob: float, seed: int) -> SharingOutcome:
+        return replace(done, sharing=Sharing.COTENANT, knob=knob, scenario=replace(done.scenario, seed=seed))
+
+    curve = [at(knob, seed) for seed in (1, 2) for knob in (0.5, 1.0, 5.0)]
+    # the risk of an install is 1 %
+    assert [(o.knob, o.scenario.seed) for o in installed(curve, Sharing.COTENANT)] == [(1.0, 1), (1.0, 2)]
+    without = [o for o in curve if o.knob != 1.0]
+    assert [(o.knob, o.scenario.seed) for o in installed(without, Sharing.COTENANT)] == [(0.5, 1), (0.5, 2)]
+    assert installed(curve, Sharing.KOORDINATOR) == []
+
+
 def test_a_curve_is_read_between_its_settings_and_not_below_them() -> None:
     done = of_one(small_world(nodes=1), Sharing.NONE)
 
     def point(violation: float, hours: float) -> SharingOutcome:
-        fields = {name: getattr(done, name) for name in SharingOutcome.__slots__}
-        return SharingOutcome(**fields | {"violation_ratio": violation, "batch_core_hours": hours})
+        return replace(done, violation_ratio=violation, batch_core_hours=hours)
 
     curve = [point(0.002, 100.0), point(0.006, 140.0), point(0.014, 180.0)]
     # half way from 0.006 to 0.014

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -143,7 +144,7 @@ def simulate(
     risks = tuple(risk or (RISKS_PERCENT if place is not None else ()))
     knobs = _knobs(policy or list(WAYS), risks, tuple(static_share or ()), curve=report is not None)
     with bars(quiet=quiet) as progress:
-        outcomes, story = _simulated(Experiment(scenario, seeds, knobs, place, settings), progress)
+        outcomes, story = _simulated(SimulationRequest(scenario, seeds, knobs, place, settings), progress)
     print_table(table(outcomes), output, headers=not no_headers)
     if story is not None and output in (Format.TABLE, Format.WIDE):
         sys.stdout.write(f"\n{story_text(story)}")
@@ -156,7 +157,7 @@ def simulate(
 
 
 @dataclass(frozen=True, slots=True)
-class Experiment:
+class SimulationRequest:
     """What is simulated: a scenario for each of its seeds, every way at each of its knobs; place: stored history."""
 
     scenario: SharingScenario
@@ -166,24 +167,23 @@ class Experiment:
     settings: Settings
 
 
-def _simulated(asked: Experiment, progress: Progress) -> tuple[list[SharingOutcome], IncidentStory | None]:
+def _simulated(request: SimulationRequest, progress: Progress) -> tuple[list[SharingOutcome], IncidentStory | None]:
     """Every outcome, and the story of the incident where there is one, of the first seed."""
-    from cotenant.apps.experiment.comparison import INSTALLED, of, swept
+    from cotenant.apps.experiment.comparison import installed, swept
     from cotenant.apps.experiment.interference import Interference
     from cotenant.apps.experiment.outcome import Sharing
     from cotenant.apps.simulation.nodes.incident_story import story_of
 
     outcomes: list[SharingOutcome] = []
     story = None
-    for number in range(asked.seeds):
-        scenario = replace(asked.scenario, seed=asked.scenario.seed + number)
-        world = _world(scenario, asked.place, asked.settings, progress)
-        outcomes += swept(world, asked.knobs, Interference(), progress)
-        ours = of(outcomes, Sharing.COTENANT)
+    for number in range(request.seeds):
+        scenario = replace(request.scenario, seed=request.scenario.seed + number)
+        world = _world(scenario, request.place, request.settings, progress)
+        outcomes += swept(world, request.knobs, Interference(), progress)
+        ours = installed(outcomes, Sharing.COTENANT)
         if scenario.incident is not None and ours and story is None:
-            spared = _world(replace(scenario, incident=None), asked.place, asked.settings, progress)
-            installed = next((one for one in ours if one.knob == INSTALLED[Sharing.COTENANT]), ours[0])
-            story = story_of(installed, world, spared, progress)
+            spared = _world(replace(scenario, incident=None), request.place, request.settings, progress)
+            story = story_of(ours[0], world, spared, progress)
     return outcomes, story
 
 
@@ -221,14 +221,17 @@ def _report(file: Path, outcomes: Sequence[SharingOutcome], story: IncidentStory
 
 
 def _keep(store: Store, outcomes: Sequence[SharingOutcome]) -> None:
-    """For the dashboard's page, without what went wrong in an incident."""
+    """For the dashboard's page: the first seed's, without what went wrong in an incident."""
     from cotenant.apps.experiment.what_if import what_if
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.model.usage.what_if import WHAT_IF
 
-    kept = what_if(outcomes, int(SystemClock().now_seconds()))
-    if kept is not None and outcomes[0].scenario.incident is None:
-        store.write_document(WHAT_IF, kept)
+    scenario = outcomes[0].scenario
+    if scenario.incident is not None:
+        return
+    document = what_if([one for one in outcomes if one.scenario == scenario], int(SystemClock().now_seconds()))
+    if document is not None:
+        store.write_document(WHAT_IF, document)
 
 
 def table(outcomes: Sequence[SharingOutcome]) -> Table:
@@ -242,20 +245,20 @@ def table(outcomes: Sequence[SharingOutcome]) -> Table:
 
 
 def summary(outcomes: Sequence[SharingOutcome]) -> str:
-    """What cotenant would have done beside Koordinator's formulas, in a line; how much was simulated otherwise."""
-    from cotenant.apps.experiment.comparison import INSTALLED, of
+    """What cotenant would have done beside Koordinator's formulas, over all seeds; else how much was simulated."""
+    from cotenant.apps.experiment.comparison import installed
     from cotenant.apps.experiment.outcome import Sharing
 
-    ours, theirs = of(outcomes, Sharing.COTENANT), of(outcomes, Sharing.KOORDINATOR)
-    if not ours or not theirs or theirs[0].batch_core_hours <= 0:
+    ours, theirs = installed(outcomes, Sharing.COTENANT), installed(outcomes, Sharing.KOORDINATOR)
+    their_hours = sum(one.batch_core_hours for one in theirs)
+    if not ours or their_hours <= 0:
         scenario = outcomes[0].scenario
         return f"{len(outcomes)} runs of {scenario.days} days on {scenario.nodes} nodes"
-    other = theirs[0]
-    one = next((outcome for outcome in ours if outcome.knob == INSTALLED[Sharing.COTENANT]), ours[0])
+    ratio = sum(one.batch_core_hours for one in ours) / their_hours
+    short, their_short = (fmean(one.violation_ratio for one in way) for way in (ours, theirs))
     return (
-        f"cotenant at {one.knob:g} % risk: {one.batch_core_hours / other.batch_core_hours:.2f} x the batch core-hours "
-        f"of Koordinator's formulas, nodes short {one.violation_ratio:.2%} of the time against "
-        f"{other.violation_ratio:.2%} (a simulation: docs/simulate.md says what it assumes)"
+        f"cotenant at {ours[0].knob:g} % risk: {ratio:.2f} x the batch core-hours of Koordinator's formulas, nodes "
+        f"short {short:.2%} of the time against {their_short:.2%} (a simulation: docs/simulate.md says what it assumes)"
     )
 
 
@@ -281,7 +284,7 @@ def _knobs(
     usual: dict[Sharing, tuple[float, ...]] = {way: (knob,) for way, knob in INSTALLED.items()}
     usual |= {Sharing.STATIC: (0.5,)}
     if curve:
-        usual = {**KNOBS, Sharing.COTENANT: RISKS_PERCENT, Sharing.KOORDINATOR: KNOBS[Sharing.KOORDINATOR]}
+        usual = {**KNOBS, Sharing.COTENANT: RISKS_PERCENT}
     given = {Sharing.COTENANT: risks, Sharing.STATIC: shares}
     return {way: given.get(way) or usual.get(way, (0.0,)) for way in map(Sharing, dict.fromkeys(ways))}
 
