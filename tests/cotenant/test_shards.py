@@ -21,7 +21,18 @@ from cotenant.apps.pipeline import corridor
 from cotenant.apps.pipeline.analysis import Division
 from cotenant.apps.pipeline.corridor import Sharding
 from cotenant.apps.pipeline.shards import plan
-from cotenant.apps.pipeline.shards.executors import Dask, Executor, Here, Processes, Tls, WorkerLost, chosen, in_turn
+from cotenant.apps.pipeline.shards.executors import (
+    Dask,
+    Executor,
+    Here,
+    Numbered,
+    Processes,
+    Tls,
+    WorkerLost,
+    chosen,
+    in_turn,
+    ordered,
+)
 from cotenant.apps.pipeline.shards.plan import ShardSize
 from cotenant.apps.pipeline.stored_history import load, of_shard
 from cotenant.core.adapters.clock import FixedClock
@@ -36,10 +47,12 @@ from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from cotenant.core.settings.sections.pipeline import PipelineSettings
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
 from tests.cluster.pki import Authority
+from tests.cluster.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
-TaskT, ResultT = TypeVar("TaskT"), TypeVar("ResultT")
+TaskT = TypeVar("TaskT")
+ResultT = TypeVar("ResultT")
 SPEC = SyntheticSpec(nodes=4, workloads=24, days=4, seed=11)
 QUICK = Settings(forecasting=ForecastingSettings(booster_rows=0, origins=1))
 SIZE = ShardSize(workloads=7)
@@ -51,7 +64,7 @@ LEARNED_TOGETHER = frozenset({"forecasts.parquet", "plans.parquet", "weeks.parqu
 class Backwards:
     """Computes in this process, the last task first: the worst order in which results may come."""
 
-    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Iterator[tuple[int, ResultT]]:
+    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
         for number in reversed(range(len(tasks))):
             yield number, work(tasks[number])
 
@@ -129,7 +142,7 @@ def test_a_second_analysis_keeps_the_division_and_what_its_shards_learned(
 
 def test_shards_read_every_series_once(store: Store, cluster: SyntheticCluster) -> None:
     whole = load(store, QUICK)
-    division = plan.divide(cluster.inventory, Division(), SIZE)
+    division = plan.divide(cluster.inventory, None, SIZE)
     parts = [of_shard(store, shard, whole.window) for shard in plan.shards(cluster.inventory, division)]
     for signal_read, usage in whole.usage.items():
         assert sorted(ref for part in parts for ref in part[signal_read].refs) == list(usage.refs)
@@ -161,7 +174,7 @@ def test_each_series_and_workload_is_in_one_shard_and_its_key_in_the_shards_rang
     inventory = inventory_of(pods)
     for division in (
         Division(tuple(sorted(firsts))),
-        plan.divide(inventory, Division(), ShardSize(workloads=most, series=most)),
+        plan.divide(inventory, None, ShardSize(workloads=most, series=most)),
     ):
         shards = plan.shards(inventory, division)
         names = {(pod.namespace, pod.name) for pod in inventory.pods} | {("b", "nobody"), ("z", "z")}
@@ -182,7 +195,7 @@ def test_no_shard_holds_much_more_than_its_size_unless_one_place_does(
     pods: list[tuple[str, str, str, str, int]], most: int
 ) -> None:
     inventory = inventory_of(pods)
-    division = plan.divide(inventory, Division(), ShardSize(workloads=most, series=1000))
+    division = plan.divide(inventory, None, ShardSize(workloads=most, series=1000))
     assert plan.divide(inventory, division, ShardSize(workloads=most, series=1000)) == division
     for shard in plan.shards(inventory, division):
         places = Counter((w.ref.namespace, w.ref.name) for w in shard.inventory.workloads)
@@ -190,10 +203,17 @@ def test_no_shard_holds_much_more_than_its_size_unless_one_place_does(
         assert len(places) <= 1 or sum(places.values()) <= most + max(places.values())
 
 
+def test_only_a_division_of_an_earlier_run_may_be_larger_than_a_new_one(cluster: SyntheticCluster) -> None:
+    # 24 workloads in shards of 20: 1.2 times what one holds, which only a division that is kept may have
+    size = ShardSize(workloads=20)
+    assert len(plan.divide(cluster.inventory, None, size).firsts) == 1
+    assert plan.divide(cluster.inventory, Division(), size) == Division()
+
+
 def test_pods_of_daemonsets_and_nodes_are_known_to_all_shards(cluster: SyntheticCluster) -> None:
     inventory = cluster.inventory
     daemons = {pod.name for pod in inventory.pods if pod.running and pod.workload.kind == "DaemonSet"}
-    shards = plan.shards(inventory, plan.divide(inventory, Division(), SIZE))
+    shards = plan.shards(inventory, plan.divide(inventory, None, SIZE))
     assert daemons and len(shards) == 4
     for shard in shards:
         assert daemons <= {pod.name for pod in shard.inventory.pods}
@@ -237,6 +257,44 @@ def test_a_task_that_ends_every_worker_is_given_up(tmp_path: Path) -> None:
         list(Processes(1).run(kill_always, ["dark"]))
 
 
+def process_of(name: str) -> int:
+    return os.getpid()
+
+
+def ended(process: int) -> bool:
+    """Whether it is gone and its parent knows."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_an_idle_process_that_is_killed_costs_nothing() -> None:
+    results = Processes(1).run(process_of, ["first", "second"])
+    _, first = next(results)
+    os.kill(first, signal.SIGKILL)
+    wait_for("the worker's end", lambda: ended(first))
+    ((number, second),) = results
+    assert number == 1 and second != first
+
+
+def interrupt(name: str) -> str:
+    os.kill(os.getpid(), signal.SIGINT)
+    return name
+
+
+def test_workers_leave_an_interrupt_to_their_parent() -> None:
+    assert list(Processes(1).run(interrupt, ["a"])) == [(0, "a")]
+
+
+def test_workers_end_with_the_analysis_that_is_given_up_before_its_last_shard() -> None:
+    with pytest.raises(RuntimeError, match="given up"), ordered(Processes(1), process_of, ["a", "b"]) as results:
+        process = next(results)
+        raise RuntimeError("given up")
+    assert ended(process)
+
+
 def fail(text: str) -> str:
     raise UsageError(text)
 
@@ -251,12 +309,8 @@ def test_the_settings_choose_who_computes() -> None:
     assert chosen(PipelineSettings(workers=4)) == Processes(4)
     tls = PipelineSettings(workers=4, scheduler="tls://d:8786", ca_file="c", client_cert_file="m", client_key_file="k")
     assert chosen(tls) == Dask("tls://d:8786", Tls("c", "m", "k"))
-    with pytest.raises(UsageError, match="needs a CA"):
-        list(chosen(replace_scheduler("tls://127.0.0.1:1")).run(str, [1]))
-
-
-def replace_scheduler(address: str) -> PipelineSettings:
-    return PipelineSettings(scheduler=address)
+    with pytest.raises(UsageError, match="tls://d:8786 needs a CA"):
+        chosen(PipelineSettings(scheduler="tls://d:8786", ca_file="c", client_cert_file="m"))
 
 
 @pytest.fixture(scope="module")
@@ -291,6 +345,18 @@ def test_nobody_at_the_address_is_said_in_words() -> None:
     pytest.importorskip("distributed")
     with pytest.raises(CotenantError, match="no Dask scheduler answers"):
         list(Dask("tcp://127.0.0.1:1", seconds=1).run(str, [1]))
+
+
+@pytest.mark.server
+def test_a_scheduler_without_workers_is_said_in_words() -> None:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=0, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0", host="127.0.0.1"
+        ) as local,
+        pytest.raises(CotenantError, match="has no worker"),
+    ):
+        list(Dask(local.scheduler_address, seconds=1).run(str, [1]))
 
 
 @pytest.mark.server

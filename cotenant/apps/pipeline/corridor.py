@@ -80,7 +80,7 @@ def analyse(
 
     sharding: how the work is divided and who does it, else by the settings.
     """
-    progress.stage("Read history", 1)
+    progress.stage("Read inventory and nodes", 1)
     sharding = sharding or Sharding(executors.chosen(settings.pipeline))
     # no result tells who computed it
     own = msgspec.structs.replace(settings, pipeline=PipelineSettings())
@@ -121,9 +121,11 @@ class _Run:
             merger.add(compute(tasks[0], self.progress))
             return merger
         self.progress.stage("Workloads, shard by shard", len(tasks))
-        for result in executors.in_turn(self.executor.run(compute_packed, tasks)):
-            merger.add(result)
-            self.progress.advance()
+        with executors.ordered(self.executor, compute_packed, tasks) as results:
+            # strict: a shard without a result must not go unnoticed
+            for _, result in zip(tasks, results, strict=True):
+                merger.add(result)
+                self.progress.advance()
         return merger
 
     def analysis(self, history: History, merger: Merger, division: Division) -> Analysis:
@@ -183,9 +185,10 @@ class _Run:
                 kinds.append((kind, usage.resource))
         self.progress.stage("Forecasts of nodes and the cluster", len(tasks))
         groups: list[GroupForecast] = []
-        for one in executors.in_turn(executor.run(forecast_series, tasks)):
-            groups.append(one)
-            self.progress.advance()
+        with executors.ordered(executor, forecast_series, tasks) as results:
+            for one in results:
+                groups.append(one)
+                self.progress.advance()
         by_kind: dict[tuple[str, MeasuredResource], list[Forecasts[Any]]] = defaultdict(list)
         for name, one in zip(kinds, groups, strict=True):
             by_kind[name].append(one.forecasts)
@@ -220,9 +223,9 @@ def _cluster_totals(history: History, merger: Merger) -> dict[Resource, Usage[Cl
     return totals
 
 
-def stored_division(store: Store) -> Division:
-    """That of the last run; one shard when there was none."""
-    return store.read_document(DIVISION, Division) or Division()
+def stored_division(store: Store) -> Division | None:
+    """That of the last run; None when there was none."""
+    return store.read_document(DIVISION, Division)
 
 
 def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool = False) -> None:

@@ -120,7 +120,7 @@ def scan(
     }
     settings = session_of(ctx).load(flags).settings
     receiver = address(notify_url, settings.notify)
-    _check_strategy(settings)
+    _check_analysis(settings)
     target = None if offline else metric_source(settings, cluster)
     if target and not quiet:
         message(f"asking {target.source.describe()} ({target.how})")
@@ -147,11 +147,13 @@ def _end(results: Results, threshold: FailOn | None) -> None:
         raise typer.Exit(EXIT_PARTIAL)
 
 
-def _check_strategy(settings: Settings) -> None:
-    """SettingsError or CotenantError where the strategy cannot be had: before minutes of reading and forecasting."""
+def _check_analysis(settings: Settings) -> None:
+    """CotenantError for a strategy or workers that cannot be had: before minutes of reading and forecasting."""
+    from cotenant.apps.pipeline.shards import executors
     from recommender.base import load_strategy
 
     load_strategy(settings.recommender.strategy)
+    executors.chosen(settings.pipeline)
 
 
 def is_partial(place: Store) -> bool:

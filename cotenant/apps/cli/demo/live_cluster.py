@@ -11,7 +11,7 @@ import socket
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -38,7 +38,7 @@ class Opening:
     """The demo's address while it is made: its socket, the token of its pages, and the page of its progress."""
 
     listener: socket.socket
-    token: str
+    token: str = field(repr=False)
     page: ProgressPage
 
     @classmethod

@@ -7,14 +7,16 @@ are idempotent, so a worker that dies costs only what it was doing: that is give
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import multiprocessing.process
 import os
+import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
@@ -23,6 +25,8 @@ from cotenant.core.settings.sections.pipeline import PipelineSettings
 
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
+Numbered = Generator[tuple[int, ResultT], None, None]
+"""Results with the numbers of their tasks."""
 ATTEMPTS: Final = 3
 """Times that a task may be begun; one that kills its worker each time must not go round for ever."""
 ONE_THREAD: Final = dict.fromkeys(
@@ -33,8 +37,8 @@ ONE_THREAD: Final = dict.fromkeys(
 class Executor(Protocol):
     """Maps a function over tasks."""
 
-    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Iterator[tuple[int, ResultT]]:
-        """Number and result of each task as they come; the first error ends it."""
+    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
+        """Number and result of each task as they come; the first error ends it, and so does closing it."""
 
 
 class WorkerLost(CotenantError):
@@ -44,8 +48,23 @@ class WorkerLost(CotenantError):
 def chosen(settings: PipelineSettings) -> Executor:
     """The executor of the settings. UsageError for a tls:// scheduler without its files."""
     if settings.scheduler:
-        return Dask(settings.scheduler, Tls(settings.ca_file, settings.client_cert_file, settings.client_key_file))
+        tls = Tls(settings.ca_file, settings.client_cert_file, settings.client_key_file)
+        if settings.scheduler.startswith("tls://") and not all(dataclasses.astuple(tls)):
+            raise UsageError(
+                f"{settings.scheduler} needs a CA, a certificate and a key",
+                fix="Set pipeline.ca_file, pipeline.client_cert_file and pipeline.client_key_file.",
+            )
+        return Dask(settings.scheduler, tls)
     return Processes(settings.workers) if settings.workers > 1 else Here()
+
+
+@contextmanager
+def ordered(
+    executor: Executor, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]
+) -> Iterator[Iterator[ResultT]]:
+    """Results in the order of their tasks. Who leaves before the last one, by an error or Ctrl-C, ends the workers."""
+    with closing(executor.run(work, tasks)) as results:
+        yield in_turn(results)
 
 
 def in_turn(results: Iterable[tuple[int, ResultT]]) -> Iterator[ResultT]:
@@ -63,7 +82,7 @@ def in_turn(results: Iterable[tuple[int, ResultT]]) -> Iterator[ResultT]:
 class Here:
     """This process, one task after another."""
 
-    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Iterator[tuple[int, ResultT]]:
+    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
         """Results in order."""
         for number, task in enumerate(tasks):
             yield number, work(task)
@@ -75,7 +94,7 @@ class Processes:
 
     workers: int = 2
 
-    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Iterator[tuple[int, ResultT]]:
+    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
         """Results as they come; every worker is a pool of its own, so that the end of one ends no other."""
         with _one_thread():
             workers = [_Worker() for _ in range(min(self.workers, len(tasks)))]
@@ -93,11 +112,15 @@ class _Worker:
         self._pool = self._begun()
 
     def _begun(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _end_with_parent)
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _heed_the_parent)
 
     def submit(self, work: Callable[[TaskT], ResultT], task: TaskT) -> Future[ResultT]:
-        """Begin a task."""
-        return self._pool.submit(work, task)
+        """Begin a task, in a new process where the idle one was killed."""
+        try:
+            return self._pool.submit(work, task)
+        except BrokenProcessPool:
+            self.renew()
+            return self._pool.submit(work, task)
 
     def renew(self) -> None:
         """After its process has ended."""
@@ -142,8 +165,12 @@ def _mapped(
                 yield number, result
 
 
-def _end_with_parent() -> None:
-    """A worker whose parent was killed would wait for work for ever."""
+def _heed_the_parent() -> None:
+    """Ctrl-C reaches all processes of a terminal, and the parent ends its workers; without it they would wait for ever.
+
+    A worker that also handled it would print a traceback of its own.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
@@ -187,7 +214,7 @@ class Dask:
     seconds: float = 30.0
     """How long to wait for the scheduler to answer."""
 
-    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Iterator[tuple[int, ResultT]]:
+    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
         """Results as they come. Dask gives a lost worker's tasks to others."""
         try:
             import distributed  # an extra: most installations run on one machine
@@ -205,23 +232,38 @@ class Dask:
                 fix="Check pipeline.scheduler, and for tls:// its ca_file, client_cert_file and client_key_file.",
             ) from error
         with client:
+            self._require_worker(client)
             numbers = {client.submit(work, task, pure=False, retries=0): i for i, task in enumerate(tasks)}
             for future in distributed.as_completed(list(numbers), loop=client.loop):
+                number = numbers.pop(future)
                 try:
-                    yield numbers.pop(future), future.result()
+                    result = future.result()
                 except distributed.KilledWorker as error:
-                    raise WorkerLost(f"workers ended again and again: {error}") from error
+                    raise WorkerLost(
+                        f"workers ended again and again while they computed {tasks[number]}",
+                        fix="Is there memory enough? Give the Dask workers more of it, or fewer threads.",
+                    ) from error
+                except CancelledError as error:
+                    raise CotenantError(
+                        f"the Dask scheduler at {self.address} was lost before {tasks[number]} was computed",
+                        fix="Run it again when the scheduler is back; what was published before stands.",
+                    ) from error
+                yield number, result
+
+    def _require_worker(self, client: Any) -> None:
+        """A task that no worker takes would wait for ever."""
+        try:
+            client.wait_for_workers(1, timeout=self.seconds)
+        except TimeoutError:
+            raise CotenantError(
+                f"the Dask scheduler at {self.address} has no worker", fix=f"Start one: dask worker {self.address}"
+            ) from None
 
     def _security(self) -> Any:
         import distributed
 
         if not self.address.startswith("tls://"):
             return None
-        if not (self.tls.ca_file and self.tls.certificate_file and self.tls.key_file):
-            raise UsageError(
-                f"{self.address} needs a CA, a certificate and a key",
-                fix="Set pipeline.ca_file, pipeline.client_cert_file and pipeline.client_key_file.",
-            )
         return distributed.Security(
             tls_ca_file=self.tls.ca_file,
             tls_client_cert=self.tls.certificate_file,

@@ -76,15 +76,17 @@ class WorkloadShard:
         return (self.first is None or place >= self.first) and (self.last is None or place < self.last)
 
 
-def divide(inventory: Inventory, before: Division, size: ShardSize) -> Division:
-    """The division before where its shards are still of a fair size, else a new one."""
+def divide(inventory: Inventory, before: Division | None, size: ShardSize) -> Division:
+    """The division before where there is one whose shards are still of a fair size, else a new one."""
     weights = _weights(inventory, size)
     new = _cut(weights)
-    held = defaultdict[int, float](float)
+    if before is None:
+        return new
+    loads = defaultdict[int, float](float)
     for place, weight in weights.items():
         # one that is too large for any shard makes no shard unfair
-        held[bisect_right(before.firsts, place)] += min(weight, 1.0)
-    fair = max(held.values(), default=0.0) <= _OVERSIZE and len(before.firsts) + 1 <= _OVERSIZE * (len(new.firsts) + 1)
+        loads[bisect_right(before.firsts, place)] += min(weight, 1.0)
+    fair = max(loads.values(), default=0.0) <= _OVERSIZE and len(before.firsts) + 1 <= _OVERSIZE * (len(new.firsts) + 1)
     return before if fair else new
 
 
