@@ -8,7 +8,7 @@ window; the rest follows with a later change.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -132,10 +132,26 @@ def candidates_of(
             cleared = decisions.cleared_seconds.get(str(workload), 0.0)  # a person knows of what was there before
             since = [s for s in standings.get(workload, ()) if s.accepted_seconds > cleared]
             blocked = _blocked(candidate, under, body, live, since, allowed)
-        highest = highest_starts(of_workload) if under.limits.start_up_factor > 1 else {}
-        uid = str((body.get("metadata") or {}).get("uid") or "")
-        starts = StartAim(workload, uid, highest, under.limits.start_up_factor) if highest else None
+        is_left = blocked is not None or str(workload) in decisions.left_alone
+        starts = None if is_left else _starts(workload, under, body, live, of_workload)
         yield replace(candidate, blocked=blocked or candidate.blocked, starts=starts)
+
+
+def _starts(
+    workload: WorkloadRef,
+    under: PolicyInForce,
+    body: Json,
+    live: LiveNamespace,
+    recommendations: Sequence[Recommendation],
+) -> StartAim | None:
+    """What its starting pods may have; None where an autoscaler follows CPU that is not to be moved under it."""
+    factor, highest = under.limits.start_up_factor, highest_starts(recommendations)
+    is_autoscaled = Untouched.AUTOSCALED in under.limits.never_touch and any(
+        _autoscaled(workload, {Resource.CPU}, live.autoscalers)
+    )
+    if factor <= 1 or not highest or is_autoscaled:
+        return None
+    return StartAim(workload, str((body.get("metadata") or {}).get("uid") or ""), highest, factor)
 
 
 def _candidate(workload: WorkloadRef, under: PolicyInForce, allowed: Sequence[Recommendation]) -> QueueCandidate:
@@ -206,23 +222,21 @@ def _untouched(
     if Untouched.SINGLE_REPLICA in never and _replicas(body) < 2:
         yield "it has a single replica"
     if Untouched.AUTOSCALED in never:
-        yield from _autoscaled(candidate, allowed, live.autoscalers)
+        along = {v.resource for r in allowed for v in r.values if "hpa" in v.inputs}
+        yield from _autoscaled(candidate.workload, candidate.moved.keys() - along, live.autoscalers)
 
 
-def _autoscaled(
-    candidate: QueueCandidate, allowed: Sequence[Recommendation], autoscalers: Sequence[Json]
-) -> Iterator[str]:
-    """Autoscalers that follow a resource that moves, and whose target does not move along."""
-    along = {v.resource for r in allowed for v in r.values if "hpa" in v.inputs}
+def _autoscaled(workload: WorkloadRef, moved: Collection[Resource], autoscalers: Sequence[Json]) -> Iterator[str]:
+    """Autoscalers that follow a resource that moves; moved: those without the ones whose target moves along."""
     for scaler in autoscalers:
         spec = scaler.get("spec") or {}
         target = spec.get("scaleTargetRef") or {}
-        if (target.get("kind"), target.get("name")) != (candidate.workload.kind, candidate.workload.name):
+        if (target.get("kind"), target.get("name")) != (workload.kind, workload.name):
             continue
         followed = {
             (m.get("resource") or m.get("containerResource") or {}).get("name") for m in spec.get("metrics") or ()
         }
-        shared = sorted(r.value for r in candidate.moved if r.value in followed and r not in along)
+        shared = sorted(r.value for r in moved if r.value in followed)
         if shared:
             yield f"autoscaler {(scaler.get('metadata') or {}).get('name')} follows its {', '.join(shared)}"
 

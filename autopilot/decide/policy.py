@@ -195,13 +195,19 @@ def ceiling_of(settings: CeilingSettings) -> PolicyLimits:
 
 
 def effective(ceiling: PolicyLimits, spec: PolicySpec) -> PolicyLimits:
-    """The ceiling narrowed by a policy; UsageError when nothing is left that both allow."""
+    """The ceiling narrowed by a policy; UsageError when nothing is left that both allow.
+
+    A start is helped by CPU, in place: not where either is left out.
+    """
+    resources = frozenset(_both("resources", ceiling.resources, spec.resources, Resource))
+    ways = tuple(_both("ways", ceiling.ways, spec.ways, Way))
+    may_help = Resource.CPU in resources and Way.IN_PLACE in ways
     return PolicyLimits(
-        frozenset(_both("resources", ceiling.resources, spec.resources, Resource)),
+        resources,
         frozenset(_both("directions", ceiling.directions, spec.directions, Direction)),
         _cuts(ceiling.largest_cut, spec.cuts),
         (*ceiling.windows, tuple(spec.windows)) if spec.windows else ceiling.windows,
-        tuple(_both("ways", ceiling.ways, spec.ways, Way)),
+        ways,
         min(ceiling.canary_share, _or(spec.canary_share, 1.0)),
         max(ceiling.soak_minutes, _or(spec.soak_minutes, 0.0)),
         min(ceiling.at_once, _or(spec.at_once, ceiling.at_once)),
@@ -209,7 +215,7 @@ def effective(ceiling: PolicyLimits, spec: PolicySpec) -> PolicyLimits:
         max(ceiling.minimum_confidence, _or(spec.minimum_confidence, 0.0)),
         ceiling.never_touch | frozenset(map(Untouched, spec.never_touch or ())),
         max(ceiling.throttled_share, _or(spec.throttled_share, 0.0)),
-        min(ceiling.start_up_factor, _or(spec.start_up_factor, ceiling.start_up_factor)),
+        min(ceiling.start_up_factor, _or(spec.start_up_factor, ceiling.start_up_factor)) if may_help else 1.0,
     )
 
 

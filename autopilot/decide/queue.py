@@ -137,18 +137,11 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
     return (*placed, *full, *waiting)
 
 
-_NO_HELP: Final = frozenset(
-    {Reason.AUTOPILOT_NEVER_TOUCHED, Reason.AUTOPILOT_TWO_POLICIES, Reason.AUTOPILOT_OTHER_WRITER}
-)
-"""Why a workload's pods are left alone altogether, also while they start."""
-
-
 def helped_starts(queue: Iterable[QueueEntry], halt: Halt | None) -> list[StartAim]:
     """Workloads whose starting pods may be given CPU now; windows and the queue's limits do not hold a start up."""
     if halt is not None:
         return []
-    acting = (e for e in queue if e.candidate.may_act and e.reason not in _NO_HELP)
-    return [aim for entry in acting if (aim := entry.candidate.starts) is not None]
+    return [e.candidate.starts for e in queue if e.candidate.may_act and e.candidate.starts is not None]
 
 
 def ways_left(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Way, ...]:

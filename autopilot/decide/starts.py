@@ -103,7 +103,7 @@ def beginnings(
 def endings(
     pods: Iterable[Json], boosts: Iterable[PodBoost], now_seconds: float, longest_seconds: float
 ) -> Iterator[BoostStep]:
-    """Boosts that are over. A pod that somebody has changed since keeps what it has."""
+    """Boosts that are over. A pod that somebody has changed since, or that never got it, keeps what it has."""
     live = {str(pod["metadata"].get("uid")): pod for pod in pods}
     for boost in boosts:
         pod = live.get(boost.uid)
@@ -115,7 +115,7 @@ def endings(
             operations = inverse(boost.write, pod, "")
             patch = Patch(boost.write.address, operations, boost.write.subresource, words)
         elif pod is not None:
-            words = f"{words}; somebody has changed it since"
+            words = f"{words}; it does not have what was given"
         yield BoostStep(AutopilotEvent.BOOST_ENDED, boost, patch, words)
 
 

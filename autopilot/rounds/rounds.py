@@ -33,7 +33,7 @@ class Rounds:
         self._acts = Acts(config)
         self._ledger = AuditedActs(config.access, config.ledger, config.anchor_namespace)
         self._refusals: dict[WorkloadRef, AcceptRefusal] = {}
-        self._starts = Starts(config, self._ledger)
+        self._starts = Starts(config, self._ledger, self._acts.paused)
 
     def read(self, now_seconds: float) -> RoundReading:
         """What is decided now; writes nothing."""

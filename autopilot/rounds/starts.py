@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from autopilot.decide.queue import helped_starts
 from autopilot.decide.starts import BoostStep, StartAim, beginnings, details_of, endings
 from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
-from autopilot.rounds.cluster_state import FIELD_MANAGER, read_switch
+from autopilot.rounds.cluster_state import FIELD_MANAGER
 from autopilot.rounds.ledger_history import LedgerHistory, append
 from autopilot.rounds.reading import RoundReading
 from changes.audited_acts import AuditedActs
@@ -21,50 +21,56 @@ from cotenant.core.model.autopilot import AutopilotEvent
 from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NotLeader
 
+MOST_HELPED: Final = 50
+"""Starts that one look helps at most: nobody else has the ledger meanwhile."""
+
 
 class Starts:
     """Starts of one cluster; for one thread."""
 
-    def __init__(self, config: ActConfig, ledger: AuditedActs) -> None:
-        """Nothing is asked yet."""
-        self._config, self._ledger = config, ledger
+    def __init__(self, config: ActConfig, ledger: AuditedActs, paused: Callable[[], str]) -> None:
+        """Nothing is asked yet. paused: why nothing may be given now, "" when it may (`Acts.paused`)."""
+        self._config, self._ledger, self._paused = config, ledger, paused
 
     def step(self, reading: RoundReading, history: LedgerHistory) -> list[BoostStep]:
-        """What is over goes back first, also while everything halts; then what starts is helped. What was done."""
+        """What is over goes back first, also while everything halts; then what starts is helped. What was done.
+
+        The switch is read before each start that is helped. Those beyond MOST_HELPED come with the next look.
+        """
         aims = helped_starts(reading.queue, reading.halt)
         if not aims and not history.boosts:
             return []
         with self._config.access(Someone("")) as client:
             steps = self._due(client, aims, history)
-            if any(step.event is AutopilotEvent.BOOSTED for step in steps) and self._is_paused(client):
-                steps = [step for step in steps if step.event is not AutopilotEvent.BOOSTED]
             if not steps:
                 return []
             actor, writer = person_of(client).name, Writer(client, FIELD_MANAGER)
             with self._ledger.writing("the autopilot helps pods start", PATIENCE_SECONDS) as ledger:
-                return [self._done(ledger, actor, writer, step) for step in steps]
+                return [self._done(ledger, actor, writer, step) for step in self._unpaused(steps)]
+
+    def _unpaused(self, steps: Iterable[BoostStep]) -> Iterator[BoostStep]:
+        """Endings first, which no pause holds up; what is given ends with the first pause."""
+        for step in steps:
+            if step.event is AutopilotEvent.BOOSTED and self._paused():
+                return
+            yield step
 
     def _due(self, client: KubeClient, aims: Sequence[StartAim], history: LedgerHistory) -> list[BoostStep]:
         now = self._config.clock.now_seconds()
         longest = self._config.settings.portrait.startup_minutes * 60.0
         spared = {*history.decisions.boosts, *_resized(history)}
         workloads = [*(aim.workload for aim in aims), *(boost.workload for boost in history.boosts)]
-        steps: list[BoostStep] = []
+        over: list[BoostStep] = []
+        begun: list[BoostStep] = []
         for namespace in sorted({workload.namespace for workload in workloads}):
             path = f"/api/v1/namespaces/{namespace}/pods"
             pods: list[dict[str, Any]] = list(client.list(path, fieldSelector=NOT_ENDED))
             inside = [boost for boost in history.boosts if boost.workload.namespace == namespace]
-            steps += endings(pods, inside, now, longest)
+            over += endings(pods, inside, now, longest)
             for aim in aims:
                 if aim.workload.namespace == namespace:
-                    steps += beginnings(pods, aim, spared, now, longest)
-        return steps
-
-    def _is_paused(self, client: KubeClient) -> bool:
-        try:
-            return bool(read_switch(client, self._config.settings.manager.namespace))
-        except CotenantError:
-            return True
+                    begun += beginnings(pods, aim, spared, now, longest)
+        return [*over, *begun[:MOST_HELPED]]
 
     def _done(self, ledger: Ledger, actor: str, writer: Writer, step: BoostStep) -> BoostStep:
         """The ledger has it before it is sent. What was refused is over; what cannot go back is tried anew."""

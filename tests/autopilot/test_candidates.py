@@ -39,9 +39,10 @@ def recommendation(*values: Value, backtest: Backtest | None = None) -> Recommen
     return Recommendation(ContainerRef(WEB, "app"), "cotenant", 2, values, 14 * 86_400, "digest", 0, **more)
 
 
-def in_force(**spec: Any) -> PolicyInForce:
+def in_force(start_up_factor: float = 1.0, **spec: Any) -> PolicyInForce:
     policy = parse_policy({"metadata": {"namespace": "shop", "name": "p"}, "spec": {"mode": "Act", **spec}})
-    limits = effective(ceiling_of(CeilingSettings(ways=["InPlace", "RollOut"])), policy.spec)
+    ceiling = CeilingSettings(ways=["InPlace", "RollOut"], start_up_factor=start_up_factor)
+    limits = effective(ceiling_of(ceiling), policy.spec)
     return PolicyInForce(policy, limits, AutopilotMode.ACT, settings_under(ActionSettings(), limits))
 
 
@@ -49,15 +50,25 @@ def candidate(
     recommended: Recommendation,
     classes: Sequence[QosClass] = (),
     limits: Mapping[str, str] = MappingProxyType({}),
+    left_alone: bool = False,
+    scaled_by: Sequence[str] = (),
+    factor: float = 1.0,
     **spec: Any,
 ) -> QueueCandidate:
-    """Of a Deployment of two pods that requests 1000m and 1 GiB, with these limits."""
+    """Of a Deployment of two pods that requests 1000m and 1 GiB, with these limits.
+
+    scaled_by: resources that an autoscaler of it follows; factor: the ceiling's start-up factor.
+    """
     resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": dict(limits)}
     container = {"name": "app", "resources": resources}
     template = {"metadata": {}, "spec": {"containers": [container]}}
     body = {"metadata": {"uid": "u"}, "spec": {"replicas": 2, "template": template}}
-    live = LiveNamespace({WEB: body}, classes={WEB: frozenset(classes)})
-    (only,) = candidates_of([in_force(**spec)], [recommended], live, {}, Decisions())
+    metrics = [{"type": "Resource", "resource": {"name": name}} for name in scaled_by]
+    target = {"kind": WEB.kind, "name": WEB.name}
+    scalers = [{"metadata": {"name": "web"}, "spec": {"scaleTargetRef": target, "metrics": metrics}}]
+    live = LiveNamespace({WEB: body}, scalers, classes={WEB: frozenset(classes)})
+    decisions = Decisions(left_alone={str(WEB): "kubectl-edit changed it"} if left_alone else {})
+    (only,) = candidates_of([in_force(factor, **spec)], [recommended], live, {}, decisions)
     return only
 
 
@@ -164,3 +175,25 @@ def test_whatever_was_throttled_only_a_raise_is_ever_urgent(
     if one.urgent is not None:
         # the Deployment requests 1000m, whatever the scan had seen
         assert amount > 1000 and not one.lowers and now_minutes >= share * 20_160 and then_minutes < now_minutes
+
+
+@pytest.mark.parametrize(
+    ("around", "is_helped"),
+    [
+        ({}, True),
+        ({"scaled_by": ["memory"]}, True),
+        ({"scaled_by": ["cpu"]}, False),
+        ({"left_alone": True}, False),
+        ({"classes": [QosClass.LSR]}, False),
+        ({"resources": ["memory"]}, False),
+        ({"ways": ["RollOut"]}, False),
+        ({"factor": 1.0}, False),
+    ],
+)
+def test_a_start_is_helped_only_where_cpu_may_move_in_place_and_the_workload_is_not_left_alone(
+    around: dict[str, Any], is_helped: bool
+) -> None:
+    # nothing of it is to change: what may stand against a change must stand against the start as well
+    stays = replace(request(Resource.CPU, 1000, 1000), inputs={"days": 14.0, "coverage": 1.0, "startup_max": 2500})
+    one = candidate(recommendation(stays), **{"factor": 3.0, **around})
+    assert (one.starts is not None) == is_helped
