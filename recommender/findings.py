@@ -17,6 +17,7 @@ import numpy.typing as npt
 from cotenant.core.model.cluster import ContainerRole, Inventory, Node, Pod, Workload, pod_amount
 from cotenant.core.model.finding import ClusterFinding, FindingKind
 from cotenant.core.model.identity import ContainerRef, NodeRef, WorkloadRef
+from cotenant.core.model.kubernetes.protocol import CONTROL_PLANE_KEYS
 from cotenant.core.model.kubernetes.qos import PriorityClass, with_default
 from cotenant.core.model.kubernetes.quantity import format_millicores, human_bytes
 from cotenant.core.model.recommendation import Severity
@@ -34,7 +35,6 @@ NEVER_IDLE: Final = frozenset({"DaemonSet", "Node", "Job", "CronJob"})
 """Kinds that rest by nature: agents, and what runs now and then."""
 AT_WORK: Final = frozenset({ContainerRole.MAIN, ContainerRole.SIDECAR})
 """Roles whose use tells whether a workload works; an injected proxy talks to its control plane all day."""
-CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 ON_RECLAIMED: Final = frozenset({PriorityClass.BATCH, PriorityClass.MID, PriorityClass.FREE})
 """Classes whose pods ask for extended resources or nothing, so that a missing CPU request is no mistake."""
 SOURCE: Final = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
@@ -132,7 +132,7 @@ def idle_nodes(
             row < 0
             or not room
             or seen_days[row] < settings.minimum_days
-            or any(k in node.labels for k in CONTROL_PLANE)
+            or any(k in node.labels for k in CONTROL_PLANE_KEYS)
         ):
             continue
         share = _pod_share(pods[node.name], window)

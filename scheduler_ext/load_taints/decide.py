@@ -10,6 +10,7 @@ away, and while the reporting is broken none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -81,27 +82,32 @@ class LoadTaintPlan:
     withheld: Flags
 
 
+def cap(schedulable: int, share: float) -> int:
+    """Nodes that a share of the schedulable ones is at most; rounded down, but for what floats lose (29 % of 100)."""
+    return math.floor(schedulable * share + 1e-9)
+
+
 def decide(loads: NodeLoads, arguments: LoadTaintArgs, now_seconds: float) -> LoadTaintPlan:
     """The effects of a moment; a cluster that already has them gives the same ones again."""
     effects = np.zeros(len(loads.names), dtype=np.int8)
     if loads.broken:
         return LoadTaintPlan(effects, np.zeros(len(loads.names), dtype=np.bool_))
-    known, holding = ~np.isnan(loads.now), now_seconds - loads.changed_seconds < arguments.hold_seconds
+    reported, holding = ~np.isnan(loads.now), now_seconds - loads.changed_seconds < arguments.hold_seconds
     pressure: Floats = np.fmax(loads.now, loads.peak)
 
     was_refused = loads.effects == LoadEffect.REFUSED
-    above: Flags = known & _above(pressure, was_refused, holding, arguments.refuse_from, arguments.leave)
+    above: Flags = reported & _above(pressure, was_refused, holding, arguments.refuse_from, arguments.leave)
     # what is too busy now goes before what a forecast says, and who has the taint before who is about as busy
     over_now = np.where(loads.now >= arguments.refuse_from, np.inf, pressure)
     keys = (was_refused & holding, over_now, pressure + was_refused * arguments.leave)
-    refused = _first(above, keys, int(loads.schedulable * arguments.refused_share))
+    refused = _first(above, keys, cap(loads.schedulable, arguments.refused_share))
     withheld: Flags = above & ~refused
 
     was_avoided = loads.effects != LoadEffect.NONE
-    busy = known & _above(loads.now, was_avoided, holding, arguments.avoid_from, arguments.leave)
+    busy = reported & _above(loads.now, was_avoided, holding, arguments.avoid_from, arguments.leave)
     rank = loads.now + (loads.effects == LoadEffect.AVOIDED) * arguments.leave
     keys = (was_avoided & holding, withheld, rank)
-    avoided = _first((busy | withheld) & ~refused, keys, int(loads.schedulable * arguments.avoided_share))
+    avoided = _first((busy | withheld) & ~refused, keys, cap(loads.schedulable, arguments.avoided_share))
     effects[avoided], effects[refused] = LoadEffect.AVOIDED, LoadEffect.REFUSED
     return LoadTaintPlan(effects, withheld)
 
@@ -112,9 +118,9 @@ def changes_of(loads: NodeLoads, plan: LoadTaintPlan, arguments: LoadTaintArgs) 
     A node is refused only while those that are refused now, and those that become so, are within the cap: what is given
     back counts once it has been given back, in whatever order writes arrive.
     """
-    room = int(loads.schedulable * arguments.refused_share) - int(np.count_nonzero(loads.effects == LoadEffect.REFUSED))
-    others = np.flatnonzero(plan.effects != loads.effects)
-    for place in sorted(others.tolist(), key=lambda place: -int(loads.effects[place])):
+    room = cap(loads.schedulable, arguments.refused_share) - int(np.count_nonzero(loads.effects == LoadEffect.REFUSED))
+    due = np.flatnonzero(plan.effects != loads.effects)
+    for place in sorted(due.tolist(), key=lambda place: -int(loads.effects[place])):
         before, after = LoadEffect(loads.effects[place]), LoadEffect(plan.effects[place])
         if after is LoadEffect.REFUSED:
             if room <= 0:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.kubernetes.node_taints import AVOIDED, REFUSED
-from cotenant.core.model.kubernetes.protocol import LOAD_TAINT
+from cotenant.core.model.kubernetes.protocol import CONTROL_PLANE_KEYS, LOAD_TAINT, NODE_CONDITION_PREFIX
 from cotenant.core.model.reservations.reservation import PodIdentity
 from cotenant.core.settings.sections.extender import ExtenderSettings
 from scheduler_ext.extender import load_aware, prediction
@@ -25,27 +25,37 @@ _ENDLESS = PodFacts(PodIdentity("", ""))
 
 
 def effect_of(node: ExtenderNode) -> LoadEffect:
-    """Of the taint that a node bears."""
-    effects = [_EFFECTS.get(effect, LoadEffect.NONE) for key, _, effect in node.taints if key == LOAD_TAINT]
+    """Of the taint that a node bears; NoExecute, which we do not set, is as strict as ours gets."""
+    effects = [_EFFECTS.get(effect, LoadEffect.REFUSED) for key, _, effect in node.taints if key == LOAD_TAINT]
     return max(effects, default=LoadEffect.NONE)
+
+
+def takes_pods(node: ExtenderNode) -> bool:
+    """Whether pods in general may come: it is neither cordoned nor unready, and no node of the control plane."""
+    return not node.unschedulable and not any(
+        effect != AVOIDED and (key in CONTROL_PLANE_KEYS or key.startswith(NODE_CONDITION_PREFIX))
+        for key, _, effect in node.taints
+    )
 
 
 def node_loads(
     snapshot: NodeSnapshot,
     nodes: Mapping[str, ExtenderNode],
+    effects: Mapping[str, LoadEffect],
     changed_seconds: Mapping[str, float],
     now_seconds: float,
     settings: ExtenderSettings,
 ) -> NodeLoads:
-    """All nodes of a snapshot; those that take no pods anyway (cordoned) count as unreported.
+    """All nodes of a snapshot; those that take no pods anyway (`takes_pods`) count as unreported.
 
-    changed_seconds: Unix time at which a node's taint last changed, by name; of others it is long ago.
+    effects: of the taint that each node bears. changed_seconds: Unix time at which a node's taint last changed, by
+    name; of others it is long ago.
     """
     columns, load = snapshot.columns, settings.load_aware
     expired = load_aware.expired(columns, now_seconds, load)
     measured = ~np.isnan(columns[SnapshotColumn.UPDATED]) & ~expired & (columns[SnapshotColumn.MEASURED] > 0)
-    cordoned = np.array([nodes[name].unschedulable for name in snapshot.names], dtype=np.bool_)
-    measured &= ~cordoned
+    schedulable = np.array([takes_pods(nodes[name]) for name in snapshot.names], dtype=np.bool_)
+    measured &= schedulable
     used = columns[SnapshotColumn.USED_CPU : SnapshotColumn.USED_MEMORY + 1]
     limits = columns[SnapshotColumn.LIMIT_CPU : SnapshotColumn.LIMIT_MEMORY + 1]
     peak = np.full(len(snapshot.names), np.nan)
@@ -58,9 +68,9 @@ def node_loads(
         names=snapshot.names,
         now=np.where(measured, _nearest(columns, used, limits), np.nan),
         peak=peak,
-        effects=np.array([effect_of(nodes[name]) for name in snapshot.names], dtype=np.int8),
+        effects=np.array([effects[name] for name in snapshot.names], dtype=np.int8),
         changed_seconds=np.array([changed_seconds.get(name, -np.inf) for name in snapshot.names], dtype=np.float64),
-        schedulable=int(np.count_nonzero(~cordoned)),
+        schedulable=int(np.count_nonzero(schedulable)),
         broken=not load.on or load_aware.breaker_open(columns, now_seconds, load),
     )
 

@@ -26,6 +26,7 @@ SWITCHES = (
     "scheduling",
     "queues",
     "descheduler",
+    "tainting",
     "autopilot",
     "enforcement",
     "webhooks",
@@ -52,7 +53,7 @@ def every_combination() -> Iterator[frozenset[str]]:
 def typical_combinations() -> list[frozenset[str]]:
     """None, each alone, two that share an object, all."""
     pairs = [frozenset({"scan", "colocation"}), frozenset({"recommendations", "webhooks"})]
-    return [*(c for c in every_combination() if len(c) in (0, 1, 7)), *pairs]
+    return [*(c for c in every_combination() if len(c) in (0, 1, len(SWITCHES))), *pairs]
 
 
 def values_of(switches: frozenset[str], **more: Any) -> Json:

@@ -18,6 +18,7 @@ from tests.cli.charts import (
     Json,
     chart,
     every_combination,
+    helm,
     named,
     release,
     rendered,
@@ -204,6 +205,11 @@ def test_helm_installs_upgrades_and_uninstalls_and_leaves_what_people_stored(
     secrets = live(plane, "secret")
     assert secrets["cotenant-extender-certificate"]["data"] == certificate
     assert "tls.crt" in secrets["cotenant-webhook-certificate"]["data"]
+    # Without their part nobody is left who would take load taints away: the notes say what does.
+    untainting = values_of(EVERYTHING - {"tainting"}, applier={"enabled": True})
+    words = ("upgrade", "cotenant", str(chart()), "--dry-run=server", "--namespace", "cotenant")
+    done = helm(*words, "--kubeconfig", str(plane.admin_kubeconfig), values=untainting)
+    assert "kubectl taint nodes --all cotenant.dev/load-" in done.stdout
     manager = live(plane, "deployment")["cotenant-manager"]
     assert "cotenant.dev/settings-digest" in manager["spec"]["template"]["metadata"]["annotations"]
     # `cotenant install` and `cotenant uninstall` see that Helm owns it.

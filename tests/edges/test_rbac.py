@@ -62,6 +62,7 @@ HELD_BACK = {
     ("queues", "podgroups"): "cotenant-queue-writer",
     ("uninstall", "pods"): "cotenant-uninstall-pods",
     ("descheduler", "nodes"): "cotenant-emptying",
+    ("load-taints", "nodes"): "cotenant-emptying",
     ("uninstall", "nodes"): "cotenant-uninstall-nodes",
     ("enforcer", "nodes"): "cotenant-enforcer-own-node",
     ("webhook", "mutatingwebhookconfigurations"): "cotenant-webhook-registration",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import msgspec
 import pytest
 
+from cotenant.apps.manager.controllers.load_taint_controller import LoadTaintController
 from cotenant.apps.manager.features import NAMES
 from cotenant.apps.manager.run import Manager, Options
 from cotenant.core.adapters.kube import Writer
@@ -17,6 +18,7 @@ from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Patch
 from cotenant.core.model.kubernetes.node_taints import NODES, node_address
+from cotenant.core.settings.sections.extender import ExtenderSettings
 from cotenant.core.settings.sections.load_taints import LoadTaintSettings
 from tests.cluster import needing
 from tests.cluster.api import Json
@@ -108,6 +110,20 @@ def test_a_busy_node_gets_no_pods_also_while_the_manager_is_away_and_is_given_ba
         wait_for("the feature says why", lambda: "DaemonSets" in scene.state("load-taints").get("message", ""))
     with running(scene, enabled=False):
         wait_for("everything is given back", lambda: taints(scene, busy) == [THEIRS])
+
+
+def test_what_is_to_be_given_back_is_looked_at_until_it_is_gone(
+    scene: Scene, fake_nodes: Callable[..., list[str]]
+) -> None:
+    (node,) = fake_nodes(1, cpu="10")
+    scene.api.patch(f"{NODES}/{node}", {"spec": {"taints": [LOAD]}})
+    with closing(scene.plane.client(scene.account)) as client:
+        controller = LoadTaintController(client, LoadTaintSettings(), ExtenderSettings())
+        (patch,) = controller.decide({}, 0.0).intents
+        controller.sent([])  # a node that was refused shortly before is left alone for a while: nothing was sent
+        assert controller.decide({}, 5.0).intents == (patch,)
+        Writer(client, "cotenant-manager").send(patch)
+        assert controller.decide({}, 10.0).intents == controller.decide({}, 15.0).intents == ()
 
 
 def test_the_manager_may_change_nothing_of_a_node_but_its_taints(

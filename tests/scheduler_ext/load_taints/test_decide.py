@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from scheduler_ext.load_taints.decide import LoadEffect, LoadTaintArgs, NodeLoads, changes_of, decide
+from scheduler_ext.load_taints.decide import LoadEffect, LoadTaintArgs, NodeLoads, cap, changes_of, decide
 
 NONE, AVOIDED, REFUSED = LoadEffect
 NOW = 10_000.0
@@ -56,6 +56,14 @@ def test_beyond_the_cap_what_is_too_busy_now_is_refused_and_the_others_are_avoid
 def test_no_share_that_rounds_down_to_nothing_refuses_a_node() -> None:
     # 20 % of four nodes are none, 30 % are one
     assert effects(loads([150, 140, 10, 10])) == [AVOIDED, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("schedulable", "percent", "most"),
+    [(100, 29, 29), (99, 10, 9), (9, 10, 0), (0, 50, 0)],  # 100 * 0.29 is 28.999999999999996
+)
+def test_a_cap_is_rounded_down_and_loses_nothing_to_floats(schedulable: int, percent: float, most: int) -> None:
+    assert cap(schedulable, percent / 100) == most
 
 
 def test_a_node_without_a_report_or_in_a_cluster_whose_reporting_failed_has_no_taint() -> None:

@@ -126,3 +126,8 @@ def test_marks_come_and_go_beside_the_taints_of_others(taints: list[dict[str, An
     after = jsonpatch.JsonPatch(patch.operations).apply(bare)
     assert after["spec"]["taints"][:-1] == others and after["spec"]["taints"][-1].get("value", "") == value
     assert tainted(msgspec.convert(after, TaintedNode), KEY, "why", value=value) is None
+    # whatever effects the key has already, with the wanted one it stands there once
+    once = tainted(msgspec.convert(body, TaintedNode), KEY, "why")
+    settled = (jsonpatch.JsonPatch(once.operations).apply(body) if once else body)["spec"]["taints"]
+    assert [taint["effect"] for taint in settled if taint["key"] == KEY] == ["PreferNoSchedule"]
+    assert [taint for taint in settled if taint["key"] != KEY] == others

@@ -30,6 +30,7 @@ from cotenant.core.model.kubernetes.protocol import LOAD_TAINT
 from cotenant.core.model.reservations.reservation import Taint, toleration
 from cotenant.core.settings.sections.extender import ExtenderSettings
 from cotenant.core.settings.sections.load_taints import LoadTaintSettings
+from scheduler_ext.extender.metric import ExtenderNode
 from scheduler_ext.extender.snapshot import NEEDED, NodeSnapshot, following
 from scheduler_ext.extender.watch.watcher import Watching
 from scheduler_ext.load_taints.decide import (
@@ -112,6 +113,8 @@ class LoadTaintController:
         self._has_taints = True
         """Whether nodes may bear taints of a manager that acted."""
         self._after: dict[Address, LoadEffect] = {}
+        self._written: dict[str, tuple[ExtenderNode, LoadEffect]] = {}
+        """By node: how the watch showed it when its taint was written, and what was. The cap counts both."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
         """The taints that change, at most MOST_CHANGES; in a dry run those that are to go, and what would change."""
@@ -127,19 +130,23 @@ class LoadTaintController:
         plan = decide(loads, arguments, now_seconds)
         if self._metrics:
             self._metrics.show(loads, plan)
-        told = (*notes, *_warnings(loads, bool(plan.withheld.any()), kept_away))
+        notes = (*notes, *_warnings(loads, bool(plan.withheld.any()), kept_away))
         if not self._acts:
-            return ControllerDecision(given_back, told)
+            return ControllerDecision(given_back, notes)
         due = tuple(islice(changes_of(loads, plan, arguments), MOST_CHANGES))
-        return ControllerDecision(tuple(self._patches(due)), told, _before(due))
+        return ControllerDecision(tuple(self._patches(due)), notes, _before(due))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """What became of taints; who is refused, and no more, becomes an Event of the next round."""
-        if not self._acts:
-            self._has_taints = any(not outcome.ok for outcome in outcomes)
+        nodes = self._watching.table.nodes if self._watching else {}
         for outcome in outcomes:
-            after = self._after.get(outcome.intent.address, LoadEffect.NONE)
-            if outcome.ok and self._metrics:
+            if not outcome.ok:
+                continue
+            address = outcome.intent.address
+            after = self._after.get(address, LoadEffect.NONE)
+            if address.name in nodes:
+                self._written[address.name] = (nodes[address.name], after)
+            if self._metrics:
                 self._metrics.changed(after)
         self._notes = tuple(self._events(outcomes))
 
@@ -155,7 +162,7 @@ class LoadTaintController:
         return self._settings.enabled and not self._settings.dry_run
 
     def _given_back(self) -> tuple[Patch, ...]:
-        """What takes the taints of an earlier manager away, once."""
+        """What takes the taints of an earlier manager away, until a look shows none: a write may fail or be put off."""
         if not self._has_taints:
             return ()
         patches = tuple(self._taints.withdrawn(WITHDRAWN))
@@ -174,7 +181,10 @@ class LoadTaintController:
             raise NoData("nodes, pods and their loads are being listed", fix="Wait.")
         self._snapshot = following(self._snapshot, frame)
         nodes = watching.table.nodes
+        # the watch may lag behind our own writes: until it shows a node anew, what was written stands
+        self._written = {name: written for name, written in self._written.items() if nodes.get(name) is written[0]}
         effects = {name: effect_of(nodes[name]) for name in self._snapshot.names}
+        effects |= {name: effect for name, (_, effect) in self._written.items()}
         if self._effects:
             for name, effect in effects.items():
                 if self._effects.get(name, LoadEffect.NONE) is not effect:
@@ -182,7 +192,7 @@ class LoadTaintController:
         self._effects = effects
         hold = self._settings.hold_seconds
         self._changed_seconds = {n: at for n, at in self._changed_seconds.items() if now_seconds - at < hold}
-        return node_loads(self._snapshot, nodes, self._changed_seconds, now_seconds, self._rules)
+        return node_loads(self._snapshot, nodes, effects, self._changed_seconds, now_seconds, self._rules)
 
     def _watch(self) -> Watching:
         """The watch, begun at the first look, which waits for the first lists."""
@@ -245,7 +255,7 @@ def _before(due: Sequence[LoadTaintChange]) -> Mapping[Address, str]:
 def _why(change: LoadTaintChange) -> str:
     """Load in percent of the threshold that is nearest."""
     if math.isnan(change.now):
-        return "nobody reports its load"
+        return "nobody reports its load, or it takes no pods"
     peak = "" if math.isnan(change.peak) else f", {change.peak:.0f} % at the forecast peak"
     return f"load {change.now:.0f} % of its threshold{peak}"
 
@@ -253,7 +263,12 @@ def _why(change: LoadTaintChange) -> str:
 def _warnings(loads: NodeLoads, is_withheld: bool, kept_away: Sequence[str]) -> Iterator[ObjectNote]:
     """Why nodes above the thresholds are not refused."""
     if loads.broken:
-        yield ObjectNote("nodes", "LoadUnreported", "Too few nodes report their load: no node bears its taint.", True)
+        yield ObjectNote(
+            "nodes",
+            "LoadUnreported",
+            "Too few nodes report their load, or extender.load_aware is off: no node bears the taint.",
+            warning=True,
+        )
     if is_withheld and kept_away:
         names = ", ".join(kept_away[:3]) + (" ..." if len(kept_away) > 3 else "")
         yield ObjectNote(

@@ -56,13 +56,18 @@ def node_address(name: str) -> Address:
 
 
 def tainted(node: TaintedNode, key: str, why: str, *, effect: str = AVOIDED, value: str = "") -> Patch | None:
-    """Set the taint beside the node's other taints, or give it another effect; None where it stands already."""
-    for place, taint in enumerate(node.taints):
-        if taint.get("key") == key:
-            at = f"/spec/taints/{place}"
-            test = {"op": "test", "path": f"{at}/key", "value": key}
-            change = {"op": "replace", "path": f"{at}/effect", "value": effect}
-            return _patch(node, [test, change], why) if taint.get("effect") != effect else None
+    """Set the taint beside the node's other taints, or give it another effect; None where it stands already.
+
+    A key may stand there once for each effect: one is left.
+    """
+    places = _places(node, (key,))
+    if places:
+        operations = _removals(node, places[1:])
+        if node.taints[places[0]].get("effect") != effect:
+            at = f"/spec/taints/{places[0]}"
+            operations.append({"op": "test", "path": f"{at}/key", "value": key})
+            operations.append({"op": "replace", "path": f"{at}/effect", "value": effect})
+        return _patch(node, operations, why) if operations else None
     taint = {"key": key, "effect": effect, **({"value": value} if value else {})}
     if node.taints:
         return _patch(node, [{"op": "add", "path": "/spec/taints/-", "value": taint}], why)
@@ -76,12 +81,22 @@ def tainted(node: TaintedNode, key: str, why: str, *, effect: str = AVOIDED, val
 
 def untainted(node: TaintedNode, keys: Sequence[str], why: str) -> Patch | None:
     """Take the taints of these keys away and leave the others; None where there is none."""
-    operations: list[dict[str, Any]] = []
-    for place, taint in reversed(list(enumerate(node.taints))):
-        if taint.get("key") in keys:
-            operations.append({"op": "test", "path": f"/spec/taints/{place}/key", "value": taint["key"]})
-            operations.append({"op": "remove", "path": f"/spec/taints/{place}"})
+    operations = _removals(node, _places(node, keys))
     return _patch(node, operations, why) if operations else None
+
+
+def _places(node: TaintedNode, keys: Sequence[str]) -> list[int]:
+    return [place for place, taint in enumerate(node.taints) if taint.get("key") in keys]
+
+
+def _removals(node: TaintedNode, places: Sequence[int]) -> list[dict[str, Any]]:
+    """The last first, so that the others stay where they are until it is their turn."""
+    operations: list[dict[str, Any]] = []
+    for place in reversed(places):
+        at = f"/spec/taints/{place}"
+        operations.append({"op": "test", "path": f"{at}/key", "value": node.taints[place]["key"]})
+        operations.append({"op": "remove", "path": at})
+    return operations
 
 
 def _patch(node: TaintedNode, operations: Sequence[dict[str, Any]], why: str) -> Patch:

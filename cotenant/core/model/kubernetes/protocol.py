@@ -154,6 +154,10 @@ SWAP_GUARD: Final = "swaps"
 # what pods and nodes tell the extender
 EMPTYING_TAINT: Final = "cotenant.dev/emptying"
 """Key of the taint (PreferNoSchedule) of a node that HighNodeLoad empties."""
+CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+"""Of labels and taints of nodes that run the control plane."""
+NODE_CONDITION_PREFIX: Final = "node.kubernetes.io/"
+"""Of taints by which Kubernetes says that a node is not ready, under pressure or cordoned."""
 LOAD_TAINT: Final = "cotenant.dev/load"
 """Key of the taint of a busy node: NoSchedule above the thresholds, PreferNoSchedule on the busiest."""
 RUN_SECONDS_ANNOTATION: Final = "cotenant.dev/expected-run-seconds"
