@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from autopilot.decide.policy import NamespacedPolicy, parse_policy
+from autopilot.decide.policy import NamespacedPolicy, PolicySpec, parse_policy
 from autopilot.rounds.cluster_state import policy_address
+from changes.decide.patches import DNS_NAME
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.intent import Create, Patch
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP
 
 Json = dict[str, Any]
+KIND: Final = "AutopilotPolicy"
+SELECTOR_FIELDS: Final = ("matchExpressions", "matchLabels")
 
 
 class DraftClient(KubeClient):
@@ -40,24 +43,60 @@ class DraftClient(KubeClient):
 
 def parse_draft(body: Mapping[str, Any]) -> tuple[NamespacedPolicy, Json]:
     """The policy, and its object without what the server adds; UsageError names what is wrong with it."""
+    for key, value in {"apiVersion": OWN_GROUP, "kind": KIND}.items():
+        if body.get(key, value) != value:
+            raise UsageError(f"{key}: {body[key]!r} is no policy's", fix=f"Write {key}: {value}.")
     meta = body.get("metadata")
-    if not isinstance(meta, Mapping) or not meta.get("name") or not meta.get("namespace"):
-        raise UsageError(f"metadata: {meta!r} has to name the policy", fix="Give metadata.name and metadata.namespace.")
-    return parse_policy(body), written(body)
+    for key in ("name", "namespace"):
+        require_name(meta.get(key) if isinstance(meta, Mapping) else None, f"metadata.{key}")
+    if not isinstance(body.get("spec") or {}, Mapping):
+        raise UsageError(f"spec: {body['spec']!r} is no object", fix="Write its fields below spec.")
+    if (body.get("spec") or {}).get("mode") is False:
+        raise UsageError("spec.mode: YAML reads Off without quotes as false", fix="Write mode: 'Off'.")
+    policy = parse_policy(body)
+    for key in set(policy.spec.selector or ()).difference(
+        SELECTOR_FIELDS
+    ):  # the server drops it, and the rest selects more
+        raise UsageError(f"{policy}: spec.selector.{key} is no field", fix=f"Write {' or '.join(SELECTOR_FIELDS)}.")
+    return policy, written(body)
+
+
+def require_name(value: object, field: str) -> None:
+    """UsageError unless it can name an object: it becomes a part of a path."""
+    if not (isinstance(value, str) and DNS_NAME.fullmatch(value)):
+        raise UsageError(f"{field}: {value!r} is no name", fix="Lower-case letters, digits, '-' and '.' make one.")
 
 
 def written(body: Mapping[str, Any]) -> Json:
     """The object without what the server adds."""
     meta = {key: str(body["metadata"][key]) for key in ("name", "namespace")}
-    return {"apiVersion": OWN_GROUP, "kind": "AutopilotPolicy", "metadata": meta, "spec": body.get("spec") or {}}
+    return {"apiVersion": OWN_GROUP, "kind": KIND, "metadata": meta, "spec": body.get("spec") or {}}
 
 
-def saving(policy: NamespacedPolicy, body: Mapping[str, Any], before: Mapping[str, Any] | None) -> Create | Patch:
-    """The write of a draft. before: the spec that it replaces, and no other; None: there is none yet."""
+def saving(
+    policy: NamespacedPolicy, body: Json, before: Mapping[str, Any] | None, live: Mapping[str, Any] | None
+) -> Create | Patch:
+    """The write of a draft. before: the spec that was looked at, None: a new policy; live: the object as it is now.
+
+    UsageError when that is no longer so; the write itself holds only while the policy still is `live`.
+    """
     address, why = policy_address(policy), "a policy that a person saved"
-    if before is None:
+    if before is None and live is None:
         return Create(address, body, why=why)
-    test, replace = (
-        {"op": op, "path": "/spec", "value": spec} for op, spec in (("test", before), ("replace", body["spec"]))
-    )
-    return Patch(address, (test, replace), why=why)
+    if live is None:
+        raise UsageError(f"there is no AutopilotPolicy {policy}", fix="Open a new policy to make one of another name.")
+    if before is None:
+        raise UsageError(f"there is an AutopilotPolicy {policy} already", fix="Open that one, or choose another name.")
+    spec = live.get("spec") or {}
+    if _whole(spec) != _whole(before):
+        raise UsageError(
+            f"AutopilotPolicy {policy} was changed since you looked at it",
+            fix="Open it again, and edit what it is now.",
+        )
+    test = {"op": "test", "path": "/spec", "value": live.get("spec")}
+    return Patch(address, (test, {"op": "add", "path": "/spec", "value": body["spec"]}), why=why)
+
+
+def _whole(spec: Mapping[str, Any]) -> Json:
+    """With the one field that the server fills in."""
+    return {"mode": PolicySpec().mode, **spec}

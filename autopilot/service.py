@@ -15,7 +15,7 @@ from autopilot.decide.history import ActState, acts_of
 from autopilot.decide.policy import NamespacedPolicy, parse_policy
 from autopilot.decide.queue import QueueEntry
 from autopilot.decide.records import proposals_between
-from autopilot.policy_draft import DraftClient, parse_draft, saving, written
+from autopilot.policy_draft import DraftClient, parse_draft, require_name, saving, written
 from autopilot.rounds.cluster_state import FIELD_MANAGER, NOT_PAUSED, policy_address, set_mode, set_switch
 from autopilot.rounds.hindsight import WEEK_DAYS, WeekAfter, weeks_after
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
@@ -45,6 +45,7 @@ from cotenant.core.model.changes.people import Right, Someone
 from cotenant.core.model.errors import ClusterForbidden, NoData, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP
+from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
 from cotenant.core.model.usage.usage import DAY_SECONDS
@@ -52,6 +53,8 @@ from cotenant.core.settings.root import Settings
 
 PATIENCE_SECONDS: Final = 90.0
 """How long a person waits for an act that is under way to give the ledger back."""
+NAMING: Final = (Reason.AUTOPILOT_STOPPED, Reason.AUTOPILOT_CLUSTER_IN_TROUBLE)
+"""Why nothing is changed, in words that can name workloads of any namespace."""
 
 
 class ClusterAutopilotService:
@@ -71,6 +74,7 @@ class ClusterAutopilotService:
         self._access, self._settings, self._clock, self._recommended = access, settings, clock, recommended
         self._acts = AuditedActs(access, ledger, settings.manager.namespace if settings.actions.anchor else "")
         self._shared = {in_window: SharedReading(clock, self._reader(in_window)) for in_window in (False, True)}
+        self._week = SharedReading(clock, self._report)
 
     # --- looking ------------------------------------------------------------------------------------------------------
     def read(self, who: Someone, scope: RoundScope = EVERYWHERE) -> RoundReading:
@@ -90,9 +94,13 @@ class ClusterAutopilotService:
     def report(self, who: Someone, days: float) -> Table:
         """What was proposed, changed and found in the last days, by namespace."""
         who.require(Right.READ)
-        history, now = self._history(), self._clock.now_seconds()
-        rows = report_rows(history, now - days * DAY_SECONDS, self._weeks(history, now, days))
+        rows = self._week.answer() if days == WEEK_DAYS else self._report(self._clock.now_seconds(), days)
         return Table.from_rows(REPORT, [row for row in rows if who.may(Right.READ, row["namespace"])])
+
+    def _report(self, now_seconds: float, days: float = WEEK_DAYS) -> list[dict[str, Any]]:
+        """Of all namespaces."""
+        history = self._history()
+        return report_rows(history, now_seconds - days * DAY_SECONDS, self._weeks(history, now_seconds, days))
 
     def _weeks(self, history: LedgerHistory, now_seconds: float, days: float) -> Sequence[WeekAfter]:
         """What proposals meant whose week ended in the last days."""
@@ -134,7 +142,8 @@ class ClusterAutopilotService:
         policy, document = parse_draft(body)
         who.require(Right.APPROVE, policy.namespace)
         with self._access(who) as client:
-            person, intent = who.name or person_of(client).name, saving(policy, document, before)
+            person, live = who.name or person_of(client).name, client.get(policy_address(policy).path)
+            intent = saving(policy, document, before, live)
             writer = Writer(client, FIELD_MANAGER)
             writer.send(intent, dry_run=True)
             details = {"digest": policy.digest, "spec": policy.text, "words": reason, "groups": list(who.groups)}
@@ -150,8 +159,8 @@ class ClusterAutopilotService:
             name = who.name or person_of(client).name
             value = f"paused by {name}{f': {reason}' if reason else ''}"
             set_switch(client, self._settings.manager.namespace, value)
+        self._forget()  # it is paused, whether the row can be written or not
         self._write(name, AutopilotEvent.PAUSED, EVERYTHING, {"words": value})
-        self._forget()
         return value
 
     def resume(self, who: Someone, workload: WorkloadRef | None = None, reason: str = "") -> None:
@@ -238,6 +247,7 @@ class ClusterAutopilotService:
 
     def _forget(self) -> None:
         """Pages read anew: something was changed."""
+        self._week.forget()
         for shared in self._shared.values():
             shared.forget()
 
@@ -247,7 +257,10 @@ def visible_to(reading: RoundReading, who: Someone) -> RoundReading:
     policies = tuple(one for one in reading.policies if who.may(Right.READ, one.policy.namespace))
     names = {str(one.policy) for one in policies}
     queue = tuple(entry for entry in reading.queue if entry.candidate.policy in names)
-    return replace(reading, policies=policies, queue=queue)
+    halt = reading.halt
+    if halt and halt.reason in NAMING and who.reads is not None:
+        halt = replace(halt, words=SENTENCES[halt.reason])
+    return replace(reading, policies=policies, queue=queue, halt=halt)
 
 
 def status_table(reading: RoundReading) -> Table:
@@ -315,6 +328,8 @@ def _split(name: str) -> tuple[str, str]:
     namespace, _, short = name.partition("/")
     if not namespace or not short:
         raise UsageError(f"{name!r} is not NAMESPACE/NAME", fix="cotenant autopilot status lists the policies.")
+    require_name(namespace, "namespace")
+    require_name(short, "name")
     return namespace, short
 
 

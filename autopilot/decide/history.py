@@ -142,6 +142,8 @@ def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
             approval, digest = approvals.pop(note.subject, None), note.details.get(LAPSED)
             if approval is not None and digest is not None:  # approved anew since the round looked: that one stands
                 approvals[note.subject] = approval if approval.digest != digest else replace(approval, digest="")
+        elif note.event is AutopilotEvent.EDITED:
+            approvals.pop(note.subject, None)
         elif note.event is AutopilotEvent.PROPOSED:
             proposals[note.subject] = note
         elif note.event in (AutopilotEvent.BOOSTED, AutopilotEvent.BOOST_ENDED):

@@ -43,7 +43,8 @@ _UNCHANGEABLE: Final = {
     "Pod": "a bare pod has no template; change what creates the pod",
 }
 _INJECTED: Final = "the container is injected by a webhook and is in no template; set its resources at the webhook"
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""Of an object, RFC 1123: no option, no path, no shell character."""
 FIELDS: Final = {Field.REQUEST: "requests", Field.LIMIT: "limits"}
 
 
@@ -78,7 +79,7 @@ def refusal(recommendation: Recommendation) -> str:
     """Why the recommendation cannot be written as a patch; empty when it can."""
     ref, kind = recommendation.container, recommendation.container.workload.kind
     for name in (ref.workload.namespace, ref.workload.name, ref.container):
-        if not _NAME.fullmatch(name):  # RFC 1123: no option, no path, no shell character
+        if not DNS_NAME.fullmatch(name):
             return f"{name!r} is not a Kubernetes name; check the labels of the metric source"
     if recommendation.role is ContainerRole.INJECTED:
         return _INJECTED

@@ -14,7 +14,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.core.model.autopilot import AutopilotMode, AutopilotService
-from cotenant.core.model.changes.people import Right
+from cotenant.core.model.changes.people import NotAllowed, Right
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.text import visible
@@ -86,6 +86,8 @@ def button(view: View, act: str, name: str = EVERYTHING) -> Component:
     text = TEXTS[act]
     namespace = "" if name == EVERYTHING else name.partition("/")[0]
     reason = callbacks.refused(view, Right.APPROVE, namespace)
+    if not reason and act == RESUME and not namespace:
+        reason = _not_everywhere(view)
     return html.Button(
         text.button,
         id={"autopilot-do": act, "name": name},
@@ -97,6 +99,15 @@ def button(view: View, act: str, name: str = EVERYTHING) -> Component:
             "aria-label": text.button if name == EVERYTHING else f"{text.button}: {visible(name)}",
         },
     )
+
+
+def _not_everywhere(view: View) -> str:
+    """Why the person may not resume what concerns all namespaces; "" when they may."""
+    try:
+        view.given.people().require_everywhere(Right.APPROVE)
+    except NotAllowed as error:
+        return f"{error.message}. {error.fix}"
+    return ""
 
 
 def confirm_step(act: str, name: str, agreed: Sequence[Component]) -> Component:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import dash_mantine_components as dmc
@@ -13,6 +13,7 @@ from cotenant.core.model.autopilot import QUEUE, AutopilotRound, QueueVerdict
 from cotenant.core.model.changes.people import Right
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.text import visible
+from cotenant.core.settings.document import one_document
 from dashboard.autopilot.acting import ACTED, service
 from dashboard.changes import callbacks
 from dashboard.changes.callbacks import acts, tell
@@ -77,7 +78,7 @@ def tonight(view: View, text: str) -> Component:
     """What the policy in the text would do with every window open, and the button that saves just this text."""
     body = parsed(text)
     result = service(view).try_policy(view.given.people(), body)
-    may_not = callbacks.refused(view, Right.APPROVE, str(body["metadata"]["namespace"]))
+    may_not = callbacks.refused(view, Right.APPROVE, body["metadata"]["namespace"])
     save = html.Button(
         "Save this policy",
         id="policy-save",
@@ -115,22 +116,21 @@ def as_yaml(body: Mapping[str, Any]) -> str:
 
 def parsed(text: str) -> dict[str, Any]:
     """The object of a text; UsageError names the line, or what is missing."""
-    import yaml
-
-    try:
-        body = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise UsageError(f"the policy is not YAML: {where}{getattr(error, 'problem', error)}") from error
+    body = one_document(text, "the policy")
     if not isinstance(body, dict):
         raise UsageError("the policy is not an object", fix="Begin with apiVersion, kind, metadata and spec.")
-    meta, spec = body.get("metadata"), body.get("spec", {})
-    if not isinstance(meta, dict) or not meta.get("namespace") or not meta.get("name"):
-        raise UsageError("metadata does not name the policy", fix="Give metadata.name and metadata.namespace.")
-    if not isinstance(spec, dict):
-        raise UsageError(f"spec: {spec!r} is no object", fix="Write its fields below spec.")
+    for key in _keys(body):
+        if not isinstance(key, str):
+            raise UsageError(f"the policy has the key {key!r}, which is no text", fix="Put it in quotes.")
     return body
+
+
+def _keys(value: object) -> Iterator[object]:
+    """Of all objects in it."""
+    if isinstance(value, dict):
+        yield from value
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _keys(child)
 
 
 def register(app: Dash, view: View) -> None:

@@ -112,11 +112,13 @@ def lists(view: View, search: str) -> Component:
     service = view.given.autopilot
     if service is None:
         return html.Div()
-    who = view.given.people()
+    who, tonight = view.given.people(), _value(search, "show") == TONIGHT
     try:
-        now = service.round(who, _value(search, "show") == TONIGHT)
-    except CotenantError:  # it is told above
-        return html.Div()
+        now = service.round(who, tonight)
+    except CotenantError:
+        if tonight:
+            raise
+        return html.Div()  # of this same round it is told above
     report = panels.guarded(lambda: report_panel(service.report(who, WEEK_DAYS), search), REPORT_TITLE)
     return html.Div([queue_panel(view, now, search), report])
 

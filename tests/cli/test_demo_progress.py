@@ -61,3 +61,14 @@ def test_the_address_shows_the_stage_until_the_dashboard_takes_it_over(listener:
     thread.start()
     assert requests.get(url, timeout=30).status_code == 200
     thread.join(30)
+
+
+def test_an_error_while_the_cluster_is_made_ends_the_page_and_stays_an_error(listener: socket.socket) -> None:
+    address = "http://{}:{}/".format(*listener.getsockname())
+    with pytest.raises(OSError, match="disk full"), ProgressPage(listener) as page:
+        assert requests.get(address, timeout=30).status_code == 503
+        raise OSError("disk full")
+    page.stop()  # a second time: nothing happens
+    listener.close()
+    with pytest.raises(requests.ConnectionError):
+        requests.get(address, timeout=30)

@@ -12,9 +12,14 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autopilot.decide.halt import Halt
+from autopilot.policy_draft import parse_draft
+from autopilot.rounds.reading import RoundReading
+from autopilot.service import visible_to
 from cotenant.core.model.autopilot import AutopilotMode
 from cotenant.core.model.changes.people import Grant, NotAllowed, Role, Someone
-from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.reasons import Reason
 from dashboard.app import create_app
 from dashboard.autopilot import acting, policy_editor
 from dashboard.frame import panels
@@ -29,6 +34,7 @@ from tests.support.moves import narrowed
 
 pytestmark = pytest.mark.server
 ELSEWHERE = narrowed(APPROVER, "elsewhere")
+HEAD = "metadata: {name: a, namespace: b}"
 
 
 @pytest.fixture
@@ -95,6 +101,21 @@ def test_whoever_may_not_finds_the_button_disabled_with_the_reason(scene: Embedd
     assert button.disabled and "it takes role approver or admin" in button.title
 
 
+def test_resuming_everything_is_offered_to_who_approves_in_all_namespaces(scene: EmbeddedAutopilot) -> None:
+    scene.service().pause(APPROVER)
+    button = acting.button(view_of(scene, narrowed(APPROVER, "shop")), acting.RESUME)
+    assert button.disabled and "in some namespaces alone" in button.title
+    assert not acting.button(view_of(scene), acting.RESUME).disabled
+
+
+def test_who_reads_one_namespace_is_not_told_which_workloads_of_others_were_harmed() -> None:
+    halt = Halt(Reason.AUTOPILOT_STOPPED, "2 of the last 40 changes did harm: pay/Deployment/checkout")
+    reading = RoundReading(NOW, halt=halt)
+    assert visible_to(reading, APPROVER).halt == halt
+    elsewhere = visible_to(reading, ELSEWHERE).halt
+    assert elsewhere is not None and "pay" not in elsewhere.words and "did harm" in elsewhere.words
+
+
 # ---- drafts
 
 
@@ -117,12 +138,32 @@ def test_saving_replaces_what_was_looked_at_and_nothing_else(scene: EmbeddedAuto
     assert scene.policy()["spec"] == {**SPEC, "atOnce": 3}
     (row,) = scene.service().round(APPROVER).status.rows()
     assert row["mode"] == "Observe"
-    with pytest.raises(CotenantError):
+    with pytest.raises(UsageError, match="was changed since you looked at it"):
         service.save_policy(APPROVER, body(atOnce=4), acting_spec)
+    with pytest.raises(UsageError, match="there is an AutopilotPolicy shop/nightly already"):
+        service.save_policy(APPROVER, body(atOnce=4), None)
+    with pytest.raises(UsageError, match="there is no AutopilotPolicy shop/renamed"):
+        service.save_policy(APPROVER, {"metadata": {"name": "renamed", "namespace": "shop"}}, SPEC)
     assert scene.policy()["spec"]["atOnce"] == 3
     new = {**body(), "metadata": {"name": "other", "namespace": "shop"}}
     assert service.save_policy(APPROVER, new, None) == "shop/other"
     assert [event for event, _ in scene.events()] == ["autopilot-act", "autopilot-edited", "autopilot-edited"]
+
+
+def test_a_policy_without_a_mode_is_saved_again_and_again(scene: EmbeddedAutopilot) -> None:
+    service, spec = scene.service(), {"atOnce": 2}  # the server fills in the mode
+    assert service.save_policy(APPROVER, {**body(), "spec": spec}, SPEC) == POLICY
+    assert service.save_policy(APPROVER, {**body(), "spec": {"atOnce": 3}}, spec) == POLICY
+    assert scene.policy()["spec"]["atOnce"] == 3
+
+
+def test_saving_ends_an_approval_also_when_the_approved_text_is_saved_again(scene: EmbeddedAutopilot) -> None:
+    service = scene.service()
+    service.switch(APPROVER, POLICY, AutopilotMode.ACT)
+    approved = scene.policy()["spec"]
+    service.save_policy(APPROVER, {**body(), "spec": approved}, approved)
+    (row,) = service.round(APPROVER).status.rows()
+    assert (row["asked"], row["mode"]) == ("Act", "Observe") and "nobody has approved it" in row["reason"]
 
 
 def test_a_policy_that_changed_since_it_was_looked_at_is_not_approved(scene: EmbeddedAutopilot) -> None:
@@ -137,15 +178,34 @@ def test_a_policy_that_changed_since_it_was_looked_at_is_not_approved(scene: Emb
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [", "not YAML: line 1"),
+        ("a: [", "line 1 is not YAML"),
         ("- 1", "not an object"),
-        ("spec: {}", "does not name the policy"),
-        ("metadata: {name: a, namespace: b}\nspec: 3", "spec: 3 is no object"),
+        ("spec: {}", "metadata.name: None is no name"),
+        (f"{HEAD}\nspec: 3", "spec: 3 is no object"),
+        (f"{HEAD}\nspec: &a {{selector: *a}}", "line 2 uses an anchor or alias"),
+        (f"{HEAD}\nspec: {'[' * 5000}", "line 2 is nested deeper than 20"),
+        (f"# {'x' * (1 << 18)}", "larger than 262144 bytes"),
+        (f"{HEAD}\nspec: {{1: 2}}", "key 1, which is no text"),
+        (f"{HEAD}\nspec: {{mode: Off}}", "YAML reads Off without quotes as false"),
+        (f"{HEAD}\nspec: {{selector: {{matchLables: {{a: b}}}}}}", "spec.selector.matchLables is no field"),
+        (f"kind: Deployment\n{HEAD}", "kind: 'Deployment' is no policy's"),
+        ("metadata: {name: a/../b, namespace: b}", "metadata.name: 'a/../b' is no name"),
+        ("metadata: {name: a, namespace: 'b?dryRun=All'}", "metadata.namespace: 'b"),
+        ("a: 2026-02-31", "not YAML"),
+        ('a: "\\UFFFFFFFF"', "not YAML"),
     ],
 )
 def test_a_text_that_is_no_policy_is_refused_by_name(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        policy_editor.parsed(text)
+        parse_draft(policy_editor.parsed(text))
+
+
+@pytest.mark.parametrize("name", ["shop/../x", "shop/a/b", "shop/a?b", "shop/", "a b/c"])
+def test_a_name_that_is_no_part_of_a_path_is_refused_before_anything_is_asked(
+    scene: EmbeddedAutopilot, name: str
+) -> None:
+    with pytest.raises(UsageError, match=r"is no name|is not NAMESPACE/NAME"):
+        scene.service().policy(APPROVER, name)
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
@@ -162,10 +222,10 @@ def test_an_object_survives_being_written_and_read(name: str, namespace: str, sp
 @given(st.text(max_size=60))
 def test_any_text_is_a_policy_or_a_clear_refusal(text: str) -> None:
     try:
-        meta = policy_editor.parsed(text)["metadata"]
+        policy, _ = parse_draft(policy_editor.parsed(text))
     except UsageError:
         return
-    assert meta["name"] and meta["namespace"]
+    assert policy.name and policy.namespace
 
 
 # ---- REST

@@ -32,26 +32,34 @@ class Tree:
 
 def parse(text: str, name: str) -> Tree:
     """The file's sections, without the optional apiVersion/kind header; SettingsError names file and line."""
-    if len(text.encode("utf-8", "surrogatepass")) > SIZE_CAP_BYTES:
-        raise SettingsError(f"{name} is larger than {SIZE_CAP_BYTES} bytes", fix="A settings file is a few kilobytes.")
-    try:
-        import yaml
-    except ImportError as error:
-        raise SettingsError(f"{name} cannot be read: PyYAML is not installed", fix="Run pip install PyYAML.") from error
-    try:
-        _guard(yaml.parse(text, Loader=yaml.SafeLoader), name)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise SettingsError(f"{name} line {line} is not YAML: {error.problem}") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: an escape beyond Unicode
-        raise SettingsError(f"{name} is not YAML: {str(error).splitlines()[0]}") from error
+    node = one_document(text, name, nodes=True)
     tree = None if node is None else _value(node, name)
     if tree is None:
         return Tree(name, {}, {})
     if not isinstance(tree, Tree):
         raise SettingsError(f"{name} is not a mapping of sections", fix="Write `section:` and, indented, `key: value`.")
     return _without_header(tree, name)
+
+
+def one_document(text: str, name: str, *, nodes: bool = False) -> Any:
+    """The one YAML document of a text, None for an empty one; nodes: as PyYAML's nodes, not as plain objects.
+
+    SettingsError, with the line, for what is no YAML, and for what could grow or hide (see the module's head).
+    """
+    if len(text.encode("utf-8", "surrogatepass")) > SIZE_CAP_BYTES:
+        raise SettingsError(f"{name} is larger than {SIZE_CAP_BYTES} bytes", fix="A few kilobytes are enough for it.")
+    try:
+        import yaml
+    except ImportError as error:
+        raise SettingsError(f"{name} cannot be read: PyYAML is not installed", fix="Run pip install PyYAML.") from error
+    try:
+        _guard(yaml.parse(text, Loader=yaml.SafeLoader), name)
+        return yaml.compose(text, Loader=yaml.SafeLoader) if nodes else yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise SettingsError(f"{name} line {line} is not YAML: {error.problem}") from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # an escape beyond Unicode, the 31st of February
+        raise SettingsError(f"{name} is not YAML: {str(error).splitlines()[0]}") from error
 
 
 def plain(value: Any) -> Any:

@@ -113,15 +113,15 @@ def _alone(settings: Settings, spec: SyntheticSpec, once: DocumentFormat | None,
 
     with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as name, _address(settings, once) as listener:
         folder = Path(name)
-        opening = Opening.of(listener, settings, folder, browser=browser) if listener else None
-        store, story = _prepared(folder, spec, settings, opening.page if opening else None)
-        overview = _overview(store)
-        if once is not None or opening is None:
-            _print(overview, once or DocumentFormat.TABLE)
+        if listener is None:
+            _print(_overview(_prepared(folder, spec, settings, None)[0]), once or DocumentFormat.TABLE)
             return
-        for line in summary(overview):
-            message(line)
-        show(store, story, settings, folder, opening)
+        opening = Opening.of(listener, settings, folder, browser=browser)
+        with opening.page:
+            store, story = _prepared(folder, spec, settings, opening.page)
+            for line in summary(_overview(store)):
+                message(line)
+            show(store, story, settings, folder, opening)
 
 
 def _address(settings: Settings, once: DocumentFormat | None) -> AbstractContextManager[socket.socket | None]:

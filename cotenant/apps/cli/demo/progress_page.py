@@ -6,7 +6,7 @@ import socket
 import threading
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from cotenant.core.model.progress import Progress, Silent
 
@@ -21,7 +21,10 @@ color-scheme: light dark }}</style></head><body><main><h1>The demo's cluster is 
 
 
 class ProgressPage:
-    """Answers every request on a bound socket until `stop`, which leaves the socket open. A `Progress` as well."""
+    """Answers every request on a bound socket until `stop`, which leaves the socket open. A `Progress` as well.
+
+    As a context it stops at its end at the latest, so that whatever ends the making ends the answers.
+    """
 
     def __init__(self, listener: socket.socket) -> None:
         """Listen at once."""
@@ -49,6 +52,14 @@ class ProgressPage:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(LOOK_SECONDS,), daemon=True)
         self._thread.start()
 
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """`stop`."""
+        self.stop()
+
     def following(self, progress: Progress) -> Progress:
         """A Progress that tells both the page and `progress`."""
         self._to = progress
@@ -70,6 +81,6 @@ class ProgressPage:
         return _PAGE.format(seconds=RELOAD_SECONDS, stage=escape(f"{self._stage}{counted}"))
 
     def stop(self) -> None:
-        """Answer no more; who comes from now on waits for the next server on the socket."""
+        """Answer no more; who comes from now on waits for the next server on the socket. Twice is once."""
         self._server.shutdown()
         self._thread.join()

@@ -103,7 +103,7 @@ class Someone:
         self.require(right)
         raise NotAllowed(
             f"{self.name or 'a viewer'} may {right} in some namespaces alone",
-            fix="Pods of all namespaces leave a node: it takes the role in all of them.",
+            fix="It concerns all namespaces: it takes the role in all of them.",
         )
 
     @property
