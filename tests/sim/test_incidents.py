@@ -62,7 +62,7 @@ def outcome(short: float = 0.0, latency: float = 1.02, evictions: int = 0, late:
     columns["evictions"][FIRST], columns["short_ratio"][after] = evictions, late
     timeline = SharingTimeline(**columns)
     scenario = SharingScenario("synthetic", 10, 100, 1, 7)
-    numbers = (0.5, 1000.0 - evictions, 1.0, evictions, 0.0, short, latency, np.nan, np.nan, np.nan)
+    numbers = (0.5, 1000.0 - evictions, 1.0, evictions, 0.0, short, latency)
     return SharingOutcome(scenario, Sharing.COTENANT, 5.0, *numbers, timeline=timeline)
 
 

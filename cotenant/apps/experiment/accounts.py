@@ -70,9 +70,6 @@ class Accounts:
             suppressed_core_hours=float(columns["suppressed"].sum()) * core_hours,
             violation_ratio=float(columns["short"].sum() / (nodes * steps)),
             latency_ratio=float(columns["shared"].sum() / max(columns["alone"].sum(), 1e-9)),
-            reservation_coverage_ratio=float("nan"),
-            reservation_idle_ratio=float("nan"),
-            pending_p95_seconds=float("nan"),
             timeline=self._timeline(capacity, nodes),
         )
 

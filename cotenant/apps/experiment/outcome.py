@@ -92,9 +92,7 @@ class SharingOutcome:
     of evicted pods; deadlines_met_ratio: of batch jobs whose deadline lies in the run; evictions: batch pods evicted;
     suppressed_core_hours: batch pods were promised them and could not get them; violation_ratio: share of node-time in
     which online use and what batch pods were promised (their requests) exceeded the node's capacity, so that someone
-    went short; latency_ratio: p99 of latency-sensitive pods over no colocation, by the CPU that they use;
-    reservation_coverage_ratio: pods of peaks that had capacity the moment they came; reservation_idle_ratio: reserved
-    and unused core-hours over all; pending_p95_seconds: of the pods that peaks add.
+    went short; latency_ratio: p99 of latency-sensitive pods over no colocation, by the CPU that they use.
     NaN where a scenario has none of it.
     """
 
@@ -108,9 +106,6 @@ class SharingOutcome:
     suppressed_core_hours: float
     violation_ratio: float
     latency_ratio: float
-    reservation_coverage_ratio: float
-    reservation_idle_ratio: float
-    pending_p95_seconds: float
     timeline: SharingTimeline
 
     def row(self) -> dict[str, Any]:

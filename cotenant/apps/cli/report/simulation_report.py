@@ -28,9 +28,6 @@ COLUMNS: Final[Mapping[str, tuple[str, float, str]]] = {
     "suppressed_core_hours": ("Suppressed", 1, "core-hours"),
     "violation_ratio": ("Node-time short", 100, "%"),
     "latency_ratio": ("p99 / no colocation", 1, "x"),
-    "reservation_coverage_ratio": ("Reservations: peaks covered", 100, "%"),
-    "reservation_idle_ratio": ("Reservations: idle", 100, "%"),
-    "pending_p95_seconds": ("Pending, p95", 1, "s"),
 }
 """Field of an outcome -> (title, factor, unit)."""
 ASSUMPTIONS: Final = (
