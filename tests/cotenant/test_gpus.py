@@ -55,7 +55,8 @@ def test_the_clusters_gpu_use_is_forecast_and_shown_on_page_and_command_line(sto
     forecasts = analysis.cluster_forecasts[DeviceResource.GPU_CORE]
     # its peak is no lower than what is computed now
     assert float(forecasts.peak_level(0.95)[0]) >= float(np.nanmax(total_of(history).values[0, -12:]))
-    (row,) = (row for row in tables.forecasts(analysis).rows() if row["resource"] == "gpu-core")
+    rows = (row for part in tables.forecast_parts(analysis) for row in part.rows())
+    (row,) = (row for row in rows if row["resource"] == "gpu-core")
     assert (row["scope"], len(row["q50"])) == ("cluster", 48)
     assert [c.kind for c in path(row, DeviceResource.GPU_CORE).schema.columns[1:]] == [Kind.INTEGER] * 4
     words = page.told(row, DeviceResource.GPU_CORE)

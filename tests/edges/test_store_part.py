@@ -32,9 +32,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 @settings(max_examples=15, deadline=None)
 @given(st.one_of(st.none(), st.integers(0, COUNT - 1)), st.one_of(st.none(), st.integers(0, COUNT - 1)))
 def test_any_range_of_keys_equals_that_part_of_the_whole(store: Store, low: int | None, high: int | None) -> None:
-    read = store.read(CPU, GRID, (None if low is None else KEYS[low], None if high is None else KEYS[high]))
+    read = store.read_sparse(CPU, GRID, (None if low is None else KEYS[low], None if high is None else KEYS[high]))
     assert read.refs == refs_of(COUNT)[low:high]
-    assert np.array_equal(read.values, VALUES[low:high])
+    assert np.array_equal(read.dense().values, VALUES[low:high])
 
 
 def test_only_row_groups_of_the_range_are_decoded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_only_row_groups_of_the_range_are_decoded(store: Store, monkeypatch: pyt
         return real(file, number)
 
     monkeypatch.setattr(parquet, "group", noting)
-    store.read(CPU, TimeGrid(START, 300, 288), (KEYS[1_200], KEYS[1_300]))
+    store.read_sparse(CPU, TimeGrid(START, 300, 288), (KEYS[1_200], KEYS[1_300]))
     assert decoded == [1]  # groups hold 0..999, 1,000..1,999, 2,000..2,299
 
 
@@ -58,9 +58,9 @@ def test_files_without_groups_are_read_whole(tmp_path: Path, monkeypatch: pytest
         lambda table, stamp, names, _: real(table, {k: v for k, v in stamp.items() if k != "groups"}, names),
     )
     old = filled(tmp_path.as_uri(), VALUES[:30])
-    read = old.read(CPU, GRID, (KEYS[3], KEYS[9]))
+    read = old.read_sparse(CPU, GRID, (KEYS[3], KEYS[9]))
     assert read.refs == refs_of(COUNT)[3:9]
-    assert np.array_equal(read.values, VALUES[3:9])
+    assert np.array_equal(read.dense().values, VALUES[3:9])
 
 
 def test_a_flipped_byte_in_a_part_sets_the_day_aside(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_flipped_byte_in_a_part_sets_the_day_aside(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 3] ^= 0xFF
     path.write_bytes(content)
-    assert damaged.read(CPU, GRID, (None, KEYS[9])).refs == ()
+    assert damaged.read_sparse(CPU, GRID, (None, KEYS[9])).refs == ()
     assert [hole.signal for hole in damaged.holes()] == [CPU]
 
 
@@ -91,5 +91,5 @@ def test_a_lost_connection_is_no_corrupt_file(tmp_path: Path, monkeypatch: pytes
     path = next(tmp_path.rglob("usage/*/*.parquet"))
     monkeypatch.setattr(store._folder, "open", lambda _: Opened(Cut(path.open("rb"))))
     with pytest.raises(StoreError, match="connection reset"):
-        store.read(CPU, TimeGrid(START, 300, 288), (None, KEYS[9]))
+        store.read_sparse(CPU, TimeGrid(START, 300, 288), (None, KEYS[9]))
     assert store.holes() == ()

@@ -60,7 +60,7 @@ def test_parts_read_as_the_day_that_they_become(tmp_path: Path) -> None:
     for _ in range(2):
         read = store.read(CPU, grid)
         assert [row[np.isfinite(row)].tolist() for row in read.values] == expected
-        part = store.read(CPU, grid, (("shop", "b"), None))
+        part = store.read_sparse(CPU, grid, (("shop", "b"), None)).dense()
         assert [(ref.pod, row[0]) for ref, row in zip(part.refs, part.values, strict=True)] == [("b", 8)]
         assert store.span(CPU) == (MIDNIGHT, MIDNIGHT + 900)
         assert [ref.pod for ref in store.read(CPU, DAY).refs] == ["a", "b"]

@@ -55,9 +55,10 @@ def test_history_in_a_bucket_is_read_back_whole_and_in_part(bucket: Bucket) -> N
     whole = store.read(CPU, grid)
     assert np.array_equal(whole.values, values)
     low, high = whole.refs[7], whole.refs[19]
-    part = store.read(CPU, grid, ((low.namespace, low.pod, low.container), (high.namespace, high.pod, high.container)))
+    between = (low.namespace, low.pod, low.container), (high.namespace, high.pod, high.container)
+    part = store.read_sparse(CPU, grid, between)
     assert part.refs == whole.refs[7:19]
-    assert np.array_equal(part.values, values[7:19])
+    assert np.array_equal(part.dense().values, values[7:19])
     assert Store.clusters(bucket.url) == ("big",)
     store.remove()
     assert Store.clusters(bucket.url) == ()
@@ -232,8 +233,8 @@ def test_a_compaction_while_a_range_is_read_changes_nothing_for_the_reader(bucke
         store.append(CPU, usage_of(values[:, i : i + 1], i))
     grid, keys = TimeGrid(START, 300, 2), [days.key_of(ref) for ref in refs_of(6)]
     with once_opened(lambda path: (".part-" in path) is part, other.compact):
-        read = store.read(CPU, grid, (keys[1], keys[4]))
-    assert np.array_equal(read.values, values[1:4, :2]) and store.holes() == ()
+        read = store.read_sparse(CPU, grid, (keys[1], keys[4]))
+    assert np.array_equal(read.dense().values, values[1:4, :2]) and store.holes() == ()
 
 
 def test_wrong_credentials_and_a_missing_bucket_are_told_apart_from_no_data(
@@ -335,7 +336,7 @@ def test_a_server_that_dies_while_a_range_is_read_is_named(careless: CarelessSer
 
     key = days.key_of(refs_of(3)[1])
     with once_opened(lambda _: True, die), pytest.raises(StoreError, match=r"cannot read .* SlowDown"):
-        store.read(CPU, TimeGrid(START, 300, 2), (None, key))
+        store.read_sparse(CPU, TimeGrid(START, 300, 2), (None, key))
     careless.busy = 0
     assert store.holes() == ()
 

@@ -206,10 +206,6 @@ class TableParts:
     def __iter__(self) -> Iterator[Table]:
         return (part.unpacked() if isinstance(part, PackedTable) else part for part in self.parts)
 
-    def joined(self) -> Table:
-        """All rows at once."""
-        return Table.joined(self.schema, list(self))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Analysis:

@@ -226,13 +226,8 @@ def _node_peaks(analysis: Analysis) -> Mapping[str, float]:
     return {ref.name: float(v) for ref, v in zip(forecast.refs, forecast.peak_level(0.95), strict=True)}
 
 
-def forecasts(analysis: Analysis) -> Table:
-    """One row per cluster, node and workload, and resource; of GPUs one for the cluster."""
-    return Table.joined(FORECASTS, list(forecast_parts(analysis)))
-
-
 def forecast_parts(analysis: Analysis) -> Iterator[Table]:
-    """The same, of workloads a shard's after another's."""
+    """One row per cluster, node and workload, and resource; of GPUs one for the cluster. Of workloads by shard."""
     above: list[Forecasts[Any]] = [*analysis.cluster_forecasts.values()]
     above += [analysis.node_forecasts[resource] for resource in Resource]
     yield from (forecast_table(series) for series in above)

@@ -18,6 +18,7 @@ from cotenant.apps.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, PROD, node_ref
 from cotenant.apps.python_api.own_usage import ALLOCATABLE, AMOUNTS, COLUMN, THROTTLED
 from cotenant.apps.python_api.usage_frame import LATEST_SECONDS, write
 from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.store.days import Between
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.identity import PodContainerRef, WorkloadRef
@@ -154,11 +155,8 @@ class StoredUsage:
         """Series of these workloads' pods; of a single namespace, little more than that is read."""
         workloads, owners = set(refs), self.inventory.owners()
         namespace, *others = {ref.namespace for ref in workloads}
-        usage: Usage[PodContainerRef] | SparseUsage[PodContainerRef] = (
-            self.store.read_sparse(signal, self.window)
-            if others
-            else self.store.read(signal, self.window, ((namespace,), (namespace + "\0",)))
-        )
+        between: Between | None = None if others else ((namespace,), (namespace + "\0",))
+        usage: SparseUsage[PodContainerRef] = self.store.read_sparse(signal, self.window, between)
         rows = [owners.get((ref.namespace, ref.pod)) in workloads for ref in usage.refs]
         return usage.select(np.array(rows, dtype=bool))
 

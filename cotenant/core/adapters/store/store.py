@@ -152,15 +152,13 @@ class Store:
                 self._days.remove(signal, start, stored[signal][start])
         return len(old)
 
-    def read(self, signal: Signal, grid: TimeGrid, between: Between | None = None) -> Usage[Any]:
+    def read(self, signal: Signal, grid: TimeGrid) -> Usage[Any]:
         """Series with at least one value in the grid, sorted by reference; gaps and lost days are NaN.
 
-        References are NodeRef when the signal is per node, else PodContainerRef. `between` keeps a range of keys and
-        reads little more than that from each file. StoreError for another step than the signal's.
+        References are NodeRef when the signal is per node, else PodContainerRef. StoreError for another step than the
+        signal's.
         """
         _checked_grid(signal, grid)
-        if between is not None:
-            return self._read_between(signal, grid, between)
         listing = self._days.listing(signal)
         keys: list[Key] = sorted(set().union(*(self._keys_in(signal, listing, *day) for day in _days_of(grid))))
         values = np.full((len(keys), grid.size), np.nan, dtype=np.float32)
@@ -177,7 +175,10 @@ class Store:
         return Usage(refs, grid, values, signal.spec.resource, signal.spec.statistic)
 
     def read_sparse(self, signal: Signal, grid: TimeGrid, between: Between | None = None) -> SparseUsage[Any]:
-        """As `read`, without the gaps before and after each series' samples: for a history of pods that come and go."""
+        """As `read`, without the gaps before and after each series' samples: for a history of pods that come and go.
+
+        `between` keeps a range of keys and reads little more than that from each file.
+        """
         _checked_grid(signal, grid)
         listing = self._days.listing(signal)
 
@@ -193,21 +194,6 @@ class Store:
         stretches = [Stretch(days.rows(row, day.keys), first, day.values) for first, day in days_read]
         refs = [days.ref_of(key) for key in keys]
         return of_stretches(refs, grid, stretches, signal.spec.resource, signal.spec.statistic)
-
-    def _read_between(self, signal: Signal, grid: TimeGrid, between: Between) -> Usage[Any]:
-        """As `read`, for part of the series: days are kept whole until all keys are known, for they are few."""
-        listing = self._days.listing(signal)
-        parts = [
-            (inside, _part(self._days.read_between(signal, start, listing.get(start, ()), between), of_day))
-            for start, inside, of_day in _days_of(grid)
-        ]
-        keys = sorted(set().union(*(day.keys for _, day in parts)))
-        values = np.full((len(keys), grid.size), np.nan, dtype=np.float32)
-        row = {key: i for i, key in enumerate(keys)}
-        for inside, day in parts:
-            values[days.rows(row, day.keys), inside] = day.values
-        refs = tuple(days.ref_of(key) for key in keys)
-        return Usage(refs, grid, values, signal.spec.resource, signal.spec.statistic)
 
     def _keys_in(
         self, signal: Signal, listing: Listing, start_seconds: int, inside: slice, of_day: slice
