@@ -19,7 +19,7 @@ from autopilot.decide.policy import NamespacedPolicy, PolicyLimits
 from autopilot.decide.queue import QueueCandidate
 from autopilot.decide.starts import StartAim, highest_starts
 from autopilot.decide.writers import gitops_writer, reverted, vpa_of
-from changes.decide.guardrails import gitops_owner
+from changes.decide.guardrails import gitops_owner, leaves_manifests
 from changes.decide.patches import by_workload, changes
 from changes.decide.readiness import readiness
 from changes.decide.steps import is_out_of_reach, largest_cut, rebased
@@ -122,7 +122,7 @@ def candidates_of(
         under = selecting[0]
         rebased_values = rebased(body, (), of_workload)
         allowed = permitted(rebased_values, under.limits, under.settings.guardrails)
-        candidate = _candidate(workload, under, allowed)
+        candidate = _candidate(workload, under, body, allowed)
         if len(selecting) > 1:
             names = ", ".join(one.policy.name for one in selecting)
             blocked: tuple[Reason, str] | None = (Reason.AUTOPILOT_TWO_POLICIES, f"it is selected by {names}")
@@ -154,7 +154,9 @@ def _starts(
     return StartAim(workload, str((body.get("metadata") or {}).get("uid") or ""), highest, factor)
 
 
-def _candidate(workload: WorkloadRef, under: PolicyInForce, allowed: Sequence[Recommendation]) -> QueueCandidate:
+def _candidate(
+    workload: WorkloadRef, under: PolicyInForce, body: Json, allowed: Sequence[Recommendation]
+) -> QueueCandidate:
     moving = [r for r in allowed if any(changes(v) for v in r.values)]
     ready = readiness(moving, under.settings.guardrails) if moving else None
     first = ready.first if ready else ()
@@ -170,11 +172,14 @@ def _candidate(workload: WorkloadRef, under: PolicyInForce, allowed: Sequence[Re
         blocked = (
             (Reason.AUTOPILOT_GUARDRAIL, f"stopped by {stopped}") if stopped else (Reason.AUTOPILOT_NOTHING_ALLOWED, "")
         )
+    ways = under.limits.ways
+    if _gitops(body, under):
+        ways = tuple(way for way in ways if leaves_manifests(way.method, body, allowed))
     return QueueCandidate(
         workload,
         str(under.policy),
         under.mode,
-        under.limits,
+        replace(under.limits, ways=ways),
         worth=_worth(first, moved),
         confidence=min((r.trust.confidence if r.trust else 0.0 for r in first), default=0.0),
         moved=moved,
@@ -199,11 +204,19 @@ def _blocked(
     untouched = next((words for words in _untouched(candidate, under, body, live, allowed)), "")
     if untouched:
         return Reason.AUTOPILOT_NEVER_TOUCHED, untouched
-    gitops = gitops_owner(body, under.settings.guardrails)
-    other = vpa_of(candidate.workload, live.vpas) or gitops_writer(body) or reverted(body, standings)
-    if other or gitops:
-        return Reason.AUTOPILOT_OTHER_WRITER, other or f"{gitops} says that a GitOps tool owns it"
+    other = vpa_of(candidate.workload, live.vpas) or reverted(body, standings)
+    if other:
+        return Reason.AUTOPILOT_OTHER_WRITER, other
+    if not candidate.limits.ways:
+        owner = _gitops(body, under)
+        return Reason.AUTOPILOT_OTHER_WRITER, f"{owner}; no way of the policy leaves its manifests as they are"
     return None
+
+
+def _gitops(body: Json, under: PolicyInForce) -> str:
+    """What says that a GitOps tool keeps the workload, "" when nothing does."""
+    label = gitops_owner(body, under.settings.guardrails)
+    return gitops_writer(body) or (f"{label} says that a GitOps tool owns it" if label else "")
 
 
 def _untouched(

@@ -46,7 +46,7 @@ def gitops_writer(live: Json) -> str:
     """Why a GitOps tool keeps its containers' resources, of its managed fields; "" when none does."""
     managers = [entry.get("manager", "") for entry in _writers(live)]
     owner = next((name for name in managers if name in GITOPS_MANAGERS), "")
-    return f"{owner} keeps its resources and would undo the change" if owner else ""
+    return f"{owner} keeps its resources" if owner else ""
 
 
 def reverted(live: Json, standings: Sequence[ChangeStatus]) -> str:

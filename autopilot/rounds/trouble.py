@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
+
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.settings.root import Settings
 from profiler.prometheus.client import Client
 from profiler.prometheus.decode import latest
+
+LONGEST_WAIT_SECONDS: Final = 10.0
+"""For one answer: rollbacks, and CPU that starting pods give back, wait for it."""
 
 
 def asked_trouble(settings: Settings, now_seconds: float) -> str:
@@ -19,7 +26,8 @@ def asked_trouble(settings: Settings, now_seconds: float) -> str:
     if not settings.profiler.prometheus.url:
         return "autopilot.trouble_query is set, and profiler.prometheus.url is not: nobody can say whether all is well"
     try:
-        client = Client(settings.profiler.prometheus)
+        patience_seconds = min(settings.profiler.prometheus.timeout_seconds, LONGEST_WAIT_SECONDS)
+        client = Client(msgspec.structs.replace(settings.profiler.prometheus, timeout_seconds=patience_seconds))
         try:
             answer = latest(client.range(query, int(now_seconds), int(now_seconds), 1))
         finally:

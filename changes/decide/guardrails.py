@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from changes.decide import autoscaler_targets
 from changes.decide.capacity_checks import room
 from changes.decide.change_windows import is_open, when
+from changes.decide.field_changes import quiet
 from changes.decide.patches import changes
 from changes.decide.rule import STEP_RULES, Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
 from changes.decide.steps import largest_cut, least_amount
@@ -29,6 +31,7 @@ __all__ = [
     "judge",
     "judge_batch",
     "judge_recorded",
+    "leaves_manifests",
 ]
 
 HOUR_SECONDS: Final = 3600.0
@@ -44,7 +47,7 @@ def judge(
         *_recorded(recommendations, moved, settings),
         *room(recommendations, moved, around),
         _protected(recommendations[0], settings),
-        _gitops(around, settings),
+        _gitops(recommendations, around, settings),
         _rollout(around.live),
         _disruption(around),
         _cool_down(moved, around, settings),
@@ -174,18 +177,30 @@ def gitops_owner(live: Json, settings: GuardrailSettings) -> str:
     return next((key for key in settings.managed_by if key in keys), "")
 
 
-def _gitops(around: GuardrailContext, settings: GuardrailSettings) -> Guardrail:
-    owner = gitops_owner(around.live, settings)
-    if owner and around.method is Method.BUNDLE:
-        return Guardrail(
-            "gitops", GuardrailOutcome.PASS, f"{owner} says that a GitOps tool owns it: a bundle goes that way"
-        )
-    why = (
-        f"{owner} says that a GitOps tool owns it and would undo this: write a bundle instead"
-        if owner
-        else "no GitOps owner"
+def leaves_manifests(method: Method, live: Json, recommendations: Sequence[Recommendation]) -> bool:
+    """Whether a method writes nothing that a manifest has: pods, an annotation and a label of ours, or a file.
+
+    Server-side apply and a three-way merge leave metadata alone that is in no manifest.
+    """
+    if method is Method.BUNDLE:
+        return True
+    is_ours = method is Method.ANNOTATE or (
+        method is Method.IN_PLACE and not quiet(live, recommendations[0].container.workload.kind)
     )
-    return made("gitops", not owner, why)
+    return is_ours and not autoscaler_targets.moves(list(recommendations))
+
+
+def _gitops(
+    recommendations: Sequence[Recommendation], around: GuardrailContext, settings: GuardrailSettings
+) -> Guardrail:
+    owner = gitops_owner(around.live, settings)
+    if not owner:
+        return made("gitops", True, "no GitOps owner")
+    if not leaves_manifests(around.method, around.live, recommendations):
+        why = f"{owner} says that a GitOps tool owns it and would undo this: write a bundle instead"
+        return made("gitops", False, why)
+    end = "a bundle goes that way" if around.method is Method.BUNDLE else "nothing that its manifests name is written"
+    return made("gitops", True, f"{owner} says that a GitOps tool owns it: {end}")
 
 
 def _rollout(live: Json) -> Guardrail:

@@ -15,7 +15,7 @@ from autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates
 from autopilot.decide.history import Decisions
 from autopilot.decide.policy import ceiling_of, effective, parse_policy
 from autopilot.decide.queue import QueueCandidate
-from cotenant.core.model.autopilot import AutopilotMode
+from cotenant.core.model.autopilot import AutopilotMode, Way
 from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.qos import QosClass
@@ -50,9 +50,11 @@ def candidate(
     recommended: Recommendation,
     classes: Sequence[QosClass] = (),
     limits: Mapping[str, str] = MappingProxyType({}),
+    *,
     left_alone: bool = False,
     scaled_by: Sequence[str] = (),
     factor: float = 1.0,
+    annotations: Sequence[str] = (),
     **spec: Any,
 ) -> QueueCandidate:
     """Of a Deployment of two pods that requests 1000m and 1 GiB, with these limits.
@@ -62,7 +64,8 @@ def candidate(
     resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": dict(limits)}
     container = {"name": "app", "resources": resources}
     template = {"metadata": {}, "spec": {"containers": [container]}}
-    body = {"metadata": {"uid": "u"}, "spec": {"replicas": 2, "template": template}}
+    meta = {"uid": "u", "annotations": dict.fromkeys(annotations, "x")}
+    body = {"metadata": meta, "spec": {"replicas": 2, "template": template}}
     metrics = [{"type": "Resource", "resource": {"name": name}} for name in scaled_by]
     target = {"kind": WEB.kind, "name": WEB.name}
     scalers = [{"metadata": {"name": "web"}, "spec": {"scaleTargetRef": target, "metrics": metrics}}]
@@ -197,3 +200,17 @@ def test_a_start_is_helped_only_where_cpu_may_move_in_place_and_the_workload_is_
     stays = replace(request(Resource.CPU, 1000, 1000), inputs={"days": 14.0, "coverage": 1.0, "startup_max": 2500})
     one = candidate(recommendation(stays), **{"factor": 3.0, **around})
     assert (one.starts is not None) == is_helped
+
+
+@pytest.mark.parametrize(
+    ("ways", "left"),
+    [(["InPlace", "RollOut"], (Way.IN_PLACE,)), (["RollOut"], ())],
+)
+def test_what_a_gitops_tool_owns_goes_the_ways_that_leave_its_manifests_alone(
+    ways: list[str], left: tuple[Way, ...]
+) -> None:
+    less_cpu = recommendation(request(Resource.CPU, 1000, 900))
+    one = candidate(less_cpu, annotations=["argocd.argoproj.io/tracking-id"], ways=ways)
+    assert one.limits.ways == left
+    assert (one.blocked is None) == bool(left)
+    assert one.blocked is None or one.blocked[0] is Reason.AUTOPILOT_OTHER_WRITER

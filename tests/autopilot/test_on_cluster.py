@@ -27,7 +27,7 @@ from tests.actions.dying import killed
 from tests.actions.world import Kubelet, cpus, created, deployed, own_node, pods, ready, template
 from tests.autopilot.dying import DyingRound, dying_round
 from tests.autopilot.scene import APPROVER, HOUR, AutopilotScene
-from tests.cluster.api import ApiError
+from tests.cluster.api import ApiError, Json
 from tests.cluster.binaries import find
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
@@ -293,6 +293,34 @@ def test_the_rest_of_a_canary_waits_while_it_is_paused_and_is_resized_in_place_a
     scene.round()
     assert cpus(scene.plane, web) == ["800m", "800m"]
     assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in pods(scene.plane, web))
+
+
+def test_what_a_gitops_tool_keeps_is_resized_in_place_and_its_next_reconciliation_takes_nothing_back(
+    scene: AutopilotScene, web: WorkloadRef, webhook: WebhookService
+) -> None:
+    api, path = scene.plane.api(), f"/apis/apps/v1/namespaces/{web.namespace}/deployments/web"
+    spec = api.get(path)["spec"]
+    meta = {"name": "web", "labels": {"kustomize.toolkit.fluxcd.io/name": "shop"}}
+    manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+
+    def reconcile() -> Json:
+        return api.patch(path, manifest, "apply", fieldManager="kustomize-controller", force="true")
+
+    reconcile()
+    ready(scene.plane, web)
+    acting(scene, ways=["RollOut", "InPlace"])
+    (act,) = scene.round()[2]
+    assert {status.state for status in act.changes} == {ChangeState.APPLIED, ChangeState.WAITING}
+    for hours in (2, 4):  # the first pod is verified and the rest done; then that is verified too
+        reconcile()
+        ready(scene.plane, web)
+        scene.ahead_seconds = hours * HOUR
+        scene.round()
+    assert (cpu(scene, web), cpus(scene.plane, web)) == ("1", ["800m", "800m"])
+    assert "cotenant.dev/resources" in reconcile()["metadata"]["annotations"]
+    scene.round()
+    assert {status.state for status in scene.standings()} == {ChangeState.VERIFIED}
+    assert "autopilot-left-alone" not in scene.events()
 
 
 def test_the_rest_of_a_canary_is_never_done_once_the_approval_is_taken_back(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from changes.decide.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, blocking, judge, judge_batch
+from cotenant.core.model.changes.service import Method
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.reasons import Reason
@@ -84,6 +85,37 @@ def test_a_rule_stops_what_it_is_for_and_nothing_else_does(
     assert failed == [rule]
     assert blocking(found.values(), ()) == [found[rule]] and blocking(found.values(), [rule]) == []
     assert found[rule].words(overridden=True) == f"overridden: {found[rule].why}"
+
+
+MANAGED: Any = {**LIVE, "metadata": {"generation": 3, "labels": {"kustomize.toolkit.fluxcd.io/name": "shop"}}}
+MOVING_TARGET: dict[str, Any] = {
+    "hpa": "web",
+    "hpa_trigger_millicores": 700.0,
+    "hpa_target_now_percent": 70,
+    "hpa_target_percent": 87,
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "live", "inputs", "passes"),
+    [
+        (Method.TEMPLATE, MANAGED, {}, False),
+        (Method.BUNDLE, MANAGED, {}, True),
+        (Method.ANNOTATE, MANAGED, {}, True),
+        (Method.IN_PLACE, MANAGED, {}, True),
+        # new pods get the values by the template here, which the tool would set back
+        (Method.IN_PLACE, {**MANAGED, "spec": {"replicas": 2, "updateStrategy": {"type": "OnDelete"}}}, {}, False),
+        # the target of its autoscaler would move along, and is in a manifest as well
+        (Method.ANNOTATE, MANAGED, MOVING_TARGET, False),
+        (Method.IN_PLACE, MANAGED, MOVING_TARGET, False),
+        (Method.TEMPLATE, LIVE, MOVING_TARGET, True),
+    ],
+)
+def test_what_a_gitops_tool_owns_is_changed_only_where_no_manifest_says_otherwise(
+    method: Method, live: dict[str, Any], inputs: dict[str, Any], passes: bool
+) -> None:
+    rule = judged(recommendation(**inputs), replace(CALM, live=live, method=method))["gitops"]
+    assert (rule.outcome is GuardrailOutcome.PASS) == passes
 
 
 def test_raising_is_not_cooled_down_and_never_a_step_too_far() -> None:
