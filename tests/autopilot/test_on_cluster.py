@@ -232,7 +232,7 @@ def test_what_others_keep_is_never_touched(scene: AutopilotScene) -> None:
     spec = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hpa"}, "maxReplicas": 3}
     body = {"metadata": {"name": "hpa"}, "spec": {**spec, "metrics": [metric]}}
     api.create(f"/apis/autoscaling/v2/namespaces/{scene.namespace}/horizontalpodautoscalers", body)
-    scene.policy(neverTouch=["Autoscaled"])
+    scene.policy(neverTouch=["Autoscaled"], ways=["RollOut"])
     reading, _, _ = scene.round()
     assert {e.candidate.workload.name: e.reason for e in reading.queue} == kinds
 
@@ -391,7 +391,7 @@ def test_a_starting_pod_gets_cpu_in_place_and_gives_it_back_when_it_is_ready(
     (advice,) = scene.recommendations
     starts = [replace(value, inputs={**value.inputs, "startup_max": 2500}) for value in advice.values]
     scene.recommendations = [replace(advice, values=tuple(starts))]
-    acting(scene)
+    acting(scene, ways=["InPlace"])
     rounds = scene.rounds()
     reading = rounds.read(ShiftedClock(0.0).now_seconds())
     assert rounds.help_starts(reading) == []  # its pods are ready
