@@ -48,6 +48,7 @@ from cotenant.core.settings.sections.pipeline import PipelineSettings
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
 from tests.cluster.pki import Authority
 from tests.cluster.waiting import wait_for
+from tests.support.worker_tasks import fail, interrupt, kill_always, kill_once, process_of
 
 pytestmark = pytest.mark.slow
 
@@ -226,16 +227,6 @@ def test_results_come_in_the_order_of_their_tasks(order: list[int]) -> None:
     assert list(in_turn((number, str(number)) for number in order)) == [str(number) for number in range(6)]
 
 
-def kill_once(path: str) -> str:
-    """A task that ends its worker the first time it is done by one; each beginning is noted."""
-    mark = Path(path)
-    with mark.open("a") as noted:
-        noted.write("x")
-    if mark.name == "killer" and mark.read_text() == "x":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return mark.name
-
-
 def begun(folder: Path, names: Sequence[str]) -> Mapping[str, int]:
     return {name: len((folder / name).read_text()) for name in names}
 
@@ -247,18 +238,9 @@ def test_a_killed_process_costs_only_what_it_was_doing(tmp_path: Path) -> None:
     assert begun(tmp_path, names) == {"a": 1, "killer": 2, "b": 1, "c": 1}
 
 
-def kill_always(name: str) -> str:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return name
-
-
 def test_a_task_that_ends_every_worker_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(WorkerLost, match="3 times while it computed dark"):
         list(Processes(1).run(kill_always, ["dark"]))
-
-
-def process_of(name: str) -> int:
-    return os.getpid()
 
 
 def ended(process: int) -> bool:
@@ -279,11 +261,6 @@ def test_an_idle_process_that_is_killed_costs_nothing() -> None:
     assert number == 1 and second != first
 
 
-def interrupt(name: str) -> str:
-    os.kill(os.getpid(), signal.SIGINT)
-    return name
-
-
 def test_workers_leave_an_interrupt_to_their_parent() -> None:
     assert list(Processes(1).run(interrupt, ["a"])) == [(0, "a")]
 
@@ -293,10 +270,6 @@ def test_workers_end_with_the_analysis_that_is_given_up_before_its_last_shard() 
         process = next(results)
         raise RuntimeError("given up")
     assert ended(process)
-
-
-def fail(text: str) -> str:
-    raise UsageError(text)
 
 
 def test_an_error_of_a_shard_is_the_analysis_error() -> None:

@@ -19,7 +19,7 @@ from obstore.exceptions import GenericError
 
 from cotenant.apps.pipeline import corridor
 from cotenant.apps.pipeline.corridor import Sharding
-from cotenant.apps.pipeline.shards.executors import Processes
+from cotenant.apps.pipeline.shards.executors import Here, Processes
 from cotenant.apps.pipeline.shards.plan import ShardSize
 from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.clock import FixedClock
@@ -66,10 +66,10 @@ def test_history_in_a_bucket_is_read_back_whole_and_in_part(bucket: Bucket) -> N
 
 def test_shards_of_an_analysis_are_read_from_a_bucket_as_from_a_folder(bucket: Bucket, tmp_path: Path) -> None:
     spec, results = SyntheticSpec(nodes=2, workloads=8, days=2, seed=5), []
-    for url in (bucket.url, tmp_path.as_uri()):
+    for url, executor in ((bucket.url, Processes(2)), (tmp_path.as_uri(), Here())):
         store = Store(url, CLUSTER)
         clock = FixedClock(fill(store, spec, Silent()).inventory.time_seconds)
-        by_two = Sharding(Processes(2), ShardSize(workloads=4))
+        by_two = Sharding(executor, ShardSize(workloads=4))
         analysis = corridor.analyse(store, SETTINGS, clock, Silent(), sharding=by_two)
         corridor.publish(analysis, store, SETTINGS)
         tables = [list(store.read_table(schema).rows()) for schema in (WORKLOADS, RECOMMENDATIONS, RECLAIMABLE)]
