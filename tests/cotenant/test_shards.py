@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -45,6 +48,7 @@ from cotenant.core.model.usage.usage import Signal
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from cotenant.core.settings.sections.pipeline import PipelineSettings
+from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
 from tests.cluster.pki import Authority
 from tests.cluster.waiting import wait_for
@@ -68,6 +72,18 @@ class Backwards:
     def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
         for number in reversed(range(len(tasks))):
             yield number, work(tasks[number])
+
+
+@dataclass
+class Travelling:
+    """Computes in this process what tasks are after their way to a worker, and keeps what travelled."""
+
+    sent: list[bytes] = field(default_factory=list)
+
+    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
+        for number, task in enumerate(tasks):
+            self.sent.append(pickle.dumps(task))
+            yield number, work(pickle.loads(self.sent[-1]))
 
 
 def published(
@@ -95,6 +111,15 @@ def test_processes_publish_what_this_process_does(
     store: Store, cluster: SyntheticCluster, tmp_path: Path, sharded: dict[str, bytes]
 ) -> None:
     assert published(store, cluster, tmp_path, Processes(2))[1] == sharded
+
+
+def test_no_secret_of_the_settings_travels_to_workers(store: Store, cluster: SyntheticCluster) -> None:
+    executor, clock = Travelling(), FixedClock(cluster.inventory.time_seconds)
+    source = PrometheusSettings(headers={"Authorization": "Bearer 5ecret"})
+    settings = msgspec.structs.replace(QUICK, profiler=ProfilerSettings(prometheus=source))
+    corridor.analyse(store, settings, clock, Silent(), sharding=Sharding(executor, SIZE))
+    assert len(executor.sent) >= 4
+    assert not [task for task in executor.sent if b"5ecret" in task]
 
 
 def test_the_order_in_which_shards_are_finished_changes_nothing(

@@ -91,6 +91,16 @@ def analyse(
     return run.analysis(history, run.merged(history, tasks), division)
 
 
+def _computing(settings: Settings) -> Settings:
+    """What workers compute by, all else at its defaults: no header, password or token travels to them."""
+    return Settings(
+        portrait=settings.portrait,
+        forecasting=settings.forecasting,
+        recommender=settings.recommender,
+        plans=settings.plans,
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Run:
     """What all stages of one analysis need."""
@@ -110,7 +120,7 @@ class _Run:
         for shard in shards:
             containers = (ContainerRef(w.ref, c.name) for w in shard.inventory.workloads for c in w.containers)
             own = {ref: margins[ref] for ref in containers if ref in margins}
-            at = (self.store.url, self.store.cluster, self.settings, shard)
+            at = (self.store.url, self.store.cluster, _computing(self.settings), shard)
             tasks.append(ShardTask(*at, history.window, history.quality, own, server))
         return tasks
 
@@ -181,7 +191,7 @@ class _Run:
             assert usage.resource is not None
             for group, part in parts(kind, usage):
                 before = learned.read(self.store, group, learned.settings_of(group, self.settings.forecasting))
-                tasks.append(SeriesTask(group, part, self.settings, before, allocatable))
+                tasks.append(SeriesTask(group, part, _computing(self.settings), before, allocatable))
                 kinds.append((kind, usage.resource))
         self.progress.stage("Forecasts of nodes and the cluster", len(tasks))
         groups: list[GroupForecast] = []
