@@ -87,6 +87,11 @@ SPECIAL: Final = re.compile(r"[\\,*]")
 
 ALWAYS: Final = (-np.inf, np.inf)
 
+MOST_WORDS: Final = 32
+MOST_STARS: Final = 256
+MOST_VALUES: Final = 4_000
+"""What one query may hold: each is compared with every row, and a page's answer must not take minutes."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class FilterCondition:
@@ -248,7 +253,24 @@ def parse(search: str, schema: Schema) -> Query:
                 _require(word or EMPTY, (*ORDERS[key], EMPTY), f"{schema.name}: unknown {key}")
             values.setdefault((key, negated), set()).update(alternatives)
     conditions = (FilterCondition(k, tuple(sorted(v)), negated) for (k, negated), v in values.items())
-    return replace(query, conditions=tuple(sorted(conditions)))
+    return _bounded(replace(query, conditions=tuple(sorted(conditions))), schema)
+
+
+def _bounded(query: Query, schema: Schema) -> Query:
+    """The query itself; UsageError for one that is too large to answer, or has half a character."""
+    values = [value for condition in query.conditions for value in condition.values]
+    sizes = {
+        f"words in q, at most {MOST_WORDS}": (len(query.text.replace("/", " ").split()), MOST_WORDS),
+        f"stars, at most {MOST_STARS:,}": (sum(len(plain_parts(value)) - 1 for value in values), MOST_STARS),
+        f"values, at most {MOST_VALUES:,}": (len(values), MOST_VALUES),
+    }
+    for what, (size, most) in sizes.items():
+        if size > most:
+            raise UsageError(f"{schema.name}: the filter has {size:,} {what}.", fix="Ask in several parts.")
+    for text in (query.text, *values):
+        if any("\ud800" <= sign <= "\udfff" for sign in text):
+            raise UsageError(f"{schema.name}: {text!r} is no text that UTF-8 can hold.", fix="Write whole characters.")
+    return query
 
 
 def _narrowed(span: tuple[float, float], key: str, value: str) -> tuple[float, float]:

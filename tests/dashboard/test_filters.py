@@ -188,6 +188,21 @@ def test_an_unknown_word_is_refused_with_the_nearest_known_one(search: str, word
     assert words in refused.value.fix
 
 
+@pytest.mark.parametrize(
+    ("search", "words"),
+    [
+        ("q=" + "+".join(["a"] * 33), "33 words"),
+        ("ns=" + "a*" * 257, "257 stars"),
+        ("ns=" + ",".join(map(str, range(4001))), "4,001 values"),
+        ("q=\ud800", "UTF-8"),
+        ("ns!=\udfff*", "UTF-8"),
+    ],
+)
+def test_a_query_that_would_take_minutes_or_is_no_text_is_refused(search: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        filters.parse(search, RECOMMENDATIONS)
+
+
 @pytest.mark.parametrize(("search", "names"), [("severity=crit*", ["checkout"]), ("severity=none", [])])
 def test_a_severity_may_be_a_pattern_or_empty(search: str, names: list[str]) -> None:
     assert shown(search) == names

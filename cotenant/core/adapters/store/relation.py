@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
-import tempfile
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cotenant.core.adapters.store import tables
+from cotenant.core.adapters.store.scratch import scratch
 from cotenant.core.model.errors import StoreError
 from cotenant.core.model.table import Column, Kind, Schema, Table
 
@@ -36,12 +37,15 @@ PLACE: Final = "_place"
 """Column of a row's number in its table: the order of rows that compare equal."""
 MEMORY: Final = "160MB"
 """For all questions together; what needs more goes to disk for its time."""
+SPILLED: Final = "1GB"
+"""Most that lies on disk for a question: without a bound the engine takes what is free there."""
 THREADS: Final = 4
 LISTED: Final = 2_000
 """Rows that are named one by one; more are joined."""
 BATCH_ROWS: Final = 8_192
 ALL_ROWS: Final = slice(None)
 _NUMBERS = itertools.count()
+_ONE_AT_A_TIME: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +95,12 @@ class Relation:
 
     @classmethod
     def stored(cls, content: bytes, schema: Schema) -> Relation:
-        """A table's file, checked as `tables.check` does, in a copy on disk that stays what it is."""
+        """A table's file, checked as `tables.check` does, in a copy on disk that stays what it is.
+
+        StoreError when the disk has no room for it.
+        """
         names, size = tables.check(content, schema)
-        copy = _Copy(Path(_scratch().name) / f"{next(_NUMBERS)}.parquet")
-        copy.path.write_bytes(content)
-        weakref.finalize(copy, copy.path.unlink, missing_ok=True)
+        copy = _copied(content)
         sql = _select(schema, names, "read_parquet(?, file_row_number = true)", f"file_row_number AS {PLACE}")
         return cls(schema, sql, (str(copy.path),), size, {}, copy)
 
@@ -234,12 +239,12 @@ class Relation:
         import duckdb
 
         sql = f"SELECT {listed} FROM ({self._sql}) WHERE {where.sql} {end}"
-        with _engine().cursor() as cursor:
+        with _cursor() as cursor:
             try:
                 for name, table in self._bound.items():
                     cursor.register(name, table)
                 yield cursor.sql(sql, params=[*self._parameters, *where.parameters])
-            except duckdb.Error as error:
+            except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow's reader passes on those of late rows
                 raise StoreError(
                     f"table {self.schema.name} cannot be read: {error}", fix="Try again; scan again when that fails."
                 ) from error
@@ -309,27 +314,46 @@ def _arrow(names: Sequence[str], arrays: Sequence[pa.Array]) -> pa.Table:
     return pa.Table.from_arrays(list(arrays), names=list(names))
 
 
-@cache
-def _scratch() -> tempfile.TemporaryDirectory[str]:
-    """For copies of tables and for what exceeds the memory; removed when the process ends."""
-    return tempfile.TemporaryDirectory(prefix="cotenant-tables-", ignore_cleanup_errors=True)
+def _copied(content: bytes) -> _Copy:
+    """The copy of a file; not an OSError, by which the store would take the file itself for a damaged one."""
+    try:
+        copy = _Copy(scratch() / f"{next(_NUMBERS)}.parquet")
+        weakref.finalize(copy, copy.path.unlink, missing_ok=True)
+        copy.path.write_bytes(content)
+    except OSError as error:
+        raise StoreError(
+            f"{len(content):,} bytes of a result table cannot be copied to the temporary folder: {error}",
+            fix="Make room there, or set TMPDIR to a folder with more of it.",
+        ) from error
+    return copy
+
+
+def _cursor() -> DuckDBPyConnection:
+    """A connection of its own for one question, in whatever thread."""
+    with _ONE_AT_A_TIME:
+        return _engine().cursor()
 
 
 @cache
 def _engine() -> DuckDBPyConnection:
-    """One for the process: it reads what it is told to and loads nothing from elsewhere."""
+    """One for the process: it reads and writes below `scratch` only, and loads nothing from elsewhere."""
     import duckdb
 
     config: dict[str, Any] = {
         "memory_limit": MEMORY,
         "threads": min(THREADS, os.cpu_count() or 1),
-        "temp_directory": str(Path(_scratch().name) / "spill"),
+        "temp_directory": str(scratch() / "spill"),
+        "max_temp_directory_size": SPILLED,
         "python_enable_replacements": False,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
+        "allow_community_extensions": False,
+        "allow_persistent_secrets": False,
     }
     engine = duckdb.connect(":memory:", config=config)
     engine.execute("SET GLOBAL parquet_metadata_cache = true")
+    engine.execute("SET GLOBAL allowed_directories = [$folder]", {"folder": f"{scratch()}/"})
+    engine.execute("SET GLOBAL enable_external_access = false")
     engine.execute("SET lock_configuration = true")
     atexit.register(_engine.cache_clear)  # left to the interpreter's end, it complains of what is still there
     return engine
