@@ -67,10 +67,11 @@ def helm(*arguments: str, values: Mapping[str, Any] | None = None) -> subprocess
     return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False, timeout=330)
 
 
-def release(plane: ControlPlane, *words: str, values: Mapping[str, Any] | None = None) -> None:
-    """Run Helm on a cluster, in our namespace; AssertionError with what it printed where it fails."""
+def release(plane: ControlPlane, *words: str, values: Mapping[str, Any] | None = None) -> str:
+    """What Helm prints that is run on a cluster, in our namespace; AssertionError with what it printed where it fails."""
     done = helm(*words, "--namespace", "cotenant", "--kubeconfig", str(plane.admin_kubeconfig), values=values)
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def rendered(values: Mapping[str, Any]) -> list[Json]:

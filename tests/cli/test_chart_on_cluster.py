@@ -18,7 +18,6 @@ from tests.cli.charts import (
     Json,
     chart,
     every_combination,
-    helm,
     named,
     release,
     rendered,
@@ -207,9 +206,8 @@ def test_helm_installs_upgrades_and_uninstalls_and_leaves_what_people_stored(
     assert "tls.crt" in secrets["cotenant-webhook-certificate"]["data"]
     # Without their part nobody is left who would take load taints away: the notes say what does.
     untainting = values_of(EVERYTHING - {"tainting"}, applier={"enabled": True})
-    words = ("upgrade", "cotenant", str(chart()), "--dry-run=server", "--namespace", "cotenant")
-    done = helm(*words, "--kubeconfig", str(plane.admin_kubeconfig), values=untainting)
-    assert "kubectl taint nodes --all cotenant.dev/load-" in done.stdout
+    text = release(plane, "upgrade", "cotenant", str(chart()), "--dry-run=server", values=untainting)
+    assert "kubectl taint nodes --all cotenant.dev/load-" in text
     manager = live(plane, "deployment")["cotenant-manager"]
     assert "cotenant.dev/settings-digest" in manager["spec"]["template"]["metadata"]["annotations"]
     # `cotenant install` and `cotenant uninstall` see that Helm owns it.
