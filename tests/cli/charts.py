@@ -68,7 +68,7 @@ def helm(*arguments: str, values: Mapping[str, Any] | None = None) -> subprocess
 
 
 def release(plane: ControlPlane, *words: str, values: Mapping[str, Any] | None = None) -> str:
-    """What Helm prints that is run on a cluster, in our namespace; AssertionError with what it printed where it fails."""
+    """What Helm prints, run on a cluster in our namespace; AssertionError with what it printed where it fails."""
     done = helm(*words, "--namespace", "cotenant", "--kubeconfig", str(plane.admin_kubeconfig), values=values)
     assert done.returncode == 0, done.stderr
     return done.stdout
