@@ -281,7 +281,7 @@ def test_an_example_is_accepted_strictly_and_kept_whole(installed: Api, kind: st
 CHOSEN: dict[str, dict[str, Any]] = {
     "AutopilotPolicy": {
         "spec.resources": ["cpu", "memory"],
-        "spec.directions": ["Down"],
+        "spec.directions": ["Down", "UpAfterThrottling"],  # throttledShare belongs to the second
         "spec.windows[]": "daily 01:00-05:00 UTC",
     },
     "ReservationPlan": {
