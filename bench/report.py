@@ -20,13 +20,13 @@ from bench.record import RESULTS, ROOT
 README: Final = ROOT / "README.md"
 COMPARE: Final = ROOT / "docs" / "compare.md"
 FIGURE: Final = ROOT / "docs" / "images" / "closed-loop.svg"
-CURVES: Final = ROOT / "bench" / "closed_loop_curves.json"
-"""What the figure is drawn from: `bench.closed_loop` writes it."""
+CURVES: Final = "closed_loop_curves_"
+"""How the names of the files begin that the figure is drawn from, one a family: `bench.closed_loop` writes them."""
 BEGIN, END = "<!-- numbers: written by `make docs`, do not edit -->", "<!-- end of numbers -->"
 BEGIN_FIGURE, END_FIGURE = "<!-- figure: written by `make docs`, do not edit -->", "<!-- end of figure -->"
 CAPTION: Final = (
-    "Batch work done against how often nodes were short, in simulated time, for each way to share nodes and three "
-    "families of pods (`.venv/bin/python -m bench.closed_loop`; what it assumes: [docs/simulate.md](docs/simulate.md))."
+    "Batch work done against how often nodes were short, in simulated time, for each way to share nodes and each "
+    "family of pods (`.venv/bin/python -m bench.closed_loop`; what it assumes: [docs/simulate.md](docs/simulate.md))."
 )
 IN_README: Final = (
     ("replay", "synthetic: OOM kills caused by us", "OOM kills by proposals in weeks held out, on a synthetic cluster"),
@@ -76,6 +76,12 @@ here as measured.
 def results() -> list[dict[str, Any]]:
     """All recorded benchmarks, by name."""
     return [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
+
+
+def curves() -> dict[str, list[dict[str, Any]]]:
+    """Recorded points of the closed loop by family of pods, by name."""
+    files = sorted((ROOT / "bench").glob(f"{CURVES}*.json"))
+    return {path.stem.removeprefix(CURVES): json.loads(path.read_text()) for path in files}
 
 
 def page(documents: list[dict[str, Any]]) -> str:
@@ -147,7 +153,7 @@ def with_numbers(readme: str, table: str) -> str:
 def with_figure(readme: str) -> str:
     """The README with the closed loop's figure where it has been recorded."""
     name = FIGURE.relative_to(ROOT)
-    picture = f"![{LABEL}]({name})\n\n{CAPTION}" if CURVES.exists() else ""
+    picture = f"![{LABEL}]({name})\n\n{CAPTION}" if curves() else ""
     return between(readme, BEGIN_FIGURE, picture, END_FIGURE)
 
 
@@ -161,7 +167,7 @@ def between(page: str, begin: str, text: str, end: str) -> str:
 def main() -> int:
     documents = results()
     targets = {
-        **({FIGURE: drawn(json.loads(CURVES.read_text()))} if CURVES.exists() else {}),
+        **({FIGURE: drawn(recorded)} if (recorded := curves()) else {}),
         ROOT / "bench" / "README.md": page(documents),
         README: with_numbers(with_figure(README.read_text()), readme_numbers(documents)),
         COMPARE: with_numbers(COMPARE.read_text(), chosen_rows(documents, BESIDE_PEERS)),
