@@ -20,7 +20,7 @@ from tests.cluster.namespaces import create_namespace, unique_name
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import BATCH_CPU, FORECASTS, RECOMMENDATIONS, SLO, Scene, deployed, results_of
 
-FEATURES = ("colocation", "node-slo", "recommendations", "forecasts", "status")
+FEATURES = ("colocation", "node-slo", "recommendations", "forecasts", "load-taints", "status")
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = [d for d in yaml.safe_load_all((ROOT / "deploy" / "rbac" / "manager.yaml").read_text()) if "rules" in d]
 Start = Callable[..., Manager]
@@ -151,7 +151,7 @@ def user_without(scene: Scene, kind: str, index: int) -> Path:
 
 
 LOST: dict[str, dict[str, ControllerCondition]] = {
-    "pods nodes": dict.fromkeys(("colocation", "node-slo", "forecasts"), ControllerCondition.FORBIDDEN),
+    "pods nodes": dict.fromkeys(("colocation", "node-slo", "forecasts", "load-taints"), ControllerCondition.FORBIDDEN),
     "deployments statefulsets daemonsets replicasets": {"recommendations": ControllerCondition.DEGRADED},
     "nodes/status": {"colocation": ControllerCondition.FORBIDDEN},
     "nodemetrics nodeslos": dict.fromkeys(("colocation", "node-slo"), ControllerCondition.FORBIDDEN),
