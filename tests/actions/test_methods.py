@@ -77,7 +77,7 @@ def test_in_place_no_pod_is_replaced_and_new_ones_have_the_values_too(
     assert new["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "800m", "memory": "1Gi"}
     assert new["metadata"]["annotations"][CHANGE_ANNOTATION] == done.change.id
     # the Deployment's count alone may still be that of before the deletion
-    wait_for("the new pod is ready", lambda: all(ready_since(pod) for pod in pods(control_plane, workload)))
+    wait_for("the new pod is ready", lambda: None not in map(ready_since, pods(control_plane, workload)))
     wait_for("the new pod runs", lambda: live(control_plane, workload)["status"].get("readyReplicas") == 2)
     judged = verify(actions, done)
     assert judged.state is ChangeState.VERIFIED and "no OOM kill, 0 restarts, 2 of 2 replicas ready" in judged.words
