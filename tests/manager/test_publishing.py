@@ -53,8 +53,8 @@ def test_a_run_is_published_once_and_kubectl_shows_it(scene: Scene, fake_nodes: 
     (node,) = fake_nodes(1)
     results = results_of(deployed(scene), node, cpu_millicores=250)
     # A Recommendation takes two writes, the object and its status; a UsageForecast one.
-    assert publish(scene, results) == {"recommendations": 2, "forecasts": 1}
-    assert publish(scene, results) == {"recommendations": 0, "forecasts": 0}
+    assert publish(scene, results) == {"recommendations": 2, "forecasts": 1, "load-taints": 0}
+    assert publish(scene, results) == {"recommendations": 0, "forecasts": 0, "load-taints": 0}
     path = f"{RECOMMENDATIONS}/namespaces/{scene.namespace}/recommendations/deployment-web"
     found = scene.api.get(path)
     assert found["status"]["podStatus"]["containerStatuses"] == [
@@ -89,7 +89,7 @@ def test_a_moved_amount_and_a_vanished_history_reach_the_object(scene: Scene, fa
 def test_kubernetes_collects_what_belonged_to_a_deleted_workload_and_node(scene: Scene) -> None:
     (node,) = create_nodes(scene.plane, 1, NodeShape(prefix=unique_name("collected")))
     workload = deployed(scene)
-    assert publish(scene, results_of(workload, node)) == {"recommendations": 2, "forecasts": 1}
+    assert publish(scene, results_of(workload, node)) == {"recommendations": 2, "forecasts": 1, "load-taints": 0}
     scene.api.delete(f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/{workload.name}")
     scene.api.delete(f"/api/v1/nodes/{node}")
     path = f"{RECOMMENDATIONS}/namespaces/{scene.namespace}/recommendations/deployment-web"
