@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "first-hour.md"
 STEP = re.compile(r"^<!-- step: (\S+) -->\n```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NODES = 5
-FEATURES = {"colocation", "node-slo", "recommendations", "forecasts", "reservations", "plans"}
+FEATURES = {"colocation", "node-slo", "recommendations", "forecasts", "reservations", "plans", "load-taints"}
 """What runs without a Prometheus."""
 BATCH = "kubernetes.io/batch-cpu"
 DEMO = "cotenant-demo-"
