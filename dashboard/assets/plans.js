@@ -1,4 +1,4 @@
-// Reservations: keys of the buttons that say one (data-key), and the focus on what a button opens (data-opens).
+// Keys of the buttons that say one (data-key), what a button asks for (data-asks), and the focus on what it opens (data-opens).
 "use strict";
 
 (function plans() {
@@ -16,6 +16,14 @@
     const row = event.target.closest && event.target.closest("tr.opens");
     if (!row || event.target.closest("a, button") || String(window.getSelection())) return;
     row.querySelector("a").click();
+  });
+
+  // What a button asks for is put where it stays when the button is drawn anew (data-asks: the store, data-asked: JSON).
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest && event.target.closest("button[data-asks]");
+    if (!button) return;
+    const asked = JSON.parse(button.dataset.asked);
+    window.dash_clientside.set_props(button.dataset.asks, { data: { ...asked, clicked: Date.now() } });
   });
 
   // What is opened comes from the server: it gets the focus once it is there, unless the person went elsewhere.

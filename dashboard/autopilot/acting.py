@@ -5,12 +5,13 @@ They call the dashboard's `AutopilotService`, which checks the person's rights a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import dash_mantine_components as dmc
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.core.model.autopilot import AutopilotMode, AutopilotService
@@ -26,6 +27,8 @@ from dashboard.frame.view import View
 WORK: Final = "autopilot-work"
 ACTED: Final = "autopilot-acted"
 CONFIRM: Final = "autopilot-confirm"
+ASKED: Final = "autopilot-asked"
+"""Where a button puts what it asks for: rounds draw the page anew, and a click must not be lost with its button."""
 EVERYTHING: Final = "*"
 """In the place of a policy or workload: the whole autopilot."""
 
@@ -77,8 +80,8 @@ def service(view: View) -> AutopilotService:
 
 
 def work_area() -> list[Component]:
-    """Where a button's confirm step opens, what it is about, and when something was done last."""
-    return [html.Div(id=WORK), dcc.Store(id="autopilot-chosen"), dcc.Store(id=ACTED)]
+    """What a button asks for, where its confirm step opens, what it is about, and when something was done last."""
+    return [dcc.Store(id=ASKED), html.Div(id=WORK), dcc.Store(id="autopilot-chosen"), dcc.Store(id=ACTED)]
 
 
 def button(view: View, act: str, name: str = EVERYTHING) -> Component:
@@ -90,12 +93,13 @@ def button(view: View, act: str, name: str = EVERYTHING) -> Component:
         reason = _not_everywhere(view)
     return html.Button(
         text.button,
-        id={"autopilot-do": act, "name": name},
         className=f"button {text.tone}".strip(),
         disabled=bool(reason),
         title=reason or text.note,
         **{
             "data-opens": CONFIRM,
+            "data-asks": ASKED,
+            "data-asked": json.dumps({"act": act, "name": name}),
             "aria-label": text.button if name == EVERYTHING else f"{text.button}: {visible(name)}",
         },
     )
@@ -180,15 +184,14 @@ def register(app: Dash, view: View) -> None:
     @app.callback(
         Output(WORK, "children", allow_duplicate=True),
         Output("autopilot-chosen", "data"),
-        Input({"autopilot-do": ALL, "name": ALL}, "n_clicks"),
+        Input(ASKED, "data"),
         prevent_initial_call=True,
     )
     @acts(view, Right.APPROVE)
-    def _open(clicks: Sequence[int | None]) -> tuple[Any, Any]:
-        chosen = ctx.triggered_id
-        if not chosen or not any(clicks):
+    def _open(asked: Mapping[str, Any] | None) -> tuple[Any, Any]:
+        if not asked:
             return no_update, no_update
-        return opened(view, str(chosen["autopilot-do"]), str(chosen["name"]))
+        return opened(view, str(asked["act"]), str(asked["name"]))
 
     @app.callback(
         Output(WORK, "children", allow_duplicate=True), Input("autopilot-cancel", "n_clicks"), prevent_initial_call=True

@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("br
 SIZE = {"width": 1366, "height": 768}
 
 
-@pytest.mark.soak  # a key pressed while the table of policies is drawn anew is lost now and then
 @pytest.mark.parametrize("theme", THEMES)
 def test_a_person_previews_tonight_lets_a_policy_act_and_pauses_everything(
     open_page: Open, made: Results, axe: str, theme: str, tmp_path: Path

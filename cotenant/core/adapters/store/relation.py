@@ -69,7 +69,7 @@ EVERY_ROW: Final = RowCondition()
 
 
 @dataclass(frozen=True, eq=False)
-class _Copy:
+class _LocalFile:
     """A file of a table's own, which goes with the last relation of it."""
 
     path: Path
@@ -85,7 +85,7 @@ class Relation:
     _size: int
     _bound: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
     """Tables in memory that the SQL names."""
-    _file: _Copy | None = field(default=None, repr=False)
+    _file: _LocalFile | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, table: Table) -> Relation:
@@ -314,10 +314,10 @@ def _arrow(names: Sequence[str], arrays: Sequence[pa.Array]) -> pa.Table:
     return pa.Table.from_arrays(list(arrays), names=list(names))
 
 
-def _copied(content: bytes) -> _Copy:
+def _copied(content: bytes) -> _LocalFile:
     """The copy of a file; not an OSError, by which the store would take the file itself for a damaged one."""
     try:
-        copy = _Copy(scratch() / f"{next(_NUMBERS)}.parquet")
+        copy = _LocalFile(scratch() / f"{next(_NUMBERS)}.parquet")
         weakref.finalize(copy, copy.path.unlink, missing_ok=True)
         copy.path.write_bytes(content)
     except OSError as error:
