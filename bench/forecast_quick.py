@@ -31,7 +31,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import LEVELS, Forecasts
 from cotenant.core.model.usage.usage import Signal, Statistic, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from cotenant.core.settings.sections.portrait import PortraitSettings
+from cotenant.core.settings.sections.profiler import PortraitSettings
 from forecasting.engine import forecast
 from forecasting.losses import coverage, pinball
 from forecasting.members import BASELINE, MEMBERS

@@ -37,8 +37,8 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from cotenant.core.settings.sections.plans import PlanSettings
-from cotenant.core.settings.sections.portrait import PortraitSettings
+from cotenant.core.settings.sections.profiler import PortraitSettings
+from cotenant.core.settings.sections.reservations import PlanSettings
 from forecasting.engine import forecast
 from profiler.portrait import build
 from recommender.plans.backtest import account

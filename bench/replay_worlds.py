@@ -18,7 +18,7 @@ from cotenant.core.model.identity import PodContainerRef, WorkloadRef
 from cotenant.core.model.recommendation import Action, Field, Recommendation
 from cotenant.core.model.resource import MIB, Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.portrait import PortraitSettings
+from cotenant.core.settings.sections.profiler import PortraitSettings
 from cotenant.core.settings.sections.recommender import RecommenderSettings
 from profiler import portrait
 from profiler.pool import by_container, demand

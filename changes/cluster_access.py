@@ -28,7 +28,7 @@ from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse, Stre
 from cotenant.core.adapters.kube.writes import APPLY_TYPE
 from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Someone
 from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.settings.sections.access import AccessMode, AccessSettings, ProxySettings
+from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings, ProxySettings
 from cotenant.core.settings.sections.kube import KubeSettings
 
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -22,8 +22,7 @@ from fastapi.responses import HTMLResponse
 
 from cotenant.core.adapters.clock import Clock, SystemClock
 from cotenant.core.model.errors import CotenantError
-from cotenant.core.settings.sections.access import AccessMode
-from cotenant.core.settings.sections.dashboard import DashboardSettings
+from cotenant.core.settings.sections.dashboard import AccessMode, DashboardSettings
 from dashboard import pages
 from dashboard.access import answers, grants, headers, login
 from dashboard.access.gate import Gate

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
-from cotenant.core.settings.sections.portrait import PortraitSettings
+from cotenant.core.settings.sections.profiler import PortraitSettings
 
 Flags = npt.NDArray[np.bool_]
 

@@ -18,7 +18,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
 from cotenant.core.model.usage.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Usage
-from cotenant.core.settings.sections.portrait import PortraitSettings
+from cotenant.core.settings.sections.profiler import PortraitSettings
 from profiler.group_reduce import Rows, reduce_columns, reduce_rows
 from profiler.pattern import classify
 

@@ -10,11 +10,11 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from admission.webhook_server.app import WebhookMetrics
 from cotenant.apps.manager.audit import Audit
-from cotenant.apps.manager.controllers.autopilot_metrics import AutopilotMetrics
-from cotenant.apps.manager.controllers.load_taint_metrics import LoadTaintMetrics
-from cotenant.apps.manager.controllers.migration_metrics import DeschedulerMetrics, MigrationMetrics
-from cotenant.apps.manager.controllers.queue_metrics import QueueMetrics
-from cotenant.apps.manager.controllers.reservation_controller import ReservationMetrics
+from cotenant.apps.manager.metrics.autopilot import AutopilotMetrics
+from cotenant.apps.manager.metrics.load_taints import LoadTaintMetrics
+from cotenant.apps.manager.metrics.migration import DeschedulerMetrics, MigrationMetrics
+from cotenant.apps.manager.metrics.queues import QueueMetrics
+from cotenant.apps.manager.metrics.reservations import ReservationMetrics
 from cotenant.core.adapters.telemetry import Metrics
 from dashboard.server.health import Health
 from enforcer.device_driver import DraMetrics

@@ -24,7 +24,7 @@ from cotenant.core.adapters.store.buckets import QUICK
 from cotenant.core.adapters.store.files import Folder
 from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Right, Someone
 from cotenant.core.model.errors import CotenantError
-from cotenant.core.settings.sections.access import AccessMode, AccessSettings
+from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings
 from dashboard.access import answers, forgery, front, grants, headers
 from dashboard.access.answers import Refused
 from dashboard.access.front import Front

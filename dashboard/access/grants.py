@@ -8,7 +8,7 @@ from typing import Final
 
 from cotenant.core.model.changes.people import Grant, IdentitySource, NotAllowed, Role, Someone
 from cotenant.core.model.errors import SettingsError
-from cotenant.core.settings.sections.access import AccessMode, AccessSettings, RoleRule, Unlisted
+from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings, RoleRule, Unlisted
 
 RESERVED: Final = "system:"
 """Names that mean something to Kubernetes itself: nobody comes by one through a header or a claim."""

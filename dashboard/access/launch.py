@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Final
 from urllib.parse import parse_qsl, quote
 
-from cotenant.core.settings.sections.access import AccessMode, AccessSettings
+from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings
 from dashboard.access.front import Front
 from dashboard.access.sessions import Seals
 

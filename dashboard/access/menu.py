@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Grant, IdentitySource, Role, Someone
 from cotenant.core.model.text import visible
-from cotenant.core.settings.sections.access import AccessMode, AccessSettings
+from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings
 
 SHOWN_NAMESPACES: Final = 5
 

@@ -18,9 +18,8 @@ from cotenant.core.model.queues.queue_service import QueueService
 from cotenant.core.model.rebalance.move_service import MoveService
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.reservations.plan_service import PlanService
-from cotenant.core.settings.sections.access import AccessSettings
 from cotenant.core.settings.sections.actions import ActionSettings
-from cotenant.core.settings.sections.dashboard import DashboardSettings
+from cotenant.core.settings.sections.dashboard import AccessSettings, DashboardSettings
 from cotenant.core.settings.sections.recommender import PriceSettings
 from dashboard.sources.source import ResultSource
 

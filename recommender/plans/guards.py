@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from cotenant.core.model.reservations.plan import WindowSource
 from cotenant.core.model.reservations.plan_service import PlanGuardResult
-from cotenant.core.settings.sections.plans import PlanSettings
+from cotenant.core.settings.sections.reservations import PlanSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotenant.core.settings.sections.plans import PlanSettings
+from cotenant.core.settings.sections.reservations import PlanSettings
 from recommender.plans.size import Counts
 
 

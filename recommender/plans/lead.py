@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.core.settings.sections.plans import PlanSettings
+from cotenant.core.settings.sections.reservations import PlanSettings
 
 FEWEST_STARTS: Final = 3
 """Measured pod starts below which the setting stands in."""

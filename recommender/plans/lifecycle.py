@@ -32,7 +32,7 @@ from cotenant.core.model.reservations.plan import (
 )
 from cotenant.core.model.reservations.plan_service import PlanGuardResult
 from cotenant.core.model.usage.usage import DAY_SECONDS
-from cotenant.core.settings.sections.plans import PlanSettings
+from cotenant.core.settings.sections.reservations import PlanSettings
 from recommender.plans import schedule
 from recommender.plans.guards import blocking
 from recommender.plans.hold import ReservedPods, hold

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reservations.plan import Expected, Proposal, Span
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
-from cotenant.core.settings.sections.plans import PlanSettings
+from cotenant.core.settings.sections.reservations import PlanSettings
 from recommender.plans.backtest import PlanAccount, account, last_week, none, skill, static
 from recommender.plans.hold import replayed
 from recommender.plans.size import Counts, level_path, pods

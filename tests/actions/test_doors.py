@@ -22,7 +22,7 @@ from cotenant.core.adapters.kube.connection import ApiRequest
 from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Someone
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Address, Apply, Patch
-from cotenant.core.settings.sections.access import AccessSettings
+from cotenant.core.settings.sections.dashboard import AccessSettings
 from cotenant.core.settings.sections.kube import KubeSettings
 from tests.cluster.control_plane import APISERVER, ControlPlane, Options
 from tests.cluster.namespaces import create_namespace, unique_name

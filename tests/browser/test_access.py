@@ -13,7 +13,7 @@ from changes.decide.patches import kubectl_command
 from cotenant.apps.cli.cluster.dashboard import manifest
 from cotenant.apps.cli.demo.live_cluster import way_in
 from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.settings.sections.access import AccessSettings
+from cotenant.core.settings.sections.dashboard import AccessSettings
 from dashboard import pages
 from dashboard.access import launch
 from dashboard.app import create_app

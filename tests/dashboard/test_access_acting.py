@@ -14,7 +14,7 @@ import requests
 from cotenant.apps.cli.changes.change_service import desk_of
 from cotenant.apps.simulation.api_server import AccessRule, Account
 from cotenant.core.adapters.ledger import Ledger, LedgerRow
-from cotenant.core.settings.sections.access import AccessSettings
+from cotenant.core.settings.sections.dashboard import AccessSettings
 from dashboard.changes import review
 from tests.actions.test_seconding import reserved
 from tests.support import access as support

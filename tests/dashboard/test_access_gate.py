@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cotenant.core.model.changes.people import Grant, IdentitySource, NotAllowed, Role
 from cotenant.core.model.errors import SettingsError
-from cotenant.core.settings.sections.access import AccessSettings
+from cotenant.core.settings.sections.dashboard import AccessSettings
 from dashboard.access import forgery, front, grants, headers
 from dashboard.access.front import Front
 from dashboard.access.login import safe_next

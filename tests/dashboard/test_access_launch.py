@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import requests
 
-from cotenant.core.settings.sections.access import AccessSettings
+from cotenant.core.settings.sections.dashboard import AccessSettings
 from dashboard.access import launch
 from dashboard.access.front import Front
 from dashboard.access.launch import Launch, Proof

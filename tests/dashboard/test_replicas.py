@@ -18,7 +18,7 @@ from cotenant.core.adapters.store import buckets
 from cotenant.core.adapters.store.buckets import BucketPatience
 from cotenant.core.adapters.store.files import Folder
 from cotenant.core.model.errors import SettingsError, StoreError
-from cotenant.core.settings.sections.access import AccessSettings
+from cotenant.core.settings.sections.dashboard import AccessSettings
 from dashboard.access import gate, shared_sessions
 from dashboard.access.gate import Gate
 from dashboard.access.sessions import SESSION, Seals, Session, fresh_id

@@ -11,7 +11,7 @@ import pytest
 
 from cotenant.core.adapters.store.files import Folder
 from cotenant.core.model.errors import SettingsError, StoreError
-from cotenant.core.settings.sections.access import AccessSettings
+from cotenant.core.settings.sections.dashboard import AccessSettings
 from dashboard.access import shared_sessions
 from dashboard.access.front import Front
 from dashboard.access.gate import Gate

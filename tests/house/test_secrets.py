@@ -25,7 +25,7 @@ from cotenant.core.model.usage.usage import TimeGrid
 from cotenant.core.settings.base import Section
 from cotenant.core.settings.catalogue import Setting, catalogue, sections
 from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.access import OidcSettings
+from cotenant.core.settings.sections.dashboard import OidcSettings
 from cotenant.core.settings.sections.profiler import PrometheusSettings
 from cotenant.core.settings.sections.store import StoreSettings
 from dashboard.access.front import Front

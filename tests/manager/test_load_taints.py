@@ -18,8 +18,7 @@ from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Patch
 from cotenant.core.model.kubernetes.node_taints import NODES, node_address
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from cotenant.core.settings.sections.load_taints import LoadTaintSettings
+from cotenant.core.settings.sections.extender import ExtenderSettings, LoadTaintSettings
 from tests.cluster import needing
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from cotenant.apps.manager.controllers.migration_metrics import DeschedulerMetrics, MigrationMetrics
+from cotenant.apps.manager.metrics.migration import DeschedulerMetrics, MigrationMetrics
 from scheduler_ext.rebalance.decide import decide
 from scheduler_ext.rebalance.emptying import decide_emptying
 from scheduler_ext.rebalance.migration.job import JobPhase, JobStatus

@@ -21,8 +21,7 @@ from cotenant.core.model.reservations.plan import Expected, Proposal, Span, mome
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.kube import KubeSettings
 from cotenant.core.settings.sections.manager import ManagerSettings
-from cotenant.core.settings.sections.plans import PlanSettings
-from cotenant.core.settings.sections.reservations import ReservationSettings
+from cotenant.core.settings.sections.reservations import PlanSettings, ReservationSettings
 from tests.cluster.api import ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

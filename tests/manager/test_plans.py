@@ -25,7 +25,7 @@ from cotenant.core.model.reservations.plan import (
 from cotenant.core.model.reservations.plan import PlanDecision as Verdict
 from cotenant.core.model.reservations.plan_service import EDITED_LABEL
 from cotenant.core.model.reservations.reservation import Phase, PodIdentity, Reference, Reservation, ReservationStatus
-from cotenant.core.settings.sections.plans import PlanSettings
+from cotenant.core.settings.sections.reservations import PlanSettings
 from recommender.plans.realise import OwnerTemplate, unit_name
 from scheduler_ext.reservations.view import PodView
 

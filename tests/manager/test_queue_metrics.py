@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from cotenant.apps.manager.controllers.queue_metrics import QueueMetrics
+from cotenant.apps.manager.metrics.queues import QueueMetrics
 from cotenant.core.model.resource import GIB
 from scheduler_ext.queues.view import QueueView
 from tests.support.queues import NOW, REPORT

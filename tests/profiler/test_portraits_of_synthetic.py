@@ -8,7 +8,7 @@ import pytest
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.usage.portrait import Pattern, Portraits
 from cotenant.core.model.usage.usage import Signal, Usage
-from cotenant.core.settings.sections.portrait import PortraitSettings
+from cotenant.core.settings.sections.profiler import PortraitSettings
 from profiler.pool import by_cluster, by_container, by_workload, demand, total
 from profiler.portrait import build
 from profiler.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate

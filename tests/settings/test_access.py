@@ -11,7 +11,7 @@ import pytest
 from cotenant.core.model.changes.people import Role
 from cotenant.core.model.errors import SettingsError
 from cotenant.core.settings.load import load
-from cotenant.core.settings.sections.access import AccessMode, Unlisted
+from cotenant.core.settings.sections.dashboard import AccessMode, Unlisted
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "access.md"
 HEAD = "apiVersion: cotenant.dev/v1alpha1\nkind: Settings\n"

@@ -13,7 +13,7 @@ import requests
 
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
-from cotenant.core.settings.sections.access import AccessSettings
+from cotenant.core.settings.sections.dashboard import AccessSettings
 from dashboard.app import create_app
 from dashboard.frame.view import DashboardContext
 from dashboard.sources.source import StoreSource

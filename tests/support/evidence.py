@@ -14,7 +14,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.server_quantiles import ServerQuantiles
 from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.portrait import PortraitSettings
+from cotenant.core.settings.sections.profiler import PortraitSettings
 from profiler.pool import demand
 from profiler.portrait import build as build_portraits
 from recommender.evidence import Evidence, assemble

@@ -13,7 +13,7 @@ from cotenant.core.model.identity import PodContainerRef, WorkloadRef
 from cotenant.core.model.recommendation import Field, Recommendation, Value
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.portrait import PortraitSettings
+from cotenant.core.settings.sections.profiler import PortraitSettings
 from cotenant.core.settings.sections.recommender import RecommenderSettings
 from profiler.pool import by_container, demand
 from profiler.portrait import build

@@ -5,26 +5,22 @@ from __future__ import annotations
 import msgspec
 
 from cotenant.core.settings.base import Section
-from cotenant.core.settings.sections.access import AccessSettings
 from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.admission import AdmissionSettings
 from cotenant.core.settings.sections.autopilot import AutopilotSettings
-from cotenant.core.settings.sections.dashboard import DashboardSettings
+from cotenant.core.settings.sections.dashboard import AccessSettings, DashboardSettings
 from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from cotenant.core.settings.sections.enforcer import EnforcerSettings
-from cotenant.core.settings.sections.extender import ExtenderSettings
+from cotenant.core.settings.sections.extender import ExtenderSettings, LoadTaintSettings
 from cotenant.core.settings.sections.forecasts import ForecastingSettings, NodePeakSettings
 from cotenant.core.settings.sections.kube import KubeSettings
-from cotenant.core.settings.sections.load_taints import LoadTaintSettings
 from cotenant.core.settings.sections.manager import ManagerSettings
 from cotenant.core.settings.sections.notify import NotifySettings
 from cotenant.core.settings.sections.pipeline import PipelineSettings
-from cotenant.core.settings.sections.plans import PlanSettings
-from cotenant.core.settings.sections.portrait import PortraitSettings
-from cotenant.core.settings.sections.profiler import ProfilerSettings
+from cotenant.core.settings.sections.profiler import PortraitSettings, ProfilerSettings
 from cotenant.core.settings.sections.queues import QueueSettings
 from cotenant.core.settings.sections.recommender import RecommenderSettings
-from cotenant.core.settings.sections.reservations import ReservationSettings
+from cotenant.core.settings.sections.reservations import PlanSettings, ReservationSettings
 from cotenant.core.settings.sections.runtime import RuntimeSettings
 from cotenant.core.settings.sections.store import StoreSettings
 from cotenant.core.settings.sections.telemetry import TelemetrySettings

@@ -13,7 +13,7 @@ from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from cotenant.core.settings.sections.portrait import PortraitSettings
+from cotenant.core.settings.sections.profiler import PortraitSettings
 from forecasting.backtest.baselines import DEFAULT, SLOW, by_name
 from forecasting.backtest.contenders import Contender, PathContender
 from forecasting.backtest.engine import EngineContender

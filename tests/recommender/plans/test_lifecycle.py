@@ -24,7 +24,7 @@ from cotenant.core.model.reservations.plan import (
 )
 from cotenant.core.model.reservations.plan_service import PlanGuardResult
 from cotenant.core.model.reservations.plan_wire import parse_plan, status_body
-from cotenant.core.settings.sections.plans import PlanSettings
+from cotenant.core.settings.sections.reservations import PlanSettings
 from recommender.plans.lead import lead
 from recommender.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
 from recommender.plans.score import ReservationUse

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.reservations.plan import WindowSource
 from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.settings.sections.plans import PlanSettings
+from cotenant.core.settings.sections.reservations import PlanSettings
 from recommender.plans.backtest import account, last_week, skill, static
 from recommender.plans.guards import Situation, blocking, judge
 from recommender.plans.hold import ReservedPods, hold, replayed

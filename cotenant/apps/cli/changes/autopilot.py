@@ -191,7 +191,7 @@ def _person(settings: Settings) -> Someone:
     from cotenant.apps.cli.changes.change_service import at_this_machine, kubeconfig_door
     from cotenant.apps.cli.changes.recs_approval import someone_of
     from cotenant.core.model.changes.people import Someone
-    from cotenant.core.settings.sections.access import AccessMode
+    from cotenant.core.settings.sections.dashboard import AccessMode
 
     if settings.access.mode is AccessMode.NONE:
         return at_this_machine(settings.kube)()

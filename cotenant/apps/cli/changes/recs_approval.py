@@ -17,7 +17,7 @@ from cotenant.core.model.errors import UsageError
 if TYPE_CHECKING:
     from changes.live_context import Person
     from cotenant.core.model.changes.people import Someone
-    from cotenant.core.settings.sections.access import AccessSettings
+    from cotenant.core.settings.sections.dashboard import AccessSettings
 
 ChangeId = Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change that waits, or its beginning.")]
 
@@ -67,7 +67,7 @@ def decline(
 def someone_of(person: Person, access: AccessSettings) -> Someone:
     """Whom the cluster knows, with the roles of `access.roles`: what it puts before names is left off for those."""
     from cotenant.core.model.changes.people import IdentitySource
-    from cotenant.core.settings.sections.access import AccessMode
+    from cotenant.core.settings.sections.dashboard import AccessMode
     from dashboard.access.grants import known
 
     if access.mode is AccessMode.NONE:

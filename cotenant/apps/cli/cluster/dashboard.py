@@ -13,7 +13,7 @@ from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_
 from cotenant.apps.cli.changes.watcher_output import watched
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import message
-from cotenant.core.settings.sections.access import AccessMode
+from cotenant.core.settings.sections.dashboard import AccessMode
 
 if TYPE_CHECKING:
     from cotenant.core.adapters.store import Store

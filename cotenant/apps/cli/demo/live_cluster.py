@@ -44,7 +44,7 @@ class Opening:
     @classmethod
     def of(cls, listener: socket.socket, settings: Settings, folder: Path, *, browser: bool) -> Opening:
         """Answer from now on, say where, and open the browser there; the socket is bound."""
-        from cotenant.core.settings.sections.access import AccessSettings
+        from cotenant.core.settings.sections.dashboard import AccessSettings
         from dashboard.access import launch
 
         opening = cls(listener, launch.fresh_token(AccessSettings()), ProgressPage(listener))

@@ -15,9 +15,9 @@ from autopilot.decide.queue import helped_starts
 from autopilot.rounds.cluster_state import policy_address
 from autopilot.rounds.reading import PolicyReading, RoundReading
 from autopilot.rounds.rounds import Rounds
-from cotenant.apps.manager.controllers.autopilot_metrics import AutopilotMetrics
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.metrics.autopilot import AutopilotMetrics
 from cotenant.core.model.autopilot import POLICIES
 from cotenant.core.model.kubernetes.intent import Apply, Intent, Outcome
 from cotenant.core.model.reasons import Reason

@@ -15,11 +15,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
-from cotenant.apps.manager.controllers.migration_metrics import DeschedulerMetrics
 from cotenant.apps.manager.controllers.node_marks import EVENTS, LEAVING, mark_patches, marks_notes
 from cotenant.apps.manager.controllers.node_taints import NodeTaints
 from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.metrics.migration import DeschedulerMetrics
 from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.identity import WorkloadRef

@@ -19,17 +19,16 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
-from cotenant.apps.manager.controllers.load_taint_metrics import LoadTaintMetrics
 from cotenant.apps.manager.controllers.node_taints import NodeTaints
 from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.metrics.load_taints import LoadTaintMetrics
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.kubernetes.intent import Address, Outcome, Patch
 from cotenant.core.model.kubernetes.node_taints import AVOIDED, REFUSED, node_address
 from cotenant.core.model.kubernetes.protocol import LOAD_TAINT
 from cotenant.core.model.reservations.reservation import Taint, toleration
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from cotenant.core.settings.sections.load_taints import LoadTaintSettings
+from cotenant.core.settings.sections.extender import ExtenderSettings, LoadTaintSettings
 from scheduler_ext.extender.metric import ExtenderNode
 from scheduler_ext.extender.snapshot import NEEDED, NodeSnapshot, following
 from scheduler_ext.extender.watch.watcher import Watching

@@ -12,9 +12,9 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
-from cotenant.apps.manager.controllers.migration_metrics import MigrationMetrics
 from cotenant.apps.manager.controllers.reservation_controller import guard_of
 from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.metrics.migration import MigrationMetrics
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.kubernetes.intent import Outcome
 from cotenant.core.settings.sections.descheduler import DeschedulerSettings

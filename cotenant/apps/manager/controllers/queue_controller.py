@@ -13,9 +13,9 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
-from cotenant.apps.manager.controllers.queue_metrics import QueueMetrics
 from cotenant.apps.manager.controllers.reservation_controller import guard_of
 from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.metrics.queues import QueueMetrics
 from cotenant.apps.manager.queue_view import QueueViewBuilder
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.errors import ClusterAbsent, ClusterConflict, ClusterForbidden, ClusterInvalid, NotLeader

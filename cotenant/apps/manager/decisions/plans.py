@@ -37,7 +37,7 @@ from cotenant.core.model.reservations.plan import PlanDecision as Word
 from cotenant.core.model.reservations.plan_service import EDITED_LABEL
 from cotenant.core.model.reservations.plan_wire import span_body, status_body
 from cotenant.core.model.reservations.reservation import Phase, Reservation
-from cotenant.core.settings.sections.plans import PlanSettings
+from cotenant.core.settings.sections.reservations import PlanSettings
 from recommender.plans import realise
 from recommender.plans.guards import Situation, judge
 from recommender.plans.lead import lead

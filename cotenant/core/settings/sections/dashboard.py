@@ -1,9 +1,15 @@
-"""Settings of the dashboard: where it listens, when data count as old, how much it shows at once."""
+"""Settings of the dashboard: where it listens, how much it shows at once, how people are known and what they may do."""
 
 from __future__ import annotations
 
+from enum import StrEnum
+from ipaddress import ip_network
 from typing import Annotated
+from urllib.parse import urlsplit
 
+import msgspec
+
+from cotenant.core.model.changes.people import Role
 from cotenant.core.settings.base import Section, setting
 
 
@@ -37,3 +43,162 @@ class DashboardSettings(Section, frozen=True):
     ] = 30.0
     page_rows: Annotated[int, setting("Rows that a grid fetches at once.", unit="rows", ge=20, le=1000)] = 100
     waste_bars: Annotated[int, setting("Namespaces in the waste ranking.", unit="namespaces", ge=3, le=50)] = 10
+
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+class AccessMode(StrEnum):
+    """How the dashboard knows who somebody is."""
+
+    NONE = "none"
+    """It does not ask; for the loopback alone."""
+    PROXY = "proxy"
+    """A proxy in front has asked, and says so in headers."""
+    OIDC = "oidc"
+    """People log in here with an OpenID Connect provider."""
+
+
+class Unlisted(StrEnum):
+    """What somebody is whom no rule names."""
+
+    VIEWER = "viewer"
+    REFUSED = "refused"
+
+
+class RoleRule(Section, frozen=True):
+    """One line of who is what: a group or a user, their role, and the namespaces in which they have it."""
+
+    role: Role
+    group: str = ""
+    user: str = ""
+    namespaces: list[str] = msgspec.field(default_factory=list)
+    """Empty: in all."""
+
+    def __post_init__(self) -> None:
+        """ValueError unless it names either a group or a user."""
+        if bool(self.group) == bool(self.user):
+            raise ValueError(f"a rule of role {self.role.value!r} names either a group or a user")
+
+
+class ProxySettings(Section, frozen=True):
+    """A proxy in front that has asked who it is. Headers of anybody else count for nothing."""
+
+    trusted: Annotated[
+        list[str], setting("Addresses (CIDR) of proxies whose headers are believed, by the connection's own peer.")
+    ] = msgspec.field(default_factory=list)
+    user_header: Annotated[str, setting("Header with the person's name.", min_length=1)] = "X-Forwarded-User"
+    groups_header: Annotated[
+        str, setting("Header with their groups, by commas; empty: none are taken. One that comes twice is refused.")
+    ] = "X-Forwarded-Groups"
+    logout_url: Annotated[str, setting("Where the proxy ends its session; empty: no log out is offered.")] = ""
+    cluster_user_prefix: Annotated[
+        str, setting("What the cluster's own authentication puts before names, as in a RoleBinding: `oidc:`.")
+    ] = ""
+    cluster_group_prefix: Annotated[str, setting("The same before groups.")] = ""
+
+    def __post_init__(self) -> None:
+        """ValueError for what is no CIDR."""
+        for text in self.trusted:
+            ip_network(text)
+
+
+class OidcSettings(Section, frozen=True):
+    """An OpenID Connect provider: authorization code with PKCE."""
+
+    issuer: Annotated[str, setting("The provider's issuer, as in its tokens; https unless on the loopback.")] = ""
+    client_id: Annotated[str, setting("Our name at the provider; the one the API server expects in tokens.")] = ""
+    client_secret_file: Annotated[
+        str, setting("File of the client's secret; empty for a public client, which PKCE alone protects.")
+    ] = ""
+    scopes: Annotated[
+        list[str], setting("What is asked for. `offline_access` where the provider gives refresh tokens only for it.")
+    ] = msgspec.field(default_factory=lambda: ["openid", "email", "profile", "groups"])
+    user_claim: Annotated[
+        str, setting("Claim with the person's name; an email that is not verified is refused.", min_length=1)
+    ] = "email"
+    groups_claim: Annotated[
+        str, setting("Claim with their groups; a dot leads into an object: `realm_access.roles`.")
+    ] = "groups"
+    audiences: Annotated[
+        list[str], setting("Audiences, beside the client id, whose bearer tokens scripts may bring.")
+    ] = msgspec.field(default_factory=list)
+    ca_file: Annotated[str, setting("Certificates that sign the provider's; empty: the system's.")] = ""
+
+    def __post_init__(self) -> None:
+        """ValueError for an issuer that anybody on the way could speak for."""
+        url = urlsplit(self.issuer)
+        if self.issuer and url.scheme != "https" and url.hostname not in LOOPBACK_NAMES:
+            raise ValueError(f"the issuer {self.issuer!r} is not https")
+
+
+class AccessSettings(Section, frozen=True):
+    """Who may use the dashboard, and what they may do there."""
+
+    read_only: Annotated[
+        bool, setting("Everybody is a viewer and nothing is done, whatever the roles say; `--act` turns it off.")
+    ] = True
+    mode: Annotated[
+        AccessMode,
+        setting("How people are known: not at all (loopback only), by a proxy's headers, or by a login here."),
+    ] = AccessMode.NONE
+    launch_token: Annotated[
+        bool,
+        setting(
+            "In mode none the printed address holds a token that the first visit needs, so that other users of the "
+            "machine do not get in; only a read-only dashboard may go without."
+        ),
+    ] = True
+    anonymous: Annotated[Unlisted, setting("What somebody is who is not known, in the modes proxy and oidc.")] = (
+        Unlisted.REFUSED
+    )
+    unlisted: Annotated[Unlisted, setting("What somebody is who is known but has no role.")] = Unlisted.VIEWER
+    roles: Annotated[
+        list[RoleRule],
+        setting("Who is what: role, group or user, and namespaces (none: all); several rules add up."),
+    ] = msgspec.field(default_factory=list)
+    own_namespaces: Annotated[
+        bool,
+        setting("People read only the namespaces in which a rule gives them a role; whom no rule names is refused."),
+    ] = False
+    public_url: Annotated[
+        str, setting("Address at which browsers reach the dashboard, without its base path; empty: as they ask.")
+    ] = ""
+    session_hours: Annotated[float, setting("After so long somebody logs in anew.", unit="hours", gt=0, le=168)] = 12.0
+    most_sessions: Annotated[
+        int, setting("People logged in at once; one more ends the oldest session.", ge=1, le=100_000)
+    ] = 2000
+    sessions: Annotated[
+        str,
+        setting(
+            "Where several replicas share logins: file:///folder of a shared volume or s3://bucket/folder, encrypted; "
+            "empty: in this process, whose end ends them."
+        ),
+    ] = ""
+    session_key_file: Annotated[
+        str,
+        setting(
+            "File of at least 32 random bytes that sign cookies and encrypt shared logins, the same for all replicas; "
+            "empty: keys of this process alone."
+        ),
+    ] = ""
+    proxy: Annotated[ProxySettings, setting("A proxy in front.")] = ProxySettings()
+    oidc: Annotated[OidcSettings, setting("A login here.")] = OidcSettings()
+
+    def __post_init__(self) -> None:
+        """ValueError for a mode without what it needs."""
+        if self.mode is AccessMode.PROXY and not self.proxy.trusted:
+            raise ValueError("mode proxy trusts nobody: name the proxies in access.proxy.trusted")
+        if self.mode is AccessMode.OIDC and not (self.oidc.issuer and self.oidc.client_id):
+            raise ValueError("mode oidc needs access.oidc.issuer and access.oidc.client_id")
+        if self.mode is AccessMode.NONE and not (self.read_only or self.launch_token):
+            raise ValueError(
+                "launch_token is off while read_only is off: every user of the machine would act with your kubeconfig; "
+                "leave launch_token on"
+            )
+        if self.own_namespaces and self.anonymous is Unlisted.VIEWER:
+            raise ValueError("own_namespaces is of no use while anonymous is viewer: a stranger would read everything")
+        if self.sessions and not self.session_key_file:
+            raise ValueError("access.sessions needs access.session_key_file, which encrypts what is stored there")
+        if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
+            raise ValueError(f"public_url {self.public_url!r} is no http or https address")

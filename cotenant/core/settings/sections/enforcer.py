@@ -8,7 +8,7 @@ import msgspec
 
 from cotenant.core.settings.base import Section, setting
 from cotenant.core.settings.sections.best_effort import BestEffortSettings
-from cotenant.core.settings.sections.dra import DraSettings
+from cotenant.core.settings.sections.runtime import DraSettings
 
 
 class EnforcerSettings(Section, frozen=True):

@@ -1,6 +1,8 @@
 """Settings of the scheduler extender: where it listens, and the rules by which it refuses and ranks nodes.
 
-Names and defaults of the load-aware rules are those of Koordinator's LoadAwareSchedulingArgs.
+Names and defaults of the load-aware rules are those of Koordinator's LoadAwareSchedulingArgs. The load taints, by which
+a scheduler that asks no extender keeps away from busy nodes, go by the same thresholds: `extender.load_aware` for the
+load now, `extender.prediction` for the peaks to come.
 """
 
 from __future__ import annotations
@@ -217,3 +219,67 @@ class ExtenderSettings(Section, frozen=True):
     balance: BalanceSettings = BalanceSettings()
     cpus: CpuAllocationSettings = CpuAllocationSettings()
     devices: DeviceAllocationSettings = DeviceAllocationSettings()
+
+
+class LoadTaintSettings(Section, frozen=True):
+    """The manager's taint cotenant.dev/load: NoSchedule above the thresholds, PreferNoSchedule on the busiest."""
+
+    enabled: Annotated[
+        bool,
+        setting("The manager judges every node's load; false: it takes the taints away that it set earlier."),
+    ] = False
+    dry_run: Annotated[
+        bool, setting("What would be tainted is counted and told, and no node has the taint; else nodes get it.")
+    ] = True
+    interval_seconds: Annotated[float, setting("Between two looks.", unit="seconds", ge=1, le=600)] = 5.0
+    hold_seconds: Annotated[
+        float,
+        setting("A node keeps its taint for so long at least; only a stricter one replaces it.", unit="seconds", ge=0),
+    ] = 120.0
+    refuse_percent: Annotated[
+        float,
+        setting(
+            "NoSchedule from this share of a threshold on: pods arrive before the taint does. 100: at the threshold.",
+            unit="percent of the threshold",
+            gt=0,
+            le=200,
+        ),
+    ] = 97.0
+    avoid_percent: Annotated[
+        float,
+        setting(
+            "PreferNoSchedule on nodes from this share of a threshold on, the busiest first.",
+            unit="percent of the threshold",
+            gt=0,
+            le=200,
+        ),
+    ] = 60.0
+    leave_percent: Annotated[
+        float,
+        setting(
+            "A taint goes when the node is so far below what it was set for; a node in the place of another is so much "
+            "busier.",
+            unit="percent of the threshold",
+            ge=0,
+            le=100,
+        ),
+    ] = 8.0
+    refused_share_percent: Annotated[
+        float,
+        setting(
+            "Share of the schedulable nodes that has NoSchedule, at most; rounded down. Beyond it nodes get "
+            "PreferNoSchedule. 0: never NoSchedule.",
+            unit="percent of nodes",
+            ge=0,
+            le=50,
+        ),
+    ] = 10.0
+    avoided_share_percent: Annotated[
+        float,
+        setting(
+            "Share of the schedulable nodes that has PreferNoSchedule, at most; rounded down.",
+            unit="percent of nodes",
+            ge=0,
+            le=90,
+        ),
+    ] = 25.0

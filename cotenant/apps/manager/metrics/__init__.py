@@ -1,0 +1,1 @@
+"""One module a feature: what the manager tells Prometheus of it."""
