@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from cotenant.core.model.table import Kind
 
 if TYPE_CHECKING:
     from cotenant.apps.cli.demo.progress_page import ProgressPage
+    from cotenant.apps.pipeline.corridor import Sharding
     from cotenant.apps.simulation.cluster import DemoScenario
     from cotenant.core.adapters.store import Store
     from cotenant.core.model.views import Overview
@@ -161,9 +163,19 @@ def _prepared(
         del generated  # a gigabyte of usage that is in the store now
         clock = FixedClock(inventory.time_seconds)
         spikes(store, inventory, spec.seed, progress)
-        analysis = corridor.analyse(store, settings, clock, progress)
+        analysis = corridor.analyse(store, settings, clock, progress, sharding=_sharding(settings))
         corridor.publish(analysis, store, settings, demo=True)
     return store, DemoScenario(inventory, collect(analysis), demand, metrics, usage_of_a_pod)
+
+
+def _sharding(settings: Settings) -> Sharding | None:
+    """Two processes where the machine has the CPUs, since somebody waits for the chart. None: as the settings say."""
+    from cotenant.apps.pipeline.corridor import Sharding
+    from cotenant.apps.pipeline.shards.executors import Processes
+    from cotenant.core.settings.sections.pipeline import PipelineSettings
+
+    untouched = settings.pipeline == PipelineSettings()
+    return Sharding(Processes()) if untouched and len(os.sched_getaffinity(0)) > 1 else None
 
 
 def _overview(store: Store) -> Overview:
