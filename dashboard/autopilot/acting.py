@@ -14,7 +14,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.autopilot import AutopilotMode, AutopilotService
+from cotenant.core.model.autopilot import AutopilotMode
 from cotenant.core.model.changes.people import NotAllowed, Right
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.identity import WorkloadRef
@@ -22,7 +22,7 @@ from cotenant.core.model.text import visible
 from dashboard.changes import callbacks
 from dashboard.changes.callbacks import acts, tell
 from dashboard.frame import panels
-from dashboard.frame.view import View
+from dashboard.frame.view import View, in_cluster
 
 WORK: Final = "autopilot-work"
 ACTED: Final = "autopilot-acted"
@@ -70,13 +70,6 @@ TEXTS: Final[Mapping[str, SwitchTexts]] = {
         "{name} observes.",
     ),
 }
-
-
-def service(view: View) -> AutopilotService:
-    """The service; UsageError where the dashboard was started without a cluster."""
-    if view.given.autopilot is None:
-        raise UsageError("this dashboard reads no cluster", fix="Start it with `cotenant dashboard --act`.")
-    return view.given.autopilot
 
 
 def work_area() -> list[Component]:
@@ -139,7 +132,7 @@ def opened(view: View, act: str, name: str) -> tuple[Component, dict[str, str]]:
     _require_act(act)
     if act != ACT:
         return confirm_step(act, name, ()), {"act": act, "name": name}
-    policy = service(view).policy(view.given.people(), name)
+    policy = in_cluster(view.given.autopilot).policy(view.given.people(), name)
     if policy.refused:
         raise UsageError(policy.refused, fix="Edit the policy first.")
     spec = html.Pre(html.Code(visible(policy.text)), className="command")
@@ -152,21 +145,13 @@ def done(view: View, chosen: Mapping[str, str], reason: str) -> str:
     act, name, who = chosen["act"], chosen["name"], view.given.people()
     _require_act(act)
     if act == PAUSE:
-        service(view).pause(who, reason)
+        in_cluster(view.given.autopilot).pause(who, reason)
     elif act == RESUME:
-        service(view).resume(who, None if name == EVERYTHING else workload_of(name), reason)
+        in_cluster(view.given.autopilot).resume(who, None if name == EVERYTHING else WorkloadRef.required(name), reason)
     else:
         mode = AutopilotMode.ACT if act == ACT else AutopilotMode.OBSERVE
-        service(view).switch(who, name, mode, reason, chosen.get("digest", ""))
+        in_cluster(view.given.autopilot).switch(who, name, mode, reason, chosen.get("digest", ""))
     return TEXTS[act].done.format(name=_named(name))
-
-
-def workload_of(name: str) -> WorkloadRef:
-    """NAMESPACE/KIND/NAME; UsageError for another text."""
-    workload = WorkloadRef.parse(name)
-    if workload is None:
-        raise UsageError(f"{name!r} is not NAMESPACE/KIND/NAME", fix="Look at the page again.")
-    return workload
 
 
 def _require_act(act: str) -> None:

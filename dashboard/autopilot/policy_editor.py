@@ -14,12 +14,12 @@ from cotenant.core.model.changes.people import Right
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.text import visible
 from cotenant.core.settings.document import one_document
-from dashboard.autopilot.acting import ACTED, service
+from dashboard.autopilot.acting import ACTED
 from dashboard.changes import callbacks
 from dashboard.changes.callbacks import acts, tell
 from dashboard.frame import panels
 from dashboard.frame.table_cells import Drawn, cells, reason_chips, titles
-from dashboard.frame.view import View
+from dashboard.frame.view import View, in_cluster
 from dashboard.tables import display
 
 NEW: Final = "new"
@@ -57,7 +57,7 @@ def editor(view: View, name: str) -> Component:
     if name == NEW:
         title, body, before = "New policy", TEMPLATE, None
     else:
-        body = service(view).policy(view.given.people(), name).body
+        body = in_cluster(view.given.autopilot).policy(view.given.people(), name).body
         title, before = f"{TITLE} {visible(name)}", body["spec"]
     text = dmc.Textarea(
         id="policy-text",
@@ -77,7 +77,7 @@ def editor(view: View, name: str) -> Component:
 def tonight(view: View, text: str) -> Component:
     """What the policy in the text would do with every window open, and the button that saves just this text."""
     body = parsed(text)
-    result = service(view).try_policy(view.given.people(), body)
+    result = in_cluster(view.given.autopilot).try_policy(view.given.people(), body)
     may_not = callbacks.refused(view, Right.APPROVE, body["metadata"]["namespace"])
     save = html.Button(
         "Save this policy",
@@ -166,7 +166,7 @@ def register(app: Dash, view: View) -> None:
             return no_update, no_update, no_update
         try:
             body = parsed(text)
-            name = service(view).save_policy(view.given.people(), body, before)
+            name = in_cluster(view.given.autopilot).save_policy(view.given.people(), body, before)
         except CotenantError as error:
             return panels.trouble(error), no_update, no_update
         message = f"Saved {visible(name)}. It observes until it is approved."

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, unquote, urlencode
 
 import dash_mantine_components as dmc
 import structlog
@@ -141,6 +141,16 @@ def choices(name: str, options: Sequence[tuple[str, dict[str, str], bool]], sear
 def address(search: str, **keys: str) -> str:
     """The same query string with other values of `keys`."""
     return f"?{urlencode(parse_qs(search.lstrip('?')) | {key: [value] for key, value in keys.items()}, doseq=True)}"
+
+
+def address_value(search: str, key: str = "open") -> str:
+    """The first value of a key of the page's address, "" = none."""
+    return parse_qs(search.lstrip("?")).get(key, [""])[0]
+
+
+def address_parts(search: str, key: str = "open") -> list[str]:
+    """The parts of that value, which slashes join and each of which is escaped."""
+    return [unquote(part) for part in address_value(search, key).split("/")]
 
 
 def stat(

@@ -16,6 +16,8 @@ from cotenant.core.model.text import visible
 from dashboard.frame import panels
 from dashboard.tables import display
 
+MOST_ROWS: Final = 200
+"""Rows of a table on a page; the command line and REST have all of them."""
 LONGEST_WHOLE: Final = 40
 """Characters of a text that is not broken into lines."""
 Drawn = Mapping[str, Callable[[Any], Any]]
@@ -35,6 +37,11 @@ def cells(schema: Schema, row: Mapping[str, Any], drawn: Drawn | None = None) ->
         for column in schema.columns
         if not column.wide
     ]
+
+
+def row_note(rows: int, command: str) -> str:
+    """Where the rows are that a page has no room for; "" when it shows all."""
+    return f"{MOST_ROWS} of {rows:,} rows; `cotenant {command}` has all of them." if rows > MOST_ROWS else ""
 
 
 def whole(text: str) -> Component:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from dash import Dash
 from dash.development.base_component import Component
@@ -14,6 +15,7 @@ from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.changes.service import ChangeService
 from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.demo_clock import Steering
+from cotenant.core.model.errors import UsageError
 from cotenant.core.model.queues.queue_service import QueueService
 from cotenant.core.model.rebalance.move_service import MoveService
 from cotenant.core.model.recommendation import Recommendation
@@ -22,6 +24,17 @@ from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.dashboard import AccessSettings, DashboardSettings
 from cotenant.core.settings.sections.recommender import PriceSettings
 from dashboard.sources.source import ResultSource
+
+ServiceT = TypeVar("ServiceT")
+
+
+def in_cluster(service: ServiceT | None, command: str = "") -> ServiceT:
+    """A service of `DashboardContext`; UsageError, which names a command that does the same, where it has none."""
+    if service is None:
+        instead = f", or use `{command}`" if command else ""
+        fix = f"Start it with `cotenant dashboard --act`{instead}."
+        raise UsageError("this dashboard is read-only: it reads no cluster", fix=fix)
+    return service
 
 
 def nobody() -> Someone:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import urlencode
 
 import numpy as np
 from dash import dcc, html
@@ -98,7 +98,7 @@ def _agents(gathering: Gathering) -> str:
 # --- which node, which span --------------------------------------------------------------------------------------
 def opened(search: str) -> str:
     """The node that the address names, "" = none."""
-    return parse_qs(search.lstrip("?")).get("open", [""])[0]
+    return panels.address_value(search)
 
 
 def nodes(snapshot: Snapshot, query: Query) -> list[tuple[str, int]]:

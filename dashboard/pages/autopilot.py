@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import parse_qs
 
-import msgspec
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
@@ -18,14 +15,13 @@ from cotenant.core.model.table import Table
 from cotenant.core.model.text import visible
 from dashboard.autopilot import acting, policy_editor
 from dashboard.frame import panels
+from dashboard.frame.live_page import LivePage, LivePart
 from dashboard.frame.shell import path_of
-from dashboard.frame.table_cells import Drawn, cells, reason_chips, titles
+from dashboard.frame.table_cells import MOST_ROWS, Drawn, cells, reason_chips, row_note, titles
 from dashboard.frame.view import Obeyed, Page, View
 from dashboard.tables import carried, display
 
 PATH: Final = "autopilot"
-MOST_ROWS: Final = 200
-"""Rows of a table on the page; the command line and REST have all of them."""
 WEEK_DAYS: Final = 7.0
 SWITCH: Final = "Switch"
 POLICIES: Final = "Policies"
@@ -47,15 +43,15 @@ def render(view: View, search: str) -> Component:
         "Right-sizing that goes on by itself under policies: it observes until an approver lets a policy act."
     )
     head = html.Div([html.H1("Autopilot"), lead], className="page-head")
-    top = html.Div(panels.guarded(lambda: overview(view), SWITCH), id="autopilot-top")
+    top, rows = (LIVE.part(name, view, search) for name in ("top", "rows"))
     editor = html.Div(
-        panels.guarded(lambda: policy_editor.editor(view, _value(search, "policy")), policy_editor.TITLE),
+        panels.guarded(lambda: policy_editor.editor(view, panels.address_value(search, "policy")), policy_editor.TITLE),
         id="autopilot-editor",
     )
-    rows = html.Div(panels.guarded(lambda: lists(view, search), QUEUE_TITLE), id="autopilot-rows")
-    store = dcc.Store(id="autopilot-mark", data=_mark(view, search))
-    shown = dcc.Store(id="policy-open", data=_value(search, "policy"))
-    return html.Div([head, store, shown, *acting.work_area(), top, editor, rows], className="page tall-page")
+    shown = dcc.Store(id="policy-open", data=panels.address_value(search, "policy"))
+    return html.Div(
+        [head, LIVE.store(view, search), shown, *acting.work_area(), top, editor, rows], className="page tall-page"
+    )
 
 
 def overview(view: View) -> Component:
@@ -93,7 +89,7 @@ def policy_panel(view: View, now: AutopilotRound) -> Component:
     drawn: Drawn = {"mode": lambda mode: panels.chip(mode, MODES[AutopilotMode(mode)])}
     lines = [[_policy_link(row), *cells(STATUS, row, drawn)[2:], _switch(view, row)] for row in rows[:MOST_ROWS]]
     table = panels.facts(["Policy", *titles(STATUS)[2:], "Approval"], lines, POLICIES)
-    return panels.panel(POLICIES, table, aside=add, note=_more(len(rows), "status"))
+    return panels.panel(POLICIES, table, aside=add, note=row_note(len(rows), "autopilot status"))
 
 
 def _policy_link(row: Row) -> Component:
@@ -112,7 +108,7 @@ def lists(view: View, search: str) -> Component:
     service = view.given.autopilot
     if service is None:
         return html.Div()
-    who, tonight = view.given.people(), _value(search, "show") == TONIGHT
+    who, tonight = view.given.people(), panels.address_value(search, "show") == TONIGHT
     try:
         now = service.round(who, tonight)
     except CotenantError:
@@ -125,7 +121,7 @@ def lists(view: View, search: str) -> Component:
 
 def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
     """What is done in its order, then what waits, each with its reason."""
-    tonight = _value(search, "show") == TONIGHT
+    tonight = panels.address_value(search, "show") == TONIGHT
     ways = [("Now", {"show": "now"}, not tonight), ("Tonight", {"show": TONIGHT}, tonight)]
     aside = panels.choices("When", ways, search)
     includes = carried.admits(search)
@@ -138,7 +134,7 @@ def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
     table = panels.facts([*titles(QUEUE), "Take up again"], lines, QUEUE_TITLE)
     codes = reason_chips(str(row["reason"]) for row in rows if row["reason"])
     window = "As if every change window were open. " if tonight else ""
-    more = _more(len(rows), "preview --in-window" if tonight else "preview")
+    more = row_note(len(rows), f"autopilot preview{' --in-window' if tonight else ''}")
     return panels.panel(QUEUE_TITLE, codes, table, aside=aside, note=f"{window}{more}".strip())
 
 
@@ -156,62 +152,39 @@ def report_panel(report: Table, search: str) -> Component:
         why = "A policy that observes or acts writes down what it proposes and does, from the manager's first round on."
         return panels.panel(REPORT_TITLE, panels.empty("Nothing was proposed or changed.", why=why))
     table = panels.facts(titles(REPORT), [cells(REPORT, row) for row in rows[:MOST_ROWS]], REPORT_TITLE)
-    return panels.panel(REPORT_TITLE, table, note=_more(len(rows), "report"))
-
-
-def _more(rows: int, command: str) -> str:
-    return f"{MOST_ROWS} of {rows:,} rows; `cotenant autopilot {command}` has all." if rows > MOST_ROWS else ""
+    return panels.panel(REPORT_TITLE, table, note=row_note(len(rows), "autopilot report"))
 
 
 def _sentence_case(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _value(search: str, key: str) -> str:
-    return parse_qs(search.lstrip("?")).get(key, [""])[0]
-
-
 # --- callbacks --------------------------------------------------------------------------------------------------------
-def _mark(view: View, search: str) -> str:
-    """What changes when anything on the page but the time does."""
+def _state(view: View, search: str) -> list[Any] | None:
     service = view.given.autopilot
     if service is None:
-        return search
+        return None
     who, parts = view.given.people(), list[Any]()
     try:
-        for one in (service.round(who), service.round(who, _value(search, "show") == TONIGHT)):
+        for one in (service.round(who), service.round(who, panels.address_value(search, "show") == TONIGHT)):
             parts += [list(one.status.rows()), list(one.queue.rows()), one.halt, one.gaps]
         parts.append(list(service.report(who, WEEK_DAYS).rows()))
     except CotenantError as error:
         parts.append(error.message)
-    return f"{zlib.crc32(msgspec.json.encode(parts)):08x}{search}"
+    return parts
+
+
+LIVE: Final = LivePage(
+    PATH,
+    _state,
+    {"top": LivePart(SWITCH, lambda view, _search: overview(view)), "rows": LivePart(QUEUE_TITLE, lists)},
+    acting.ACTED,
+)
 
 
 def register(app: Dash, view: View) -> None:
     """Redraw when the round or the address changes; and the acts."""
-
-    @app.callback(
-        Output("autopilot-top", "children"),
-        Output("autopilot-rows", "children"),
-        Output("autopilot-mark", "data"),
-        Input("tick", "n_intervals"),
-        Input("url", "search"),
-        Input(acting.ACTED, "data"),
-        State("autopilot-mark", "data"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
-    def _follow(
-        _ticks: int | None, search: str | None, _acted: float | None, shown: str, pathname: str | None
-    ) -> Sequence[Any]:
-        if path_of(pathname or "", view.settings) != PATH:
-            return [no_update] * 3
-        text = search or ""
-        mark = _mark(view, text)
-        if mark == shown:
-            return [no_update] * 3
-        top = panels.guarded(lambda: overview(view), SWITCH)
-        return top, panels.guarded(lambda: lists(view, text), QUEUE_TITLE), mark
+    LIVE.register(app, view)
 
     @app.callback(
         Output("autopilot-editor", "children"),
@@ -222,7 +195,7 @@ def register(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     def _edit(search: str | None, pathname: str | None, shown: str | None) -> Sequence[Any]:
-        name = _value(search or "", "policy")
+        name = panels.address_value(search or "", "policy")
         if path_of(pathname or "", view.settings) != PATH or name == (shown or ""):
             return [no_update] * 2
         return panels.guarded(lambda: policy_editor.editor(view, name), policy_editor.TITLE), name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import parse_qs
 
 import dash_mantine_components as dmc
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
@@ -176,7 +175,7 @@ def _version(view: View) -> str:
 
 def opened(search: str) -> str:
     """The change that the URL names."""
-    return (parse_qs(search.lstrip("?")).get("open") or [""])[0]
+    return panels.address_value(search)
 
 
 def story(view: View, id_: str) -> tuple[str, Component]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import parse_qs, quote, unquote
+from urllib.parse import quote
 
 import numpy as np
 from dash import Dash, Input, Output, State, dcc, html, no_update
@@ -135,8 +135,7 @@ def _report(view: View) -> Component:
 
 def subject_of(search: str, snapshot: Snapshot) -> Subject:
     """The forecast that the URL's `open` names (scope/namespace/kind/name/resource), else the cluster's CPU."""
-    values = parse_qs(search.lstrip("?")).get("open", [])
-    parts = [unquote(part) for part in values[0].split("/")] if values else []
+    parts = panels.address_parts(search)
     if len(parts) == KEY_PARTS:
         return Subject(*parts)
     cluster = snapshot.overview.cluster if snapshot.overview else ""

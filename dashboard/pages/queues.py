@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import parse_qs
 
-import msgspec
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.errors import CotenantError, NoData
+from cotenant.core.model.errors import NoData
 from cotenant.core.model.queues.explanation import human_amount
 from cotenant.core.model.queues.queue_service import QueueService
 from cotenant.core.model.queues.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
@@ -22,14 +19,12 @@ from cotenant.core.model.table import Kind, kind_of
 from cotenant.core.model.text import visible
 from dashboard.figures import quotas as figures
 from dashboard.frame import panels
-from dashboard.frame.shell import path_of
-from dashboard.frame.table_cells import reason_chips, titles, whole
+from dashboard.frame.live_page import LivePage, LivePart
+from dashboard.frame.table_cells import MOST_ROWS, reason_chips, row_note, titles, whole
 from dashboard.frame.view import Obeyed, Page, View
 from dashboard.tables import carried, display
 
 PATH: Final = "queues"
-MOST_ROWS: Final = 200
-"""Rows of a table on the page; the command line and REST have all of them."""
 HISTORY_HEIGHT: Final = 220
 WAITING_HEIGHT: Final = 150
 TREE: Final = "Quotas"
@@ -55,8 +50,7 @@ def render(view: View, search: str) -> Component:
         "What each quota may use and uses, which pods wait and why, and jobs that start together or not at all."
     )
     head = html.Div([html.H1("Queues"), lead], className="page-head")
-    body = html.Div(panels.guarded(lambda: contents(view, search), TREE), id="queues-body")
-    return html.Div([head, dcc.Store(id="queues-mark", data=_mark(view, search)), body], className="page")
+    return html.Div([head, LIVE.store(view, search), LIVE.part("body", view, search)], className="page")
 
 
 def contents(view: View, search: str) -> Component:
@@ -82,7 +76,7 @@ def quota_panel(report: QueueReport, search: str) -> Component:
     drawn = panels.figure(figures.chart(rows, resource), "quota-figure", figures.height(len(rows)))
     ways = panels.choices("Resource", [(name, {"show": name}, name == resource) for name in resources(report)], search)
     return panels.panel(
-        TREE, ways, drawn, quota_table(report.quotas, search), note=_more(len(report.quotas), "get quotas")
+        TREE, ways, drawn, quota_table(report.quotas, search), note=row_note(len(report.quotas), "get quotas")
     )
 
 
@@ -116,7 +110,7 @@ def resources(report: QueueReport) -> list[str]:
 def shown_resource(report: QueueReport, search: str) -> str:
     """The resource that the URL's `show` names, else the first."""
     names = resources(report)
-    chosen = _value(search, "show")
+    chosen = panels.address_value(search, "show")
     return chosen if chosen in names else names[0]
 
 
@@ -126,7 +120,7 @@ def _history(view: View, service: QueueService, report: QueueReport, search: str
     resource = shown_resource(report, search)
     rows = [row for row in report.quotas if row.resource == resource]
     most_waited = max(rows, key=lambda row: (row.waiting_pods, row.used - row.runtime))
-    row = next((one for one in rows if one.quota == _value(search, "open")), most_waited)
+    row = next((one for one in rows if one.quota == panels.address_value(search, "open")), most_waited)
     title = f"{HISTORY} of {visible(row.quota)}, {visible(resource)}"
     try:
         past = service.history(view.given.people(), row.quota, resource)
@@ -149,7 +143,7 @@ def waiting_panel(report: QueueReport, search: str) -> Component:
         )
     table = panels.facts(titles(WAITING_PODS), [_waiting_cells(row) for row in rows[:MOST_ROWS]], WAITING)
     codes = reason_chips(row.code for row in rows)
-    return panels.panel(WAITING, codes, table, note=_more(len(rows), "get waiting"))
+    return panels.panel(WAITING, codes, table, note=row_note(len(rows), "get waiting"))
 
 
 def _waiting_cells(row: WaitingPodRow) -> list[Any]:
@@ -171,7 +165,7 @@ def gang_panel(report: QueueReport, search: str) -> Component:
     states = Counter(row.state for row in rows)
     chips = [panels.chip(f"{s.value} {states[s]:,}", TONES.get(s, "gray")) for s in GangState if states[s]]
     table = panels.facts(titles(GANGS), [_gang_cells(row) for row in rows[:MOST_ROWS]], GANGS_TITLE)
-    return panels.panel(GANGS_TITLE, html.Div(chips, className="chips"), table, note=_more(len(rows), "get gangs"))
+    return panels.panel(GANGS_TITLE, html.Div(chips, className="chips"), table, note=row_note(len(rows), "get gangs"))
 
 
 def _gang_cells(row: GangRow) -> list[Any]:
@@ -200,49 +194,15 @@ def _problems(report: QueueReport) -> list[Component]:
     return [panels.panel("What could not be used", html.Ul(lines, className="notes"))]
 
 
-def _more(rows: int, command: str) -> str:
-    return f"{MOST_ROWS} of {rows:,} rows; `cotenant {command}` has all of them." if rows > MOST_ROWS else ""
-
-
-def _value(search: str, key: str) -> str:
-    return parse_qs(search.lstrip("?")).get(key, [""])[0]
-
-
-def _mark(view: View, search: str) -> str:
-    """What changes when anything on the page but the time does."""
+def _state(view: View, _search: str) -> tuple[Any, ...] | None:
     if view.given.queues is None:
-        return search
-    try:
-        report = view.given.queues.report(view.given.people())
-    except CotenantError as error:
-        return f"{error.message}{search}"
-    rows = msgspec.json.encode((report.quotas, report.waiting, report.gangs, report.problems))
-    return f"{zlib.crc32(rows):08x}{search}"
+        return None
+    report = view.given.queues.report(view.given.people())
+    return report.quotas, report.waiting, report.gangs, report.problems
 
 
-def register(app: Dash, view: View) -> None:
-    """Redraw when queues change, or the URL does."""
-
-    @app.callback(
-        Output("queues-body", "children"),
-        Output("queues-mark", "data"),
-        Input("tick", "n_intervals"),
-        Input("url", "search"),
-        State("queues-mark", "data"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
-    def _follow(_ticks: int | None, search: str | None, shown: str, pathname: str | None) -> tuple[Any, Any]:
-        if path_of(pathname or "", view.settings) != PATH:
-            return no_update, no_update
-        text = search or ""
-        mark = _mark(view, text)
-        if mark == shown:
-            return no_update, no_update
-        return panels.guarded(lambda: contents(view, text), TREE), mark
-
-
+LIVE: Final = LivePage(PATH, _state, {"body": LivePart(TREE, contents)})
 OBEYED: Final = Obeyed(
     "it is of waiting pods and gangs; quotas are of the whole tree.", "the history of a quota is the last day."
 )
-PAGE: Final = Page(PATH, "Queues", "q", render, register, obeyed=OBEYED)
+PAGE: Final = Page(PATH, "Queues", "q", render, LIVE.register, obeyed=OBEYED)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import parse_qs
 
-import msgspec
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Right
@@ -26,15 +23,13 @@ from cotenant.core.model.rebalance.tables import EMPTYING, JOBS, MOVES, NODES, R
 from cotenant.core.model.text import visible
 from dashboard.figures import load_maps
 from dashboard.frame import panels
-from dashboard.frame.shell import path_of
-from dashboard.frame.table_cells import Drawn, cells, reason_chips, sentence, titles, whole
-from dashboard.frame.view import Obeyed, Page, View
+from dashboard.frame.live_page import LivePage, LivePart
+from dashboard.frame.table_cells import MOST_ROWS, Drawn, cells, reason_chips, row_note, sentence, titles, whole
+from dashboard.frame.view import Obeyed, Page, View, in_cluster
 from dashboard.rebalance import approval
 from dashboard.tables import display
 
 PATH: Final = "rebalance"
-MOST_ROWS: Final = 200
-"""Rows of a table on the page; the command line and REST have all of them."""
 ROUND: Final = "The round"
 MAPS: Final = "Now and after"
 PEAKS: Final = "At the highest forecast of the next 24 hours"
@@ -45,7 +40,8 @@ PLUGINS: Final = (("LowNodeLoad", "Relieve"), ("HighNodeLoad", "Empty"))
 STAY_TITLE: Final = "Pods that stay"
 JOBS_TITLE: Final = "Jobs"
 HISTORY: Final = "Who did what"
-CLUSTER: Final = "cotenant dashboard --act\ncotenant serve descheduler --once"
+ONE_ROUND: Final = "serve descheduler --once"
+CLUSTER: Final = f"cotenant dashboard --act\ncotenant {ONE_ROUND}"
 AGENTS: Final = "cotenant install --components colocation,enforcement --apply"
 TONES: Final = {"Pending": "gray", "Running": "blue", "Succeeded": "teal", "Failed": "red", "Aborted": "orange"}
 PENDING: Final = "Pending"
@@ -59,9 +55,8 @@ def render(view: View, search: str) -> Component:
         "Which pods should leave overloaded or under-used nodes, where each fits, why others stay; a person approves."
     )
     head = html.Div([html.H1("Rebalance"), lead], className="page-head")
-    top = html.Div(panels.guarded(lambda: overview(view, search), ROUND), id="rebalance-top")
-    rows = html.Div(panels.guarded(lambda: lists(view, search), MOVE_TITLE), id="rebalance-rows")
-    store = dcc.Store(id="rebalance-mark", data=_mark(view, search))
+    top, rows = (LIVE.part(name, view, search) for name in ("top", "rows"))
+    store = LIVE.store(view, search)
     return html.Div([head, store, top, *approval.work_area(), rows], className="page tall-page")
 
 
@@ -81,12 +76,12 @@ def overview(view: View, search: str) -> Component:
 
 def report_of(view: View, search: str) -> RebalanceReport:
     """The round of the plugin that the URL's `plugin` names, else of LowNodeLoad; NoData without reports of nodes."""
-    moves, who = approval.service(view), view.given.people()
+    moves, who = in_cluster(view.given.moves), view.given.people()
     return moves.emptying(who) if _empties(search) else moves.report(who)
 
 
 def _empties(search: str) -> bool:
-    return parse_qs(search.lstrip("?")).get("plugin") == [PLUGINS[1][0]]
+    return panels.address_value(search, "plugin") == PLUGINS[1][0]
 
 
 def verdict(report: RebalanceReport, search: str) -> Component:
@@ -121,7 +116,7 @@ def maps(report: RebalanceReport, search: str) -> list[Component]:
 
 def shown_resource(search: str) -> str:
     """The resource that the URL's `show` names, else CPU."""
-    chosen = parse_qs(search.lstrip("?")).get("show", [""])[0]
+    chosen = panels.address_value(search, "show")
     return chosen if chosen in dict(RESOURCES) else RESOURCES[0][0]
 
 
@@ -165,7 +160,7 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
     if report.plugin == PLUGINS[1][0]:
         table = panels.facts(titles(MOVES), [cells(MOVES, row) for row in rows[:MOST_ROWS]], MOVE_TITLE)
         why = "These pods leave first, in the limits of a round; they follow from the nodes that are approved."
-        return panels.panel(MOVE_TITLE, table, note=f"{why} {_more(len(rows))}".strip())
+        return panels.panel(MOVE_TITLE, table, note=f"{why} {row_note(len(rows), 'serve descheduler --once')}".strip())
     reason = approval.why_not(view, carrier)
     every = approval.approve_button(
         approval.EVERY, f"Approve all {len(rows)}" if len(rows) > 1 else "Approve it", reason
@@ -174,7 +169,7 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
     table = panels.facts([*titles(MOVES), "Approval"], table_rows, MOVE_TITLE)
     off = [disabled(carrier)] if not carrier.carries else under_way(jobs)
     more = [html.P(reason, className="panel-note")] if reason and carrier.carries else []
-    return panels.panel(MOVE_TITLE, *off, *more, table, aside=every, note=_more(len(rows)))
+    return panels.panel(MOVE_TITLE, *off, *more, table, aside=every, note=row_note(len(rows), ONE_ROUND))
 
 
 def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Component:
@@ -197,7 +192,7 @@ def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> 
     ]
     table = panels.facts([*titles(EMPTYING), "Why", "Approval"], table_rows, EMPTYING_TITLE)
     off = [] if emptier.carries else [disabled(emptier)]
-    return panels.panel(EMPTYING_TITLE, *off, table, aside=every, note=_more(len(rows)))
+    return panels.panel(EMPTYING_TITLE, *off, table, aside=every, note=row_note(len(rows), ONE_ROUND))
 
 
 def _node_button(row: Row, reason: str, withdrawal_reason: str) -> Any:
@@ -251,14 +246,14 @@ def stay_panel(report: RebalanceReport) -> Component:
     ]
     table = panels.facts(heads, table_rows, STAY_TITLE)
     codes = reason_chips(str(row["reason"]) for row in rows)
-    return panels.panel(STAY_TITLE, codes, table, note=_more(len(rows)))
+    return panels.panel(STAY_TITLE, codes, table, note=row_note(len(rows), ONE_ROUND))
 
 
 def node_panel(report: RebalanceReport) -> Component:
     """The columns of `cotenant serve descheduler --once`."""
     rows = list(report.nodes.rows())
     table_rows = [cells(NODES, row) for row in rows[:MOST_ROWS]]
-    return panels.panel("Nodes", panels.facts(titles(NODES), table_rows, "Nodes"), note=_more(len(rows)))
+    return panels.panel("Nodes", panels.facts(titles(NODES), table_rows, "Nodes"), note=row_note(len(rows), ONE_ROUND))
 
 
 def job_panel(view: View, jobs: MigrationJobs) -> Component:
@@ -271,7 +266,7 @@ def job_panel(view: View, jobs: MigrationJobs) -> Component:
     parts = [html.Div(chips, className="chips"), table]
     if not jobs.carrier.carries and any(str(row["phase"]).startswith(PENDING) for row in rows):
         parts.insert(0, disabled(jobs.carrier))
-    return panels.panel(JOBS_TITLE, *parts, note=_more(len(rows)))
+    return panels.panel(JOBS_TITLE, *parts, note=row_note(len(rows), ONE_ROUND))
 
 
 def _phase_tone(phase: str) -> str:
@@ -310,62 +305,35 @@ def _steps(text: str) -> list[Any]:
 DRAWN: Final[Drawn] = {"phase": lambda phase: panels.chip(phase, _phase_tone(phase)), "done": _steps}
 
 
-def _more(rows: int) -> str:
-    return (
-        f"{MOST_ROWS} of {rows:,} rows; `cotenant serve descheduler --once` has all of them."
-        if rows > MOST_ROWS
-        else ""
-    )
-
-
 # --- callbacks --------------------------------------------------------------------------------------------------------
-def _mark(view: View, search: str) -> str:
-    """What changes when anything on the page but the time does."""
+def _state(view: View, search: str) -> list[Any] | None:
     service = view.given.moves
     if service is None:
-        return search
-    who, parts = view.given.people(), []
+        return None
+    who, parts = view.given.people(), list[Any]()
     for read in (service.emptying if _empties(search) else service.report, service.jobs):
         try:
             answer = read(who)
         except CotenantError as error:
-            parts.append(error.message.encode())
+            parts.append(error.message)
             continue
         if isinstance(answer, MigrationJobs):
             reasons = answer.carrier.why_not, answer.emptier.why_not
-            parts.append(msgspec.json.encode((list(answer.jobs.rows()), reasons)))
+            parts.append((list(answer.jobs.rows()), reasons))
         else:
             rows = [list(table.rows()) for table in (answer.nodes, answer.moves, answer.emptying)]
-            parts.append(msgspec.json.encode((rows, answer.notes, answer.gaps)))
-    return f"{zlib.crc32(b''.join(parts)):08x}{search}"
+            parts.append((rows, answer.notes, answer.gaps))
+    return parts
+
+
+LIVE: Final = LivePage(
+    PATH, _state, {"top": LivePart(ROUND, overview), "rows": LivePart(MOVE_TITLE, lists)}, approval.ACTED
+)
 
 
 def register(app: Dash, view: View) -> None:
     """Redraw when the round, a job or the URL changes; and the acts."""
-
-    @app.callback(
-        Output("rebalance-top", "children"),
-        Output("rebalance-rows", "children"),
-        Output("rebalance-mark", "data"),
-        Input("tick", "n_intervals"),
-        Input("url", "search"),
-        Input(approval.ACTED, "data"),
-        State("rebalance-mark", "data"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
-    def _follow(
-        _ticks: int | None, search: str | None, _acted: float | None, shown: str, pathname: str | None
-    ) -> tuple[Any, Any, Any]:
-        if path_of(pathname or "", view.settings) != PATH:
-            return no_update, no_update, no_update
-        text = search or ""
-        mark = _mark(view, text)
-        if mark == shown:
-            return no_update, no_update, no_update
-        top = panels.guarded(lambda: overview(view, text), ROUND)
-        return top, panels.guarded(lambda: lists(view, text), MOVE_TITLE), mark
-
+    LIVE.register(app, view)
     approval.register(app, view)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import parse_qs, unquote
 
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, html
@@ -158,8 +157,7 @@ def render(view: View, search: str) -> Component:
 
 def opened(search: str) -> tuple[str, str, str, str] | None:
     """The container that the URL's `open` names: namespace/kind/workload/container, each part escaped."""
-    values = parse_qs(search.lstrip("?")).get("open", [])
-    parts = [unquote(p) for p in values[0].split("/")] if values else []
+    parts = panels.address_parts(search)
     return (parts[0], parts[1], parts[2], parts[3]) if len(parts) == NAME_PARTS else None
 
 

@@ -17,7 +17,7 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.people import Right
-from cotenant.core.model.changes.service import BundleForm, ChangeService, Method, WorkloadReview
+from cotenant.core.model.changes.service import BundleForm, Method, WorkloadReview
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import Resource
@@ -28,7 +28,7 @@ from dashboard.changes import review_end, review_steps
 from dashboard.changes.callbacks import acts
 from dashboard.changes.review import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, ReviewTerms
 from dashboard.frame import panels
-from dashboard.frame.view import View
+from dashboard.frame.view import View, in_cluster
 from dashboard.tables import display
 from dashboard.tables import selection as choosing
 from dashboard.tables.list_page import Listing
@@ -185,7 +185,7 @@ def chosen(view: View, listing: Listing, terms: ReviewTerms, search: str) -> tup
 
 def looked(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> tuple[list[WorkloadReview], Method]:
     """Each workload as it is now, tried on the server where the step needs that, by the method in force."""
-    desk, who = _desk(view), view.given.people()
+    desk, who = in_cluster(view.given.desk), view.given.people()
     method = terms.method
     looks: list[WorkloadReview] = []
     if method is None:
@@ -222,17 +222,11 @@ def outcome(view: View, terms: ReviewTerms) -> list[Component]:
 
 def _accepted_under(view: View, terms: ReviewTerms) -> list[ChangeStatus]:
     """Changes under the key: whoever comes back to Confirm sees them, not the button."""
-    return [one for one in _desk(view).changes(view.given.people()) if one.change.batch == terms.key]
+    return [one for one in in_cluster(view.given.desk).changes(view.given.people()) if one.change.batch == terms.key]
 
 
 def _files(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Mapping[str, str]:
-    return _desk(view).bundle(view.given.people(), terms.wanted(refs, Method.BUNDLE), terms.form)
-
-
-def _desk(view: View) -> ChangeService:
-    if view.given.desk is None:
-        raise UsageError("this dashboard is read-only", fix="Start it with `cotenant dashboard --act`.")
-    return view.given.desk
+    return in_cluster(view.given.desk).bundle(view.given.people(), terms.wanted(refs, Method.BUNDLE), terms.form)
 
 
 def _why_no_override(view: View, looks: Sequence[WorkloadReview]) -> str:
@@ -390,7 +384,7 @@ def accepted(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
     if terms.overridden and not terms.because:
         raise UsageError("an override takes a reason", fix="Give it in step 2.")
     method = Method(shown.get("method", Method.TEMPLATE.value))
-    done = _desk(view).accept(view.given.people(), terms.wanted(refs, method))
+    done = in_cluster(view.given.desk).accept(view.given.people(), terms.wanted(refs, method))
     view.source.forget()
     return done
 
@@ -407,7 +401,7 @@ def _refused(view: View, error: CotenantError) -> Component:
 
 def afterwards(view: View, kind: str, ids: Sequence[str]) -> str:
     """Roll back or judge; the result in a sentence."""
-    desk, who = _desk(view), view.given.people()
+    desk, who = in_cluster(view.given.desk), view.given.people()
     if kind == "review-back":
         done = desk.roll_back(who, ids)
         view.source.forget()

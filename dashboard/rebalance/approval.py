@@ -15,12 +15,12 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Right
 from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.rebalance.move_service import TO_BE_EMPTIED, JobCarrier, MoveOutcome, MoveService
+from cotenant.core.model.rebalance.move_service import TO_BE_EMPTIED, JobCarrier, MoveOutcome
 from cotenant.core.model.text import visible
 from dashboard.changes import callbacks
 from dashboard.changes.callbacks import acts, tell
 from dashboard.frame import panels
-from dashboard.frame.view import View
+from dashboard.frame.view import View, in_cluster
 from dashboard.tables import display
 
 EVERY: Final = "*"
@@ -63,13 +63,6 @@ NODES: Final = ApprovalTexts(
     "The manager moves all pods of a marked node, capacity first, and gives the node back when somebody needs it.",
     "The table of nodes follows them.",
 )
-
-
-def service(view: View) -> MoveService:
-    """The service; UsageError when this dashboard has none."""
-    if view.given.moves is None:
-        raise UsageError("this dashboard reads no cluster", fix="Start it with `cotenant dashboard --act`.")
-    return view.given.moves
 
 
 def why_not(view: View, carrier: JobCarrier, namespace: str = "") -> str:
@@ -160,7 +153,7 @@ def chosen_pods(view: View, pod: str) -> list[str]:
     if pod != EVERY:
         return [pod]
     who = view.given.people()
-    moves = [row["pod"] for row in service(view).report(who).moves.rows() if row["decision"] == "move"]
+    moves = [row["pod"] for row in in_cluster(view.given.moves).report(who).moves.rows() if row["decision"] == "move"]
     pods = [one for one in moves if who.may(Right.APPROVE, one.partition("/")[0])]
     if not pods:
         raise UsageError("the round moves no pod that you may move", fix="Look at the page again.")
@@ -171,7 +164,7 @@ def chosen_nodes(view: View, node: str) -> list[str]:
     """One node, or every one that the round begins; UsageError when there is none."""
     if node != EVERY:
         return [node]
-    rows = service(view).emptying(view.given.people()).emptying.rows()
+    rows = in_cluster(view.given.moves).emptying(view.given.people()).emptying.rows()
     nodes = [row["node"] for row in rows if row["decision"] == TO_BE_EMPTIED]
     if not nodes:
         raise UsageError("the round empties no node", fix="Look at the page again.")
@@ -182,13 +175,13 @@ def tried(view: View, chosen: str, texts: ApprovalTexts) -> Component:
     """The form after a dry run of one pod or node, or of every one."""
     who = view.given.people()
     if texts is NODES:
-        return form(service(view).preview_nodes(who, chosen_nodes(view, chosen)), texts)
-    return form(service(view).preview(who, chosen_pods(view, chosen)))
+        return form(in_cluster(view.given.moves).preview_nodes(who, chosen_nodes(view, chosen)), texts)
+    return form(in_cluster(view.given.moves).preview(who, chosen_pods(view, chosen)))
 
 
 def approved(view: View, subjects: Sequence[str], reason: str, texts: ApprovalTexts) -> Component:
     """Approve these pods or nodes, and say what became of each."""
-    approve = service(view).approve_nodes if texts is NODES else service(view).approve
+    approve = in_cluster(view.given.moves).approve_nodes if texts is NODES else in_cluster(view.given.moves).approve
     outcomes = approve(view.given.people(), subjects, reason)
     tell(_summary(outcomes, texts))
     return result(outcomes, texts)
@@ -205,12 +198,12 @@ def register(app: Dash, view: View) -> None:
 
 
 def _withdrawn_job(view: View, job: str) -> str:
-    outcome = service(view).withdraw(view.given.people(), job)
+    outcome = in_cluster(view.given.moves).withdraw(view.given.people(), job)
     return f"Withdrew the move of {visible(outcome.pod)}: its job is deleted, the pod stays."
 
 
 def _withdrawn_node(view: View, node: str) -> str:
-    outcome = service(view).withdraw_node(view.given.people(), node)
+    outcome = in_cluster(view.given.moves).withdraw_node(view.given.people(), node)
     return f"Gave {visible(outcome.pod)} back: its mark is taken away, moves under way end by themselves."
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qs, quote, urlencode
+from urllib.parse import quote, urlencode
 
 import numpy as np
 from dash import dcc, html
@@ -164,7 +164,7 @@ def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: Board
         return PlanSelection(plan) if plan else PlanSelection(ref=ref, missing=str(ref))
     everything = list(snapshot.tables[PLANS.name].read().rows()) if opened else rows
     row = proposed_plans.in_hand(everything, search)
-    mine = [p for p in story.by_need(plans.plans) if opened is None or story.workload_of(p) == opened]
+    mine = [p for p in story.by_need(plans.plans) if opened is None or p.workload == opened]
     if mine and (opened is not None or row is None or story.phase_of(mine[0]).value == "Proposed"):
         return PlanSelection(mine[0])
     if row is None and opened is not None:
@@ -261,7 +261,7 @@ def listed(snapshot: Snapshot, search: str) -> list[Row]:
 
 def days_of(search: str) -> int:
     """Days that the URL asks to be drawn."""
-    return WEEK_DAYS if "7d" in parse_qs(search.lstrip("?")).get("show", []) else 1
+    return WEEK_DAYS if panels.address_value(search, "show") == "7d" else 1
 
 
 def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:

@@ -18,7 +18,7 @@ from cotenant.core.model.reservations.plan import DecisionScope, Plan, Recurrenc
 from cotenant.core.model.reservations.plan_service import PlanRef, PlanService, PlanTerms
 from dashboard.changes.callbacks import AWAY, acts, tell
 from dashboard.frame import panels
-from dashboard.frame.view import View
+from dashboard.frame.view import View, in_cluster
 from dashboard.reservations import forms as plan_forms
 from dashboard.reservations import plan_actions, story
 from dashboard.tables import display
@@ -30,16 +30,8 @@ AFTER_SECONDS: Final = 60.0
 """After somebody acted, something is taken to move for so long."""
 NEXT: Final = 3
 SKIPPABLE: Final = 6
-WORKLOAD_PARTS: Final = 3
 Answer = tuple[Any, Any, Any]
 """Children of the work area, of what is said beside it, and the moment at which something was done."""
-
-
-def desk_of(view: View) -> PlanService:
-    """The service; UsageError when this dashboard has none."""
-    if view.given.plans is None:
-        raise UsageError("this dashboard is read-only", fix="Start it with `cotenant dashboard --act`.")
-    return view.given.plans
 
 
 def named(text: Any) -> PlanRef:
@@ -53,7 +45,7 @@ def named(text: Any) -> PlanRef:
 def answered(view: View, deed: Callable[[PlanService, Someone], tuple[str, PlanRef]]) -> Answer:
     """Run the action; show its result in the live region and beside the form."""
     try:
-        message, ref = deed(desk_of(view), view.given.people())
+        message, ref = deed(in_cluster(view.given.plans), view.given.people())
     except CotenantError as error:
         tell(f"{error.message} {error.fix}".strip())
         return no_update, plan_actions.refused(error.message, error.fix), no_update
@@ -63,7 +55,7 @@ def answered(view: View, deed: Callable[[PlanService, Someone], tuple[str, PlanR
 
 def opened(view: View, what: str, ref: PlanRef) -> Component:
     """What a button opens."""
-    desk, who, now = desk_of(view), view.given.people(), view.now_seconds()
+    desk, who, now = in_cluster(view.given.plans), view.given.people(), view.now_seconds()
     if what == "preview":
         return plan_actions.previewed(desk.preview(who, ref), view.currency)
     plan = desk.plan(who, ref)
@@ -286,7 +278,7 @@ def _register_new(app: Dash, view: View) -> None:
             return "It happens once.", look
         try:
             rule: Recurrence = plan_forms.recurrence(form)
-            return plan_actions.next_three(desk_of(view).next_windows(rule, NEXT)), look
+            return plan_actions.next_three(in_cluster(view.given.plans).next_windows(rule, NEXT)), look
         except CotenantError as error:
             return f"{error.message}. {error.fix}", look
 
@@ -329,11 +321,7 @@ def _register_make(app: Dash, view: View) -> None:
 
 
 def _workload(form: Mapping[str, Any]) -> WorkloadRef:
-    text = str(form.get("workload") or "").strip()
-    parts = text.split("/")
-    if len(parts) != WORKLOAD_PARTS or not all(parts):
-        raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/web.")
-    return WorkloadRef(*parts)
+    return WorkloadRef.required(str(form.get("workload") or "").strip())
 
 
 def _typed(at: int, kind: str, values: Sequence[Any]) -> dict[str, Any]:
@@ -348,7 +336,7 @@ def _typed_inputs(kind: str, values: Sequence[Any]) -> dict[str, Any]:
 def _shown(view: View, look: Callable[[PlanService, Someone], Component]) -> Component:
     """What a look gives, or why there is nothing to see."""
     try:
-        return look(desk_of(view), view.given.people())
+        return look(in_cluster(view.given.plans), view.given.people())
     except CotenantError as error:
         tell(f"{error.message} {error.fix}".strip())
         return panels.trouble(error)

@@ -65,7 +65,7 @@ def _places(view: View) -> list[Component]:
 
 def _plan_panel(view: View, search: str, plan: Plan) -> Component:
     """A plan of the cluster: where it stands and what can be done; the forecast behind it below."""
-    ref = story.workload_of(plan)
+    ref = plan.workload
     rows = view.source.snapshot().tables[PLANS.name].read().rows()
     row = next((r for r in rows if proposed_plans.ref_of(r) == ref), None)
     page = plan_actions.page_of(view.settings.base_path, story.ref_to(plan))

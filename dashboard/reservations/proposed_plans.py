@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qs, unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from cotenant.core.model.reservations.plan import duration, moment, proposal_nam
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures.gantt import STEP_SECONDS, Bar, DemandCurve, Pods
+from dashboard.frame import panels
 from dashboard.nodes.workload_story import Row, floats
 from dashboard.tables import display
 from dashboard.tables.queries import Relation
@@ -39,8 +39,7 @@ def ref_of(row: Row) -> WorkloadRef:
 
 def opened(search: str) -> WorkloadRef | None:
     """The workload that the URL's `open` names: namespace/kind/workload, each part escaped."""
-    values = parse_qs(search.lstrip("?")).get("open", [])
-    parts = [unquote(part) for part in values[0].split("/")] if values else []
+    parts = panels.address_parts(search)
     return WorkloadRef(*parts) if len(parts) == KEY_PARTS else None
 
 

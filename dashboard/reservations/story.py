@@ -75,11 +75,6 @@ class TimelineEvent:
     done: bool = False
 
 
-def workload_of(plan: Plan) -> WorkloadRef:
-    """The workload that the plan reserves capacity for."""
-    return WorkloadRef(plan.namespace, plan.owner.kind, plan.owner.name)
-
-
 def ref_to(plan: Plan) -> PlanRef:
     """Namespace and name, as the plan service takes them."""
     return PlanRef(plan.namespace, plan.name)
@@ -186,7 +181,7 @@ def merged(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:
     by_ref = {ref_of(row): row for row in rows}
     grouped: dict[WorkloadRef, list[Plan]] = {}
     for plan in by_need(plans):
-        grouped.setdefault(workload_of(plan), []).append(plan)
+        grouped.setdefault(plan.workload, []).append(plan)
     entries = [PlanListEntry(ref, by_ref.get(ref), tuple(group)) for ref, group in grouped.items()]
     bare = [
         PlanListEntry(ref, row, ()) for ref, row in by_ref.items() if ref not in grouped and row["start"] is not None

@@ -6,19 +6,18 @@ read. Amounts are raw: millicores, bytes; Unix seconds.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Response
 
 from cotenant.core.model.autopilot import QUEUE, REPORT, STATUS, AutopilotMode, AutopilotRound
+from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.table import Table
-from dashboard.autopilot.acting import service, workload_of
-from dashboard.frame.view import View
+from dashboard.frame.view import View, in_cluster
 from dashboard.rest import live_tables
-from dashboard.rest.changes import body_doc, read_body
+from dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
 
-JsonBody = Annotated[dict[str, Any], Body()]
 WEEK_DAYS = 7.0
 
 
@@ -55,7 +54,7 @@ def router(view: View, prefix: str) -> APIRouter:
     api = APIRouter(prefix=f"{prefix}/autopilot", tags=["autopilot"])
 
     def round_of(*, in_window: bool) -> AutopilotRound:
-        return service(view).round(view.given.people(), in_window)
+        return in_cluster(view.given.autopilot).round(view.given.people(), in_window)
 
     def status() -> tuple[float, Table]:
         now = round_of(in_window=False)
@@ -70,7 +69,7 @@ def router(view: View, prefix: str) -> APIRouter:
         return tonight.at_seconds, tonight.queue
 
     def report() -> tuple[float, Table]:
-        return view.now_seconds(), service(view).report(view.given.people(), WEEK_DAYS)
+        return view.now_seconds(), in_cluster(view.given.autopilot).report(view.given.people(), WEEK_DAYS)
 
     live_tables.add(api, "status", STATUS, status)
     live_tables.add(api, "queue", QUEUE, queue)
@@ -80,11 +79,11 @@ def router(view: View, prefix: str) -> APIRouter:
     @api.get("", summary="Whether anything is changed now, and why not")
     def overview() -> Response:
         now = round_of(in_window=False)
-        return _json({"decided_seconds": now.at_seconds, "enabled": now.enabled, **_halt(now)})
+        return json_answer({"decided_seconds": now.at_seconds, "enabled": now.enabled, **_halt(now)})
 
     @api.get("/policies/{namespace}/{name}", summary="A policy, with the digest that an approver agrees to")
     def policy(namespace: str, name: str) -> Response:
-        return _json(service(view).policy(view.given.people(), f"{namespace}/{name}"))
+        return json_answer(in_cluster(view.given.autopilot).policy(view.given.people(), f"{namespace}/{name}"))
 
     _add_acts(api, view)
     return api
@@ -94,37 +93,37 @@ def _add_acts(api: APIRouter, view: View) -> None:
     @api.post("/pause", summary="Stop every act from now on", **body_doc(SwitchBody))
     def pause(body: JsonBody) -> Response:
         request = read_body(body, SwitchBody)
-        return _json({"paused": service(view).pause(view.given.people(), request.reason)})
+        return json_answer({"paused": in_cluster(view.given.autopilot).pause(view.given.people(), request.reason)})
 
     @api.post("/resume", summary="Resume everything, or one workload", **body_doc(SwitchBody))
     def resume(body: JsonBody) -> Response:
         request = read_body(body, SwitchBody)
-        workload = workload_of(request.workload) if request.workload else None
-        service(view).resume(view.given.people(), workload, request.reason)
-        return _json({"resumed": request.workload or "everything"})
+        workload = WorkloadRef.required(request.workload) if request.workload else None
+        in_cluster(view.given.autopilot).resume(view.given.people(), workload, request.reason)
+        return json_answer({"resumed": request.workload or "everything"})
 
     @api.post("/policies/{namespace}/{name}/mode", summary="Let a policy act, or only observe", **body_doc(ModeBody))
     def mode(namespace: str, name: str, body: JsonBody) -> Response:
         request, policy = read_body(body, ModeBody), f"{namespace}/{name}"
-        service(view).switch(view.given.people(), policy, request.mode, request.reason, request.digest)
-        return _json({"policy": policy, "mode": request.mode})
+        in_cluster(view.given.autopilot).switch(
+            view.given.people(), policy, request.mode, request.reason, request.digest
+        )
+        return json_answer({"policy": policy, "mode": request.mode})
 
     @api.post("/preview", summary="What a policy would do tonight if it stood like this", **body_doc(DraftBody))
     def draft(body: JsonBody) -> Response:
-        result = service(view).try_policy(view.given.people(), read_body(body, DraftBody).policy)
+        result = in_cluster(view.given.autopilot).try_policy(view.given.people(), read_body(body, DraftBody).policy)
         rows = {"status": list(result.status.rows()), "queue": list(result.queue.rows())}
-        return _json({**rows, **_halt(result)})
+        return json_answer({**rows, **_halt(result)})
 
     @api.post("/policies", summary="Save a policy; it observes until it is approved", **body_doc(PolicyBody))
     def save(body: JsonBody) -> Response:
         request = read_body(body, PolicyBody)
-        name = service(view).save_policy(view.given.people(), request.policy, request.before, request.reason)
-        return _json({"policy": name})
+        name = in_cluster(view.given.autopilot).save_policy(
+            view.given.people(), request.policy, request.before, request.reason
+        )
+        return json_answer({"policy": name})
 
 
 def _halt(result: AutopilotRound) -> dict[str, Any]:
     return {"halt": result.halt, "halt_reason": result.halt_reason or "", "gaps": result.gaps}
-
-
-def _json(document: object) -> Response:
-    return Response(msgspec.json.encode(document), media_type="application/json")

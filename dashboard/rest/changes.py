@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import APIRouter, Body, Header, Query, Request, Response
@@ -34,12 +34,12 @@ from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.table import Kind, Schema
 from dashboard.frame.view import View
 from dashboard.rest import results
+from dashboard.rest.wire import ErrorAnswer, body_doc, json_answer, read_body, schema_of
 from dashboard.sources import change_tables
 
 MOST_WORKLOADS: Final = 1_000
 RETRY_SECONDS: Final = 2
 KEY: Final = r"^[A-Za-z0-9._:-]{1,64}$"
-BodyT = TypeVar("BodyT")
 Raw = Annotated[Any, Body()]
 Key = Annotated[
     str,
@@ -66,7 +66,7 @@ class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
     def wanted(self, key: str = "") -> ChangeRequest:
         """For the service."""
         more = {"key": key} if key else {}
-        refs = tuple(dict.fromkeys(_ref(text) for text in self.workloads))
+        refs = tuple(dict.fromkeys(WorkloadRef.required(text) for text in self.workloads))
         if not refs or len(refs) > MOST_WORKLOADS:
             raise UsageError(f"{len(refs)} workloads", fix=f"Name 1 to {MOST_WORKLOADS:,} as NAMESPACE/KIND/NAME.")
         return ChangeRequest(
@@ -92,14 +92,6 @@ class WorkloadsBody(msgspec.Struct, forbid_unknown_fields=True):
     """Workloads as NAMESPACE/KIND/NAME."""
 
     workloads: list[str]
-
-
-class ErrorAnswer(msgspec.Struct):
-    """What went wrong and what helps."""
-
-    error: str
-    message: str
-    fix: str
 
 
 class HiddenRecommendation(msgspec.Struct):
@@ -154,7 +146,7 @@ def _add_looking(routes: APIRouter, view: View, source: change_tables.Changing) 
         standing = next((s for s in desk.changes(who) if s.change.id == change), None)
         if standing is None:
             raise NoData(f"there is no change {change!r} that you may read", fix="GET changes for all.")
-        return _json(ChangeDetail(_rows([standing])[0], moves(standing.change), desk.story(who, change)))
+        return json_answer(ChangeDetail(_rows([standing])[0], moves(standing.change), desk.story(who, change)))
 
 
 def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -> None:
@@ -162,7 +154,7 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
               **_doc(LedgerHealth, 403))  # fmt: skip
     def ledger() -> Response:
         view.given.people().require(Right.READ)
-        return _json(_desk(view).ledger())
+        return json_answer(_desk(view).ledger())
 
     @routes.get("/ledger/entries", summary="Every row of the ledger", **_table_doc(ENTRIES))
     def entries(
@@ -177,7 +169,7 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
     @routes.get("/permissions", summary="What the cluster allows whoever asks, by SelfSubjectAccessReview",
               **_doc(list[Permission], 403, 503))  # fmt: skip
     def permissions(namespaces: Namespaces = None) -> Response:
-        return _acted(lambda: _json(_desk(view).permissions(view.given.people(), namespaces or [])))
+        return _acted(lambda: json_answer(_desk(view).permissions(view.given.people(), namespaces or [])))
 
 
 def _add_asking(routes: APIRouter, view: View) -> None:
@@ -186,7 +178,7 @@ def _add_asking(routes: APIRouter, view: View) -> None:
     def reviews(body: Raw) -> Response:
         def act() -> Response:
             request, desk, who = read_body(body, ChangeRequestBody), _desk(view), view.given.people()
-            return _json((desk.dry_run if request.dry_run else desk.review)(who, request.wanted()))
+            return json_answer((desk.dry_run if request.dry_run else desk.review)(who, request.wanted()))
 
         return _acted(act)
 
@@ -212,13 +204,13 @@ def _add_acting(routes: APIRouter, view: View) -> None:
             desk, who = _desk(view), view.given.people()
             change_request = read_body(body, ChangeRequestBody).wanted(key)
             repeated = any(s.change.batch == key for s in desk.changes(who))
-            return _json({"changes": _rows(desk.accept(who, change_request))}, 200 if repeated else 201)
+            return json_answer({"changes": _rows(desk.accept(who, change_request))}, 200 if repeated else 201)
 
         return _acted(act)
 
     def doing(path: str, summary: str, do: Callable[[ChangeService, str], Sequence[ChangeStatus]]) -> None:
         def endpoint(change: str) -> Response:
-            return _acted(lambda: _json({"changes": _rows(do(_desk(view), change))}))
+            return _acted(lambda: json_answer({"changes": _rows(do(_desk(view), change))}))
 
         routes.add_api_route(path, endpoint, methods=["POST"], summary=summary, **_doc(_CHANGED, 403, 409, 422, 503))
 
@@ -237,7 +229,7 @@ def _add_acting(routes: APIRouter, view: View) -> None:
 
     @routes.post("/changes/settle", summary="Resolve changes with unknown outcome", **_doc(_CHANGED, 403, 503))
     def settle() -> Response:
-        return _acted(lambda: _json({"changes": _rows(_desk(view).settle(who()))}))
+        return _acted(lambda: json_answer({"changes": _rows(_desk(view).settle(who()))}))
 
 
 def _add_postponing(routes: APIRouter, view: View) -> None:
@@ -248,7 +240,7 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
         who = view.given.people()
         who.require(Right.READ)
         postponed = _desk(view).postponed().values()
-        return _json([_hidden(one) for one in postponed if who.may(Right.READ, one.workload.namespace)])
+        return json_answer([_hidden(one) for one in postponed if who.may(Right.READ, one.workload.namespace)])
 
     @routes.post("/postponements", summary="Hide recommendations, for days or for good", status_code=204,
                **_doc(None, 403, 422, body=PostponeBody))  # fmt: skip
@@ -276,9 +268,9 @@ def _acted(act: Callable[[], Response]) -> Response:
     try:
         return act()
     except (KeyTaken, UsageError, ClusterInvalid) as error:
-        return _json(ErrorAnswer(type(error).__name__, error.message, error.fix), 422)
+        return json_answer(ErrorAnswer.of(error), 422)
     except StoreBusy as error:
-        answer = _json(ErrorAnswer(type(error).__name__, error.message, error.fix), 503)
+        answer = json_answer(ErrorAnswer.of(error), 503)
         answer.headers["Retry-After"] = str(RETRY_SECONDS)
         return answer
 
@@ -289,23 +281,8 @@ def _desk(view: View) -> ChangeService:
     return view.given.desk
 
 
-def read_body(raw: Any, kind: type[BodyT]) -> BodyT:
-    """A body as one of ours; UsageError names the field that is wrong."""
-    try:
-        return msgspec.convert(raw, kind)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the body is not what is expected: {error}", fix="See /docs for its fields.") from error
-
-
-def _ref(text: str) -> WorkloadRef:
-    parts = text.split("/")
-    if len(parts) != 3 or not all(parts):
-        raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
-    return WorkloadRef(*parts)
-
-
 def _refs(texts: Sequence[str]) -> list[WorkloadRef]:
-    return list(dict.fromkeys(_ref(text) for text in texts))
+    return list(dict.fromkeys(WorkloadRef.required(text) for text in texts))
 
 
 def _rows(standings: Sequence[ChangeStatus]) -> list[dict[str, Any]]:
@@ -341,10 +318,6 @@ def _plain(form: str) -> str:
     if form == "yaml":
         raise UsageError("this table cannot be applied, so there is no YAML of it.", fix="Use json or csv.")
     return form
-
-
-def _json(document: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(document), media_type="application/json", status_code=status)
 
 
 # --- what /docs says --------------------------------------------------------------------------------------------------
@@ -383,19 +356,13 @@ def _table_doc(schema: Schema) -> dict[str, Any]:
 
 def _doc(answer: Any, *statuses: int, body: Any = None, created: bool = False) -> dict[str, Any]:
     """Schemas of an endpoint: of its answer, its errors and its body."""
-    answer_schema = answer if isinstance(answer, dict) else None if answer in (None, bytes) else _schema(answer)
+    answer_schema = answer if isinstance(answer, dict) else None if answer in (None, bytes) else schema_of(answer)
     doc: dict[str, Any] = {"responses": _responses(answer_schema, statuses, created=created)}
     return doc if body is None else {**doc, **body_doc(body)}
 
 
-def body_doc(kind: Any) -> dict[str, Any]:
-    """What an endpoint takes, as the description of the API says it."""
-    content = {"application/json": {"schema": _schema(kind)}}
-    return {"openapi_extra": {"requestBody": {"required": True, "content": content}}}
-
-
 def _responses(answer: dict[str, Any] | None, statuses: Sequence[int], created: bool = False) -> dict[int | str, Any]:
-    wrong = {"application/json": {"schema": _schema(ErrorAnswer)}}
+    wrong = {"application/json": {"schema": schema_of(ErrorAnswer)}}
     responses: dict[int | str, Any] = {
         status: {"description": WORDS.get(status, "Not understood."), "content": wrong} for status in statuses
     }
@@ -404,18 +371,3 @@ def _responses(answer: dict[str, Any] | None, statuses: Sequence[int], created: 
         if created:
             responses[201] = {**responses[200], "description": "Accepted now."}
     return responses
-
-
-def _schema(kind: Any) -> dict[str, Any]:
-    """JSON schema of a type, with what it refers to in its place."""
-    schema = msgspec.json.schema(kind)
-    inlined: dict[str, Any] = _inlined(schema, schema.get("$defs", {}))
-    return inlined
-
-
-def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
-    if isinstance(part, dict):
-        if "$ref" in part:
-            return _inlined(definitions[part["$ref"].rpartition("/")[2]], definitions)
-        return {key: _inlined(value, definitions) for key, value in part.items() if key != "$defs"}
-    return [_inlined(value, definitions) for value in part] if isinstance(part, list) else part

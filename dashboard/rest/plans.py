@@ -6,12 +6,12 @@ The same functions under the same rights. Amounts are raw: Unix seconds, millico
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Query, Response
 
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
@@ -19,14 +19,13 @@ from cotenant.core.model.reservations.occurrence_report import reports
 from cotenant.core.model.reservations.plan import ApprovalPolicy, DecisionScope, Plan, Realisation, Recurrence, Span
 from cotenant.core.model.reservations.plan_service import PlanRef, PlanService, PlanTerms
 from cotenant.core.model.reservations.reservation import AllocatePolicy, moment_of
-from dashboard.frame.view import View
+from dashboard.frame.view import View, in_cluster
 from dashboard.reservations import story
-from dashboard.rest.changes import body_doc
+from dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
 
 CALENDAR_DAYS: Final = 7.0
 FOLD: Final = 73
 """Octets of a line of a calendar before it is folded (RFC 5545, 3.1: at most 75 with the break)."""
-JsonBody = Annotated[dict[str, Any], Body()]
 Days = Annotated[float, Query(gt=0, le=60, description="How far to look.")]
 
 
@@ -104,12 +103,12 @@ def router(view: View, prefix: str) -> APIRouter:
 def _add_looks(api: APIRouter, view: View) -> None:
     @api.get("", summary="Plans of the cluster with their phases, scores and next occurrences")
     def plans(days: Days = CALENDAR_DAYS) -> Response:
-        desk, who = _desk(view), view.given.people()
-        return _json([_plan_body(desk, plan, days) for plan in desk.plans(who)])
+        desk, who = in_cluster(view.given.plans), view.given.people()
+        return json_answer([_plan_body(desk, plan, days) for plan in desk.plans(who)])
 
     @api.get("/calendar.ics", summary="Occurrences of the next days as an iCalendar file")
     def calendar_file(days: Days = CALENDAR_DAYS) -> Response:
-        desk, who = _desk(view), view.given.people()
+        desk, who = in_cluster(view.given.plans), view.given.people()
         plan_windows = [(plan, desk.occurrences(plan, days)) for plan in desk.plans(who)]
         headers = {"Content-Disposition": 'attachment; filename="reservations.ics"'}
         text = calendar(plan_windows, view.now_seconds())
@@ -117,21 +116,21 @@ def _add_looks(api: APIRouter, view: View) -> None:
 
     @api.get("/{namespace}/{name}", summary="One plan and what people did to it")
     def plan(namespace: str, name: str, days: Days = CALENDAR_DAYS) -> Response:
-        desk, who, ref = _desk(view), view.given.people(), PlanRef(namespace, name)
-        return _json({**_plan_body(desk, desk.plan(who, ref), days), "history": desk.history(who, ref)})
+        desk, who, ref = in_cluster(view.given.plans), view.given.people(), PlanRef(namespace, name)
+        return json_answer({**_plan_body(desk, desk.plan(who, ref), days), "history": desk.history(who, ref)})
 
     @api.get("/{namespace}/{name}/preview", summary="What approving it would mean now")
     def preview(namespace: str, name: str) -> Response:
-        return _json(_desk(view).preview(view.given.people(), PlanRef(namespace, name)))
+        return json_answer(in_cluster(view.given.plans).preview(view.given.people(), PlanRef(namespace, name)))
 
 
 def _add_acts(api: APIRouter, view: View) -> None:
     @api.post("", summary="Make a plan; it still has to be approved", status_code=201, **body_doc(NewPlanBody))
     def make(body: JsonBody) -> Response:
-        request = _read(body, NewPlanBody)
-        desk, who = _desk(view), view.given.people()
-        plan = desk.make(who, _workload(request.workload), request.terms(), request.name)
-        return _json(_plan_body(desk, plan, CALENDAR_DAYS), 201)
+        request = read_body(body, NewPlanBody)
+        desk, who = in_cluster(view.given.plans), view.given.people()
+        plan = desk.make(who, WorkloadRef.required(request.workload), request.terms(), request.name)
+        return json_answer(_plan_body(desk, plan, CALENDAR_DAYS), 201)
 
     @api.post(
         "/{namespace}/{name}/approve",
@@ -139,8 +138,8 @@ def _add_acts(api: APIRouter, view: View) -> None:
         **body_doc(PlanDecisionBody),
     )
     def approve(namespace: str, name: str, body: JsonBody) -> Response:
-        request, desk, ref = _read(body, PlanDecisionBody), _desk(view), PlanRef(namespace, name)
-        return _json(desk.approve(view.given.people(), ref, request.scope, request.reason))
+        request, desk, ref = read_body(body, PlanDecisionBody), in_cluster(view.given.plans), PlanRef(namespace, name)
+        return json_answer(desk.approve(view.given.people(), ref, request.scope, request.reason))
 
     @api.post(
         "/{namespace}/{name}/reject",
@@ -148,14 +147,14 @@ def _add_acts(api: APIRouter, view: View) -> None:
         **body_doc(PlanDecisionBody),
     )
     def reject(namespace: str, name: str, body: JsonBody) -> Response:
-        request, desk, ref = _read(body, PlanDecisionBody), _desk(view), PlanRef(namespace, name)
-        return _json(desk.reject(view.given.people(), ref, request.reason, request.scope))
+        request, desk, ref = read_body(body, PlanDecisionBody), in_cluster(view.given.plans), PlanRef(namespace, name)
+        return json_answer(desk.reject(view.given.people(), ref, request.reason, request.scope))
 
     @api.post("/{namespace}/{name}/skip", summary="Leave out one occurrence", **body_doc(SkipOccurrenceBody))
     def skip(namespace: str, name: str, body: JsonBody) -> Response:
-        request, desk, ref = _read(body, SkipOccurrenceBody), _desk(view), PlanRef(namespace, name)
+        request, desk, ref = read_body(body, SkipOccurrenceBody), in_cluster(view.given.plans), PlanRef(namespace, name)
         start = moment_of(request.start, "start") or 0.0
-        return _json(desk.skip(view.given.people(), ref, start, request.reason))
+        return json_answer(desk.skip(view.given.people(), ref, start, request.reason))
 
     @api.post(
         "/{namespace}/{name}/unskip",
@@ -163,8 +162,8 @@ def _add_acts(api: APIRouter, view: View) -> None:
         **body_doc(SkipOccurrenceBody),
     )
     def unskip(namespace: str, name: str, body: JsonBody) -> Response:
-        request, desk, ref = _read(body, SkipOccurrenceBody), _desk(view), PlanRef(namespace, name)
-        return _json(desk.restore(view.given.people(), ref, moment_of(request.start, "start") or 0.0))
+        request, desk, ref = read_body(body, SkipOccurrenceBody), in_cluster(view.given.plans), PlanRef(namespace, name)
+        return json_answer(desk.restore(view.given.people(), ref, moment_of(request.start, "start") or 0.0))
 
     @api.put(
         "/{namespace}/{name}",
@@ -172,43 +171,22 @@ def _add_acts(api: APIRouter, view: View) -> None:
         **body_doc(EditPlanBody),
     )
     def edit(namespace: str, name: str, body: JsonBody) -> Response:
-        request, desk, ref = _read(body, EditPlanBody), _desk(view), PlanRef(namespace, name)
-        return _json(desk.edit(view.given.people(), ref, request.terms(), request.generation))
+        request, desk, ref = read_body(body, EditPlanBody), in_cluster(view.given.plans), PlanRef(namespace, name)
+        return json_answer(desk.edit(view.given.people(), ref, request.terms(), request.generation))
 
     @api.put("/{namespace}/{name}/policy", summary="When it may approve itself", **body_doc(ApprovalPolicy))
     def policy(namespace: str, name: str, body: JsonBody) -> Response:
-        approval_policy, desk, ref = _read(body, ApprovalPolicy), _desk(view), PlanRef(namespace, name)
-        return _json(desk.set_policy(view.given.people(), ref, approval_policy))
-
-
-def _desk(view: View) -> PlanService:
-    if view.given.plans is None:
-        raise UsageError("this dashboard is read-only", fix="Start it with `cotenant dashboard --act`.")
-    return view.given.plans
-
-
-def _read(body: Mapping[str, Any], kind: type[Any]) -> Any:
-    """A body as one of ours; UsageError names the field that is wrong."""
-    try:
-        return msgspec.convert(body, kind)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the request's body: {error}", fix="GET docs for its fields.") from error
-
-
-def _workload(text: str) -> WorkloadRef:
-    parts = text.split("/")
-    if len(parts) != 3 or not all(parts):
-        raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/web.")
-    return WorkloadRef(*parts)
+        approval_policy, desk, ref = (
+            read_body(body, ApprovalPolicy),
+            in_cluster(view.given.plans),
+            PlanRef(namespace, name),
+        )
+        return json_answer(desk.set_policy(view.given.people(), ref, approval_policy))
 
 
 def _plan_body(desk: PlanService, plan: Plan, days: float) -> dict[str, Any]:
     """A plan with its occurrences to come, and how the past ones went, the newest first."""
     return {"plan": plan, "occurrences": desk.occurrences(plan, days), "reports": reports(plan)}
-
-
-def _json(document: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(document), media_type="application/json", status_code=status)
 
 
 # --- iCalendar (RFC 5545) ---------------------------------------------------------------------------------------------

@@ -5,27 +5,18 @@ The rows, filters and formats are those of the other tables. Amounts are raw: mi
 
 from __future__ import annotations
 
-import msgspec
 from fastapi import APIRouter, Response
 
-from cotenant.core.model.errors import NoData, UsageError
+from cotenant.core.model.errors import NoData
 from cotenant.core.model.queues.explanation import gang_of, row_of
-from cotenant.core.model.queues.queue_service import QueueService
 from cotenant.core.model.queues.tables import GANGS, QUOTAS, WAITING_PODS, tables_of
 from cotenant.core.model.table import Schema, Table
-from dashboard.frame.view import View
+from dashboard.frame.view import View, in_cluster
 from dashboard.rest import live_tables
 from dashboard.rest.live_tables import LiveTable
+from dashboard.rest.wire import json_answer
 
-NO_CLUSTER = "this dashboard reads no cluster"
-START = "Start it with `cotenant dashboard --act`, or use `cotenant get quotas`."
-
-
-def service(view: View) -> QueueService:
-    """The service; UsageError where the dashboard was started without a cluster."""
-    if view.given.queues is None:
-        raise UsageError(NO_CLUSTER, fix=START)
-    return view.given.queues
+COMMAND = "cotenant get quotas"
 
 
 def router(view: View, prefix: str) -> APIRouter:
@@ -36,28 +27,24 @@ def router(view: View, prefix: str) -> APIRouter:
 
     @api.get("/quotas/{quota}/history", summary="A quota's last day: runtime, used, request, waiting pods")
     def history(quota: str, resource: str = "cpu") -> Response:
-        return _json(service(view).history(view.given.people(), quota, resource))
+        return json_answer(in_cluster(view.given.queues, COMMAND).history(view.given.people(), quota, resource))
 
     @api.get("/pods/{namespace}/{pod}", summary="Why a pod waits: its row, its gang, the rows of the quota that blocks")
     def explain(namespace: str, pod: str) -> Response:
-        report = service(view).report(view.given.people())
+        report = in_cluster(view.given.queues, COMMAND).report(view.given.people())
         row = row_of(report, namespace, pod)
         if row is None:
             raise NoData(f"pod {namespace}/{pod} waits for no quota and no gang", fix="GET queues/pods for those.")
         blocking = row.blocking_quota or row.quota
         quotas = [one for one in report.quotas if one.quota == blocking]
-        return _json({"pod": row, "gang": gang_of(report, row.gang), "quotas": quotas})
+        return json_answer({"pod": row, "gang": gang_of(report, row.gang), "quotas": quotas})
 
     return api
 
 
 def _reader(view: View, schema: Schema) -> LiveTable:
     def read() -> tuple[float, Table]:
-        report = service(view).report(view.given.people())
+        report = in_cluster(view.given.queues, COMMAND).report(view.given.people())
         return report.at_seconds, tables_of(report)[schema.name]
 
     return read
-
-
-def _json(document: object) -> Response:
-    return Response(msgspec.json.encode(document), media_type="application/json")

@@ -6,20 +6,15 @@ shares of capacity; Unix seconds.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
 import msgspec
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Response
 
 from cotenant.core.model.rebalance.tables import EMPTYING, JOBS, MOVES, NODES
 from cotenant.core.model.table import Schema, Table
-from dashboard.frame.view import View
-from dashboard.rebalance.approval import service
+from dashboard.frame.view import View, in_cluster
 from dashboard.rest import live_tables
-from dashboard.rest.changes import body_doc, read_body
 from dashboard.rest.live_tables import LiveTable
-
-JsonBody = Annotated[dict[str, Any], Body()]
+from dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
 
 
 class MoveApprovalBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -58,9 +53,9 @@ def _add_looks(api: APIRouter, view: View) -> None:
     @api.get("", summary="By which rules the round was decided, what could not be read, and who carries moves out")
     def overview() -> Response:
         who = view.given.people()
-        report, jobs = service(view).report(who), service(view).jobs(who)
+        report, jobs = in_cluster(view.given.moves).report(who), in_cluster(view.given.moves).jobs(who)
         carrier = {"carries": jobs.carrier.carries, "why_not": jobs.carrier.why_not, "command": jobs.carrier.command}
-        return _json(
+        return json_answer(
             {
                 "decided_seconds": report.at_seconds,
                 "moves": report.move_count,
@@ -73,49 +68,45 @@ def _add_looks(api: APIRouter, view: View) -> None:
 
     @api.get("/history", summary="Who approved and withdrew moves, the newest first")
     def history() -> Response:
-        return _json(service(view).history(view.given.people()))
+        return json_answer(in_cluster(view.given.moves).history(view.given.people()))
 
 
 def _add_acts(api: APIRouter, view: View) -> None:
     @api.post("/approvals", summary="Approve moves: one PodMigrationJob a pod", **body_doc(MoveApprovalBody))
     def approve(body: JsonBody) -> Response:
-        request, desk, who = read_body(body, MoveApprovalBody), service(view), view.given.people()
+        request, desk, who = read_body(body, MoveApprovalBody), in_cluster(view.given.moves), view.given.people()
         if request.dry_run:
-            return _json(desk.preview(who, request.pods))
-        return _json(desk.approve(who, request.pods, request.reason))
+            return json_answer(desk.preview(who, request.pods))
+        return json_answer(desk.approve(who, request.pods, request.reason))
 
     @api.post("/jobs/{job}/withdrawal", summary="Withdraw a job that is still Pending", **body_doc(MoveWithdrawalBody))
     def withdraw(job: str, body: JsonBody) -> Response:
-        request, desk = read_body(body, MoveWithdrawalBody), service(view)
-        return _json(desk.withdraw(view.given.people(), job, request.reason))
+        request, desk = read_body(body, MoveWithdrawalBody), in_cluster(view.given.moves)
+        return json_answer(desk.withdraw(view.given.people(), job, request.reason))
 
     @api.post("/emptying/approvals", summary="Empty nodes: each gets the mark", **body_doc(NodeApprovalBody))
     def empty(body: JsonBody) -> Response:
-        request, desk, who = read_body(body, NodeApprovalBody), service(view), view.given.people()
+        request, desk, who = read_body(body, NodeApprovalBody), in_cluster(view.given.moves), view.given.people()
         if request.dry_run:
-            return _json(desk.preview_nodes(who, request.nodes))
-        return _json(desk.approve_nodes(who, request.nodes, request.reason))
+            return json_answer(desk.preview_nodes(who, request.nodes))
+        return json_answer(desk.approve_nodes(who, request.nodes, request.reason))
 
     @api.post("/emptying/{node}/withdrawal", summary="Give a marked node back", **body_doc(MoveWithdrawalBody))
     def give_back(node: str, body: JsonBody) -> Response:
-        request, desk = read_body(body, MoveWithdrawalBody), service(view)
-        return _json(desk.withdraw_node(view.given.people(), node, request.reason))
+        request, desk = read_body(body, MoveWithdrawalBody), in_cluster(view.given.moves)
+        return json_answer(desk.withdraw_node(view.given.people(), node, request.reason))
 
 
 def _reader(view: View, schema: Schema) -> LiveTable:
     def read() -> tuple[float, Table]:
         who = view.given.people()
         if schema is JOBS:
-            jobs = service(view).jobs(who)
+            jobs = in_cluster(view.given.moves).jobs(who)
             return jobs.at_seconds, jobs.jobs
         if schema is EMPTYING:
-            emptying = service(view).emptying(who)
+            emptying = in_cluster(view.given.moves).emptying(who)
             return emptying.at_seconds, emptying.emptying
-        report = service(view).report(who)
+        report = in_cluster(view.given.moves).report(who)
         return report.at_seconds, report.nodes if schema is NODES else report.moves
 
     return read
-
-
-def _json(document: object) -> Response:
-    return Response(msgspec.json.encode(document), media_type="application/json")

@@ -39,6 +39,7 @@ from dashboard.frame.view import View
 from dashboard.nodes import batch
 from dashboard.nodes.batch import Job
 from dashboard.nodes.workload_story import ForecastDetail, Subject
+from dashboard.rest.wire import ErrorAnswer, json_answer
 from dashboard.server.status import status
 from dashboard.sources.source import SCHEMAS, Snapshot
 from dashboard.tables import filters, queries
@@ -85,41 +86,41 @@ def router(view: View, prefix: str) -> APIRouter:
         results = source.snapshot().overview
         if results is None:
             raise NoData("there are no results yet", fix="Run `cotenant scan` or `cotenant demo`.")
-        return _json(results)
+        return json_answer(results)
 
     @api.get("/explain", summary="One container's recommendation with reasons, inputs and formulas")
     def explain(namespace: str, kind: str, workload: str, container: str) -> Response:
         recommendation = source.explain(namespace, kind, workload, container)
         if recommendation is None:
             raise NoData(f"no recommendation for {namespace}/{kind}/{workload}/{container}")
-        return _json(recommendation)
+        return json_answer(recommendation)
 
     @api.get("/nodes/{node}/history", summary="One node hour by hour: total, prod, batch, mid by resource")
     def node_history(node: str) -> Response:
         history = source.node_history(node)
         if not history:
             raise NoData(f"no history of a node named {node}")
-        return _json(history)
+        return json_answer(history)
 
     @api.get("/workloads/{namespace}/{kind}/{name}", summary="Everything on a workload's page: portraits to log")
     def workload(namespace: str, kind: str, name: str) -> Response:
         story = source.story(WorkloadRef(namespace, kind, name))
         if story is None:
             raise NoData(f"no workload {namespace}/{kind}/{name}", fix="GET workloads for the names.")
-        return _json(story)
+        return json_answer(story)
 
     @api.get("/forecast", summary="One forecast with its quantile paths and the usage before it")
     def forecast(scope: Scope, name: str, resource: Resource, namespace: str = "", kind: str = "") -> Response:
         foreseen = source.foreseen(Subject(scope, namespace, kind, name, resource.value))
         if foreseen is None:
             raise NoData(f"no {resource} forecast of {scope} {namespace}/{kind}/{name}", fix="GET forecasts for all.")
-        return _json({"forecast": foreseen.row, "before": _before(foreseen)})
+        return json_answer({"forecast": foreseen.row, "before": _before(foreseen)})
 
     @api.get("/health", summary="Pulls, gaps, lost days, jobs, versions: everything on the health page")
     def health() -> Response:
         upkeep = source.upkeep()
         now = status(source.snapshot().overview, upkeep, view.now_seconds(), acts=view.given.desk is not None)
-        return _json({"status": now, "coverage": upkeep.namespaces, "coverage_by_day": upkeep.days})
+        return json_answer({"status": now, "coverage": upkeep.namespaces, "coverage_by_day": upkeep.days})
 
     @api.get("/backtest", summary="The report of the last back-test of the forecasts, as a page")
     def backtest() -> Response:
@@ -130,7 +131,7 @@ def router(view: View, prefix: str) -> APIRouter:
 
     @api.get("/fit", summary="When a job's pod fits: earliest starts, nodes and pods, as on the batch page")
     def fit(cores: float = 2, gib: float = 4, hours: float = 2, deadline: float = 24) -> Response:
-        return _json(_fitted(view, batch.checked(Job(cores, gib, hours, deadline))))
+        return json_answer(_fitted(view, batch.checked(Job(cores, gib, hours, deadline))))
 
     for schema in SCHEMAS.values():
         _add_table(api, view, schema)
@@ -265,12 +266,12 @@ def _cell(value: Any) -> Any:
 
 def problem(error: CotenantError) -> Response:
     """An error of ours as JSON: what happened and what helps."""
-    return _json({"error": type(error).__name__, "message": error.message, "fix": error.fix}, status=_status(error))
+    return json_answer(ErrorAnswer.of(error), _status(error))
 
 
 def misread(message: str) -> Response:
     """The answer to a request whose parts are not what the endpoint takes."""
-    return _json({"error": "UsageError", "message": message, "fix": "See /docs for its parameters."}, status=422)
+    return json_answer(ErrorAnswer("UsageError", message, "See /docs for its parameters."), 422)
 
 
 def _status(error: CotenantError) -> int:
@@ -285,10 +286,6 @@ def _status(error: CotenantError) -> int:
         (SourceError, 503),
     )
     return next((status for kind, status in kinds if isinstance(error, kind)), 500)
-
-
-def _json(document: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(document), media_type="application/json", status_code=status)
 
 
 def described(schema: Schema) -> str:

@@ -19,9 +19,9 @@ from cotenant.core.model.queues.tables import GANGS, QUOTAS, WAITING_PODS
 from dashboard.app import create_app
 from dashboard.figures import quotas as figures
 from dashboard.frame import panels
-from dashboard.frame.view import DashboardContext, View
+from dashboard.frame.view import DashboardContext, View, in_cluster
 from dashboard.pages import queues as page
-from dashboard.rest.queues import service
+from dashboard.rest.queues import COMMAND
 from tests.dashboard.test_states import text_of
 from tests.support import dashboard as support
 from tests.support.queues import NOW, REPORT, FixedQueues
@@ -150,10 +150,10 @@ def test_every_emptiness_has_its_own_words(queues: FixedQueues | None, words: tu
 
 
 def test_the_mark_changes_with_rows_and_address_and_not_with_time() -> None:
-    first = page._mark(view_of(FixedQueues()), "")
-    later = page._mark(view_of(FixedQueues(replace(REPORT, at_seconds=NOW + 60))), "")
-    fewer = page._mark(view_of(FixedQueues(replace(REPORT, waiting=()))), "")
-    assert first == later and len({first, fewer, page._mark(view_of(FixedQueues()), "?show=memory")}) == 3
+    first = page.LIVE.mark(view_of(FixedQueues()), "")
+    later = page.LIVE.mark(view_of(FixedQueues(replace(REPORT, at_seconds=NOW + 60))), "")
+    fewer = page.LIVE.mark(view_of(FixedQueues(replace(REPORT, waiting=()))), "")
+    assert first == later and len({first, fewer, page.LIVE.mark(view_of(FixedQueues()), "?show=memory")}) == 3
 
 
 # ---- REST: one server, whose queues and person a test changes
@@ -238,5 +238,5 @@ def test_rest_shows_a_person_their_namespaces(stage: Stage) -> None:
 
 def test_without_a_cluster_the_answer_names_the_command() -> None:
     with pytest.raises(UsageError) as refusal:
-        service(view_of(None))
+        in_cluster(view_of(None).given.queues, COMMAND)
     assert "cotenant get quotas" in refusal.value.fix

@@ -24,7 +24,7 @@ from cotenant.core.model.rebalance.tables import EMPTYING, JOBS, MOVES, NODES
 from dashboard.app import create_app
 from dashboard.figures import load_maps
 from dashboard.frame import panels
-from dashboard.frame.view import DashboardContext, View
+from dashboard.frame.view import DashboardContext, View, in_cluster
 from dashboard.pages import rebalance as page
 from dashboard.rebalance import approval
 from tests.dashboard.test_states import text_of
@@ -210,11 +210,11 @@ def test_a_person_sees_pods_of_their_namespaces_and_all_nodes() -> None:
 
 
 def test_the_mark_changes_with_rows_and_address_and_not_with_time() -> None:
-    first = page._mark(view_of(FixedMoves()), "")
-    later = page._mark(view_of(FixedMoves(replace(small_report(), at_seconds=NOW + 60))), "")
-    fewer = page._mark(view_of(FixedMoves(bodies=())), "")
-    off = page._mark(view_of(FixedMoves(carrier=OFF)), "")
-    other = page._mark(view_of(FixedMoves()), "?show=memory")
+    first = page.LIVE.mark(view_of(FixedMoves()), "")
+    later = page.LIVE.mark(view_of(FixedMoves(replace(small_report(), at_seconds=NOW + 60))), "")
+    fewer = page.LIVE.mark(view_of(FixedMoves(bodies=())), "")
+    off = page.LIVE.mark(view_of(FixedMoves(carrier=OFF)), "")
+    other = page.LIVE.mark(view_of(FixedMoves()), "?show=memory")
     assert first == later and len({first, fewer, off, other}) == 4
 
 
@@ -239,7 +239,7 @@ def test_all_means_every_move_that_the_person_may_approve() -> None:
     with pytest.raises(UsageError, match="no pod that you may move"):
         approval.chosen_pods(view_of(FixedMoves(), mixed), approval.EVERY)
     with pytest.raises(UsageError, match="reads no cluster"):
-        approval.service(view_of(None))
+        in_cluster(view_of(None).given.moves)
 
 
 # ---- REST: one server, whose moves and person a test changes

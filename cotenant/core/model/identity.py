@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cotenant.core.model.errors import UsageError
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class WorkloadRef:
@@ -21,6 +23,14 @@ class WorkloadRef:
         """The workload that `str` wrote; None for any other text."""
         parts = text.split("/")
         return cls(*parts) if len(parts) == 3 and all(parts) else None
+
+    @classmethod
+    def required(cls, text: str) -> WorkloadRef:
+        """The workload that somebody typed; UsageError for any other text."""
+        ref = cls.parse(text)
+        if ref is None:
+            raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
+        return ref
 
 
 @dataclass(frozen=True, slots=True, order=True)

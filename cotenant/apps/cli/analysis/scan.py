@@ -47,7 +47,7 @@ LabelOption = Annotated[
     list[str] | None,
     typer.Option("--prometheus-label", "-l", metavar="NAME=VALUE", help="Label that every series carries."),
 ]
-KubeconfigOption = Annotated[
+Kubeconfig = Annotated[
     str | None, typer.Option("--kubeconfig", metavar="FILE", help="Find Prometheus and labels through this cluster.")
 ]
 ContextOption = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
@@ -83,7 +83,7 @@ def scan(
     bearer_token_file: TokenOption = None,
     header: HeaderOption = None,
     label: LabelOption = None,
-    kubeconfig: KubeconfigOption = None,
+    kubeconfig: Kubeconfig = None,
     context: ContextOption = None,
     window_days: WindowOption = None,
     strategy: StrategyOption = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.apps.cli.analysis.results import ClusterOption, NamespaceOption, StoreOption, chosen
-from cotenant.apps.cli.changes.recs_options import Context, Kubeconfig, settings_of
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig, LedgerReason, settings_of
 from cotenant.apps.cli.command import EXIT_PARTIAL, examples, new_app
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from cotenant.core.settings.root import Settings
 
 PolicyName = Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="An AutopilotPolicy.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the ledger keeps it.")]
 
 app = new_app()
 
@@ -89,7 +88,7 @@ def preview(
 def act(
     ctx: typer.Context,
     policy: PolicyName,
-    reason: Reason = "",
+    reason: LedgerReason = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -108,7 +107,7 @@ def act(
 def observe(
     ctx: typer.Context,
     policy: PolicyName,
-    reason: Reason = "",
+    reason: LedgerReason = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -119,7 +118,9 @@ def observe(
 
 
 @app.command(epilog=examples("cotenant autopilot pause --reason 'incident 4711'"))
-def pause(ctx: typer.Context, reason: Reason = "", kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+def pause(
+    ctx: typer.Context, reason: LedgerReason = "", kubeconfig: Kubeconfig = None, context: Context = None
+) -> None:
     """Stop everything: no act begins after this. What did harm is still rolled back."""
     settings = settings_of(ctx, None, kubeconfig, context)
     value = _service(settings, None).pause(_person(settings), reason)
@@ -134,18 +135,15 @@ def resume(
     workload: Annotated[
         str, typer.Argument(metavar="[NAMESPACE/KIND/NAME]", help="Only this workload, which was left alone or rests.")
     ] = "",
-    reason: Reason = "",
+    reason: LedgerReason = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     """Resume after a pause or a stop; with a workload, take it up again."""
-    from cotenant.core.model.errors import UsageError
     from cotenant.core.model.identity import WorkloadRef
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    ref = WorkloadRef.parse(workload)
-    if workload and ref is None:
-        raise UsageError(f"{workload!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
+    ref = WorkloadRef.required(workload) if workload else None
     _service(settings, None).resume(_person(settings), ref, reason)
     message(f"{workload or 'everything'} goes on")
 

@@ -12,15 +12,8 @@ from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption
 from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.changes import recs_approval, recs_bundle, recs_list
 from cotenant.apps.cli.changes.ledger_access import one, opened, recommended
-from cotenant.apps.cli.changes.recs_options import (
-    Canary,
-    Context,
-    Kubeconfig,
-    MethodOption,
-    Second,
-    Workloads,
-    settings_of,
-)
+from cotenant.apps.cli.changes.recs_options import Canary, MethodOption, Second, Workloads
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig, settings_of
 from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.core.model.changes.service import Method

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.apps.cli.changes.ledger_access import one, opened
-from cotenant.apps.cli.changes.recs_options import Context, Kubeconfig, settings_of
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig, settings_of
 from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, print_table
 from cotenant.core.model.changes.change import ChangeState

@@ -13,8 +13,9 @@ import typer
 from cotenant.apps.cli.analysis.export import save
 from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store
 from cotenant.apps.cli.changes.ledger_access import opened, recommended
-from cotenant.apps.cli.changes.recs_options import Context, Kubeconfig, Second, Workloads, settings_of
+from cotenant.apps.cli.changes.recs_options import Second, Workloads
 from cotenant.apps.cli.changes.watcher_output import peaks_of, teller
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig, settings_of
 from cotenant.apps.cli.command import examples, new_app
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.core.model.changes.service import BundleForm, Method

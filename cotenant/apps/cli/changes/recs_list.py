@@ -19,7 +19,8 @@ from cotenant.apps.cli.analysis.results import (
 )
 from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.changes.ledger_access import opened, recommended
-from cotenant.apps.cli.changes.recs_options import Context, Kubeconfig, Workloads, settings_of
+from cotenant.apps.cli.changes.recs_options import Workloads
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig, LedgerReason, settings_of
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.completion import workload_addresses
 from cotenant.apps.cli.output import (
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from cotenant.core.settings.root import Settings
 
 app = new_app()
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the ledger keeps it.")]
 
 
 @app.command(
@@ -117,7 +117,7 @@ def explain(
 def dismiss(
     ctx: typer.Context,
     workloads: Workloads,
-    reason: Reason,
+    reason: LedgerReason,
     cluster: ClusterOption = None,
     store: StoreOption = None,
     kubeconfig: Kubeconfig = None,
@@ -131,7 +131,7 @@ def dismiss(
 def snooze(
     ctx: typer.Context,
     workloads: Workloads,
-    reason: Reason,
+    reason: LedgerReason,
     days: Annotated[float, typer.Option("--days", metavar="N", help="For how many days.")] = 7.0,
     cluster: ClusterOption = None,
     store: StoreOption = None,

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from cotenant.apps.cli.command import session_of
 from cotenant.apps.cli.completion import workload_addresses
 from cotenant.core.model.changes.service import Method
 
-if TYPE_CHECKING:
-    from cotenant.core.settings.root import Settings
-
-Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", help="Path of the kubeconfig.")]
-Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
 Workloads = Annotated[
     list[str],
     typer.Argument(
@@ -36,9 +30,3 @@ Canary = Annotated[
         "--canary", metavar="SHARE", min=0.0, max=1.0, help="Share that goes first; `recs watch` does the rest."
     ),
 ]
-
-
-def settings_of(ctx: typer.Context, store: str | None, kubeconfig: str | None, context: str | None) -> Settings:
-    """Settings in force with these options."""
-    flags = {"store.url": store, "kube.kubeconfig": kubeconfig, "kube.context": context}
-    return session_of(ctx).load(flags).settings

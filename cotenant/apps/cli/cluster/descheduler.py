@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig
 from cotenant.apps.cli.command import EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.apps.cli.documents import documents
 from cotenant.apps.cli.output import (
@@ -91,8 +91,8 @@ def descheduler(
         ),
     ] = None,
     show: Annotated[Show, typer.Option("--show", help="One of the tables; CSV of all has the moves.")] = Show.ALL,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:

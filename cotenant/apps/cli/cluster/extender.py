@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import message
 from cotenant.core.model.errors import UsageError
@@ -53,8 +53,8 @@ def extender(
     scheduler_kubeconfig: Annotated[
         str, typer.Option("--scheduler-kubeconfig", metavar="FILE", help="The scheduler's own kubeconfig, there.")
     ] = "",
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
 ) -> None:
     """Serve filter, prioritize, preempt and bind for kube-scheduler until interrupted.
 

@@ -9,7 +9,8 @@ import typer
 
 from cotenant.apps.cli.cluster.installation.manifests import COMPONENTS, DEFAULT, chosen, manifests, texts
 from cotenant.apps.cli.cluster.installation.plan import STEPS, InstallStep, StepState, judged
-from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app, session_of
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig, settings_of
+from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.apps.cli.progress import bars
 from cotenant.core.model.errors import CotenantError, UsageError
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 
 app = new_app()
 
-KubeconfigOption = Annotated[
-    str | None, typer.Option("--kubeconfig", metavar="FILE", help="Kubeconfig of the cluster.")
-]
-ContextOption = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
 ComponentsOption = Annotated[
     str,
     typer.Option("--components", metavar="NAMES", help=f"Some of {', '.join(COMPONENTS)}; else {', '.join(DEFAULT)}."),
@@ -48,8 +45,8 @@ def install(
     enforcer: Annotated[
         bool, typer.Option("--enforcer", help="Also the node agent: its rights, guards and DaemonSet (a dry run).")
     ] = False,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
@@ -66,7 +63,7 @@ def install(
     if show:
         sys.stdout.write("---\n".join(text.rstrip("\n") + "\n" for _, text in texts(names)))
         return
-    settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
+    settings = settings_of(ctx, None, kubeconfig, context)
     steps = carried_out(settings.kube, names, apply=apply)
     print_table(Table.from_rows(STEPS, [step.row() for step in steps]), output, headers=not no_headers)
     _end(steps, applied=apply)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig
 from cotenant.apps.cli.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.apps.cli.documents import documents, mapping
 from cotenant.apps.cli.output import DocumentFormat, Format, message, print_document, print_table
@@ -67,8 +67,8 @@ def compile_command(
     api_version: Annotated[
         str, typer.Option("--api-version", metavar="VERSION", help="v1 (Kubernetes 1.36) or v1beta1 (1.34, 1.35).")
     ] = "v1",
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: Annotated[
         DocumentFormat, typer.Option("--output", "-o", help="table: what is lost; yaml, json: the policies.")
     ] = DocumentFormat.TABLE,

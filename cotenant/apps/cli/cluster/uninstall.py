@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
 from cotenant.apps.cli.cluster.installation.manifests import COMPONENTS, chosen, manifests
 from cotenant.apps.cli.cluster.installation.plan import STEPS
-from cotenant.apps.cli.command import EXIT_PARTIAL, examples, new_app, session_of
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig, settings_of
+from cotenant.apps.cli.command import EXIT_PARTIAL, examples, new_app
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.apps.cli.progress import bars
 from cotenant.core.model.errors import UsageError
@@ -50,8 +50,8 @@ def uninstall(
             help="Only what the processes wrote and what acts without them; waits until they have ended.",
         ),
     ] = False,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
@@ -66,7 +66,7 @@ def uninstall(
             fix="Leave out --crds, --audit-log and --components, or --after-helm.",
         )
     names = chosen(components) if components else tuple(COMPONENTS)
-    settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
+    settings = settings_of(ctx, None, kubeconfig, context)
     if after_helm:
         removals = ended(settings.kube, act=yes)
     else:

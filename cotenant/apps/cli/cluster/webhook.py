@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import message
 from cotenant.core.model.errors import UsageError
@@ -46,8 +46,8 @@ def webhook(
     self_signed: Annotated[
         bool, typer.Option("--self-signed", help="Issue and renew our own certificate in --cert-dir.")
     ] = False,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
 ) -> None:
     """Serve the webhooks for pods, quotas and slo-controller-config until interrupted.
 

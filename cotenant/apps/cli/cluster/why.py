@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
-from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig, settings_of
+from cotenant.apps.cli.command import examples, new_app
 from cotenant.apps.cli.documents import documents, mapping
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.core.model.errors import UsageError
@@ -58,15 +58,15 @@ def why(
             help="Judge by the extender's rules, or not. Unless said: when an extender is found running.",
         ),
     ] = None,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Say why a pod is pending: per rule, how many nodes refuse it. Reads the cluster, writes nothing."""
     if bool(pod) is bool(file):
         raise UsageError("give the name of a pod, or --file", fix="cotenant explain pod POD -n NAMESPACE")
-    settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
+    settings = settings_of(ctx, None, kubeconfig, context)
     space, _, name = pod.rpartition("/")
     body, explanation = _explained(settings, (space or namespace, name), file, extender)
     rows = [

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
-from cotenant.apps.cli.command import examples, session_of
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig, settings_of
+from cotenant.apps.cli.command import examples
 from cotenant.apps.cli.documents import documents
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, print_table
 from cotenant.core.model.errors import UsageError
@@ -45,8 +45,8 @@ def topology(
         Path | None,
         typer.Option("--topology", metavar="FILE", help="Description of a machine, in place of a node's own."),
     ] = None,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
@@ -55,7 +55,7 @@ def topology(
 
     if bool(node) is (file is not None):
         raise UsageError("give the name of a node, or --topology FILE", fix="cotenant node topology NODE")
-    settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
+    settings = settings_of(ctx, None, kubeconfig, context)
     machine = _described(file) if file is not None else _published(settings, node)
     cpu_owners = machine.cpus
     if output is Format.TABLE:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cotenant.apps.cli.analysis.results import NamespaceOption, chosen
-from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.apps.cli.queues.live_queues import finish, open_queues
@@ -30,8 +30,8 @@ def list_(
     state: Annotated[
         list[GangState] | None, typer.Option("--state", help="Only gangs in this state; may be repeated.")
     ] = None,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:

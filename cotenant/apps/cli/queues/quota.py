@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.apps.cli.analysis.results import NamespaceOption, chosen
-from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import (
     DocumentFormat,
@@ -65,8 +65,8 @@ def tree(
         str | None,
         typer.Option("--tree", metavar="ID", help="Only the quota tree of this id; '' is the cluster's own."),
     ] = None,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
@@ -95,8 +95,8 @@ def tree(
 def waiting(
     ctx: typer.Context,
     namespace: NamespaceOption = None,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
@@ -122,8 +122,8 @@ def explain(
     ctx: typer.Context,
     pod: Annotated[str, typer.Argument(help="A pod: NAME, or NAMESPACE/NAME.", show_default=False)],
     namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Its namespace.")] = "default",
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
     """Say why a pod waits: which quota blocks it, what is missing, who uses it, its place in the queue, its gang."""

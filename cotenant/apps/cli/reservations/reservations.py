@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cotenant.apps.cli.analysis.results import ClusterOption, NamespaceOption, StoreOption, chosen, open_store
-from cotenant.apps.cli.cluster.install import ContextOption, KubeconfigOption
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig, settings_of
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.completion import workload_addresses
 from cotenant.apps.cli.output import (
@@ -22,35 +20,26 @@ from cotenant.apps.cli.output import (
     print_document,
     print_table,
 )
-from cotenant.apps.cli.reservations import skips
+from cotenant.apps.cli.reservations import decisions
+from cotenant.apps.cli.reservations.decisions import PlanArgument, YesOption, check, desk_of, login, named, now, person
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.identity import WorkloadRef
 
 if TYPE_CHECKING:
     from changes.plans.plans import Ahead
-    from changes.plans.service import ClusterPlanService
     from cotenant.core.adapters.kube import KubeClient
-    from cotenant.core.model.changes.people import Someone
-    from cotenant.core.model.kubernetes.intent import Apply, Create
-    from cotenant.core.model.reservations.plan import PlanDecision, Recurrence, Span
+    from cotenant.core.model.reservations.plan import Recurrence, Span
     from cotenant.core.settings.root import Settings
 
 app = new_app()
-app.registered_commands.extend(skips.app.registered_commands)
+app.registered_commands.extend(decisions.app.registered_commands)
 
-PlanArgument = Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The plan.", show_default=False)]
 WorkloadArgument = Annotated[
     str,
     typer.Argument(
         metavar="NAMESPACE/KIND/NAME", help="The workload.", show_default=False, autocompletion=workload_addresses
     ),
 ]
-YesOption = Annotated[
-    bool, typer.Option("--yes", help="Do it, and write it into the ledger; without it the API server only checks.")
-]
-OnceOption = Annotated[bool, typer.Option("--once", help="For the next occurrence only, not for all.")]
-ByOption = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides; else the login name.")]
-ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who read it later.")]
 
 
 @app.callback(
@@ -76,13 +65,13 @@ def list_(
     namespace: NamespaceOption = None,
     cluster: ClusterOption = None,
     store: StoreOption = None,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
     """List plans of the cluster, or with --proposed what the last scan found worth reserving."""
-    settings = _settings(ctx, kubeconfig, context, store)
+    settings = settings_of(ctx, store, kubeconfig, context)
     if proposed:
         from cotenant.core.model.views import PLANS
 
@@ -104,23 +93,23 @@ def list_(
 def show(
     ctx: typer.Context,
     plan: PlanArgument,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
     """Show one plan: what it asks for, where it is in its life, how past occurrences went."""
     from changes.plans.plans import plan as read
 
-    name = _named(plan)
-    print_document(read(_client(_settings(ctx, kubeconfig, context)), *name), output)
+    name = named(plan)
+    print_document(read(_client(settings_of(ctx, None, kubeconfig, context)), *name), output)
 
 
 @app.command(epilog=examples("cotenant reservations scores shop/deployment-web -o csv"))
 def scores(
     ctx: typer.Context,
     plan: PlanArgument,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
@@ -128,8 +117,8 @@ def scores(
     from changes.plans.plans import plan as read
     from cotenant.apps.cli.reservations.rows import score_table
 
-    name = _named(plan)
-    table = score_table(read(_client(_settings(ctx, kubeconfig, context)), *name))
+    name = named(plan)
+    table = score_table(read(_client(settings_of(ctx, None, kubeconfig, context)), *name))
     print_table(table, output, headers=not no_headers)
     if not len(table):
         message("no occurrence has ended yet")
@@ -139,8 +128,8 @@ def scores(
 def report(
     ctx: typer.Context,
     plan: PlanArgument,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
@@ -149,8 +138,8 @@ def report(
     from cotenant.apps.cli.reservations.rows import report_table
     from cotenant.core.model.reservations.occurrence_report import reports
 
-    settings = _settings(ctx, kubeconfig, context)
-    newest = next(iter(reports(read(_client(settings), *_named(plan)))), None)
+    settings = settings_of(ctx, None, kubeconfig, context)
+    newest = next(iter(reports(read(_client(settings), *named(plan)))), None)
     if newest is None:
         message("no occurrence has ended yet")
         return
@@ -165,8 +154,8 @@ def report(
 def preview(
     ctx: typer.Context,
     plan: PlanArgument,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
@@ -175,10 +164,10 @@ def preview(
     from changes.plans.plans import previewed
     from cotenant.apps.cli.reservations.rows import preview_table
 
-    name = _named(plan)
-    settings = _settings(ctx, kubeconfig, context)
+    name = named(plan)
+    settings = settings_of(ctx, None, kubeconfig, context)
     client = _client(settings)
-    plan_preview = previewed(client, read(client, *name), _now(), settings, _ahead(settings))
+    plan_preview = previewed(client, read(client, *name), now(), settings, _ahead(settings))
     print_table(preview_table(plan_preview, settings.recommender.prices.currency), output, headers=not no_headers)
 
 
@@ -202,66 +191,25 @@ def plan(
         str, typer.Option("--name", metavar="NAME", help="Name of the plan; else made of the workload.")
     ] = "",
     yes: YesOption = False,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
 ) -> None:
     """Make a plan by schedule or for one window, sized by the workload's own requests; it still has to be approved."""
     from changes.plans.plans import created, new_plan
     from cotenant.core.model.reservations.plan import Recurrence, proposal_name
     from cotenant.core.model.reservations.plan_service import PlanTerms
 
-    ref, settings = _workload(workload), _settings(ctx, kubeconfig, context)
+    ref, settings = WorkloadRef.required(workload), settings_of(ctx, None, kubeconfig, context)
     when = _when(schedule, zone, start, length)
     title = name or f"{proposal_name(ref)}-{'schedule' if schedule else 'once'}"
     if yes:
         recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
-        _desk(settings).make(_person(_login()), ref, PlanTerms(pods, window, recurring), title)
+        desk_of(settings).make(person(login()), ref, PlanTerms(pods, window, recurring), title)
         message(f"reservationplans/{ref.namespace}/{title}: written")
     else:
         client = _client(settings)
-        _check(client, created(client, new_plan((ref.namespace, ref.kind, ref.name), title, pods, when)))
+        check(client, created(client, new_plan((ref.namespace, ref.kind, ref.name), title, pods, when)))
     message(f"approve it with: cotenant reservations approve {ref.namespace}/{title} --yes")
-
-
-@app.command(
-    epilog=examples(
-        "cotenant reservations approve shop/deployment-web  # a dry run",
-        "cotenant reservations approve shop/deployment-web --once --yes",
-    )
-)
-def approve(
-    ctx: typer.Context,
-    plan: PlanArgument,
-    once: OnceOption = False,
-    reason: ReasonOption = "",
-    by: ByOption = None,
-    yes: YesOption = False,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
-) -> None:
-    """Approve a plan: its capacity is reserved at the start of its window less the lead."""
-    from cotenant.core.model.reservations.plan import PlanDecision
-
-    name = _named(plan)
-    _decide(_settings(ctx, kubeconfig, context), name, PlanDecision.APPROVED, (once, reason, by, yes))
-
-
-@app.command(epilog=examples("cotenant reservations reject shop/deployment-web --reason 'sale is over' --yes"))
-def reject(
-    ctx: typer.Context,
-    plan: PlanArgument,
-    once: OnceOption = False,
-    reason: ReasonOption = "",
-    by: ByOption = None,
-    yes: YesOption = False,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
-) -> None:
-    """Reject a plan: nothing is reserved, and what is reserved is released."""
-    from cotenant.core.model.reservations.plan import PlanDecision
-
-    name = _named(plan)
-    _decide(_settings(ctx, kubeconfig, context), name, PlanDecision.REJECTED, (once, reason, by, yes))
 
 
 @app.command(
@@ -291,7 +239,7 @@ def backtest(
     settings = session_of(ctx).load({"store.url": store}).settings
     history = load(open_store(settings, cluster), settings)
     usage = workload_totals(history)[1][POD_SIGNAL[Resource.CPU]]
-    size, past = rehearsal(history.inventory, usage, _workload(workload), settings)
+    size, past = rehearsal(history.inventory, usage, WorkloadRef.required(workload), settings)
     cores, ratio = size.request_millicores / 1000, settings.plans.miss_cost_ratio
     rows = [
         {
@@ -311,36 +259,10 @@ def backtest(
     message(f"the last {past.days:.0f} days, forecast once a day; a missed core-hour costs {ratio:g} idle ones")
 
 
-def _settings(
-    ctx: typer.Context, kubeconfig: str | None, context: str | None, store: str | None = None
-) -> Settings:  # fmt: skip
-    return session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context, "store.url": store}).settings
-
-
 def _client(settings: Settings) -> KubeClient:
     from cotenant.core.adapters.kube import connect
 
     return connect(settings.kube)
-
-
-def _now() -> float:
-    from cotenant.core.adapters.clock import SystemClock
-
-    return SystemClock().now_seconds()
-
-
-def _named(text: str) -> tuple[str, str]:
-    namespace, _, name = text.partition("/")
-    if not namespace or not name or "/" in name:
-        raise UsageError(f"{text!r} is not NAMESPACE/NAME", fix="Write it as in shop/deployment-web.")
-    return namespace, name
-
-
-def _workload(text: str) -> WorkloadRef:
-    parts = text.split("/")
-    if len(parts) != 3 or not all(parts):
-        raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/web.")
-    return WorkloadRef(*parts)
 
 
 def _when(schedule: str, zone: str, start: str, length: str) -> Recurrence | Span:
@@ -353,37 +275,9 @@ def _when(schedule: str, zone: str, start: str, length: str) -> Recurrence | Spa
     if schedule:
         return Recurrence(schedule, zone, seconds)
     begin = moment_of(start, "--start")
-    if begin is None or begin + seconds <= _now():
+    if begin is None or begin + seconds <= now():
         raise UsageError(f"--start {start!r}: the window is already over", fix="Give a time to come.")
     return Span(begin, begin + seconds)
-
-
-def _decide(
-    settings: Settings, name: tuple[str, str], word: PlanDecision, arguments: tuple[bool, str, str | None, bool]
-) -> None:
-    """Runs as a dry run, or for good through the plan service, which writes it into the ledger."""
-    from changes.plans.plans import decided
-    from changes.plans.plans import plan as read
-    from cotenant.core.model.reservations.plan import Approval, DecisionScope
-    from cotenant.core.model.reservations.plan import PlanDecision as Word
-    from cotenant.core.model.reservations.plan_service import PlanRef
-
-    once, reason, by, yes = arguments
-    scope, who = DecisionScope.ONCE if once else DecisionScope.SERIES, by or _login()
-    if not yes:
-        client = _client(settings)
-        _check(client, decided(read(client, *name), Approval(word, scope, who, _now(), reason)))
-        return
-    desk, ref = _desk(settings), PlanRef(*name)
-    if word is Word.REJECTED:
-        desk.reject(_person(who), ref, reason, scope)
-        message(f"reservationplans/{ref}: Rejected by {who}; written")
-        return
-    decided_plan = desk.approve(_person(who), ref, scope, reason)
-    message(f"reservationplans/{ref}: Approved by {who}; written")
-    if decided_plan.status.window:
-        at = datetime.fromtimestamp(decided_plan.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        message(f"capacity for {decided_plan.count} pods will be reserved at {at}")
 
 
 def _ahead(settings: Settings) -> Ahead:
@@ -395,34 +289,3 @@ def _ahead(settings: Settings) -> Ahead:
         return ahead_of(open_store(settings, None))
     except CotenantError:
         return nothing_ahead
-
-
-def _desk(settings: Settings) -> ClusterPlanService:
-    from cotenant.apps.cli.changes.change_service import plan_desk_of
-
-    return plan_desk_of(settings)
-
-
-def _login() -> str:
-    """Name of the account; UsageError where it has none, as in a container with a user of its own number."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError) as error:
-        raise UsageError("this account has no name", fix="Give --by NAME, or set LOGNAME.") from error
-
-
-def _person(name: str) -> Someone:
-    """The local person; the cluster decides on their rights."""
-    from cotenant.core.model.changes.people import Grant, Role, Someone
-
-    return Someone(name, grants=(Grant(Role.ADMIN),))
-
-
-def _check(client: KubeClient, intent: Apply | Create) -> None:
-    """Whether the API server would take it."""
-    from changes.plans.plans import FIELD_MANAGER
-    from cotenant.core.adapters.kube import Writer
-
-    Writer(client, FIELD_MANAGER).send(intent, dry_run=True)
-    done = "the API server would take it; nothing was written. Do it with --yes"
-    message(f"{intent.address}: {intent.why}; {done}")

@@ -15,7 +15,6 @@ import numpy as np
 
 from cotenant.apps.manager.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote
 from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Intent
 from cotenant.core.model.kubernetes.pod_request import fits
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP
@@ -96,7 +95,9 @@ def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> Contro
             by_key.setdefault(key, []).append(one)
     for plan in view.plans:
         try:
-            plan_intents = _one(view, plan, by_key.get(plan.key, []), proposed.get(_ref(plan)), now_seconds, settings)
+            plan_intents = _one(
+                view, plan, by_key.get(plan.key, []), proposed.get(plan.workload), now_seconds, settings
+            )
         except CotenantError as error:
             notes.append(ObjectNote(_name(plan), "Refused", f"{error.message} {error.fix}".strip(), warning=True))
             continue
@@ -308,10 +309,6 @@ def _orphans(view: PlanView, by_key: Mapping[str, Sequence[Reservation]]) -> lis
         if remembered and remembered.plan not in keys:
             intents.append(realise.restore(scaler, remembered, namespace))
     return intents
-
-
-def _ref(plan: Plan) -> WorkloadRef:
-    return WorkloadRef(plan.namespace, plan.owner.kind, plan.owner.name)
 
 
 def _name(plan: Plan) -> str:

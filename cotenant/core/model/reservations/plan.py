@@ -292,6 +292,11 @@ class Plan:
         """CPU request of one pod."""
         return self.per_pod.get("cpu", 0) / 1000
 
+    @property
+    def workload(self) -> WorkloadRef:
+        """The workload that it reserves capacity for."""
+        return WorkloadRef(self.namespace, self.owner.kind, self.owner.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:

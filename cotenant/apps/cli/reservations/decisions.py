@@ -1,0 +1,225 @@
+"""`cotenant reservations approve|reject|skip|unskip`: what people decide about a plan, tried on the server or done."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.apps.cli.cluster_options import Context, Kubeconfig, settings_of
+from cotenant.apps.cli.command import examples, new_app
+from cotenant.apps.cli.output import message
+from cotenant.core.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from changes.plans.service import ClusterPlanService
+    from cotenant.core.adapters.kube import KubeClient
+    from cotenant.core.model.changes.people import Someone
+    from cotenant.core.model.kubernetes.intent import Apply, Create, Patch
+    from cotenant.core.model.reservations.plan import DecisionScope, Plan, PlanDecision
+    from cotenant.core.model.reservations.plan_service import PlanRef, PlanService
+    from cotenant.core.settings.root import Settings
+
+    Trial = Callable[[Plan, float], Apply | Patch]
+    """The write that a decision comes to, from the plan and the time (Unix seconds)."""
+    Deed = Callable[[PlanService, PlanRef], str]
+    """The decision through the plan service, and what is said of it."""
+
+app = new_app()
+
+PlanArgument = Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The plan.", show_default=False)]
+StartOption = Annotated[
+    str, typer.Option("--start", metavar="TIME", help="Start of the occurrence, as 2027-03-05T17:00:00Z.")
+]
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="Do it, and write it into the ledger; without it the API server only checks.")
+]
+OnceOption = Annotated[bool, typer.Option("--once", help="For the next occurrence only, not for all.")]
+ByOption = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides; else the login name.")]
+ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who read it later.")]
+
+
+@app.command(
+    epilog=examples(
+        "cotenant reservations approve shop/deployment-web  # a dry run",
+        "cotenant reservations approve shop/deployment-web --once --yes",
+    )
+)
+def approve(
+    ctx: typer.Context,
+    plan: PlanArgument,
+    once: OnceOption = False,
+    reason: ReasonOption = "",
+    by: ByOption = None,
+    yes: YesOption = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Approve a plan: its capacity is reserved at the start of its window less the lead."""
+    from cotenant.core.model.reservations.plan import DecisionScope, PlanDecision
+
+    scope, who = DecisionScope.ONCE if once else DecisionScope.SERIES, by or login()
+
+    def deed(desk: PlanService, ref: PlanRef) -> str:
+        approved = desk.approve(person(who), ref, scope, reason)
+        if not approved.status.window:
+            return f"Approved by {who}; written"
+        at = datetime.fromtimestamp(approved.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        return f"Approved by {who}; written\ncapacity for {approved.count} pods will be reserved at {at}"
+
+    settings = settings_of(ctx, None, kubeconfig, context)
+    _act(settings, plan, yes, _approval(PlanDecision.APPROVED, scope, who, reason), deed)
+
+
+@app.command(epilog=examples("cotenant reservations reject shop/deployment-web --reason 'sale is over' --yes"))
+def reject(
+    ctx: typer.Context,
+    plan: PlanArgument,
+    once: OnceOption = False,
+    reason: ReasonOption = "",
+    by: ByOption = None,
+    yes: YesOption = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Reject a plan: nothing is reserved, and what is reserved is released."""
+    from cotenant.core.model.reservations.plan import DecisionScope, PlanDecision
+
+    scope, who = DecisionScope.ONCE if once else DecisionScope.SERIES, by or login()
+
+    def deed(desk: PlanService, ref: PlanRef) -> str:
+        desk.reject(person(who), ref, reason, scope)
+        return f"Rejected by {who}; written"
+
+    settings = settings_of(ctx, None, kubeconfig, context)
+    _act(settings, plan, yes, _approval(PlanDecision.REJECTED, scope, who, reason), deed)
+
+
+@app.command(
+    epilog=examples("cotenant reservations skip shop/deployment-web-schedule --start 2027-03-05T17:00:00Z --yes")
+)
+def skip(
+    ctx: typer.Context,
+    plan: PlanArgument,
+    start: StartOption,
+    yes: YesOption = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Leave out one occurrence of a schedule; the others stay."""
+    from changes.plans.terms import skipped
+
+    at = _moment(start)
+
+    def deed(desk: PlanService, ref: PlanRef) -> str:
+        desk.skip(person(login()), ref, at)
+        return "written"
+
+    settings = settings_of(ctx, None, kubeconfig, context)
+    _act(settings, plan, yes, lambda plan, now_seconds: skipped(plan, at, now_seconds), deed)
+
+
+@app.command(
+    epilog=examples("cotenant reservations unskip shop/deployment-web-schedule --start 2027-03-05T17:00:00Z --yes")
+)
+def unskip(
+    ctx: typer.Context,
+    plan: PlanArgument,
+    start: StartOption,
+    yes: YesOption = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Let a skipped occurrence of a schedule happen after all."""
+    from changes.plans.terms import restored
+
+    at = _moment(start)
+
+    def deed(desk: PlanService, ref: PlanRef) -> str:
+        desk.restore(person(login()), ref, at)
+        return "written"
+
+    settings = settings_of(ctx, None, kubeconfig, context)
+    _act(settings, plan, yes, lambda plan, now_seconds: restored(plan, at, now_seconds), deed)
+
+
+def named(text: str) -> tuple[str, str]:
+    """Namespace and name of a plan."""
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise UsageError(f"{text!r} is not NAMESPACE/NAME", fix="Write it as in shop/deployment-web.")
+    return namespace, name
+
+
+def now() -> float:
+    """Unix seconds."""
+    from cotenant.core.adapters.clock import SystemClock
+
+    return SystemClock().now_seconds()
+
+
+def desk_of(settings: Settings) -> ClusterPlanService:
+    """The plan service, which writes into the ledger."""
+    from cotenant.apps.cli.changes.change_service import plan_desk_of
+
+    return plan_desk_of(settings)
+
+
+def login() -> str:
+    """Name of the account; UsageError where it has none, as in a container with a user of its own number."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError) as error:
+        raise UsageError("this account has no name", fix="Give --by NAME, or set LOGNAME.") from error
+
+
+def person(name: str) -> Someone:
+    """The local person; the cluster decides on their rights."""
+    from cotenant.core.model.changes.people import Grant, Role, Someone
+
+    return Someone(name, grants=(Grant(Role.ADMIN),))
+
+
+def check(client: KubeClient, intent: Apply | Create | Patch) -> None:
+    """Whether the API server would take it."""
+    from changes.plans.plans import FIELD_MANAGER
+    from cotenant.core.adapters.kube import Writer
+
+    Writer(client, FIELD_MANAGER).send(intent, dry_run=True)
+    done = "the API server would take it; nothing was written. Do it with --yes"
+    message(f"{intent.address}: {intent.why}; {done}")
+
+
+def _approval(decision: PlanDecision, scope: DecisionScope, who: str, reason: str) -> Trial:
+    from changes.plans.plans import decided
+    from cotenant.core.model.reservations.plan import Approval
+
+    return lambda plan, now_seconds: decided(plan, Approval(decision, scope, who, now_seconds, reason))
+
+
+def _act(settings: Settings, plan: str, yes: bool, trial: Trial, deed: Deed) -> None:
+    """Runs as a dry run on the server, or for good through the plan service, which writes it into the ledger."""
+    from contextlib import closing
+
+    from changes.plans import plans
+    from cotenant.core.adapters.kube import connect
+    from cotenant.core.model.reservations.plan_service import PlanRef
+
+    ref = PlanRef(*named(plan))
+    if yes:
+        message(f"reservationplans/{ref}: {deed(desk_of(settings), ref)}")
+        return
+    with closing(connect(settings.kube)) as client:
+        check(client, trial(plans.plan(client, ref.namespace, ref.name), now()))
+
+
+def _moment(start: str) -> float:
+    from cotenant.core.model.reservations.reservation import moment_of
+
+    at = moment_of(start, "--start")
+    if at is None:
+        raise UsageError("--start is empty", fix="Write a moment in UTC, as 2027-03-05T17:00:00Z.")
+    return at

@@ -1,0 +1,80 @@
+"""Pages that are read live from a cluster: drawn again when what they show, or their address, changes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.core.model.errors import CotenantError
+from dashboard.frame import panels
+from dashboard.frame.shell import path_of
+from dashboard.frame.view import View
+
+LiveState = Callable[[View, str], Any]
+"""All that a page with this query string shows but the time, as msgspec encodes it; None without a cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class LivePart:
+    """A part of a page: the title that an error stands under, and how it is drawn from the query string."""
+
+    title: str
+    draw: Callable[[View, str], Component]
+
+
+@dataclass(frozen=True, slots=True)
+class LivePage:
+    """The parts of a page by the end of their ids; acted: the store that is written when somebody acted on it."""
+
+    path: str
+    state: LiveState
+    parts: Mapping[str, LivePart]
+    acted: str = ""
+
+    def part(self, name: str, view: View, search: str) -> Component:
+        """The element of one part, drawn."""
+        return html.Div(self._drawn(self.parts[name], view, search), id=f"{self.path}-{name}")
+
+    def store(self, view: View, search: str) -> Component:
+        """What tells the page's callback whether anything has changed."""
+        return dcc.Store(id=f"{self.path}-mark", data=self.mark(view, search))
+
+    def mark(self, view: View, search: str) -> str:
+        """What changes when anything on the page but the time does."""
+        try:
+            state = self.state(view, search)
+        except CotenantError as error:
+            state = error.message
+        return search if state is None else f"{zlib.crc32(msgspec.json.encode(state)):08x}{search}"
+
+    def register(self, app: Dash, view: View) -> None:
+        """Draw the parts again when the state or the address changes."""
+        acted = [Input(self.acted, "data")] if self.acted else []
+
+        @app.callback(
+            *[Output(f"{self.path}-{name}", "children") for name in self.parts],
+            Output(f"{self.path}-mark", "data"),
+            Input("tick", "n_intervals"),
+            Input("url", "search"),
+            *acted,
+            State(f"{self.path}-mark", "data"),
+            State("url", "pathname"),
+            prevent_initial_call=True,
+        )
+        def _follow(_ticks: int | None, search: str | None, *rest: Any) -> list[Any]:
+            *_acted, shown, pathname = rest
+            text = search or ""
+            here = path_of(pathname or "", view.settings) == self.path
+            mark = self.mark(view, text) if here else shown
+            if mark == shown:
+                return [no_update] * (len(self.parts) + 1)
+            return [*(self._drawn(part, view, text) for part in self.parts.values()), mark]
+
+    def _drawn(self, part: LivePart, view: View, search: str) -> Component:
+        return panels.guarded(lambda: part.draw(view, search), part.title)
