@@ -5,7 +5,6 @@ They call the dashboard's `AutopilotService`, which checks the person's rights a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -91,8 +90,7 @@ def button(view: View, act: str, name: str = EVERYTHING) -> Component:
         title=reason or text.note,
         **{
             "data-opens": CONFIRM,
-            "data-asks": ASKED,
-            "data-asked": json.dumps({"act": act, "name": name}),
+            **panels.asks(ASKED, act=act, name=name),
             "aria-label": text.button if name == EVERYTHING else f"{text.button}: {visible(name)}",
         },
     )

@@ -36,10 +36,13 @@ EVENTS: Final[Mapping[str, str]] = {
     "rollback-refused": "Rollback refused",
 }
 MOVES_SHOWN: Final = 40
+ROLL_BACK: Final = "change-back"
 VERIFY: Final = "change-verify"
 SETTLE: Final = "change-settle"
 CONFIRM: Final = "change-second"
 DECLINE: Final = "change-decline"
+ASKED: Final = (ROLL_BACK, VERIFY, SETTLE, CONFIRM, DECLINE)
+"""Stores of what buttons ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +131,8 @@ def _buttons(allowed: Allowed) -> Component:
     batch_reason = "" if count > 1 else allowed.roll_back or "Nothing else of its batch can be rolled back."
     every = f"Roll back the batch ({count})" if count > 1 else "Roll back the batch"
     buttons = [
-        button("Roll back", {"type": "change-back", "what": "rollback"}, allowed.roll_back),
-        button(every, {"type": "change-back", "what": "batch"}, batch_reason),
+        button("Roll back", ROLL_BACK, allowed.roll_back, what="rollback"),
+        button(every, ROLL_BACK, batch_reason, what="batch"),
         button("Verify now", VERIFY, allowed.verify),
     ]
     reasons = list(dict.fromkeys(filter(None, (allowed.roll_back, allowed.verify))))
@@ -137,10 +140,10 @@ def _buttons(allowed: Allowed) -> Component:
     return html.Div([html.Div(buttons, className="one-acts"), *why])
 
 
-def button(word: str, id_: Any, why: str) -> Component:
-    """An action; disabled with the reason."""
+def button(word: str, store: str, why: str, **request: str) -> Component:
+    """An action, asked for in one of `ASKED`; disabled with the reason."""
     title = {"title": why} if why else {}
-    return html.Button(word, id=id_, className="button act", disabled=bool(why), **title)
+    return html.Button(word, className="button act", disabled=bool(why), **title, **panels.asks(store, **request))
 
 
 def _moved(change: Change) -> Component:

@@ -36,6 +36,10 @@ STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
     ChangeState.AWAITING: ("violet", "Waits for a second person, who confirms it on the page Changes."),
     ChangeState.CANCELLED: ("gray", "It waited, and was never done."),
 }
+ASKED: Final = "review-asked"
+"""What the buttons of the outcome ask for: {"act": ROLL_BACK or VERIFY, "ids": changes, with commas}."""
+ROLL_BACK: Final = "roll-back"
+VERIFY: Final = "verify"
 SECOND_PERSON: Final = "second-person"
 """The guardrail."""
 MOST_TEXT: Final = 200_000
@@ -193,11 +197,14 @@ def outcome(standings: Sequence[ChangeStatus], base: str, soak_minutes: float, w
     table = html.Div(html.Table([head, html.Tbody(rows)], className="facts"), className="scroll tall", tabIndex=0)
     force = [one for one in standings if one.state.in_force]
     buttons = [
-        html.Button("Roll back all", id={"type": "review-back", "ids": _ids(force)}, className="button act",
-                    disabled=bool(why_not) or not force),
-        html.Button("Verify now", id={"type": "review-judge", "ids": _ids(force)}, className="button act",
-                    disabled=bool(why_not) or not force),
-    ]  # fmt: skip
+        html.Button(
+            label,
+            className="button act",
+            disabled=bool(why_not) or not force,
+            **panels.asks(ASKED, act=act, ids=",".join(one.change.id for one in force)),
+        )
+        for label, act in (("Roll back all", ROLL_BACK), ("Verify now", VERIFY))
+    ]
     note = [html.P(why_not, className="panel-note")] if why_not else []
     return [html.P(counted(standings), className="lead-words", id="review-outcome-words", role="status"), table,
             html.Div([*buttons, *note], className="selection-acts start")]  # fmt: skip
@@ -218,9 +225,9 @@ def _change(one: ChangeStatus, base: str, soak_minutes: float, why_not: str) -> 
     details = [html.P(visible(one.words))] if one.words else []
     back = html.Button(
         "Roll back",
-        id={"type": "review-back", "ids": one.change.id},
         className="button act",
         disabled=bool(why_not) or not one.state.in_force,
+        **panels.asks(ASKED, act=ROLL_BACK, ids=one.change.id),
         **{"aria-label": f"Roll back {visible(one.change.workload)}"},
     )
     link = dcc.Link("Changes", href=f"{base}changes?open={quote(one.change.id)}", className="quiet-link")
@@ -230,7 +237,3 @@ def _change(one: ChangeStatus, base: str, soak_minutes: float, why_not: str) -> 
         html.Td([html.P(text), *details, *soaks]),
         html.Td([link, back]),
     ])  # fmt: skip
-
-
-def _ids(standings: Sequence[ChangeStatus]) -> str:
-    return ",".join(one.change.id for one in standings)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import dash_mantine_components as dmc
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Right
@@ -26,6 +27,8 @@ from dashboard.tables.list_page import Listing
 
 DAYS: Final = {"7": "7 days", "30": "30 days", "90": "90 days", "": "for good"}
 FOR_GOOD: Final = ""
+RECALL: Final = "recall-asked"
+"""What *Show again* asks for: {"ref": a workload's name}."""
 MOST_WORKLOADS: Final = 1_000
 """Workloads that are put off at once."""
 
@@ -48,6 +51,8 @@ def dialog() -> Component:
         html.Div(id="put-off-said", role="alert"),
         html.Div([send], className="dialog-acts"),
         dcc.Store(id="put-off-of", data=[]),
+        dcc.Store(id=select_bar.PUT_OFF),
+        dcc.Store(id=RECALL),
     ]
     return dmc.Modal(
         html.Div(parts, className="dialog"),
@@ -74,9 +79,11 @@ def one(view: View, ref: WorkloadRef) -> Component:
     postponed = view.given.desk.postponed().get(ref) if view.given.desk and sees else None
     if postponed is not None:
         again = html.Button(
-            "Show again", id={"type": "recall", "ref": reviewing.name_of(ref)}, className="button act",
-            disabled=bool(doing)
-        )  # fmt: skip
+            "Show again",
+            className="button act",
+            disabled=bool(doing),
+            **panels.asks(RECALL, ref=reviewing.name_of(ref)),
+        )
         return html.Div([look, again, _off(postponed), _why(reading, doing)], className="one-acts")
     name = reviewing.name_of(ref)
     buttons = [select_bar.button(word, word.lower(), name, doing) for word in ("Snooze", "Dismiss")]
@@ -102,16 +109,16 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         Output("put-off-of", "data"),
         Output("put-off-days", "value"),
         Output("put-off-said", "children"),
-        Input({"type": "put-off", "kind": ALL, "of": ALL}, "n_clicks"),
+        Input(select_bar.PUT_OFF, "data"),
         State("selection", "data"),
         State("url", "search"),
         prevent_initial_call=True,
     )
     @acts(view, Right.ACCEPT)
-    def _ask(_clicks: Any, data: Any, search: str | None) -> Any:
-        if not any(one["value"] for one in ctx.triggered) or not isinstance(ctx.triggered_id, dict):
+    def _ask(request: Mapping[str, Any] | None, data: Any, search: str | None) -> Any:
+        if not request:
             return [no_update] * 6
-        kind, of = ctx.triggered_id["kind"], ctx.triggered_id["of"]
+        kind, of = str(request["kind"]), str(request["of"])
         names = chosen(view, listing, search or "", data) if of == "selection" else [of]
         word = "Snooze" if kind == "snooze" else "Dismiss"
         return [True, word, _whom(names), names, "7" if kind == "snooze" else "0", None]
@@ -139,14 +146,12 @@ def register(app: Dash, view: View, listing: Listing) -> None:
 
     @app.callback(
         Output("version", "data", allow_duplicate=True),
-        Input({"type": "recall", "ref": ALL}, "n_clicks"),
+        Input(RECALL, "data"),
         prevent_initial_call=True,
     )
     @acts(view, Right.ACCEPT)
-    def _recall(_clicks: Any) -> Any:
-        if not any(one["value"] for one in ctx.triggered) or not isinstance(ctx.triggered_id, dict):
-            return no_update
-        ref = reviewing.named(ctx.triggered_id["ref"])
+    def _recall(request: Mapping[str, Any] | None) -> Any:
+        ref = reviewing.named(str(request["ref"])) if request else None
         if ref is None or view.given.desk is None:
             return no_update
         view.given.desk.recall(view.given.people(), [ref])

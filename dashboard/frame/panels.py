@@ -6,6 +6,7 @@ Text that comes from the cluster goes in as text nodes only.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -123,6 +124,14 @@ def day(seconds: float) -> Component:
 
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def asks(store: str, **request: str) -> dict[str, str]:
+    """Attributes of a button that puts what it asks for into a store (`assets/plans.js`, which adds when).
+
+    A button's own clicks are lost when a callback draws it anew before they are sent; what is in a store stays.
+    """
+    return {"data-asks": store, "data-asked": json.dumps(request)}
 
 
 def choices(name: str, options: Sequence[tuple[str, dict[str, str], bool]], search: str) -> Component:

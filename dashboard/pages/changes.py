@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import dash_mantine_components as dmc
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
@@ -107,9 +107,9 @@ def render(view: View, search: str) -> Component:
         closeButtonProps={"aria-label": "Close"},
         transitionProps={"duration": 120},
     )
-    news = dcc.Store(id=NEWS, data=_version(view))
+    stores = [dcc.Store(id=NEWS, data=_version(view)), *(dcc.Store(id=store) for store in change_story.ASKED)]
     head = html.Div([*heading, side], className="page-head")
-    return html.Div([head, body, drawer, _question(), news], className="page list-page")
+    return html.Div([head, body, drawer, _question(), *stores], className="page list-page")
 
 
 def _list(view: View, search: str) -> Component:
@@ -283,16 +283,15 @@ def _register_asking(app: Dash, view: View) -> None:
         Output("change-question", "opened"),
         Output("change-what", "children"),
         Output("change-ids", "data"),
-        Input({"type": "change-back", "what": ALL}, "n_clicks"),
+        Input(change_story.ROLL_BACK, "data"),
         State("url", "search"),
         prevent_initial_call=True,
     )
     @acts(view, Right.ACCEPT)
-    def _ask(_clicks: Any, search: str | None) -> Any:
-        what = _pressed()
-        if what not in ("rollback", "batch"):
+    def _ask(request: Mapping[str, Any] | None, search: str | None) -> Any:
+        if not request:
             return [no_update] * 3
-        content, ids = question(view, what, opened(search or ""))
+        content, ids = question(view, str(request["what"]), opened(search or ""))
         return [True, content, ids]
 
     @app.callback(
@@ -323,23 +322,23 @@ def _register_acting(app: Dash, view: View) -> None:
 
     @app.callback(
         Output(NEWS, "data", allow_duplicate=True),
-        Input(change_story.VERIFY, "n_clicks"),
+        Input(change_story.VERIFY, "data"),
         State("url", "search"),
         prevent_initial_call=True,
     )
     @acts(view, Right.ACCEPT)
-    def _verify(clicks: int | None, search: str | None) -> Any:
-        if not clicks:
+    def _verify(request: Mapping[str, Any] | None, search: str | None) -> Any:
+        if not request:
             return no_update
         done = change_tables.required(view).verify(view.given.people(), [opened(search or "")])
         return _answered(view, done, "judge yet")
 
     @app.callback(
-        Output(NEWS, "data", allow_duplicate=True), Input(change_story.SETTLE, "n_clicks"), prevent_initial_call=True
+        Output(NEWS, "data", allow_duplicate=True), Input(change_story.SETTLE, "data"), prevent_initial_call=True
     )
     @acts(view, Right.ADMINISTER)
-    def _settle(clicks: int | None) -> Any:
-        if not clicks:
+    def _settle(request: Mapping[str, Any] | None) -> Any:
+        if not request:
             return no_update
         done = change_tables.required(view).settle(view.given.people())
         return _answered(view, done, "settle")
@@ -348,26 +347,26 @@ def _register_acting(app: Dash, view: View) -> None:
 def _register_seconding(app: Dash, view: View) -> None:
     @app.callback(
         Output(NEWS, "data", allow_duplicate=True),
-        Input(change_story.CONFIRM, "n_clicks"),
+        Input(change_story.CONFIRM, "data"),
         State("url", "search"),
         prevent_initial_call=True,
     )
     @acts(view, Right.APPROVE)
-    def _confirm(clicks: int | None, search: str | None) -> Any:
-        if not clicks:
+    def _confirm(request: Mapping[str, Any] | None, search: str | None) -> Any:
+        if not request:
             return no_update
         done = change_tables.required(view).confirm(view.given.people(), opened(search or ""))
         return _answered(view, done, "confirm")
 
     @app.callback(
         Output(NEWS, "data", allow_duplicate=True),
-        Input(change_story.DECLINE, "n_clicks"),
+        Input(change_story.DECLINE, "data"),
         State("url", "search"),
         prevent_initial_call=True,
     )
     @acts(view, Right.ACCEPT)
-    def _decline(clicks: int | None, search: str | None) -> Any:
-        if not clicks:
+    def _decline(request: Mapping[str, Any] | None, search: str | None) -> Any:
+        if not request:
             return no_update
         done = change_tables.required(view).decline(view.given.people(), opened(search or ""))
         return _answered(view, done, "decline")
@@ -378,12 +377,6 @@ def _answered(view: View, done: Sequence[ChangeStatus], deed: str) -> str:
     acting.tell(visible(change_tables.done_words(done, deed)))
     view.source.forget()
     return _version(view)
-
-
-def _pressed() -> str:
-    """Which button of the drawer was pressed; "" when one has only appeared."""
-    pressed = isinstance(ctx.triggered_id, dict) and any(one["value"] for one in ctx.triggered)
-    return str(ctx.triggered_id["what"]) if pressed else ""
 
 
 PAGE: Final = Page("changes", "Changes", "c", render, register)

@@ -48,10 +48,10 @@ def _new_button(view: View) -> list[Component]:
     refused = plan_actions.why_not(view, Right.PLAN)
     button = html.Button(
         "New plan",
-        id={"plan-new": ""},
         className="button",
         disabled=bool(refused),
         title=refused or "New plan (n)",
+        **panels.asks(plan_actions.NEW_ASKED, workload=""),
         **{"data-key": "n", "data-opens": "new-fields"},
     )
     return [html.Div(button, className="aside")]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import dash_mantine_components as dmc
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.change import ChangeStatus
@@ -89,6 +89,7 @@ def _frame(view: View, search: str) -> Component:
             html.Div(panels.skeleton(40, 220, 60), id="review-body", className="review-body"),
             dcc.Interval(id="review-poll", interval=5_000, disabled=True),
             dcc.Store(id="review-redo", data=0),
+            dcc.Store(id=review_end.ASKED),
             dcc.Store(id="review-done", data=None),
             dcc.Download(id="review-download"),
         ],
@@ -358,16 +359,15 @@ def _register_actions(app: Dash, view: View) -> None:
 
     @app.callback(
         Output("review-redo", "data"),
-        Input({"type": "review-back", "ids": ALL}, "n_clicks"),
-        Input({"type": "review-judge", "ids": ALL}, "n_clicks"),
+        Input(review_end.ASKED, "data"),
         State("review-redo", "data"),
         prevent_initial_call=True,
     )
     @acts(view, Right.ACCEPT)
-    def _afterwards(_back: Any, _judge: Any, redo: int | None) -> Any:
-        if not any(one["value"] for one in ctx.triggered) or not isinstance(ctx.triggered_id, dict):
+    def _afterwards(request: Mapping[str, Any] | None, redo: int | None) -> Any:
+        if not request:
             return no_update
-        acting.tell(afterwards(view, ctx.triggered_id["type"], ctx.triggered_id["ids"].split(",")))
+        acting.tell(afterwards(view, str(request["act"]), str(request["ids"]).split(",")))
         return (redo or 0) + 1
 
 
@@ -399,10 +399,10 @@ def _refused(view: View, error: CotenantError) -> Component:
     return html.Div([panels.failed(error.message, error.fix or "Nothing was changed."), *more])
 
 
-def afterwards(view: View, kind: str, ids: Sequence[str]) -> str:
+def afterwards(view: View, act: str, ids: Sequence[str]) -> str:
     """Roll back or judge; the result in a sentence."""
     desk, who = in_cluster(view.given.desk), view.given.people()
-    if kind == "review-back":
+    if act == review_end.ROLL_BACK:
         done = desk.roll_back(who, ids)
         view.source.forget()
         return f"Rolled back: {review_end.counted(done)}"

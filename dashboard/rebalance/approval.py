@@ -5,12 +5,12 @@ It calls the dashboard's `MoveService`, which checks the person's rights again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import dash_mantine_components as dmc
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Right
@@ -28,13 +28,15 @@ EVERY: Final = "*"
 MOST_LINES: Final = 40
 WORK: Final = "moves-work"
 ACTED: Final = "moves-acted"
+ASKED: Final = "moves-asked"
+"""What the buttons of the tables ask for: {"act": "approve" or "withdraw", "of": a `subject`, "name": which one}."""
 Answer = tuple[Any, Any]
 """Children of the work area, and the moment at which something was done."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalTexts:
-    """What is approved: first part of its components' ids, words of its form."""
+    """What is approved: its word in ids and in what a button asks for, words of its form."""
 
     subject: str
     title: str
@@ -71,8 +73,8 @@ def why_not(view: View, carrier: JobCarrier, namespace: str = "") -> str:
 
 
 def work_area() -> list[Component]:
-    """Where a button's form opens, and when something was done last."""
-    return [html.Div(id=WORK), dcc.Store(id=ACTED)]
+    """What a button asks for, where its form opens, and when something was done last."""
+    return [dcc.Store(id=ASKED), html.Div(id=WORK), dcc.Store(id=ACTED)]
 
 
 def approve_button(chosen: str, label: str, reason: str, texts: ApprovalTexts = MOVES) -> Component:
@@ -80,10 +82,10 @@ def approve_button(chosen: str, label: str, reason: str, texts: ApprovalTexts = 
     what = f"every {texts.subject}" if chosen == EVERY else visible(chosen)
     return html.Button(
         label,
-        id={f"{texts.subject}-approve": chosen},
         className="button",
         disabled=bool(reason),
         title=reason or f"Approve {what}: a dry run first",
+        **panels.asks(ASKED, act="approve", of=texts.subject, name=chosen),
         **{"data-opens": f"{texts.subject}s-approve-now", "aria-label": f"{label}: {what}"},
     )
 
@@ -93,10 +95,10 @@ def withdraw_button(chosen: str, what: str, reason: str, texts: ApprovalTexts = 
     label = f"Withdraw the move of {visible(what)}" if texts is MOVES else f"Give node {visible(what)} back"
     return html.Button(
         "Withdraw",
-        id={f"{texts.subject}-withdraw": chosen},
         className="button",
         disabled=bool(reason),
         title=reason or label,
+        **panels.asks(ASKED, act="withdraw", of=texts.subject, name=chosen),
         **{"aria-label": label},
     )
 
@@ -189,36 +191,40 @@ def approved(view: View, subjects: Sequence[str], reason: str, texts: ApprovalTe
 
 def register(app: Dash, view: View) -> None:
     """All callbacks that act."""
+    _register_asked(app, view)
     for texts in (MOVES, NODES):
-        _register_open(app, view, texts)
         _register_cancel(app, texts)
         _register_approve(app, view, texts)
-    _register_withdraw(app, view, "move", lambda job: _withdrawn_job(view, job))
-    _register_withdraw(app, view, "node", lambda node: _withdrawn_node(view, node))
 
 
-def _withdrawn_job(view: View, job: str) -> str:
-    outcome = in_cluster(view.given.moves).withdraw(view.given.people(), job)
-    return f"Withdrew the move of {visible(outcome.pod)}: its job is deleted, the pod stays."
+def withdrawn(view: View, name: str, texts: ApprovalTexts) -> Component:
+    """Withdraw a job, or give a node back, and say so."""
+    who = view.given.people()
+    if texts is NODES:
+        pod = visible(in_cluster(view.given.moves).withdraw_node(who, name).pod)
+        message = f"Gave {pod} back: its mark is taken away, moves under way end by themselves."
+    else:
+        pod = visible(in_cluster(view.given.moves).withdraw(who, name).pod)
+        message = f"Withdrew the move of {pod}: its job is deleted, the pod stays."
+    tell(message)
+    return html.P(message, className="verdict", id="moves-done")
 
 
-def _withdrawn_node(view: View, node: str) -> str:
-    outcome = in_cluster(view.given.moves).withdraw_node(view.given.people(), node)
-    return f"Gave {visible(outcome.pod)} back: its mark is taken away, moves under way end by themselves."
-
-
-def _register_open(app: Dash, view: View, texts: ApprovalTexts) -> None:
-    button = f"{texts.subject}-approve"
-
+def _register_asked(app: Dash, view: View) -> None:
     @app.callback(
-        Output(WORK, "children", allow_duplicate=True), Input({button: ALL}, "n_clicks"), prevent_initial_call=True
+        Output(WORK, "children", allow_duplicate=True),
+        Output(ACTED, "data", allow_duplicate=True),
+        Input(ASKED, "data"),
+        prevent_initial_call=True,
     )
     @acts(view, Right.APPROVE)
-    def _open(clicks: Sequence[int | None]) -> Any:
-        chosen = ctx.triggered_id
-        if not chosen or not any(clicks):
-            return no_update
-        return _answered(lambda: tried(view, str(chosen[button]), texts))
+    def _asked(request: Mapping[str, Any] | None) -> Answer:
+        if not request:
+            return no_update, no_update
+        name, texts = str(request["name"]), NODES if request["of"] == NODES.subject else MOVES
+        if request["act"] == "approve":
+            return _answered(lambda: tried(view, name, texts)), no_update
+        return _answered(lambda: withdrawn(view, name, texts)), view.now_seconds()
 
 
 def _register_cancel(app: Dash, texts: ApprovalTexts) -> None:
@@ -245,30 +251,6 @@ def _register_approve(app: Dash, view: View, texts: ApprovalTexts) -> None:
         if not clicks:
             return no_update, no_update
         return _answered(lambda: approved(view, list(subjects or ()), reason or "", texts)), view.now_seconds()
-
-
-def _register_withdraw(app: Dash, view: View, subject: str, withdraw: Callable[[str], str]) -> None:
-    """withdraw: does it and says so."""
-    button = f"{subject}-withdraw"
-
-    @app.callback(
-        Output(WORK, "children", allow_duplicate=True),
-        Output(ACTED, "data", allow_duplicate=True),
-        Input({button: ALL}, "n_clicks"),
-        prevent_initial_call=True,
-    )
-    @acts(view, Right.APPROVE)
-    def _withdraw(clicks: Sequence[int | None]) -> Answer:
-        chosen = ctx.triggered_id
-        if not chosen or not any(clicks):
-            return no_update, no_update
-
-        def done() -> Component:
-            message = withdraw(str(chosen[button]))
-            tell(message)
-            return html.P(message, className="verdict", id="moves-done")
-
-        return _answered(done), view.now_seconds()
 
 
 def _answered(deed: Callable[[], Component]) -> Component:

@@ -102,17 +102,16 @@ def _register_open(app: Dash, view: View) -> None:
     @app.callback(
         Output("plan-work", "children"),
         Output("plan-work-said", "children"),
-        Input({"plan-do": ALL}, "n_clicks"),
+        Input(plan_actions.ASKED, "data"),
         State("plan-ref", "data"),
         prevent_initial_call=True,
     )
     @acts(view, Right.REVIEW)
-    def _open(clicks: Sequence[int | None], ref: str) -> tuple[Any, Any]:
-        chosen = ctx.triggered_id
-        if not chosen or not any(clicks):
+    def _open(request: Mapping[str, Any] | None, ref: str) -> tuple[Any, Any]:
+        if not request:
             return no_update, no_update
         try:
-            return opened(view, str(chosen["plan-do"]), named(ref)), None
+            return opened(view, str(request["act"]), named(ref)), None
         except CotenantError as error:
             tell(f"{error.message} {error.fix}".strip())
             return None, panels.trouble(error)
@@ -255,15 +254,14 @@ def _register_edit(app: Dash, view: View) -> None:
 def _register_new(app: Dash, view: View) -> None:
     @app.callback(
         Output("plan-new-form", "children"),
-        Input({"plan-new": ALL}, "n_clicks"),
+        Input(plan_actions.NEW_ASKED, "data"),
         prevent_initial_call=True,
     )
     @acts(view, Right.PLAN)
-    def _new(clicks: Sequence[int | None]) -> Any:
-        chosen = ctx.triggered_id
-        if not chosen or not any(clicks):
+    def _new(request: Mapping[str, Any] | None) -> Any:
+        if not request:
             return no_update
-        return plan_actions.new_form(plan_forms.fresh(view.now_seconds(), str(chosen["plan-new"])))
+        return plan_actions.new_form(plan_forms.fresh(view.now_seconds(), str(request["workload"])))
 
     @app.callback(
         Output("new-next", "children"),

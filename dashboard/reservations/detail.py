@@ -131,9 +131,9 @@ def _from_it(view: View, row: Row) -> list[Component]:
     refused = plan_actions.why_not(view, Right.PLAN, ref.namespace)
     button = html.Button(
         "Make a plan by hand",
-        id={"plan-new": f"{ref.namespace}/{ref.kind}/{ref.name}"},
         className="button",
         disabled=bool(refused),
+        **panels.asks(plan_actions.NEW_ASKED, workload=f"{ref.namespace}/{ref.kind}/{ref.name}"),
         **{"data-opens": "new-fields"},
     )
     own = "The manager writes a plan of it at its next look." if proposed_plans.proposed(row) else ""

@@ -37,6 +37,10 @@ ACTS: Final = (
     ("policy", "Auto-approve", "y", Right.ADMINISTER, "plan-policy-now"),
 )
 """(what, label, key, right, id that gets the focus)."""
+ASKED: Final = "plan-asked"
+"""What a button of the plan asks for: {"act": one of ACTS}."""
+NEW_ASKED: Final = "plan-new-asked"
+"""That a plan by hand is asked for: {"workload": "NAMESPACE/KIND/NAME", or ""}."""
 FOLLOWED: Final = "new-term"
 """Fields answered while they are typed. All others go with Enter or when they are left, so that nothing typed is
 overtaken by the key or the click that sends it."""
@@ -115,10 +119,10 @@ def refused_buttons(view: View) -> list[Component]:
 def _button(what: str, label: str, key: str, opens: str, *, disabled: bool) -> Component:
     return html.Button(
         label,
-        id={"plan-do": what},
         className="button",
         disabled=disabled,
         title=f"{label} ({key})",
+        **panels.asks(ASKED, act=what),
         **{"data-key": key, "data-opens": opens, "aria-keyshortcuts": key, "aria-describedby": "plan-why-not"},
     )
 

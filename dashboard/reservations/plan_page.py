@@ -31,13 +31,15 @@ NOW: Final = "The present occurrence"
 
 
 def follower(view: View) -> list[Component]:
-    """Stores that refresh a page of plans: poll interval, mark of the drawn state, time of the last action."""
+    """Stores of a page of plans: poll interval, mark of the drawn state, last action's time, what buttons ask for."""
     if view.given.plans is None:
         return []
     return [
         dcc.Interval(id="plans-tick", interval=SLOW_MILLISECONDS),
         dcc.Store(id="plans-seen", data=""),
         dcc.Store(id="plans-acted", data=0),
+        dcc.Store(id=plan_actions.ASKED),
+        dcc.Store(id=plan_actions.NEW_ASKED),
         callbacks.awaited(view),
     ]
 

@@ -24,6 +24,8 @@ from dashboard.tables import selection as choosing
 from dashboard.tables.list_page import Listing
 from dashboard.tables.selection import Selection, SelectionTotals
 
+PUT_OFF: Final = "put-off-asked"
+"""What a button asks for: {"kind": "snooze" or "dismiss", "of": a workload's name, or "selection"}."""
 NONE_YET: Final = "Nothing is selected: tick rows, or press x."
 
 
@@ -137,5 +139,6 @@ def _way(word: str, id_: str, href: str, why: str, *, primary: bool = False) -> 
 
 def button(word: str, kind: str, of: str, why: str) -> Component:
     """Snooze or Dismiss, of the selection or of what is open."""
-    id_ = {"type": "put-off", "kind": kind, "of": of}
-    return html.Button(word, id=id_, className="button act", disabled=bool(why), **({"title": why} if why else {}))
+    title = {"title": why} if why else {}
+    return html.Button(word, className="button act", disabled=bool(why), **title,
+                       **panels.asks(PUT_OFF, kind=kind, of=of))  # fmt: skip

@@ -25,6 +25,7 @@ from tests.cluster.waiting import wait_for
 from tests.support import acting
 from tests.support.acting import Prepared, Scene
 from tests.support.pictures import pictured
+from tests.support.redraws import redraw_always
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
@@ -147,7 +148,8 @@ def test_a_soaking_change_says_how_long_and_one_that_has_soaked_is_judged(
     with acting.embedded(tmp_path / "soaked", made) as scene:
         id_, _ = changed(scene)
         with acting.served(scene, lambda: ADMIN, desk=desk_of(scene)) as url:
-            page = open_page(f"{url}/changes?open={id_}")
+            page = settled(open_page(f"{url}/changes?open={id_}"))
+            redraw_always(page, ("changes-news", "data"))
             page.get_by_role("button", name="Verify now").click()
             expect(page.locator("#change-told")).to_contain_text(re.compile("Verified: (no harm|regression)"))
 
@@ -203,7 +205,8 @@ def test_a_change_made_on_a_real_cluster_is_taken_back_from_the_page(
         (done,) = scene.desk().accept(ADMIN, ChangeRequest((ref,)))
         assert scene.resources(ref) != before
         with acting.served(scene) as url:
-            page = open_page(f"{url}/changes?open={done.change.id}")
+            page = settled(open_page(f"{url}/changes?open={done.change.id}"))
+            redraw_always(page, ("changes-news", "data"))
             page.get_by_role("button", name="Roll back", exact=True).first.click()
             page.locator("#change-confirm").click()
             expect(page.locator("#change-told")).to_contain_text("Rolled back", timeout=60_000)

@@ -19,9 +19,12 @@ from tests.support import moves
 from tests.support.dashboard import Results
 from tests.support.moves import APPROVER, FixedMoves
 from tests.support.pictures import pictured
+from tests.support.redraws import redraw_always, redraws
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 SIZE = {"width": 1366, "height": 768}
+ROUND = (("rebalance-mark", "data"), ("tick", "n_intervals"))
+"""What draws the round anew."""
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -52,6 +55,7 @@ def test_a_person_approves_every_move_follows_one_to_its_end_and_withdraws_the_o
         app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, given)
         with support.served(app) as address:
             page = settled(open_page(f"{address}/rebalance", size=SIZE))
+            redraw_always(page, *ROUND)
             page.get_by_role("button", name="Approve all 2").click()
             confirm = page.get_by_role("button", name="Make 2 jobs")
             expect(confirm).to_be_focused()
@@ -69,6 +73,7 @@ def test_a_person_approves_every_move_follows_one_to_its_end_and_withdraws_the_o
             expect(page.locator("#moves-done")).to_contain_text(f"Withdrew the move of shop/{waiting}")
             expect(jobs).to_have_count(1)
             expect(page.get_by_role("table", name="Who did what")).to_contain_text("sale tonight")
+            assert redraws(page) > 3, "rounds were drawn while the person clicked three times"
         events = [event for event, _, _ in scene.events()]
         assert events == ["move-asked", "move-approved"] * 2 + ["move-asked", "move-withdrawn"]
 
@@ -87,6 +92,7 @@ def test_a_person_empties_a_node_and_gives_it_back(open_page: Open, made: Result
             table = page.get_by_role("table", name="Nodes to be emptied")
             expect(table).to_contain_text("under-used")
             assert serious(page, axe) == []
+            redraw_always(page, *ROUND)
             page.get_by_role("button", name=f"Empty: {moves.COLD}").click()
             confirm = page.get_by_role("button", name="Mark 1 node")
             expect(confirm).to_be_focused()

@@ -41,6 +41,7 @@ from tests.support import dashboard as support
 from tests.support import plans
 from tests.support.dashboard import Results
 from tests.support.plans import HOUR, SIX, Scene, person, said, window
+from tests.support.redraws import redraw_always, redraws
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 MOST_ACTIONS = 6
@@ -292,6 +293,7 @@ def test_a_plan_is_rejected_with_a_reason_and_one_occurrence_skipped(
 ) -> None:
     found, url = acting
     page = at_plans(open_page(f"{url}/reservations?open=shop/ReservationPlan/deployment-web"))
+    redraw_always(page, ("cluster-away", "data"))
     page.keyboard.press("r")
     expect(page.locator("#plan-reject-reason")).to_be_focused()
     page.keyboard.press("Enter")
@@ -302,11 +304,13 @@ def test_a_plan_is_rejected_with_a_reason_and_one_occurrence_skipped(
     assert found.spec("deployment-web")["approval"]["reason"] == "sale is over"
     page.goto(f"{url}/reservations?open=shop/ReservationPlan/daily")
     at_plans(page)
+    redraw_always(page, ("cluster-away", "data"))
     page.get_by_role("button", name="Skip", exact=True).click()
     page.get_by_label("Fri 26 Feb 18:00 UTC").check()
     page.get_by_role("button", name="Skip it").click()
     expect(page.locator("#plan-done")).to_contain_text("Skipped the occurrence of shop/daily that begins Fri 26 Feb")
     assert found.spec("daily")["recurring"]["skip"] == [moment(SIX + 24 * HOUR)]
+    assert redraws(page) > 1, "the buttons were drawn while the person clicked"
 
 
 def test_a_plan_by_hand_shows_its_next_three_occurrences_and_is_made(

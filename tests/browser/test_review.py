@@ -27,6 +27,7 @@ from tests.support import acting
 from tests.support.acting import Prepared, Scene
 from tests.support.hands import Hands
 from tests.support.pictures import pictured
+from tests.support.redraws import redraw_always, redraws
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
@@ -139,9 +140,11 @@ def test_a_first_visit_by_mouse_accepts_in_five_actions_on_a_real_cluster(
     assert states(on_plane, ref) == [ChangeState.APPLIED] and on_plane.resources(ref) != before
     # The list, a box, Review, To confirm, Accept.
     assert (hands.actions, hands.did) == (MOST_ACTIONS, ["click"] * 5)
+    redraw_always(hands.page, ("review-poll", "n_intervals"))
     hands.page.get_by_role("button", name="Roll back all").click()
     expect(hands.page.locator("#review-outcome")).to_contain_text("rolled-back", timeout=60_000)
     assert on_plane.resources(ref) == before
+    assert redraws(hands.page) > 1, "the outcome was drawn while the person clicked"
 
 
 def test_a_first_visit_by_keys_accepts_in_five_actions_on_a_real_cluster(
@@ -248,6 +251,7 @@ def test_what_is_snoozed_leaves_the_list_and_comes_back_with_its_reason(
     ref = scene.workloads[0]
     count = page.locator("#count-recommendations").text_content()
     box(page, ref).click()
+    redraw_always(page, ("cluster-away", "data"))
     page.get_by_role("button", name="Snooze").first.click()
     dialog = page.get_by_role("dialog", name="Snooze")
     expect(dialog).to_contain_text(str(ref))

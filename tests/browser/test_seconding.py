@@ -75,12 +75,12 @@ def house(made: Prepared, tmp_path: Path, open_page: Open) -> Iterator[House]:
 def test_one_accepts_another_confirms_and_the_first_cannot(house: House, axe: str) -> None:
     first = house.accepted()
     first.goto(f"{house.url}/changes?open={house.change}")
-    expect(first.locator("#change-second")).to_be_disabled()
+    expect(first.get_by_role("button", name="Confirm", exact=True)).to_be_disabled()
     expect(first.locator("#change-why")).to_have_text("You accepted it: somebody else has to confirm it.")
     second = house.page(BEA, f"changes?open={house.change}")
-    expect(second.locator("#change-second")).to_be_enabled()
+    expect(second.get_by_role("button", name="Confirm", exact=True)).to_be_enabled()
     assert serious(second, axe) == []
-    second.locator("#change-second").click()
+    second.get_by_role("button", name="Confirm", exact=True).click()
     expect(second.locator("#change-told")).to_contain_text("Confirmed by the second person", timeout=60_000)
     expect(second.locator("#change-told")).to_contain_text("Roll back")
     assert [s.state.value for s in house.scene.desk().changes(Someone("x"))] == ["applied"]
@@ -90,6 +90,6 @@ def test_one_accepts_another_confirms_and_the_first_cannot(house: House, axe: st
 def test_the_second_person_declines_and_nothing_was_done(house: House) -> None:
     house.accepted()
     page = house.page(BEA, f"changes?open={house.change}")
-    page.locator("#change-decline").click()
+    page.get_by_role("button", name="Decline", exact=True).click()
     expect(page.locator("#change-told")).to_contain_text("declined by bea", timeout=60_000)
     assert [s.state.value for s in house.scene.desk().changes(Someone("x"))] == ["cancelled"]

@@ -79,6 +79,11 @@ def test_of_many_nodes_those_with_moves_are_drawn_and_the_rest_is_counted() -> N
     assert load_maps.at_peak([], "memory").summary.endswith("not known of any node.")
 
 
+def asks(act: str, of: str, name: str) -> str:
+    """What a button of the page asks for, as it stands in the page's text."""
+    return json.dumps(panels.asks(approval.ASKED, act=act, of=of, name=name)["data-asked"])
+
+
 # ---- page
 
 
@@ -98,7 +103,7 @@ def test_the_page_shows_moves_refusals_rules_and_jobs() -> None:
 def test_only_a_pending_job_can_be_withdrawn() -> None:
     text = drawn(FixedMoves())
     assert [
-        body["metadata"]["name"] for body in JOB_BODIES if f'"move-withdraw": "{body["metadata"]["name"]}"' in text
+        body["metadata"]["name"] for body in JOB_BODIES if asks("withdraw", "move", body["metadata"]["name"]) in text
     ] == ["job-waits"]
 
 
@@ -148,15 +153,15 @@ def test_the_page_of_emptied_nodes_has_the_rows_of_the_command_line(capsys: pyte
             for cell in row_cells([c for c in schema.columns if c.kind.value == "text" and not c.wide], row):
                 assert cell in printed and cell in text, cell
     assert SENTENCES[Reason.UNDER_USED] in text and SENTENCES[Reason.NO_CONTROLLER] in text
-    assert '"node-approve": "low"' in text and '"node-withdraw": "approved"' in text
-    assert '"node-withdraw": "low"' not in text
+    assert asks("approve", "node", "low") in text and asks("withdraw", "node", "approved") in text
+    assert asks("withdraw", "node", "low") not in text
 
 
 @pytest.mark.parametrize(("who", "off"), [(APPROVER, False), (VIEWER, True)])
 def test_a_node_is_emptied_by_who_may(who: Someone, off: bool) -> None:
     view = view_of(FixedMoves(), who)
     shown = page.emptying_panel(view, small_emptying(), FixedMoves().jobs(who))
-    buttons = [one for one in shown._traverse() if "node-" in str(getattr(one, "id", ""))]
+    buttons = [one for one in shown._traverse() if '"of": "node"' in getattr(one, "data-asked", "")]
     assert len(buttons) == 3 and {one.disabled for one in buttons} == {off}
     form = text_of(approval.form([approval.MoveOutcome("low")], approval.NODES))
     assert "1 node of 1 would be marked. Nothing was written." in form and '"nodes-chosen"' in form
@@ -191,7 +196,7 @@ def test_buttons_are_open_only_to_who_may_and_while_somebody_carries_moves_out(
 ) -> None:
     view = view_of(moves, who)
     shown = page.move_panel(view, moves.report(who), moves.jobs(who))
-    buttons = [one for one in shown._traverse() if "move-approve" in str(getattr(one, "id", ""))]
+    buttons = [one for one in shown._traverse() if '"act": "approve"' in getattr(one, "data-asked", "")]
     assert len(buttons) == 2 and {not one.disabled for one in buttons} == {approvable}
     assert approvable or all(one.title for one in buttons)
 

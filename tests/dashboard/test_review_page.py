@@ -128,7 +128,7 @@ def test_what_was_shown_is_accepted_once_under_its_key(scene: Scene) -> None:
     # Whoever comes back to Confirm sees the outcome, not the button.
     again = step(view, [ref], "confirm")
     assert "1 applied." in again and "review-accept" not in again
-    assert review.afterwards(view, "review-back", [first[0].change.id]) == "Rolled back: 1 rolled back."
+    assert review.afterwards(view, "roll-back", [first[0].change.id]) == "Rolled back: 1 rolled back."
 
 
 @pytest.mark.parametrize(
@@ -290,6 +290,6 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
         (again,) = desk.review(ADMIN, ChangeRequest((ref,)))
         assert "cool-down" in [rule.name for rule in again.blocked(())]
         assert len(again.next_steps) < len(look.next_steps)
-        assert review.afterwards(view, "review-back", [done.change.id]) == "Rolled back: 1 rolled back."
+        assert review.afterwards(view, "roll-back", [done.change.id]) == "Rolled back: 1 rolled back."
         rows = view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows()
         assert "waiting" not in [r["ready"] for r in rows if r["workload"] == ref.name]
