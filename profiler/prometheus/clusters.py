@@ -7,6 +7,8 @@ label that tells them apart is named whatever it is called.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -33,6 +35,7 @@ _SYSTEM: Final = "kube-system"
 _OF_THE_TARGET: Final = frozenset({"instance", "pod", "container", "node", "endpoint", "service", "job", "uid"})
 """Labels that differ between the exporters of any two clusters, and between two replicas in one."""
 _SHOWN: Final = 20
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 Answer = Sequence[tuple[dict[str, str], npt.NDArray[np.float64]]]
 
@@ -64,8 +67,19 @@ def check(answers: Mapping[str, Answer], describe: str) -> None:
     shown = ", ".join(values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
     raise SourceUnfit(
         f"{describe} holds {len(values)} clusters, by the label {label}: {shown}; their usage would be added up",
-        fix=f"Choose one: --prometheus-label {label}={values[0]}, or the setting profiler.prometheus.labels.",
+        fix=f"Choose one: --prometheus-label {label}={values[0]}, or the setting profiler.prometheus.labels. For all, "
+        "write this into the settings file, beside the server's address, then cotenant scan --all-clusters:\n"
+        f"{declaration(label, values[:_SHOWN])}",
     )
+
+
+def declaration(label: str, values: Iterable[str]) -> str:
+    """What a settings file says so that each value of the label is a cluster of its own; names are made fit."""
+    lines = ["clusters:"]
+    for value in values:
+        name = _UNFIT.sub("-", value).strip("-.") or "cluster"
+        lines.append(f"  {name}: {{profiler: {{prometheus: {{labels: {{{label}: {json.dumps(value)}}}}}}}}}")
+    return "\n".join(lines)
 
 
 def latest(answer: Answer) -> float:

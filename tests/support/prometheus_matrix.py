@@ -113,7 +113,7 @@ class Outcome:
 
     def _verdict(self, variant: Variant) -> str:
         if self.refusal:
-            return f"refused: {_without_address(self.refusal)}. Fix: {self.fix}"
+            return f"refused: {_without_address(self.refusal)}. Fix: {self.fix.splitlines()[0].rstrip(':')}"
         shown = "the same numbers" if variant.same == "all" else "the same usage"
         note = next((note for note in self.notes if variant.says and variant.says in note), "")
         return f"{shown if variant.is_met(self) else 'DIFFERENT'}{f'; note: {_undated(note)}' if note else ''}"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from functools import cache
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cotenant.apps.cli.command import CONTEXT, examples
+from cotenant.apps.cli.command import CONTEXT, examples, new_app
 from cotenant.apps.cli.registry import CommandEntry
+from cotenant.apps.cli.session import remember_cluster
 
 CONNECTION: Final = "Where from"
 OUTPUT: Final = "Output"
@@ -44,6 +46,9 @@ def load_command(entry: CommandEntry) -> Any:
 
 def order_help(command: Any) -> None:
     """Flags without a type, what says where data come from and how they are written under headings of their own."""
+    names = {parameter.name for parameter in command.params}
+    if "context" in names and "cluster" not in names:
+        command.params.append(cluster_option())
     help_option = command.get_help_option(command.context_class(command, info_name=command.name, **CONTEXT))
     for parameter in (*command.params, help_option):
         hide_type_of_flag(parameter)
@@ -51,6 +56,30 @@ def order_help(command: Any) -> None:
             parameter.rich_help_panel = PANELS.get(parameter.name)
     for child in getattr(command, "commands", {}).values():
         order_help(child)
+
+
+@cache
+def cluster_option() -> Any:
+    """--cluster of a command that acts through a kubeconfig's context: the settings say which one is that cluster's."""
+    app = new_app()
+
+    @app.command()
+    def declaring(
+        cluster: Annotated[
+            str | None,
+            typer.Option(
+                "--cluster",
+                metavar="NAME",
+                help="Cluster of the settings whose context is used; needed when they declare several.",
+                callback=remember_cluster,
+            ),
+        ] = None,
+    ) -> None:
+        """Typer makes options of functions alone."""
+
+    option = typer.main.get_command(app).params[0]
+    option.expose_value = False
+    return option
 
 
 def hide_type_of_flag(parameter: Any) -> None:

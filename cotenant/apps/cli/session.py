@@ -11,13 +11,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+
+import typer
 
 from cotenant.core.model.errors import UsageError
 
-if TYPE_CHECKING:
-    import typer
+_CLUSTER: Final = "cotenant.cluster"
+"""Key of a typer context's `meta`."""
 
+if TYPE_CHECKING:
     from cotenant.core.settings.load import Loaded
     from cotenant.core.settings.root import Settings
 
@@ -30,9 +33,32 @@ class CliSession:
     overrides: Mapping[str, str] = field(default_factory=dict)
     log_format: str | None = None
     debug: bool = False
+    cluster: str | None = None
+    """Which of several clusters the command is of, by --cluster."""
+    of_one: bool = False
+    """Whether the command is of one cluster, which has to be named where the settings declare several."""
 
     def load(self, flags: Mapping[str, Any] | None = None) -> Loaded[Settings]:
         """The settings: defaults < file < environment < --set < the command's own `flags` (None = not given).
+
+        What the file says of the named cluster alone stands between the last three. UsageError where one of several
+        has to be named, or where a command that asks a cluster (its flags have kube.context) would ask another one.
+        """
+        from cotenant.core.settings.clusters import the_one
+
+        loaded = self.read(flags)
+        if self.of_one and len(loaded.clusters) > 1 and self.cluster is None:
+            the_one(None, loaded.clusters)
+        if "kube.context" in (flags or {}) and not loaded.reaches_cluster:
+            name = the_one(self.cluster, loaded.clusters)
+            raise UsageError(
+                f"the settings name no kubeconfig context of cluster {name}, and the current one may be another's",
+                fix=f"Set clusters.{name}.kube.context, or give --context.",
+            )
+        return loaded
+
+    def read(self, flags: Mapping[str, Any] | None = None) -> Loaded[Settings]:
+        """The same for a command that asks no cluster, or several, one after the other.
 
         Log lines go to stderr from here on, in the form and from the level that the settings say.
         """
@@ -41,9 +67,14 @@ class CliSession:
 
         options = {"telemetry.log_format": self.log_format, "telemetry.log_level": "debug" if self.debug else None}
         overrides = {path: value for path, value in {**options, **(flags or {})}.items() if value is not None}
-        loaded = load(self.config or default_config(os.environ), os.environ, {**self.overrides, **overrides})
+        file, every_flag = self.config or default_config(os.environ), {**self.overrides, **overrides}
+        loaded = load(file, os.environ, every_flag, self.cluster)
         configure_logging(loaded.settings.telemetry, cast("TextIO", _PresentStderr()))
         return loaded
+
+    def of_cluster(self, name: str) -> CliSession:
+        """The same session for one of several clusters."""
+        return replace(self, cluster=name)
 
     def with_config(self, file: Path) -> CliSession:
         """The same session with another settings file."""
@@ -65,8 +96,15 @@ class _PresentStderr(io.TextIOBase):
 
 
 def session_of(ctx: typer.Context) -> CliSession:
-    """The Session of this run."""
-    return ctx.ensure_object(CliSession)
+    """The Session of this run, of the cluster that the command's --cluster names."""
+    session = ctx.ensure_object(CliSession)
+    return replace(session, cluster=ctx.meta[_CLUSTER], of_one=True) if _CLUSTER in ctx.meta else session
+
+
+def remember_cluster(ctx: typer.Context, name: str | None) -> str | None:
+    """Callback of every --cluster: whose settings `session_of` loads."""
+    ctx.meta[_CLUSTER] = name
+    return name
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, str]:

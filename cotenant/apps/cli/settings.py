@@ -11,9 +11,11 @@ import typer
 
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.apps.cli.session import remember_cluster
 from cotenant.core.model.table import Column, Kind, Schema, Table
 from cotenant.core.settings import docs as pages
 from cotenant.core.settings.catalogue import catalogue, masked
+from cotenant.core.settings.clusters import the_one
 from cotenant.core.settings.load import Loaded, SettingSource, value_at
 from cotenant.core.settings.root import Settings
 
@@ -45,11 +47,18 @@ def show(
     ctx: typer.Context,
     prefix: Annotated[str, typer.Argument(help="Only settings whose path begins with this.")] = "",
     changed: Annotated[bool, typer.Option("--changed", help="Only settings that are not at their default.")] = False,
+    cluster: Annotated[  # noqa: ARG001 - the session knows it
+        str | None,
+        typer.Option("--cluster", metavar="NAME", help="As they are of this cluster.", callback=remember_cluster),
+    ] = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Show every setting: its value, and whether the default, the file, a variable or a flag set it."""
-    loaded = session_of(ctx).load()
+    session = session_of(ctx)
+    loaded = session.read()
+    if session.cluster is not None:
+        the_one(session.cluster, loaded.clusters)
     rows = [r for r in rows_of(loaded) if r["setting"].startswith(prefix) and (r["origin"] != "default" or not changed)]
     print_table(Table.from_rows(SETTINGS, rows), output, headers=not no_headers)
 
@@ -63,9 +72,13 @@ def validate(
 ) -> None:
     """Check a settings file, the environment and --set; exit code 2 and the first mistake when one is wrong."""
     session = session_of(ctx)
-    loaded = (session if file is None else session.with_config(file)).load()
+    session = session if file is None else session.with_config(file)
+    loaded = session.read()
+    for name in loaded.clusters:
+        session.of_cluster(name).read()
     count = sum(origin.source is not SettingSource.DEFAULT for origin in loaded.origins.values())
-    message(f"valid: {count} of {len(loaded.origins)} settings are set, the others are at their default")
+    of_clusters = f"; clusters {', '.join(loaded.clusters)}" if loaded.clusters else ""
+    message(f"valid: {count} of {len(loaded.origins)} settings are set, the others are at their default{of_clusters}")
 
 
 @app.command(epilog=examples("cotenant config schema > settings.schema.json"))

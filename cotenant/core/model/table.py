@@ -114,6 +114,22 @@ class Table:
         return Table(self.schema, {n: v[index] for n, v in self.columns.items()})
 
 
+CLUSTER = Column("cluster", "Cluster", Kind.TEXT, "Name of the cluster.", essential=True)
+"""First column of a table that holds rows of several clusters."""
+
+
+def of_clusters(schema: Schema, parts: Mapping[str, Table]) -> Table:
+    """Rows of one schema by cluster as one table, cluster after cluster, with its name in front and in the key."""
+    joined = Table.joined(schema, list(parts.values()))
+    names = np.repeat(np.array([*parts], dtype=object), [len(part) for part in parts.values()])
+    return Table(with_cluster(schema), {CLUSTER.name: names, **joined.columns})
+
+
+def with_cluster(schema: Schema) -> Schema:
+    """The schema of the same rows of several clusters."""
+    return Schema(schema.name, (CLUSTER, *schema.columns), (CLUSTER.name, *schema.key))
+
+
 WHOLE = (Kind.INTEGER, Kind.MILLICORES, Kind.BYTES, Kind.AMOUNT, Kind.TIME)
 
 

@@ -1,7 +1,7 @@
-"""EDGE: settings from defaults < file < environment < flags, each value with where it came from.
+"""EDGE: settings from defaults < file < environment < the cluster's own < flags, each value with where it came from.
 
-    load(file, env, flags) -> Loaded(settings, origins)      reads the file
-    join(root, document, env, flags) -> Loaded               the same, pure, for any root of sections
+    load(file, env, flags, cluster) -> Loaded(settings, origins)   reads the file
+    join(root, document, env, flags, own) -> Loaded                the same, pure, for any root of sections
 
 An unknown key is an error that names the nearest known one; a value outside its domain is an error that names the
 setting, the value, the domain, the unit and the place. Text is converted by the setting's declared type (msgspec).
@@ -12,19 +12,25 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from cotenant.core.model.errors import SettingsError
+from cotenant.core.model.errors import SettingsError, UsageError
+from cotenant.core.settings import clusters
 from cotenant.core.settings.catalogue import ENV_PREFIX, Setting, catalogue, masked, section_of, sections
 from cotenant.core.settings.document import SIZE_CAP_BYTES, Tree, parse, plain
 from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.actions import ledger_place
 
 _LIST_FIX = "`cotenant config show` lists every setting."
+_API: Final = ("kube.kubeconfig", "kube.context")
+"""Settings that say which cluster is asked and acted on."""
+MANY_CLUSTERS: Final = 2
+"""From so many declared clusters on, one has to be named, and each has its own ledger."""
 
 
 class SettingSource(StrEnum):
@@ -33,6 +39,7 @@ class SettingSource(StrEnum):
     DEFAULT = "default"
     FILE = "file"
     ENV = "env"
+    CLUSTER = "cluster"
     FLAG = "flag"
 
 
@@ -44,6 +51,8 @@ class SettingOrigin:
     where: str = ""
 
 
+_OF_ONE_CLUSTER: Final = (SettingSource.CLUSTER, SettingSource.FLAG)
+
 RootT = TypeVar("RootT", bound=msgspec.Struct)
 
 
@@ -53,6 +62,16 @@ class Loaded(Generic[RootT]):
 
     settings: RootT
     origins: Mapping[str, SettingOrigin]
+    clusters: tuple[str, ...] = ()
+    """Names of the clusters that the file declares."""
+    cluster: str | None = None
+    """The declared one whose own settings are in force."""
+
+    @property
+    def reaches_cluster(self) -> bool:
+        """Whether the kubeconfig's context is this cluster's: of several, each has to name its own."""
+        own = any(self.origins[path].source in _OF_ONE_CLUSTER for path in _API)
+        return len(self.clusters) < MANY_CLUSTERS or (self.cluster is not None and own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +82,42 @@ class _Override:
     origin: SettingOrigin
 
 
-def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded[Settings]:
-    """Settings in force; `flags` maps paths ("section.key") to text or values. SettingsError names what is wrong."""
+def load(
+    file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any], cluster: str | None = None
+) -> Loaded[Settings]:
+    """Settings in force; `flags` maps paths ("section.key") to text or values. SettingsError names what is wrong.
+
+    cluster: whose own settings count; None: the only declared one's. A name that is not declared has none of its own.
+    """
     tree = parse(_read(file), str(file)) if file else Tree("", {}, {})
-    return join(Settings(), tree, env, flags)
+    others, declared = clusters.parted(tree)
+    name = next(iter(declared)) if cluster is None and len(declared) == 1 else cluster
+    own = declared.get(name or "")
+    if own is None:
+        return replace(join(Settings(), others, env, flags), clusters=tuple(declared))
+    loaded = replace(join(Settings(), others, env, flags, own), clusters=tuple(declared), cluster=name)
+    _require_own_api(loaded, own, flags)
+    ledger = loaded.origins["actions.ledger"].source
+    if len(declared) < MANY_CLUSTERS or ledger in _OF_ONE_CLUSTER:
+        return loaded
+    place = clusters.ledger_of(name or "", ledger_place(loaded.settings.actions, env))
+    actions = msgspec.structs.replace(loaded.settings.actions, ledger=place)
+    origins = {**loaded.origins, "actions.ledger": SettingOrigin(SettingSource.CLUSTER, f"cluster {name}")}
+    return replace(loaded, settings=msgspec.structs.replace(loaded.settings, actions=actions), origins=origins)
+
+
+def _require_own_api(loaded: Loaded[Settings], own: Tree, flags: Mapping[str, Any]) -> None:
+    """UsageError for flags that would ask and act on another cluster than the named one."""
+    section = own.children.get("kube")
+    if not isinstance(section, Tree):
+        return
+    for path in _API:
+        declared, flag = section.children.get(path.partition(".")[2]), flags.get(path)
+        if declared is not None and flag is not None and str(flag) != declared:
+            raise UsageError(
+                f"cluster {loaded.cluster} has {path} {declared}, and {flag} was given",
+                fix="Leave it out, or name the cluster that it belongs to.",
+            )
 
 
 def default_config(env: Mapping[str, str]) -> Path | None:
@@ -81,12 +132,21 @@ def default_config(env: Mapping[str, str]) -> Path | None:
     return path if home and path.is_file() else None
 
 
-def join(root: RootT, tree: Tree, env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded[RootT]:
-    """`root` with what a settings file (`document.parse`), the environment and the flags say in place of its values."""
+def join(
+    root: RootT, tree: Tree, env: Mapping[str, str], flags: Mapping[str, Any], own: Tree | None = None
+) -> Loaded[RootT]:
+    """`root` with what a settings file (`document.parse`), the environment and the flags say in place of its values.
+
+    own: what the file says of the cluster that is meant; entries of its maps are added to those for all.
+    """
     settings = catalogue(type(root))
     groups = {path for path, _ in sections(type(root))}
     overrides = dict(_from_file(tree, "", settings, groups))
     overrides |= dict(_from_env(env, settings))
+    for path, override in _from_file(own, "", settings, groups) if own else ():
+        of_all, value = overrides.get(path), override.value
+        merged = {**_mapping(of_all, settings[path]), **value} if of_all and isinstance(value, Mapping) else value
+        overrides[path] = _Override(merged, SettingOrigin(SettingSource.CLUSTER, override.origin.where))
     for path, value in flags.items():
         setting, key = _find(path, settings)
         flag_value = {**_mapping(overrides.get(setting.path), setting), key: value} if key else value

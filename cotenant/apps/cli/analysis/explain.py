@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store
+from cotenant.apps.cli.analysis.results import (
+    AllClustersOption,
+    ClusterOption,
+    StoredScans,
+    StoreOption,
+    load_for_reading,
+    open_scans,
+    open_store,
+)
 from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.completion import addresses, node_names
@@ -56,21 +65,48 @@ def workload(
     ],
     container: Annotated[str | None, typer.Option("--container", "-c", metavar="NAME", help="Only this one.")] = None,
     cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
     store: StoreOption = None,
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
     """Print what a recommendation rests on: values, reasons, formulas, rules, back-test, confidence, the patch."""
-    settings = session_of(ctx).load({"store.url": store}).settings
-    place = open_store(settings, cluster)
-    recommendations = [r for r in _of_workload(place, workload) if container in (None, r.container.container)]
-    if not recommendations:
-        raise NoData(f"{workload} has no container {container}", fix=f"cotenant explain {workload} shows all of them.")
+    settings = load_for_reading(ctx, store, all_clusters)
+    scans = open_scans(settings, cluster, all_clusters)
+    by_cluster = _by_cluster(scans, workload, container)
     if output is not DocumentFormat.TABLE:
-        print_document(recommendations, output)
+        rows = [(name, one) for name, of_one in by_cluster.items() for one in of_one]
+        print_document([named(name, one) for name, one in rows] if all_clusters else [one for _, one in rows], output)
         return
-    for recommendation in recommendations:
-        lines = describe(recommendation, settings.recommender.prices.currency)
-        sys.stdout.writelines(f"{line}\n" for line in lines)
+    for name, recommendations in by_cluster.items():
+        if all_clusters:
+            sys.stdout.write(f"cluster {visible(name)}\n")
+        for recommendation in recommendations:
+            lines = describe(recommendation, settings.recommender.prices.currency)
+            sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def named(cluster: str, recommendation: Recommendation) -> dict[str, Any]:
+    """A recommendation as plain values, its cluster in front."""
+    return {"cluster": cluster, **msgspec.to_builtins(recommendation, str_keys=True)}
+
+
+def _by_cluster(scans: StoredScans, workload: str, container: str | None) -> dict[str, list[Recommendation]]:
+    """Recommendations of the workload in each cluster that has it; NoData when none does."""
+    of_each: dict[str, list[Recommendation]] = {}
+    missing: NoData | None = None
+    for place in scans.stores:
+        try:
+            of_each[place.cluster] = _of_workload(place, workload)
+        except NoData as error:
+            missing = error
+    if not of_each and missing:
+        raise missing
+    chosen = {
+        name: [r for r in of_one if container in (None, r.container.container)] for name, of_one in of_each.items()
+    }
+    if not any(chosen.values()):
+        raise NoData(f"{workload} has no container {container}", fix=f"cotenant explain {workload} shows all of them.")
+    return chosen
 
 
 @app.command(

@@ -7,15 +7,17 @@ from typing import Annotated
 import typer
 
 from cotenant.apps.cli.analysis.results import (
+    AllClustersOption,
     ClusterOption,
     FilterOption,
     NamespaceOption,
     StoreOption,
     chosen_of_scan,
-    open_store,
+    load_for_reading,
+    open_scans,
 )
 from cotenant.apps.cli.analysis.severity import FailOn, FailOnOption
-from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app, session_of
+from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.finding import FINDING_SENTENCES, FindingKind
@@ -37,6 +39,7 @@ def findings(
         list[str] | None, typer.Option("--what", "-w", metavar="KIND", help="Only this kind; may be repeated.")
     ] = None,
     cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
     store: StoreOption = None,
     namespace: NamespaceOption = None,
     query: FilterOption = None,
@@ -51,9 +54,9 @@ def findings(
 
     threshold = FailOn.parse(fail_on) if fail_on else None
     kinds = _kinds(what)
-    place = open_store(session_of(ctx).load({"store.url": store}).settings, cluster)
-    table = place.read_table(FINDINGS)
-    rows = chosen_of_scan(place, table, namespace, query)
+    scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
+    table = scans.read_table(FINDINGS)
+    rows = chosen_of_scan(scans, table, namespace, query)
     rows = rows.take(np.isin(rows.columns["finding"].astype(str), kinds))
     print_table(rows, output, headers=not no_headers)
     shown = set(rows.columns["finding"])

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cotenant.apps.cli.analysis.results import (
+    AllClustersOption,
     ClusterOption,
     NamespaceOption,
     StoreOption,
     chosen_of_scan,
-    open_store,
+    load_for_reading,
+    open_scans,
 )
-from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.command import examples, new_app
 from cotenant.apps.cli.completion import workload_addresses
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.core.model.errors import NoData, UsageError
@@ -84,6 +86,7 @@ def forecast(
         bool, typer.Option("--fine", help="Quantiles of single 5-minute values of one path, not of half hours.")
     ] = False,
     cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
     store: StoreOption = None,
     namespace: NamespaceOption = None,
     output: OutputOption = Format.TABLE,
@@ -93,15 +96,17 @@ def forecast(
     from cotenant.core.model.views import FORECASTS
 
     _require_fit(workload, scope, resource, fine=fine, namespaces=namespace)
-    place = open_store(session_of(ctx).load({"store.url": store}).settings, cluster)
-    stored = place.read_table(FORECASTS)
+    if workload and all_clusters:
+        raise UsageError("one path is of one cluster", fix="Name it: --cluster NAME.")
+    scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
+    stored = scans.read_table(FORECASTS)
     of_resource, measured = stored.take(stored.columns["resource"] == resource.value), measured_resource(resource.value)
     if not len(of_resource):
         raise NoData(
             f"the last scan made no forecast of {resource}", fix=f"It had no usage of {resource} to learn from."
         )
     if workload is None:
-        rows = chosen_of_scan(place, of_resource.take(of_resource.columns["scope"] == scope.value), namespace)
+        rows = chosen_of_scan(scans, of_resource.take(of_resource.columns["scope"] == scope.value), namespace)
         print_table(_in_unit(rows, measured), output, headers=not no_headers)
         if not len(rows):
             message(f"no {scope} matches")

@@ -39,11 +39,14 @@ class ScanTarget:
     live: LiveCluster | None = None
 
 
-def metric_source(settings: Settings, cluster: str | None) -> ScanTarget:
-    """The metric source of the settings, else of the kubeconfig's cluster; UsageError when there is neither."""
+def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: bool = True) -> ScanTarget:
+    """The metric source of the settings, else of the kubeconfig's cluster; UsageError when there is neither.
+
+    reaches_cluster: whether the kubeconfig is of this cluster; the API of another one is not asked.
+    """
     from profiler.prometheus import PrometheusSource
 
-    with_api = has_kubeconfig(settings, os.environ)
+    with_api = reaches_cluster and has_kubeconfig(settings, os.environ)
     prometheus, how = settings.profiler.prometheus, "named"
     name = cluster or DEFAULT_CLUSTER
     live = None

@@ -8,14 +8,16 @@ from urllib.parse import urlencode
 import typer
 
 from cotenant.apps.cli.analysis.results import (
+    AllClustersOption,
     ClusterOption,
     FilterOption,
     NamespaceOption,
     StoreOption,
     chosen_of_scan,
-    open_store,
+    load_for_reading,
+    open_scans,
 )
-from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.command import examples, new_app
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 
 app = new_app()
@@ -34,6 +36,7 @@ def pods(
         list[str] | None, typer.Option("--node", metavar="NAME", help="Only this node; may be repeated.")
     ] = None,
     cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
     store: StoreOption = None,
     namespace: NamespaceOption = None,
     query: FilterOption = None,
@@ -44,9 +47,9 @@ def pods(
     from cotenant.core.model.views import PODS
     from dashboard.tables.filters import literal
 
-    place = open_store(session_of(ctx).load({"store.url": store}).settings, cluster)
-    table = place.read_table(PODS)
-    rows = chosen_of_scan(place, table, namespace, query, urlencode([("node", literal(name)) for name in node or ()]))
+    scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
+    table = scans.read_table(PODS)
+    rows = chosen_of_scan(scans, table, namespace, query, urlencode([("node", literal(name)) for name in node or ()]))
     print_table(rows, output, headers=not no_headers)
     if not len(rows):
         message("no pod matches" if len(table) else "no pod ran")

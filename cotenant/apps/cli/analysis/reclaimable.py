@@ -6,9 +6,15 @@ from typing import Annotated
 
 import typer
 
-from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store
+from cotenant.apps.cli.analysis.results import (
+    AllClustersOption,
+    ClusterOption,
+    StoreOption,
+    load_for_reading,
+    open_scans,
+)
 from cotenant.apps.cli.cells import human
-from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.command import examples, new_app
 from cotenant.apps.cli.completion import node_names
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, print_table
 from cotenant.core.model.table import Table, kind_of
@@ -30,6 +36,7 @@ def reclaimable(
     ] = None,
     terms: Annotated[bool, typer.Option("--terms", help="One row per band and resource, with the terms.")] = False,
     cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
     store: StoreOption = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
@@ -38,8 +45,8 @@ def reclaimable(
     from cotenant.core.model.errors import NoData
     from cotenant.core.model.views import NODES, RECLAIMABLE
 
-    place = open_store(session_of(ctx).load({"store.url": store}).settings, cluster)
-    table = place.read_table(RECLAIMABLE if terms else NODES)
+    scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
+    table = scans.read_table(RECLAIMABLE if terms else NODES)
     if node is not None:
         table = table.take(table.columns["node"] == node)
         if not len(table):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import typer
 
 from cotenant.apps.cli.analysis.results import (
+    AllClustersOption,
     ClusterOption,
     FilterOption,
     NamespaceOption,
     StoreOption,
     chosen_of_scan,
-    open_store,
+    load_for_reading,
+    open_scans,
 )
-from cotenant.apps.cli.command import examples, new_app, session_of
+from cotenant.apps.cli.command import examples, new_app
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 
 app = new_app()
@@ -28,6 +30,7 @@ app = new_app()
 def replicas(
     ctx: typer.Context,
     cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
     store: StoreOption = None,
     namespace: NamespaceOption = None,
     query: FilterOption = None,
@@ -41,9 +44,9 @@ def replicas(
     """
     from cotenant.core.model.views import REPLICAS
 
-    place = open_store(session_of(ctx).load({"store.url": store}).settings, cluster)
-    table = place.read_table(REPLICAS)
-    rows = chosen_of_scan(place, table, namespace, query)
+    scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
+    table = scans.read_table(REPLICAS)
+    rows = chosen_of_scan(scans, table, namespace, query)
     print_table(rows, output, headers=not no_headers)
     if not len(rows):
         what = "an autoscaler on CPU or memory, or many replicas (recommender.replicas.many_replicas)"

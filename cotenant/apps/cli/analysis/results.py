@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlencode
 
 import typer
 
+from cotenant.apps.cli.output import message
+from cotenant.apps.cli.session import remember_cluster, session_of
 from cotenant.core.model.errors import UsageError
 
 if TYPE_CHECKING:
     from cotenant.core.adapters.store import Store
-    from cotenant.core.model.table import Table
+    from cotenant.core.model.table import Schema, Table
     from cotenant.core.settings.root import Settings
 
 ClusterOption = Annotated[
-    str | None, typer.Option("--cluster", metavar="NAME", help="Cluster in the store; needed when there are several.")
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        help="Cluster in the store; needed when there are several.",
+        callback=remember_cluster,
+    ),
+]
+AllClustersOption = Annotated[
+    bool, typer.Option("--all-clusters", help="All clusters of the store, with a column that names each row's.")
 ]
 NamespaceOption = Annotated[
     list[str] | None, typer.Option("--namespace", "-n", metavar="NAME", help="Only this namespace; may be repeated.")
@@ -49,6 +61,53 @@ def open_store(settings: Settings, cluster: str | None) -> Store:
     return opened(url_of(settings), cluster)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredScans:
+    """The last scans of one cluster, or side by side of all that a store has."""
+
+    stores: tuple[Store, ...]
+    of_all: bool = False
+
+    def read_table(self, schema: Schema) -> Table:
+        """A result table; of all clusters with a column `cluster` in front, without those that have none (a note says).
+
+        NoData when no cluster has it.
+        """
+        from cotenant.core.model.errors import NoData
+        from cotenant.core.model.table import of_clusters
+
+        if not self.of_all:
+            return self.stores[0].read_table(schema)
+        parts: dict[str, Table] = {}
+        for store in self.stores:
+            try:
+                parts[store.cluster] = store.read_table(schema)
+            except NoData as error:
+                if store is self.stores[-1] and not parts:
+                    raise
+                message(f"note: without cluster {store.cluster}: {error.message}")
+        return of_clusters(schema, parts)
+
+
+def open_scans(settings: Settings, cluster: str | None, all_clusters: bool) -> StoredScans:
+    """The last scan of the named or only cluster, or the scans of all; raises as `open_store`."""
+    from cotenant.core.adapters.store.opening import opened_all
+
+    return (
+        StoredScans(opened_all(url_of(settings)), True)
+        if all_clusters
+        else StoredScans((open_store(settings, cluster),))
+    )
+
+
+def load_for_reading(ctx: typer.Context, store: str | None, all_clusters: bool) -> Settings:
+    """Settings of a command that shows tables; UsageError for --cluster beside --all-clusters."""
+    session, flags = session_of(ctx), {"store.url": store}
+    if all_clusters and session.cluster is not None:
+        raise UsageError(f"--cluster {session.cluster} and --all-clusters exclude each other", fix="Leave one out.")
+    return (session.read(flags) if all_clusters else session.load(flags)).settings
+
+
 def chosen(table: Table, namespaces: list[str] | None, query: str | None, *more: str) -> Table:
     """The rows that every part of the request shows, in the grammar that pages use and in the order of `query`."""
     from dashboard.tables.queries import matching
@@ -57,16 +116,17 @@ def chosen(table: Table, namespaces: list[str] | None, query: str | None, *more:
 
 
 def chosen_of_scan(
-    store: Store, table: Table, namespaces: list[str] | None, query: str | None = None, *more: str
+    scans: StoredScans, table: Table, namespaces: list[str] | None, query: str | None = None, *more: str
 ) -> Table:
-    """The same of a table of the last scan; UsageError for a namespace, unless it has a star, that the scan lacks."""
+    """The same of a table of the last scan; UsageError for a namespace, unless it has a star, that no scan has."""
     from dashboard.tables.filters import EMPTY, exact, patterns
 
     spelt = [exact(pattern) for text in namespaces or () for pattern in patterns(text)]
     elsewhere = {name for name in spelt if name is not None} - {text or EMPTY for text in table.columns["namespace"]}
-    if elsewhere and (inventory := store.read_inventory()):
-        of_workloads = {workload.ref.namespace for workload in inventory.workloads}
-        _require_namespaces(elsewhere, of_workloads | {pod.namespace for pod in inventory.pods})
+    inventories = [inventory for store in scans.stores if (inventory := store.read_inventory())] if elsewhere else []
+    if inventories:
+        of_workloads = {workload.ref.namespace for one in inventories for workload in one.workloads}
+        _require_namespaces(elsewhere, of_workloads | {pod.namespace for one in inventories for pod in one.pods})
     return chosen(table, namespaces, query, *more)
 
 

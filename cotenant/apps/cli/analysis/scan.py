@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.apps.cli.analysis.export import Results, ScanFormat, check, write
+from cotenant.apps.cli.analysis import scan_clusters
+from cotenant.apps.cli.analysis.export import Results, ScanFormat, check
 from cotenant.apps.cli.analysis.metric_source import metric_source
 from cotenant.apps.cli.analysis.notice import DryRunOption, NotifyOption, address, payload, send, summarise
 from cotenant.apps.cli.analysis.results import (
@@ -16,7 +19,6 @@ from cotenant.apps.cli.analysis.results import (
     NamespaceOption,
     StoreOption,
     chosen,
-    chosen_of_scan,
     open_store,
     url_of,
 )
@@ -24,11 +26,12 @@ from cotenant.apps.cli.analysis.severity import FailOn, FailOnOption
 from cotenant.apps.cli.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.apps.cli.output import DocumentFormat, NoHeadersOption, message, print_document
 from cotenant.apps.cli.progress import bars
-from cotenant.core.model.errors import UsageError
+from cotenant.core.model.errors import CotenantError, UsageError
 
 if TYPE_CHECKING:
     from cotenant.apps.cli.analysis.metric_source import ScanTarget
     from cotenant.apps.cli.analysis.notice import Summary
+    from cotenant.apps.cli.analysis.scan_clusters import ScanJob, ScanRows
     from cotenant.core.adapters.store import Store
     from cotenant.core.model.progress import Progress
     from cotenant.core.model.table import Table
@@ -68,6 +71,7 @@ FolderOption = Annotated[
     epilog=examples(
         "cotenant scan --prometheus http://localhost:9090",
         "cotenant scan --context prod-1  # finds the Prometheus of that cluster by its Service's labels",
+        "cotenant scan --all-clusters  # every cluster that the settings declare (docs/clusters.md)",
         "cotenant scan --prometheus https://prom.example --bearer-token-file token -n shop -o csv",
         "cotenant scan --offline --strategy vpa -o wide  # what VPA would say about the stored history",
         "cotenant scan --offline --fail-on severity=critical -o patch",
@@ -88,7 +92,10 @@ def scan(
     window_days: WindowOption = None,
     strategy: StrategyOption = None,
     offline: Annotated[bool, typer.Option("--offline", help="Ask nobody; use what is stored.")] = False,
-    cluster: ClusterOption = None,
+    cluster: ClusterOption = None,  # noqa: ARG001 - the session knows it
+    all_clusters: Annotated[
+        bool, typer.Option("--all-clusters", help="Every cluster of the settings, read side by side.")
+    ] = False,
     store: StoreOption = None,
     namespace: NamespaceOption = None,
     query: FilterOption = None,
@@ -105,6 +112,8 @@ def scan(
     """Pull usage history from Prometheus, forecast, and recommend requests and limits. Read-only."""
     threshold = FailOn.parse(fail_on) if fail_on else None
     check(output, output_dir)
+    if all_clusters:
+        scan_clusters.check_form(output, output_dir)
     flags = {
         "profiler.prometheus.url": prometheus,
         "profiler.prometheus.bearer_token_file": bearer_token_file,
@@ -118,32 +127,46 @@ def scan(
         "pipeline.scheduler": scheduler,
         "store.url": store,
     }
-    settings = session_of(ctx).load(flags).settings
-    receiver = address(notify_url, settings.notify)
-    _check_analysis(settings)
-    target = None if offline else metric_source(settings, cluster)
-    if target and not quiet:
-        message(f"asking {target.source.describe()} ({target.how})")
+    session = session_of(ctx)
+    jobs = scan_clusters.jobs(session, flags, offline=offline, all_clusters=all_clusters)
+    receiver = address(notify_url, jobs[0].settings.notify)
+    for settings in (job.settings for job in jobs):
+        _check_analysis(settings)
     with bars(quiet=quiet) as progress:
-        place = _pulled(settings, target, progress) if target else open_store(settings, cluster)
-        table = _analysed(place, settings, progress, target)
-    results = Results(place, settings, chosen_of_scan(place, table, namespace, query))
+        places, failures = scan_clusters.scanned(jobs, partial(_history, quiet=quiet), _analysed, progress)
+    _say_failures(failures, len(jobs))
+    every = scan_clusters.chosen_rows(places, namespace, query, of_all=all_clusters)
     if notify_dry_run:
-        print_document(payload(_summary_of(results, namespace), settings.notify), DocumentFormat.JSON)
+        for results in every.by_cluster:
+            print_document(payload(_summary_of(results, namespace), results.settings.notify), DocumentFormat.JSON)
     else:
-        write(results, output, output_dir, headers=not no_headers)
-        if receiver:
-            send(receiver, _summary_of(results, namespace), settings.notify)
-    if not quiet:
+        scan_clusters.write_all(every, output, output_dir, headers=not no_headers)
+        for results in every.by_cluster if receiver else ():
+            send(receiver, _summary_of(results, namespace), results.settings.notify)
+    for results in () if quiet else every.by_cluster:
+        if all_clusters:
+            message(f"cluster {results.store.cluster}:")
         _summary(results)
-    _end(results, threshold)
+    _end(every, failures, threshold)
 
 
-def _end(results: Results, threshold: FailOn | None) -> None:
+def _say_failures(failures: Mapping[str, CotenantError], count: int) -> None:
+    """On stderr: which clusters are missing, and why; the end when no cluster is left."""
+    for name, error in failures.items():
+        message(f"error: cluster {name}: {error.message}", style="bold red")
+        if error.fix:
+            message(f"fix: {error.fix}")
+    if failures:
+        message(f"partial: {len(failures)} of {count} clusters could not be scanned: {', '.join(failures)}")
+    if len(failures) == count:
+        raise typer.Exit(next(iter(failures.values())).exit_code)
+
+
+def _end(shown: ScanRows, failures: Mapping[str, CotenantError], threshold: FailOn | None) -> None:
     """Exit with the code that says what was found, or that a part could not be read."""
-    if threshold and threshold.findings(results.rows.columns["severity"]):
+    if threshold and threshold.findings(shown.rows.columns["severity"]):
         raise typer.Exit(EXIT_FINDINGS)
-    if is_partial(results.store):
+    if failures or any(is_partial(results.store) for results in shown.by_cluster):
         raise typer.Exit(EXIT_PARTIAL)
 
 
@@ -171,6 +194,16 @@ def _pairs(texts: list[str] | None, separator: str, option: str) -> dict[str, st
     if bad is not None:
         raise UsageError(f"{option} {bad!r} is not NAME{separator}VALUE")
     return {name.strip(): value.strip() for name, _, value in parts}
+
+
+def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, ScanTarget | None]:
+    """Where the history is, pulled anew unless the job is offline, and whom it was asked of."""
+    if job.offline:
+        return open_store(job.settings, job.cluster), None
+    target = metric_source(job.settings, job.cluster, reaches_cluster=job.reaches_cluster)
+    if not quiet:
+        message(f"asking {target.source.describe()} ({target.how})")
+    return _pulled(job.settings, target, progress), target
 
 
 def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.apps.cli.analysis.results import (
+    AllClustersOption,
     ClusterOption,
     FilterOption,
     NamespaceOption,
     StoreOption,
     chosen_of_scan,
-    open_store,
+    load_for_reading,
+    open_scans,
 )
 from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.changes.ledger_access import opened, recommended
@@ -50,6 +52,7 @@ app = new_app()
         "cotenant recs list",
         "cotenant recs list -n pay --filter 'severity=critical' -o wide",
         "cotenant recs list --all -o json  # hidden ones too",
+        "cotenant recs list --all-clusters --filter 'cluster=prod-1&severity=critical'",
     ),
 )
 def list_(
@@ -58,6 +61,7 @@ def list_(
     query: FilterOption = None,
     every: Annotated[bool, typer.Option("--all", help="Also what was dismissed or snoozed.")] = False,
     cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
     store: StoreOption = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
@@ -68,20 +72,30 @@ def list_(
     from cotenant.core.model.identity import WorkloadRef
     from cotenant.core.model.views import RECOMMENDATIONS
 
-    settings = session_of(ctx).load({"store.url": store}).settings
-    place = open_store(settings, cluster)
-    table = chosen_of_scan(place, place.read_table(RECOMMENDATIONS), namespace, query)
-    hidden = {} if every else _hidden(settings)
-    refs = [WorkloadRef(row["namespace"], row["kind"], row["workload"]) for row in table.rows()]
+    scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
+    table = chosen_of_scan(scans, scans.read_table(RECOMMENDATIONS), namespace, query)
+    owners = table.columns["cluster"] if all_clusters else np.full(len(table), scans.stores[0].cluster, dtype=object)
+    refs = [
+        (owner, WorkloadRef(row["namespace"], row["kind"], row["workload"]))
+        for owner, row in zip(owners, table.rows(), strict=True)
+    ]
+    session = session_of(ctx)
+    ledgers = {c.cluster: session.of_cluster(c.cluster).read({"store.url": store}).settings for c in scans.stores}
+    hidden = {(c, ref): one for c, own in ledgers.items() if not every for ref, one in _hidden(own).items()}
     shown = table.take(np.array([place for place, ref in enumerate(refs) if ref not in hidden], dtype=np.int64))
     print_table(shown, output, headers=not no_headers)
     if not len(table):
         message("no recommendation matches")
-    for ref in dict.fromkeys(ref for ref in refs if ref in hidden):
-        message(f"hidden: {_postponement_text(hidden[ref])}")
-    for ref, until in _cool_downs(settings).items():
-        if ref in refs and ref not in hidden:
-            message(f"waiting: {ref} was changed lately; its requests are not cut before {human(Kind.TIME, until)}")
+    for key in dict.fromkeys(ref for ref in refs if ref in hidden):
+        message(f"hidden: {_of(key[0], all_clusters)}{_postponement_text(hidden[key])}")
+    for owner, ref, until in ((c, ref, until) for c, own in ledgers.items() for ref, until in _cool_downs(own).items()):
+        if (owner, ref) in refs and (owner, ref) not in hidden:
+            what = f"{_of(owner, all_clusters)}{ref} was changed lately"
+            message(f"waiting: {what}; its requests are not cut before {human(Kind.TIME, until)}")
+
+
+def _of(cluster: str, several: bool) -> str:
+    return f"{cluster}: " if several else ""
 
 
 @app.command(

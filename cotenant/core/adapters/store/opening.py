@@ -9,13 +9,27 @@ from cotenant.core.model.errors import NoData, UsageError
 
 def opened(url: str, cluster: str | None) -> Store:
     """The store of the named cluster, or of the only one there is; NoData and UsageError say what to do otherwise."""
-    if cluster:
-        return Store(url, cluster, INTERACTIVE)
+    names = stored_clusters(url)
+    if cluster is None and len(names) > 1:
+        raise UsageError(
+            f"{url} holds several clusters: {', '.join(names)}",
+            fix="Name one: --cluster NAME, in Python cluster=; tables show all with --all-clusters.",
+        )
+    if cluster is not None and cluster not in names:
+        raise NoData(
+            f"{url} holds no cluster {cluster!r}", fix=f"It holds {', '.join(names)}; cotenant scan adds others."
+        )
+    return Store(url, cluster or names[0], INTERACTIVE)
+
+
+def opened_all(url: str) -> tuple[Store, ...]:
+    """The stores of all clusters, by name; NoData when there is none."""
+    return tuple(Store(url, name, INTERACTIVE) for name in stored_clusters(url))
+
+
+def stored_clusters(url: str) -> tuple[str, ...]:
+    """Names of the clusters of a store, sorted; NoData when there is none."""
     names = Store.clusters(url)
     if not names:
         raise NoData(f"no history is stored at {url}", fix="Run cotenant scan --prometheus URL, or try cotenant demo.")
-    if len(names) > 1:
-        raise UsageError(
-            f"{url} holds several clusters: {', '.join(names)}", fix="Name one: --cluster NAME, in Python cluster=."
-        )
-    return Store(url, names[0], INTERACTIVE)
+    return names

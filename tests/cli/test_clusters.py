@@ -1,0 +1,142 @@
+"""Two clusters behind one real Prometheus: refused together, declared as printed, scanned side by side, read apart."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from profiler.synthetic import SyntheticSpec, generate
+from tests.support.command_line import LEAN, cotenant
+from tests.support.openmetrics import Dress, create_blocks
+from tests.support.prometheus import Server, free_port, installed
+from tests.support.prometheus_matrix import carrying
+
+pytestmark = [pytest.mark.slow, pytest.mark.prometheus, pytest.mark.skipif(not installed(), reason="no Prometheus")]
+SEEDS = {"lab": 3, "prod": 11}
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """The settings that the refusal printed, with a third cluster whose server is away, and a store."""
+
+    folder: Path
+    url: str
+    refusal: str
+
+    def run(self, *words: str, settings: str = "settings.yaml") -> subprocess.CompletedProcess[str]:
+        variables = {**LEAN, "HOME": str(self.folder), "COTENANT_CONFIG": str(self.folder / settings)}
+        return cotenant(*words, variables=variables)
+
+    def rows(self, *words: str) -> list[dict[str, Any]]:
+        done = self.run(*words, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        return list(json.loads(done.stdout))
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    folder = tmp_path_factory.mktemp("clusters")
+    data = folder / "data"
+    for name, seed in SEEDS.items():
+        cluster = generate(SyntheticSpec(nodes=2, workloads=6, days=1, seed=seed, end_seconds=int(time.time())))
+        create_blocks(cluster.inventory, cluster.usage, data, Dress(300, relabel=carrying(cluster=name)))
+    common = {"profiler": {"window_days": 1}, "store": {"url": (folder / "store").as_uri()}}
+    with Server(data) as server:
+        common["profiler"]["prometheus"] = {"url": server.url}
+        (folder / "plain.yaml").write_text(yaml.safe_dump(common))
+        scene = Clusters(folder, server.url, "")
+        refused = scene.run("scan", "-q", settings="plain.yaml")
+        assert refused.returncode == 1
+        declared = refused.stderr[refused.stderr.index("\nclusters:\n") + 1 :]
+        (folder / "settings.yaml").write_text(yaml.safe_dump(common) + declared)
+        scene = Clusters(folder, server.url, refused.stderr)
+        done = scene.run("scan", "--all-clusters", "-o", "json")
+        assert done.returncode == 0, done.stderr
+        assert {row["cluster"] for row in json.loads(done.stdout)} == {"lab", "prod"}
+        yield scene
+
+
+def test_two_clusters_that_nobody_told_apart_are_refused_with_the_settings_that_do(clusters: Clusters) -> None:
+    assert "holds 2 clusters, by the label cluster: lab, prod" in clusters.refusal
+    declared = yaml.safe_load((clusters.folder / "settings.yaml").read_text())["clusters"]
+    assert {name: own["profiler"]["prometheus"]["labels"] for name, own in declared.items()} == {
+        "lab": {"cluster": "lab"},
+        "prod": {"cluster": "prod"},
+    }
+
+
+def test_rows_of_all_clusters_are_those_of_each_with_its_name_in_front(clusters: Clusters) -> None:
+    every = clusters.rows("recs", "list", "--all-clusters")
+    assert list(every[0])[0] == "cluster"
+    for name in SEEDS:
+        alone = clusters.rows("recs", "list", "--cluster", name)
+        assert "cluster" not in alone[0]
+        assert [{k: v for k, v in row.items() if k != "cluster"} for row in every if row["cluster"] == name] == alone
+
+
+@pytest.mark.parametrize("words", [("get", "pods"), ("get", "reclaimable"), ("get", "forecast")])
+def test_tables_show_all_clusters_on_demand_and_else_ask_for_a_name(clusters: Clusters, words: tuple[str, ...]) -> None:
+    assert {row["cluster"] for row in clusters.rows(*words, "--all-clusters")} == set(SEEDS)
+    unnamed = clusters.run(*words)
+    assert unnamed.returncode == 2
+    assert "several clusters: lab, prod" in unnamed.stderr
+    unknown = clusters.run(*words, "--cluster", "prd")
+    assert unknown.returncode == 1
+    assert "holds no cluster 'prd'" in unknown.stderr
+    assert "It holds lab, prod" in unknown.stderr
+
+
+def test_a_filter_takes_the_column_cluster_and_csv_has_it_first(clusters: Clusters) -> None:
+    rows = clusters.rows("get", "pods", "--all-clusters", "--filter", "cluster=prod")
+    assert rows == [r for r in clusters.rows("get", "pods", "--all-clusters") if r["cluster"] == "prod"]
+    header = clusters.run("get", "pods", "--all-clusters", "-o", "csv").stdout.splitlines()[0]
+    assert header.startswith("cluster,")
+
+
+def test_a_workload_is_explained_in_every_cluster_that_has_it(clusters: Clusters) -> None:
+    row = clusters.rows("recs", "list", "--cluster", "prod")[0]
+    address = f"{row['namespace']}/{row['kind']}/{row['workload']}"
+    explained = clusters.rows("explain", address, "--all-clusters")
+    assert "prod" in {one["cluster"] for one in explained}
+    assert "cluster prod\n" in clusters.run("explain", address, "--all-clusters").stdout
+
+
+def test_a_cluster_whose_server_is_away_makes_the_scan_partial_and_costs_no_other(clusters: Clusters) -> None:
+    text = (clusters.folder / "settings.yaml").read_text()
+    away = f"  away: {{profiler: {{prometheus: {{url: 'http://127.0.0.1:{free_port()}'}}}}}}\n"
+    (clusters.folder / "three.yaml").write_text(text + away)
+    done = clusters.run(
+        "scan", "--all-clusters", "-o", "json", "--set", "profiler.prometheus.outage_seconds=0", settings="three.yaml"
+    )
+    assert done.returncode == 4, done.stderr
+    assert "partial: 1 of 3 clusters could not be scanned: away" in done.stderr
+    assert {row["cluster"] for row in json.loads(done.stdout)} == set(SEEDS)
+
+
+def test_files_of_all_clusters_go_to_a_folder_each_and_patches_to_none(clusters: Clusters) -> None:
+    out = clusters.folder / "out"
+    done = clusters.run("scan", "--offline", "--all-clusters", "-o", "html", "--output-dir", str(out))
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.html")) == [
+        "lab/report.html",
+        "prod/report.html",
+    ]
+    assert "-o patch is of one cluster" in clusters.run("scan", "--all-clusters", "-o", "patch").stderr
+
+
+def test_acts_need_one_cluster_and_a_context_that_is_known_to_be_its_own(clusters: Clusters) -> None:
+    unnamed = clusters.run("recs", "rollback", "1")
+    assert (unnamed.returncode, "several clusters: lab, prod" in unnamed.stderr) == (2, True)
+    nameless = clusters.run("recs", "rollback", "1", "--cluster", "prod")
+    assert (nameless.returncode, "name no kubeconfig context of cluster prod" in nameless.stderr) == (2, True)
+    assert "clusters.prod.kube.context" in nameless.stderr
+    undeclared = clusters.run("recs", "rollback", "1", "--cluster", "prd")
+    assert "the settings declare no cluster 'prd'" in undeclared.stderr
