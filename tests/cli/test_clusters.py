@@ -75,7 +75,7 @@ def test_two_clusters_that_nobody_told_apart_are_refused_with_the_settings_that_
 
 def test_rows_of_all_clusters_are_those_of_each_with_its_name_in_front(clusters: Clusters) -> None:
     every = clusters.rows("recs", "list", "--all-clusters")
-    assert list(every[0])[0] == "cluster"
+    assert next(iter(every[0])) == "cluster"
     for name in SEEDS:
         alone = clusters.rows("recs", "list", "--cluster", name)
         assert "cluster" not in alone[0]

@@ -33,7 +33,7 @@ clusters:
 def of(tmp_path: Path, cluster: str | None, text: str = TWO, **given_values: Any) -> Loaded[Settings]:
     file = tmp_path / "settings.yaml"
     file.write_text(text)
-    env = {"HOME": "/home/me", **given_values.get("env", {})}
+    env = {"HOME": "/people/me", **given_values.get("env", {})}
     return load(file, env, given_values.get("flags", {}), cluster)
 
 
@@ -64,8 +64,8 @@ def test_the_only_declared_cluster_need_not_be_named_and_keeps_the_common_ledger
 
 def test_of_several_each_has_its_own_ledger_and_needs_a_context_of_its_own(tmp_path: Path) -> None:
     east, west, nobody = (of(tmp_path, name) for name in ("east", "west", None))
-    assert east.settings.actions.ledger == "/home/me/.local/state/cotenant/ledger-east.db"
-    assert west.settings.actions.ledger == "/home/me/.local/state/cotenant/ledger-west.db"
+    assert east.settings.actions.ledger == "/people/me/.local/state/cotenant/ledger-east.db"
+    assert west.settings.actions.ledger == "/people/me/.local/state/cotenant/ledger-west.db"
     assert [one.reaches_cluster for one in (east, west, nobody)] == [True, False, False]
     assert of(tmp_path, "west", flags={"kube.context": "admin@west"}).reaches_cluster
 

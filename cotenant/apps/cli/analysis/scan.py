@@ -127,8 +127,7 @@ def scan(
         "pipeline.scheduler": scheduler,
         "store.url": store,
     }
-    session = session_of(ctx)
-    jobs = scan_clusters.jobs(session, flags, offline=offline, all_clusters=all_clusters)
+    jobs = scan_clusters.jobs(session_of(ctx), flags, offline=offline, all_clusters=all_clusters)
     receiver = address(notify_url, jobs[0].settings.notify)
     for settings in (job.settings for job in jobs):
         _check_analysis(settings)
@@ -136,17 +135,11 @@ def scan(
         places, failures = scan_clusters.scanned(jobs, partial(_history, quiet=quiet), _analysed, progress)
     _say_failures(failures, len(jobs))
     every = scan_clusters.chosen_rows(places, namespace, query, of_all=all_clusters)
-    if notify_dry_run:
-        for results in every.by_cluster:
-            print_document(payload(_summary_of(results, namespace), results.settings.notify), DocumentFormat.JSON)
-    else:
+    if not notify_dry_run:
         scan_clusters.write_all(every, output, output_dir, headers=not no_headers)
-        for results in every.by_cluster if receiver else ():
-            send(receiver, _summary_of(results, namespace), results.settings.notify)
+    _notify(every, namespace, receiver, dry_run=notify_dry_run)
     for results in () if quiet else every.by_cluster:
-        if all_clusters:
-            message(f"cluster {results.store.cluster}:")
-        _summary(results)
+        _summary(results, f"cluster {results.store.cluster}: " if all_clusters else "")
     _end(every, failures, threshold)
 
 
@@ -160,6 +153,16 @@ def _say_failures(failures: Mapping[str, CotenantError], count: int) -> None:
         message(f"partial: {len(failures)} of {count} clusters could not be scanned: {', '.join(failures)}")
     if len(failures) == count:
         raise typer.Exit(next(iter(failures.values())).exit_code)
+
+
+def _notify(shown: ScanRows, namespaces: list[str] | None, receiver: str | None, *, dry_run: bool) -> None:
+    """Send a summary of each cluster, or print what would be sent."""
+    for results in shown.by_cluster if dry_run or receiver else ():
+        summary = _summary_of(results, namespaces)
+        if dry_run:
+            print_document(payload(summary, results.settings.notify), DocumentFormat.JSON)
+        elif receiver:
+            send(receiver, summary, results.settings.notify)
 
 
 def _end(shown: ScanRows, failures: Mapping[str, CotenantError], threshold: FailOn | None) -> None:
@@ -274,14 +277,14 @@ def _summary_of(results: Results, namespaces: list[str] | None) -> Summary:
     return summarise(overview, results.rows, shown, results.settings.recommender.prices.currency)
 
 
-def _summary(results: Results) -> None:
+def _summary(results: Results, of: str) -> None:
     from cotenant.core.model.views import FINDINGS, Overview
 
     rows, overview = results.rows, results.store.read_document("overview", Overview)
     if overview is None:
         return
     counts = ", ".join(f"{n} {severity}" for severity, n in _counts(rows).items()) or "none"
-    message(f"{len(rows)} containers of {overview.workloads} workloads: {counts}. Strategy {overview.strategy}.")
+    message(f"{of}{len(rows)} containers of {overview.workloads} workloads: {counts}. Strategy {overview.strategy}.")
     message(_models(overview, results.settings.forecasting.relearn_hours))
     for note in overview.notes:
         message(f"note: {note}")
