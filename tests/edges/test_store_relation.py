@@ -39,6 +39,16 @@ def test_an_error_of_late_rows_is_an_error_of_the_store() -> None:
     assert sum(map(len, Relation.of(ROWS).batches(EVERY_ROW))) == 2
 
 
+def test_a_question_that_takes_too_long_is_ended_and_the_next_one_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 10^6 times 10^6 products: hours of work, so that only its end by force lets this test end
+    endless = RowCondition("(SELECT sum((a.range * b.range) % 7) FROM range(1000000) a, range(1000000) b) > 0")
+    monkeypatch.setattr(relation, "QUESTION_SECONDS", 0.2)
+    with pytest.raises(StoreError, match=r"was ended after 0\.2 seconds"):
+        Relation.of(ROWS).count(endless)
+    monkeypatch.undo()
+    assert Relation.of(ROWS).count(RowCondition("amount > 1")) == 1
+
+
 def test_a_full_temporary_folder_does_not_cost_the_file_that_could_not_be_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,8 @@ MEMORY: Final = "160MB"
 SPILLED: Final = "1GB"
 """Most that lies on disk for a question: without a bound the engine takes what is free there."""
 THREADS: Final = 4
+QUESTION_SECONDS: Final = 60.0
+"""Most that a question takes; then it is interrupted, so that one filter does not keep the engine from everybody."""
 LISTED: Final = 2_000
 """Rows that are named one by one; more are joined."""
 BATCH_ROWS: Final = 8_192
@@ -174,7 +176,7 @@ class Relation:
         """The rows of a window in its order, some thousand at a time."""
         schema = narrowed(self.schema, columns)
         listed = ", ".join(quoted(c.name) for c in schema.columns)
-        with self._answer(listed, where, _ordered(order, window)) as answer:
+        with self._answer(listed, where, _ordered(order, window), limited=False) as answer:
             for batch in answer.to_arrow_reader(BATCH_ROWS):
                 yield tables.of_arrow(pa.Table.from_batches([batch]), schema)
 
@@ -234,16 +236,26 @@ class Relation:
         return tables.of_arrow(rows, schema), np.asarray(rows[PLACE].to_numpy(), np.int64)
 
     @contextmanager
-    def _answer(self, listed: str, where: RowCondition = EVERY_ROW, end: str = "") -> Iterator[Any]:
-        """The engine's answer; StoreError when the table cannot be read any more."""
+    def _answer(
+        self, listed: str, where: RowCondition = EVERY_ROW, end: str = "", *, limited: bool = True
+    ) -> Iterator[Any]:
+        """The engine's answer; StoreError when the table cannot be read any more, or it takes `QUESTION_SECONDS`.
+
+        limited: not for rows that go out as fast as somebody takes them.
+        """
         import duckdb
 
         sql = f"SELECT {listed} FROM ({self._sql}) WHERE {where.sql} {end}"
-        with _cursor() as cursor:
+        with _cursor() as cursor, _interrupted_after(cursor, QUESTION_SECONDS if limited else None):
             try:
                 for name, table in self._bound.items():
                     cursor.register(name, table)
                 yield cursor.sql(sql, params=[*self._parameters, *where.parameters])
+            except duckdb.InterruptException as error:
+                raise StoreError(
+                    f"a question to table {self.schema.name} was ended after {QUESTION_SECONDS:g} seconds",
+                    fix="Narrow it by a namespace or a shorter time, or ask for fewer patterns at once.",
+                ) from error
             except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow's reader passes on those of late rows
                 raise StoreError(
                     f"table {self.schema.name} cannot be read: {error}", fix="Try again; scan again when that fails."
@@ -332,6 +344,21 @@ def _cursor() -> DuckDBPyConnection:
     """A connection of its own for one question, in whatever thread."""
     with _ONE_AT_A_TIME:
         return _engine().cursor()
+
+
+@contextmanager
+def _interrupted_after(cursor: DuckDBPyConnection, seconds: float | None) -> Iterator[None]:
+    """End the cursor's question once these seconds are over; None: never."""
+    if seconds is None:
+        yield
+        return
+    timer = threading.Timer(seconds, cursor.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @cache
