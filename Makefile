@@ -86,7 +86,7 @@ soak: $(VENV)/.test $(VENV)-docs/.docs system cluster-binaries cluster-binaries-
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m soak $(ARGS)
 
 test-fast: $(VENV)/.test  ## The inner loop: no server, no browser, under 2 minutes
-	@$(PY) -m pytest -q -n $(JOBS) -m "not slow and not browser and not prometheus and not cluster and not soak" $(ARGS)
+	@$(PY) -m pytest -q -n auto -m "not slow and not browser and not prometheus and not cluster and not soak" $(ARGS)
 
 .PHONY: test-v2
 test-v2: $(VENV)/.test system  ## The node agent on a real cgroup v2 kernel, in a guest

@@ -74,6 +74,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter's end take everything apart: DuckDB's binding lists what stays frozen as leaked."""
+    gc.unfreeze()
+
+
 def _rank(item: pytest.Item) -> int:
     """Place of a test's group in the run: the groups of several files, then tests of seconds, then all others."""
     group = _group(item)

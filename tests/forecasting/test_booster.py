@@ -9,7 +9,6 @@ from functools import cache
 import msgspec
 import numpy as np
 import pytest
-from sklearn.ensemble import HistGradientBoostingRegressor
 
 from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
@@ -107,6 +106,8 @@ def test_levels_above_the_trained_lie_as_in_the_choice() -> None:
 
 @pytest.mark.parametrize("target", ["steps", "constant"])
 def test_trees_predict_what_the_library_that_grew_them_predicts(target: str) -> None:
+    from sklearn.ensemble import HistGradientBoostingRegressor  # a second of every collection
+
     rng = np.random.default_rng(0)
     rows = rng.normal(0, 1, (2000, 5)).astype(np.float32)
     values = np.zeros(2000) if target == "constant" else np.sign(rows[:, 0]) * rows[:, 1] + rng.normal(0, 0.1, 2000)

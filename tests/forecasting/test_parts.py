@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import settings as tries
 from hypothesis import strategies as st
-from statsmodels.tsa.seasonal import MSTL, STL
 
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.resource import Resource
@@ -55,6 +54,8 @@ def test_parts_add_up_to_what_was_observed(hours: int, seed: int) -> None:
 @tries(max_examples=10)
 @given(st.integers(SHORTEST, 30 * DAY), st.integers(0, 2**32 - 1))
 def test_parts_are_those_of_statsmodels(hours: int, seed: int) -> None:
+    from statsmodels.tsa.seasonal import MSTL, STL  # half a second of every collection
+
     series = np.random.default_rng(seed).gamma(2.0, 50.0, hours)
     single, ours = STL(series, period=DAY).fit(), stl(series, DAY)
     assert np.allclose(ours.trend, single.trend)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
@@ -51,18 +51,25 @@ def test_environment_names_are_unique_and_lead_back_to_the_path() -> None:
     assert known["dashboard.port"].env == "COTENANT_DASHBOARD__PORT"
 
 
+def _validator(document: dict[str, Any]) -> Any:
+    """A validator of a JSON schema; its package is imported here because that takes seconds of every collection."""
+    import jsonschema  # type: ignore[import-untyped]
+
+    jsonschema.Draft202012Validator.check_schema(document)
+    return jsonschema.Draft202012Validator(document)
+
+
 def test_the_schema_is_valid_and_accepts_the_defaults() -> None:
-    made = schema(Settings)
-    jsonschema.Draft202012Validator.check_schema(made)
-    validator = jsonschema.Draft202012Validator(made)
-    validator.validate({"apiVersion": "cotenant.dev/v1alpha1", "kind": "Settings", **msgspec.to_builtins(Settings())})
+    _validator(schema(Settings)).validate(
+        {"apiVersion": "cotenant.dev/v1alpha1", "kind": "Settings", **msgspec.to_builtins(Settings())}
+    )
 
 
 @pytest.mark.parametrize(
     "wrong", [{"dashbord": {}}, {"dashboard": {"prt": 1}}, {"dashboard": {"port": 70000}}, {"kind": "Pod"}]
 )
 def test_the_schema_refuses_what_loading_refuses(wrong: dict[str, object]) -> None:
-    assert not jsonschema.Draft202012Validator(schema(Settings)).is_valid(wrong)
+    assert not _validator(schema(Settings)).is_valid(wrong)
 
 
 def test_the_schema_carries_units() -> None:
